@@ -12,10 +12,10 @@
 //!
 //! ```ignore
 //! use flatpath_http::flatpath::{Error, Server};
-//! use flatpath_http::{Http, Request, Response};
+//! use flatpath_http::{Http, IntoResponse, Request};
 //!
-//! fn hello(request: &Request) -> Response {
-//!     Response::new(format!("hello, {}\n", request.uri().path()).into())
+//! fn hello(request: Request) -> impl IntoResponse {
+//!     format!("hello, {}\n", request.uri().path())
 //! }
 //!
 //! fn main() -> Result<(), Error> {

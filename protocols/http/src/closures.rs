@@ -1,7 +1,10 @@
-//! Services made of closures.
+//! Services made of handlers.
+
+use std::marker::PhantomData;
 
 use flatpath::{Turn, WorkerScope};
 
+use crate::handler::Handler;
 use crate::head::{Framing, Head};
 use crate::message::{Request, Response};
 use crate::names::Names;
@@ -19,37 +22,41 @@ pub enum Route {
     Pooled,
 }
 
-/// A closure that answers requests, and a router that says for each where it runs; see
+/// A function that answers requests, and one that says for each where it runs; see
 /// [`Http::pooled`], [`Http::inline`] and [`Http::routed`].
 #[derive(Clone, Debug)]
-pub struct Handler<F, R = fn(&Head<'_>) -> Route> {
+pub struct HandlerService<H, M, R = fn(&Head<'_>) -> Route> {
     route: R,
-    handler: F,
+    handler: H,
+    kind: PhantomData<fn() -> M>,
 }
 
-impl<F: Fn(&Request) -> Response + Send + Sync + 'static> Http<Handler<F>> {
+impl<M: 'static, H: Handler<M>> Http<HandlerService<H, M>> {
     /// A handler that may block: workers run it.
-    pub fn pooled(handler: F) -> Self {
-        let route = |_: &Head<'_>| Route::Pooled;
-        Self::service(Handler { route, handler })
+    pub fn pooled(handler: H) -> Self {
+        Self::routed(|_: &Head<'_>| Route::Pooled, handler)
     }
 
     /// A handler that never blocks and takes no more than a few microseconds: it runs on the
     /// network thread. Requests with a body, or after one that has one, still go to workers.
-    pub fn inline(handler: F) -> Self {
-        let route = |_: &Head<'_>| Route::Inline;
-        Self::service(Handler { route, handler })
+    pub fn inline(handler: H) -> Self {
+        Self::routed(|_: &Head<'_>| Route::Inline, handler)
     }
 }
 
-impl<F, R> Http<Handler<F, R>>
+impl<H, M, R> Http<HandlerService<H, M, R>>
 where
-    F: Fn(&Request) -> Response + Send + Sync + 'static,
+    M: 'static,
+    H: Handler<M>,
     R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
 {
     /// A handler for which `route` says, request by request, where it runs.
-    pub fn routed(route: R, handler: F) -> Self {
-        Self::service(Handler { route, handler })
+    pub fn routed(route: R, handler: H) -> Self {
+        Self::service(HandlerService {
+            route,
+            handler,
+            kind: PhantomData,
+        })
     }
 }
 
@@ -59,9 +66,10 @@ pub struct HandlerState {
     names: Names,
 }
 
-impl<F, R> Service for Handler<F, R>
+impl<H, M, R> Service for HandlerService<H, M, R>
 where
-    F: Fn(&Request) -> Response + Send + Sync + 'static,
+    M: 'static,
+    H: Handler<M>,
     R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
 {
     type ThreadState = HandlerState;
@@ -90,13 +98,13 @@ where
         if builder.fill(head, names).is_err() {
             return Disposition::Pooled;
         }
-        let response = (self.handler)(&builder.request);
+        let response = self.handler.call(&mut builder.request, &());
         builder.clear();
         reply.response(response)
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
-        (self.handler)(request)
+        self.handler.call(request, &())
     }
 }
 

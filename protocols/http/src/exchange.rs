@@ -30,7 +30,7 @@ use crate::limits::REPLY_HEAD_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::request_builder::RequestBuilder;
 use crate::respond::{self, ReplyFraming, WrittenHead};
-use crate::service::Service;
+use crate::service::{Service, log_panic};
 use crate::sink::{Sink, UploadDecision};
 use crate::stream::Stream;
 
@@ -196,6 +196,13 @@ impl Exchange {
 
     /// The service panicked: a reply that was not begun becomes a 500, a stream breaks off.
     pub(crate) fn panicked(&mut self) {
+        let request = &self.builder.request;
+        match self.state {
+            State::Fresh | State::Opening => {
+                log_panic(request.method().as_str(), request.uri().path());
+            }
+            _ => log::error!("the source or the sink of a body panicked; its exchange breaks off"),
+        }
         self.fail(FAILURE);
     }
 
@@ -344,7 +351,7 @@ mod tests {
             head_of(&exchange),
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"
         );
-        assert_eq!(exchange.body.bytes(), Some(&b"hello"[..]));
+        assert_eq!(exchange.body.as_bytes(), Some(&b"hello"[..]));
         exchange.reset();
         assert_eq!(
             pool.statistics().in_use_bytes,

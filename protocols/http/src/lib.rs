@@ -4,10 +4,10 @@
 //!
 //! ```no_run
 //! use flatpath_http::flatpath::{Error, Server};
-//! use flatpath_http::{Http, Request, Response};
+//! use flatpath_http::{Http, IntoResponse, Request};
 //!
-//! fn hello(request: &Request) -> Response {
-//!     Response::new(format!("hello, {}\n", request.uri().path()).into())
+//! fn hello(request: Request) -> impl IntoResponse {
+//!     format!("hello, {}\n", request.uri().path())
 //! }
 //!
 //! fn main() -> Result<(), Error> {
@@ -16,15 +16,22 @@
 //! }
 //! ```
 //!
+//! A [`Handler`] takes the request, a look at it (`&Request`), or up to eight arguments that are
+//! made of it ([`FromRequest`]), and returns what is [`IntoResponse`]. A body arrives completely
+//! before its handler runs, up to 1 MiB unless [`Http::limits`] say otherwise
+//! ([`Limits::body_bytes_max`]); a longer one is answered with 413.
+//!
+//! A panic of a handler is a 500, closes its connection, and is logged with method and path. The
+//! crate logs through the `log` crate: a program installs the logger.
+//!
 //! [`Http::inline`] runs a handler on the network thread, for what takes microseconds and never
 //! blocks; [`Http::routed`] decides per request; [`Http::service`] takes a [`Service`].
 //!
 //! # A streamed upload
 //!
-//! A body arrives completely before its handler runs, up to [`Limits::body_bytes_max`]. A service
-//! that [`streams`](Service::streams) a body gets it piece by piece instead, in a [`Sink`], while
-//! it arrives. No thread waits for the client; while a worker is busy with a piece, the next one
-//! gathers up to a bound, and then the client has to wait.
+//! A service that [`streams`](Service::streams) a body gets it piece by piece instead, in a
+//! [`Sink`], while it arrives. No thread waits for the client; while a worker is busy with a piece,
+//! the next one gathers up to a bound, and then the client has to wait.
 //!
 //! ```
 //! use flatpath_http::{
@@ -120,6 +127,7 @@
 //! | step    | modules                              | what they do                        |
 //! |---------|--------------------------------------|-------------------------------------|
 //! | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
+//! | handler | `handler`, `extract`, `into_response` | functions as services              |
 //! | state   | `state`                              | listener, network thread, session   |
 //! | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
 //! | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
@@ -165,17 +173,23 @@ mod write;
 mod upload;
 mod read;
 mod protocol;
+mod into_response;
+mod extract;
+mod handler;
 mod closures;
 
 pub use ::http;
 pub use body::{Decoder, Piece};
-pub use closures::{Handler, HandlerState, Route};
+pub use closures::{HandlerService, HandlerState, Route};
 pub use exchange::Exchange;
+pub use extract::{FromRequest, FromRequestParts, State, StringRejection, ViaParts, ViaRequest};
 pub use fault::Fault;
 pub use flatpath;
 pub use flatpath::memory::{Payload, RegionConfig};
 pub use flatpath::{Turn, WorkerScope};
+pub use handler::{ByReference, Handler};
 pub use head::{Framing, Head, KnownHeader, TargetForm};
+pub use into_response::{Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use reply::{Disposition, Reply};

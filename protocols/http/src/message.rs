@@ -1,9 +1,10 @@
 //! Messages as handlers see them: the http crate's request and response around our [`Body`].
 
-use std::fmt;
+use std::borrow::Cow;
 use std::io::{self, Read};
+use std::{fmt, mem};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use flatpath::blocking::Share;
 use flatpath::memory::{Buffer, Part, Payload};
 
@@ -64,6 +65,21 @@ impl Reader {
     }
 }
 
+impl Read for Reader {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let Some(left) = &mut self.length else {
+            return self.source.read(room);
+        };
+        let wanted = room.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+        let read = self.source.read(&mut room[..wanted])?;
+        if read == 0 && wanted > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        *left = left.saturating_sub(read as u64);
+        Ok(read)
+    }
+}
+
 /// A received body sent back: it is read like any other, which copies it once.
 impl From<Payload> for Reader {
     fn from(payload: Payload) -> Self {
@@ -117,7 +133,7 @@ impl Body {
 
     /// The content, where it is in memory in one piece.
     #[must_use]
-    pub fn bytes(&self) -> Option<&[u8]> {
+    pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Empty => Some(&[]),
             Self::Bytes(bytes) => Some(bytes),
@@ -133,7 +149,7 @@ impl Body {
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (one, several) = match self {
             Self::Payload(payload) => (None, Some(payload)),
-            whole => (whole.bytes(), None),
+            whole => (whole.as_bytes(), None),
         };
         let several = several.into_iter().flat_map(Payload::parts);
         one.into_iter()
@@ -141,27 +157,60 @@ impl Body {
             .filter(|piece| !piece.is_empty())
     }
 
-    /// The content in one piece of its own. O(length).
+    /// The content that is in memory, in one piece: O(1) where it is in one piece already, else a
+    /// copy. Request bodies always are in memory; of a [`Body::Reader`] nothing is.
+    #[must_use]
+    pub fn to_bytes(&self) -> Cow<'_, [u8]> {
+        match self.as_bytes() {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => Cow::Owned(self.pieces().flatten().copied().collect()),
+        }
+    }
+
+    /// The same, as bytes that can be kept: a copy of what is in the server's buffers, so that
+    /// these go back.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            body => body.to_bytes().into_owned().into(),
+        }
+    }
+
+    /// The content in one piece of its own, read where it has to be. O(length).
     ///
     /// # Errors
     /// Those of the reader; `UnexpectedEof` when it ends before its length.
     pub fn into_vec(self) -> io::Result<Vec<u8>> {
         match self {
-            Self::Empty => Ok(Vec::new()),
-            Self::Bytes(bytes) => Ok(bytes.into()),
-            Self::Pooled(_) | Self::Payload(_) => Ok(self.pieces().flatten().copied().collect()),
+            Self::Empty | Self::Bytes(_) | Self::Pooled(_) | Self::Payload(_) => {
+                Ok(self.into_bytes().into())
+            }
             Self::Reader(mut reader) => {
                 let mut content = Vec::new();
-                match reader.length {
-                    None => reader.source.read_to_end(&mut content)?,
-                    Some(length) => reader.source.take(length).read_to_end(&mut content)?,
-                };
-                match reader.length {
-                    Some(length) if (content.len() as u64) < length => {
-                        Err(io::ErrorKind::UnexpectedEof.into())
-                    }
-                    _ => Ok(content),
+                reader.read_to_end(&mut content)?;
+                Ok(content)
+            }
+        }
+    }
+}
+
+/// Reads the content from its beginning, and takes away what was read. A reader that ends before
+/// its length gives `UnexpectedEof`.
+impl Read for Body {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Empty => Ok(0),
+            Self::Bytes(bytes) => bytes.reader().read(room),
+            Self::Payload(payload) => payload.read(room),
+            Self::Reader(reader) => reader.read(room),
+            Self::Pooled(_) => {
+                let mut payload = Payload::new();
+                if let Self::Pooled(buffer) = mem::take(self) {
+                    payload.push_buffer(buffer);
                 }
+                *self = Self::Payload(payload);
+                self.read(room)
             }
         }
     }
@@ -194,6 +243,15 @@ impl From<Payload> for Body {
 impl From<()> for Body {
     fn from((): ()) -> Self {
         Self::Empty
+    }
+}
+
+impl From<Cow<'static, str>> for Body {
+    fn from(text: Cow<'static, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => text.into(),
+            Cow::Owned(text) => text.into(),
+        }
     }
 }
 
@@ -230,6 +288,7 @@ impl From<&'static str> for Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     #[test]
     fn lengths_are_known_where_the_content_is() {
@@ -246,10 +305,48 @@ mod tests {
     #[test]
     fn the_content_comes_in_one_piece_or_in_pieces() {
         let body = Body::from("hello");
-        assert_eq!(body.bytes(), Some(&b"hello"[..]));
+        assert_eq!(body.as_bytes(), Some(&b"hello"[..]));
         assert_eq!(body.pieces().collect::<Vec<_>>(), [b"hello"]);
         assert_eq!(Body::Empty.pieces().count(), 0);
         assert_eq!(body.into_vec().expect("in memory"), b"hello");
+    }
+
+    /// The same content in each form of a request's body.
+    fn bodies(content: &[u8]) -> [Body; 3] {
+        let pool = Pool::new(PoolConfig {
+            classes: vec![4 * 1024],
+            budget_bytes: 1 << 20,
+            zero: Zero::Never,
+        });
+        let buffer = |bytes: &[u8]| {
+            let mut buffer = pool.take(4 * 1024).expect("the pool has room");
+            buffer.append(bytes);
+            buffer
+        };
+        let mut payload = Payload::new();
+        payload.push_buffer(buffer(&content[..2]));
+        payload.push_buffer(buffer(&content[2..]));
+        let bytes = Bytes::copy_from_slice(content);
+        [bytes.into(), buffer(content).into(), payload.into()]
+    }
+
+    #[test]
+    fn a_body_is_borrowed_kept_or_read_in_any_form() {
+        for (mut body, is_whole) in bodies(b"hello").into_iter().zip([true, true, false]) {
+            let borrowed = body.to_bytes();
+            assert_eq!(matches!(borrowed, Cow::Borrowed(_)), is_whole, "{body:?}");
+            assert_eq!(*borrowed, b"hello"[..]);
+            let mut first = [0; 3];
+            body.read_exact(&mut first).expect("in memory");
+            assert_eq!((&first, body.length()), (b"hel", Some(2)));
+            let mut rest = String::new();
+            body.read_to_string(&mut rest).expect("in memory");
+            assert_eq!((rest.as_str(), body.is_empty()), ("lo", true));
+        }
+        for body in bodies(b"hello") {
+            assert_eq!(body.into_bytes(), "hello");
+        }
+        assert!(Body::Empty.to_bytes().is_empty() && Body::Empty.into_bytes().is_empty());
     }
 
     #[test]

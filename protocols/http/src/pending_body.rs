@@ -177,7 +177,7 @@ mod tests {
         let pieces: Vec<Vec<u8>> = (0u8..40).map(|byte| vec![byte; 25]).collect();
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
         let body = gather((&pool).into(), &pieces).expect("the pool has room");
-        assert_eq!(body.bytes().expect("one piece"), pieces.concat());
+        assert_eq!(body.as_bytes().expect("one piece"), pieces.concat());
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(gathered.append((&pool).into(), &[2; 60], 0), Err(NoRoom));
         assert_eq!(gathered.append((&pool).into(), &[3; 4], 0), Ok(()));
         let body = gathered.take();
-        assert_eq!(body.bytes().map(<[u8]>::len), Some(64));
+        assert_eq!(body.as_bytes().map(<[u8]>::len), Some(64));
     }
 
     #[test]

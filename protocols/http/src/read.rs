@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply, Rest};
-use crate::service::Service;
+use crate::service::{Service, log_panic};
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState};
 use crate::{upload, write};
 
@@ -148,7 +148,10 @@ fn answer_inline<S: Service>(
             reply.roll_back();
             return None;
         }
-        Err(_) => reply.fail(),
+        Err(_) => {
+            log_panic(head.method(), head.path());
+            reply.fail();
+        }
     }
     let written = reply.written();
     connection.session.head_taken();

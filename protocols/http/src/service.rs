@@ -12,6 +12,11 @@ use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
 
+/// What a service did wrong, and for which request: without its query, which may hold secrets.
+pub(crate) fn log_panic(method: &str, path: &str) {
+    log::error!("the handler of {method} {path} panicked; its client gets a 500");
+}
+
 /// What a server does with requests.
 ///
 /// | called on          | methods                          | may block |

@@ -297,10 +297,11 @@ fn place(number: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::closures::Handler;
+    use crate::closures::HandlerService;
+    use crate::handler::ByReference;
     use crate::message::{Request, Response};
 
-    type Echo = Handler<fn(&Request) -> Response>;
+    type Echo = HandlerService<fn(&Request) -> Response, ByReference>;
 
     fn text(number: u32) -> QueuedReply<Echo> {
         QueuedReply::last(number.to_be_bytes().to_vec())

@@ -135,7 +135,7 @@ mod tests {
     fn requests_come_with_their_bodies() {
         let input = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhelloGET";
         let (request, bytes) = request(input).expect("valid").expect("complete");
-        assert_eq!(request.body().bytes(), Some(&b"hello"[..]));
+        assert_eq!(request.body().as_bytes(), Some(&b"hello"[..]));
         assert_eq!(&input[bytes..], b"GET");
         assert!(
             super::request(&input[..bytes - 1])

@@ -40,7 +40,7 @@ macro_rules! on_each_driver {
 
 /// Whether this machine lets us use io_uring at all.
 pub(crate) fn has_uring() -> bool {
-    let http = flatpath_http::Http::inline(|_| flatpath_http::Response::default());
+    let http = flatpath_http::Http::inline(flatpath_http::Response::default);
     match Server::new()
         .listen("127.0.0.1:0", http)
         .driver(DriverChoice::Uring)

@@ -1,5 +1,7 @@
 //! What comes back for one request.
 
+use std::sync::Mutex;
+
 use flatpath::DriverChoice;
 use flatpath_http::{Body, Disposition, Head, Http, Reply, Request, Response, Route, Service};
 
@@ -95,7 +97,7 @@ fn old_clients_are_kept_when_they_ask(choice: DriverChoice) {
 fn requests_one_byte_at_a_time_are_served(choice: DriverChoice) {
     let (_server, address) = serve(
         choice,
-        Http::pooled(|request| {
+        Http::pooled(|request: Request| {
             Response::new(
                 request
                     .body()
@@ -118,26 +120,67 @@ fn requests_one_byte_at_a_time_are_served(choice: DriverChoice) {
     }
 }
 
+/// What was logged by all tests of this process.
+struct Logged(Mutex<Vec<String>>);
+
+impl Logged {
+    fn begin() -> &'static Self {
+        static LOGGED: Logged = Logged(Mutex::new(Vec::new()));
+        log::set_max_level(log::LevelFilter::Error);
+        // The tests of the other driver may have set it.
+        let _ = log::set_logger(&LOGGED);
+        &LOGGED
+    }
+
+    fn contains(&self, line: &str) -> bool {
+        self.0.lock().expect("no panic").iter().any(|it| it == line)
+    }
+}
+
+impl log::Log for Logged {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        self.0
+            .lock()
+            .expect("no panic")
+            .push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
 fn panicking_handlers_are_a_500_and_the_server_lives(choice: DriverChoice) {
     let handler = |request: &Request| {
         assert!(
-            request.uri().path() != "/panic",
+            !request.uri().path().starts_with("/panic"),
             "this handler panics on purpose"
         );
         describe(request)
     };
-    for (_server, address) in [
+    let by_value = move |request: Request| handler(&request);
+    let logged = Logged::begin();
+    let servers = [
         serve(choice, Http::inline(handler)),
         serve(choice, Http::pooled(handler)),
-    ] {
+        serve(choice, Http::inline(by_value)),
+        serve(choice, Http::pooled(by_value)),
+    ];
+    for (number, (_server, address)) in servers.into_iter().enumerate() {
+        // Of this test and server alone.
+        let path = format!("/panic-{choice:?}-{number}");
         for _ in 0..3 {
             let mut client = Client::connect(address);
             assert_eq!(client.get("/").status, 200);
-            let reply = client.get("/panic");
+            let reply = client.get(&format!("{path}?secret"));
             assert_eq!(reply.status, 500);
             assert!(reply.closes());
             assert_eq!(client.rest().0, b"");
         }
+        let said = format!("the handler of GET {path} panicked; its client gets a 500");
+        assert!(logged.contains(&said), "it names the request");
     }
 }
 

@@ -165,7 +165,7 @@ fn a_slow_reader_holds_neither_a_worker_nor_much_memory(choice: DriverChoice) {
     const LARGE: u64 = 1 << 40;
     let read = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&read);
-    let http = Http::pooled(move |request| stream(request, &counter));
+    let http = Http::pooled(move |request: &Request| stream(request, &counter));
     let (_server, address) = start(Server::new().workers(1..=1), choice, http);
     let mut slow: Vec<Client> = (0..5).map(|_| Client::connect(address)).collect();
     for client in &mut slow {

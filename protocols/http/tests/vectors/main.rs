@@ -69,7 +69,7 @@ fn body(input: impl AsRef<[u8]>) -> Vec<u8> {
     );
     request
         .body()
-        .bytes()
+        .as_bytes()
         .expect("request bodies are in memory")
         .to_vec()
 }

@@ -1,0 +1,240 @@
+//! What a handler's arguments are made of.
+//!
+//! Arguments are extracted in their order, out of a request that is recycled afterwards: what is
+//! cloned shares memory with it, and only what takes the request itself takes its header map away.
+
+use std::convert::Infallible;
+use std::mem;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Uri, Version};
+
+use crate::into_response::{IntoResponse, refused};
+use crate::message::{Body, Request, Response};
+
+/// Made of a request's head, or of the router's state `S`. It may stand at any place in a handler's
+/// arguments.
+///
+/// ```
+/// use flatpath_http::http::StatusCode;
+/// use flatpath_http::{FromRequestParts, Http, Request};
+///
+/// struct User(String);
+///
+/// impl<S> FromRequestParts<S> for User {
+///     type Rejection = StatusCode;
+///
+///     fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, StatusCode> {
+///         let name = request.headers().get("x-user").ok_or(StatusCode::UNAUTHORIZED)?;
+///         let name = name.to_str().map_err(|_| StatusCode::BAD_REQUEST)?;
+///         Ok(Self(name.to_owned()))
+///     }
+/// }
+///
+/// let http = Http::pooled(|User(name): User| format!("hello, {name}\n"));
+/// ```
+pub trait FromRequestParts<S>: Sized {
+    /// What answers a request that it cannot be made of.
+    type Rejection: IntoResponse;
+
+    /// Makes it of this request, and leaves the body alone.
+    ///
+    /// # Errors
+    /// The response in the handler's place.
+    fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, Self::Rejection>;
+}
+
+/// Made of a whole request: it may take the body, so it stands last in a handler's arguments.
+///
+/// `M` tells what takes the body from what does not; an implementation leaves it out.
+pub trait FromRequest<S, M = ViaRequest>: Sized {
+    /// What answers a request that it cannot be made of.
+    type Rejection: IntoResponse;
+
+    /// Makes it of this request, which has arrived completely.
+    ///
+    /// # Errors
+    /// The response in the handler's place.
+    fn from_request(request: &mut Request, state: &S) -> Result<Self, Self::Rejection>;
+}
+
+/// Marks what is made of a head: it may stand last too.
+#[derive(Clone, Copy, Debug)]
+pub enum ViaParts {}
+
+/// Marks what is made of a whole request.
+#[derive(Clone, Copy, Debug)]
+pub enum ViaRequest {}
+
+impl<S, T: FromRequestParts<S>> FromRequest<S, ViaParts> for T {
+    type Rejection = T::Rejection;
+
+    fn from_request(request: &mut Request, state: &S) -> Result<Self, Self::Rejection> {
+        T::from_request_parts(request, state)
+    }
+}
+
+/// Takes a request and leaves its method and target behind: a panic is logged with them.
+pub(crate) fn take(request: &mut Request) -> Request {
+    let taken = mem::take(request);
+    *request.method_mut() = taken.method().clone();
+    *request.uri_mut() = taken.uri().clone();
+    taken
+}
+
+/// Takes the body in one piece.
+pub(crate) fn take_bytes(request: &mut Request) -> Bytes {
+    mem::take(request.body_mut()).into_bytes()
+}
+
+/// The state of the router: a clone of it.
+#[derive(Clone, Copy, Debug)]
+pub struct State<S>(pub S);
+
+impl<S: Clone> FromRequestParts<S> for State<S> {
+    type Rejection = Infallible;
+
+    fn from_request_parts(_: &mut Request, state: &S) -> Result<Self, Infallible> {
+        Ok(Self(state.clone()))
+    }
+}
+
+impl<S> FromRequestParts<S> for Method {
+    type Rejection = Infallible;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, Infallible> {
+        Ok(request.method().clone())
+    }
+}
+
+impl<S> FromRequestParts<S> for Uri {
+    type Rejection = Infallible;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, Infallible> {
+        Ok(request.uri().clone())
+    }
+}
+
+impl<S> FromRequestParts<S> for Version {
+    type Rejection = Infallible;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, Infallible> {
+        Ok(request.version())
+    }
+}
+
+/// A copy.
+impl<S> FromRequestParts<S> for HeaderMap {
+    type Rejection = Infallible;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, Infallible> {
+        Ok(request.headers().clone())
+    }
+}
+
+/// For a handler that decides by itself what a failed extraction means.
+impl<S, T: FromRequestParts<S>> FromRequestParts<S> for Result<T, T::Rejection> {
+    type Rejection = Infallible;
+
+    fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, Infallible> {
+        Ok(T::from_request_parts(request, state))
+    }
+}
+
+impl<S> FromRequest<S> for Request {
+    type Rejection = Infallible;
+
+    fn from_request(request: &mut Request, _: &S) -> Result<Self, Infallible> {
+        Ok(take(request))
+    }
+}
+
+impl<S> FromRequest<S> for Body {
+    type Rejection = Infallible;
+
+    fn from_request(request: &mut Request, _: &S) -> Result<Self, Infallible> {
+        Ok(mem::take(request.body_mut()))
+    }
+}
+
+impl<S> FromRequest<S> for Bytes {
+    type Rejection = Infallible;
+
+    fn from_request(request: &mut Request, _: &S) -> Result<Self, Infallible> {
+        Ok(take_bytes(request))
+    }
+}
+
+impl<S> FromRequest<S> for String {
+    type Rejection = StringRejection;
+
+    fn from_request(request: &mut Request, _: &S) -> Result<Self, StringRejection> {
+        String::from_utf8(take_bytes(request).into()).map_err(|_| StringRejection)
+    }
+}
+
+/// The body is not UTF-8: a 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the body is not UTF-8")]
+pub struct StringRejection;
+
+impl IntoResponse for StringRejection {
+    fn into_response(self) -> Response {
+        refused(StatusCode::BAD_REQUEST, &self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::Handler;
+
+    fn call<M>(handler: impl Handler<M, u32>, body: &[u8]) -> (u16, String) {
+        let mut request = Request::new(body.to_vec().into());
+        *request.uri_mut() = Uri::from_static("/a?b");
+        request
+            .headers_mut()
+            .insert("a", "b".parse().expect("valid"));
+        let response = handler.call(&mut request, &7);
+        assert_eq!(request.uri(), "/a?b", "it is left for the log");
+        let status = response.status().as_u16();
+        let body = response.into_body().into_bytes();
+        (status, String::from_utf8(body.into()).expect("UTF-8"))
+    }
+
+    #[test]
+    fn handlers_take_what_their_arguments_extract() {
+        let ok = |content: &str| (200, content.to_owned());
+        assert_eq!(call(|| "none", b""), ok("none"));
+        let by_reference = |request: &Request| request.uri().to_string();
+        assert_eq!(call(by_reference, b""), ok("/a?b"));
+        let by_value = |request: Request| request.into_body().into_bytes();
+        assert_eq!(call(by_value, b"body"), ok("body"));
+        assert_eq!(
+            call(|State(state): State<u32>| state.to_string(), b""),
+            ok("7")
+        );
+        assert_eq!(call(|body: Body| body, b"body"), ok("body"));
+        let all = |method: Method,
+                   uri: Uri,
+                   version: Version,
+                   headers: HeaderMap,
+                   State(state): State<u32>,
+                   again: Method,
+                   uri_again: Uri,
+                   body: String| {
+            assert_eq!((again, &uri_again), (method.clone(), &uri));
+            format!(
+                "{method} {uri} {version:?} {} {state} {body}",
+                headers.len()
+            )
+        };
+        assert_eq!(call(all, b"body"), ok("GET /a?b HTTP/1.1 1 7 body"));
+    }
+
+    #[test]
+    fn what_cannot_be_extracted_answers_by_itself() {
+        let refused = (400, "the body is not UTF-8\n".to_owned());
+        assert_eq!(call(|text: String| text, b"\xff"), refused);
+    }
+}

@@ -1,0 +1,89 @@
+//! Functions that answer requests.
+//!
+//! | handler                  | gets                                             | headers      |
+//! |--------------------------|--------------------------------------------------|--------------|
+//! | `Fn() -> R`              | nothing                                          | recycled     |
+//! | `Fn(&Request) -> R`      | a look at the request                            | recycled     |
+//! | `Fn(A, B, C) -> R`       | what these extract, see [`FromRequest`]          | recycled     |
+//! | `Fn(Request) -> R`       | the request itself                               | given away   |
+//!
+//! `R` is anything that is [`IntoResponse`]. Recycled headers cost no allocation once a thread is
+//! warm; a handler that takes the request itself costs the next one a header map.
+
+use crate::extract::{FromRequest, FromRequestParts};
+use crate::into_response::IntoResponse;
+use crate::message::{Request, Response};
+
+/// A function that answers requests: a closure or a `fn` with up to eight arguments.
+///
+/// | argument                         | what a handler gets                                    |
+/// |----------------------------------|--------------------------------------------------------|
+/// | `&Request`, alone                | a look at the request; the body has arrived completely  |
+/// | [`FromRequestParts`], any place  | a part of its head, or of the router's state            |
+/// | [`FromRequest`], in the last     | its body, or the request itself                         |
+///
+/// What cannot be extracted answers the request with its rejection, and the handler is not called.
+/// `M` only tells these kinds of functions apart; `S` is the state of the
+/// router.
+pub trait Handler<M, S = ()>: Send + Sync + 'static {
+    /// Answers a request. What is left of the request is recycled.
+    fn call(&self, request: &mut Request, state: &S) -> Response;
+}
+
+/// Marks handlers that look at the request.
+#[derive(Clone, Copy, Debug)]
+pub enum ByReference {}
+
+impl<F, R, S> Handler<ByReference, S> for F
+where
+    F: Fn(&Request) -> R + Send + Sync + 'static,
+    R: IntoResponse,
+{
+    fn call(&self, request: &mut Request, _: &S) -> Response {
+        self(request).into_response()
+    }
+}
+
+impl<F, R, S> Handler<((),), S> for F
+where
+    F: Fn() -> R + Send + Sync + 'static,
+    R: IntoResponse,
+{
+    fn call(&self, _: &mut Request, _: &S) -> Response {
+        self().into_response()
+    }
+}
+
+/// Functions with these arguments, of which the last may take the body.
+macro_rules! handlers {
+    ($($part:ident)*; $last:ident) => {
+        #[expect(non_snake_case, reason = "values are named by their types")]
+        impl<F, R, S, M, $($part,)* $last> Handler<(M, $($part,)* $last,), S> for F
+        where
+            F: Fn($($part,)* $last) -> R + Send + Sync + 'static,
+            R: IntoResponse,
+            $($part: FromRequestParts<S>,)*
+            $last: FromRequest<S, M>,
+        {
+            fn call(&self, request: &mut Request, state: &S) -> Response {
+                $(let $part = match $part::from_request_parts(request, state) {
+                    Ok(extracted) => extracted,
+                    Err(rejection) => return rejection.into_response(),
+                };)*
+                match $last::from_request(request, state) {
+                    Ok($last) => self($($part,)* $last).into_response(),
+                    Err(rejection) => rejection.into_response(),
+                }
+            }
+        }
+    };
+}
+
+handlers!(; A);
+handlers!(A; B);
+handlers!(A B; C);
+handlers!(A B C; D);
+handlers!(A B C D; E);
+handlers!(A B C D E; G);
+handlers!(A B C D E G; H);
+handlers!(A B C D E G H; I);
