@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::limits::Limits;
-use crate::returns::Returns;
 use crate::turn::Turn;
+use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
 pub(crate) struct Common {
@@ -15,5 +15,5 @@ pub(crate) struct Common {
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
     /// What other threads say about connections.
-    pub(crate) returns: Arc<Returns>,
+    pub(crate) wakes: Arc<Wakes>,
 }

@@ -1,6 +1,18 @@
-//! Which connection is meant, wherever something of it travels.
+//! Which connection is meant, wherever something of it travels; and how any thread has it called.
+//!
+//! | may run beside | `wake`, all of a handle | the network thread |
+//! |----------------|-------------------------|--------------------|
+//! | `wake`         | yes, from any thread    | yes                |
+//!
+//! Ordering: what a thread wrote before `wake` is seen by the call of `notified` that follows
+//! (`wakes.rs`).
+
+use std::fmt;
+use std::sync::Arc;
 
 use flatpath_structures::slots::Key;
+
+use crate::wakes::Wakes;
 
 /// A connection of a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,14 +22,53 @@ pub(crate) struct ConnectionId {
     pub(crate) listener: u16,
 }
 
-/// Names a connection of a running server, for [`Io::splice`](crate::Io::splice). It names
-/// nothing once the connection is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionHandle(pub(crate) ConnectionId);
+/// Names a connection of a running server, and lets any thread have it called. It names nothing
+/// once the connection is gone, and may outlive the server. See [`Io::handle`](crate::Io::handle).
+///
+/// A program keeps it where events come from: a subscription, a timer thread, another connection.
+/// What it has to say lies in a place of its own (a channel, a lock); the handle says "look there".
+#[derive(Clone)]
+pub struct ConnectionHandle {
+    pub(crate) id: ConnectionId,
+    wakes: Arc<Wakes>,
+}
 
 impl ConnectionHandle {
+    pub(crate) fn new(id: ConnectionId, wakes: &Arc<Wakes>) -> ConnectionHandle {
+        ConnectionHandle {
+            id,
+            wakes: Arc::clone(wakes),
+        }
+    }
+
+    /// Has [`Protocol::notified`](crate::Protocol::notified) be called for the connection, once,
+    /// however often this is called before. A [`Stall::Outside`](crate::Stall::Outside) of it ends
+    /// then. Called on its own network thread, within a turn: before the turn ends, in most cases.
+    /// Does nothing if the connection is gone, is being closed, or is spliced.
+    ///
+    /// Cost: O(1), without a lock and without memory; a system call only when the network thread
+    /// sleeps.
+    pub fn wake(&self) {
+        self.wakes.wake(self.id.key);
+    }
+
     /// Whether both connections are on one network thread, so that they can be spliced.
-    pub fn shares_thread(self, other: ConnectionHandle) -> bool {
-        self.0.thread == other.0.thread
+    pub fn is_same_thread(&self, other: &ConnectionHandle) -> bool {
+        Arc::ptr_eq(&self.wakes, &other.wakes)
+    }
+}
+
+impl PartialEq for ConnectionHandle {
+    fn eq(&self, other: &ConnectionHandle) -> bool {
+        self.id == other.id && self.is_same_thread(other)
+    }
+}
+
+impl Eq for ConnectionHandle {}
+
+impl fmt::Debug for ConnectionHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut tuple = formatter.debug_tuple("ConnectionHandle");
+        tuple.field(&self.id).finish()
     }
 }

@@ -20,11 +20,9 @@ use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
 use crate::hand_over::{Becomes, HandOver};
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
-use crate::local_waker::LocalWaker;
 use crate::options::Pages;
 use crate::payload::Payload;
 use crate::phase::{Phase, Stall};
-use crate::returns::{Waker, number_of};
 use crate::turn::Turn;
 
 /// The connection that a protocol is called for, and what its network thread lends it.
@@ -81,9 +79,10 @@ impl Io<'_> {
         self.driver.peer_of(self.connection.socket)
     }
 
-    /// The name of this connection.
+    /// The name of this connection, with which any thread can have it called; see
+    /// [`ConnectionHandle::wake`]. It costs one reference that all threads count.
     pub fn handle(&self) -> ConnectionHandle {
-        ConnectionHandle(self.id())
+        ConnectionHandle::new(self.id(), &self.common.wakes)
     }
 
     /// Splices this connection to another one of the same network thread, after this call: what
@@ -93,8 +92,8 @@ impl Io<'_> {
     /// [`Protocol::splice_refused`](crate::Protocol::splice_refused) for this one: the other is
     /// gone, is being closed, is spliced already, or belongs to another thread (see
     /// [`Spread`](crate::Spread)).
-    pub fn splice(&mut self, other: ConnectionHandle) {
-        self.connection.control.becomes = Some(Becomes::Spliced(other.0));
+    pub fn splice(&mut self, other: &ConnectionHandle) {
+        self.connection.control.becomes = Some(Becomes::Spliced(other.id));
     }
 
     /// Hands this connection over to another protocol, after this call: this one's session is
@@ -115,11 +114,6 @@ impl Io<'_> {
         }
         self.connection.control.becomes = Some(Becomes::Successors(wish));
         Ok(())
-    }
-
-    /// The means to call other connections of this thread.
-    pub fn local_waker(&self) -> LocalWaker {
-        self.common.dispatcher.notified.clone()
     }
 
     /// True from the moment the server began to drain.
@@ -197,11 +191,11 @@ impl Io<'_> {
             return None;
         }
         let (region, piece, from) = self.source?;
-        let (key, returns) = (self.key, &self.common.returns);
+        let (key, wakes) = (self.key, &self.common.wakes);
         let quota = self
             .connection
             .quota
-            .get_or_insert_with(|| Quota::new(number_of(key), Arc::clone(returns) as _));
+            .get_or_insert_with(|| Quota::new(key.to_u64(), Arc::clone(wakes) as _));
         let bytes = range.len() as u64;
         let fragment = region.retain(piece, from + range.start..from + range.end, quota)?;
         self.common.shared.statistics.body_bytes_kept.add(bytes);
@@ -269,11 +263,6 @@ impl Io<'_> {
     /// The listener's own region on this network thread.
     pub fn region(&self) -> Option<&Region> {
         self.own.map(|(_, region)| region)
-    }
-
-    /// Ends a stall of this connection from elsewhere; see [`Stall::Outside`].
-    pub fn waker(&self) -> Waker {
-        Waker::new(&self.common.returns, self.key)
     }
 
     /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.

@@ -223,6 +223,10 @@ pub(crate) const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
 pub(crate) const TURN_COMPLETIONS_MAX: usize = 256;
 
+/// Connections called in one turn because they were woken; the rest waits for the next. With a send
+/// each, they take a third of a millisecond.
+pub(crate) const TURN_WOKEN_MAX: usize = 64;
+
 /// New connections handled in one turn, after the completions of open ones: with a request each,
 /// they take a millisecond or two.
 pub(crate) const TURN_ACCEPTS_MAX: usize = 64;

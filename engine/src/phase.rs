@@ -43,7 +43,7 @@ pub enum Stall {
     /// protocol need not say so, the engine looks by itself.
     Share,
     /// Something outside the engine is not ready: until
-    /// [`Waker::wake`](crate::Waker::wake). It has no deadline.
+    /// [`ConnectionHandle::wake`](crate::ConnectionHandle::wake). It has no deadline.
     Outside,
 }
 

@@ -181,8 +181,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = context;
     }
 
-    /// Somebody on this thread wanted the connection to be called; see
-    /// [`LocalWaker`](crate::LocalWaker).
+    /// The connection was woken; see [`ConnectionHandle::wake`](crate::ConnectionHandle::wake).
+    /// Called once for any number of wakes before it; a wake during or after it is another. By
+    /// default: nothing.
     fn notified(&self, context: &mut Context<'_, Self>) {
         let _ = context;
     }

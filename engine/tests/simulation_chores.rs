@@ -7,8 +7,7 @@ use std::time::Duration;
 use flatpath::memory::Wanted;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    ConnectionHandle, Context, Job, Limits, LocalWaker, Phase, Protocol, Received, Stall, Waker,
-    WorkerScope,
+    ConnectionHandle, Context, Job, Limits, Phase, Protocol, Received, Stall, WorkerScope,
 };
 use flatpath_driver::simulation::{Client, ClientState};
 
@@ -19,20 +18,19 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// One line, one thing that becomes due. What is inside ends the stall of one that said `outside`.
 #[derive(Clone, Default)]
-struct Chores(Arc<OnceLock<Waker>>);
+struct Chores(Arc<OnceLock<ConnectionHandle>>);
 
 /// What the lines of one connection concern: the connection that said `here`.
 #[derive(Default)]
 struct Here {
-    connection: Option<(LocalWaker, ConnectionHandle)>,
+    connection: Option<ConnectionHandle>,
     /// It is notified at the end of the turn.
     at_end: bool,
 }
 
 impl Here {
     fn notify(&self) {
-        let (waker, connection) = self.connection.as_ref().expect("one has said here");
-        waker.wake(*connection);
+        self.connection.as_ref().expect("one has said here").wake();
     }
 }
 
@@ -52,7 +50,7 @@ impl Protocol for Chores {
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         match input {
             b"here\n" => {
-                context.thread.connection = Some((context.local_waker(), context.handle()));
+                context.thread.connection = Some(context.handle());
             }
             b"notify\n" => context.thread.notify(),
             b"notify at the end\n" => context.thread.at_end = true,
@@ -60,7 +58,7 @@ impl Protocol for Chores {
                 let job = context.job().expect("room for a job");
                 context.dispatch_with_memory(job, Wanted::Small);
             }
-            b"outside\n" if self.0.set(context.waker()).is_ok() => {
+            b"outside\n" if self.0.set(context.handle()).is_ok() => {
                 return Received::Blocked {
                     consumed: 0,
                     on: Stall::Outside,
@@ -173,5 +171,5 @@ fn sim_a_stall_that_another_thread_ends_is_over_although_nothing_else_happens() 
     assert!(other.read().is_empty());
     protocol.0.get().expect("it was stalled").wake();
     turns(&mut server, 50);
-    assert_eq!(other.read(), b"resumed\n");
+    assert_eq!(other.read(), b"notified\nresumed\n");
 }

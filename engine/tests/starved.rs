@@ -12,8 +12,8 @@ use std::time::Duration;
 use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    ConnectionHandle, Context, DriverChoice, Limits, ListenerOptions, LocalWaker, Pages, Protocol,
-    Received, Server, Stall,
+    ConnectionHandle, Context, DriverChoice, Limits, ListenerOptions, Pages, Protocol, Received,
+    Server, Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 use flatpath_testkit::until_true;
@@ -57,7 +57,7 @@ struct Session {
 }
 
 impl Protocol for Keeper {
-    type ThreadState = Option<LocalWaker>;
+    type ThreadState = ();
     type Session = Session;
     type Job = ();
 
@@ -65,9 +65,7 @@ impl Protocol for Keeper {
         "keeper"
     }
 
-    fn thread_state(&self) -> Option<LocalWaker> {
-        None
-    }
+    fn thread_state(&self) {}
 
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
@@ -90,8 +88,7 @@ impl Protocol for Keeper {
             (context.session.is_met, context.session.name) = (true, *first);
             let mut met = self.met.lock().expect("not poisoned");
             if context.session.name == b'R' {
-                let waker = context.local_waker();
-                met.iter().for_each(|end| waker.wake(*end));
+                met.iter().for_each(ConnectionHandle::wake);
             }
             met.push(context.handle());
             context.receive_into(Pages::Listener);

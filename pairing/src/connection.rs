@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::{ConnectionHandle, Io, Phase, Received, Stall, Waker};
+use flatpath::{ConnectionHandle, Io, Phase, Received, Stall};
 
 use crate::ends::{Intake, Item, Refused, Sink, Source};
 use crate::gate::{Gate, Passed};
@@ -20,7 +20,6 @@ pub struct ConnectionEnd {
     end: ConnectionHandle,
     partner: Mutex<Option<ConnectionHandle>>,
     gate: Gate,
-    waker: Waker,
 }
 
 impl ConnectionEnd {
@@ -30,7 +29,6 @@ impl ConnectionEnd {
             end: io.handle(),
             partner: Mutex::new(None),
             gate: Gate::default(),
-            waker: io.waker(),
         }
     }
 
@@ -40,14 +38,14 @@ impl ConnectionEnd {
 
     /// The connection that it is connected to, if it is.
     pub fn partner(&self) -> Option<ConnectionHandle> {
-        *self.place()
+        self.place().clone()
     }
 
     /// Right after registering: asks the engine to join the two if the other side is a connection
     /// and there; else the connection waits ([`Phase::Wait`]).
     pub fn meet(&self, io: &mut Io<'_>) {
         match self.partner() {
-            Some(partner) => io.splice(partner),
+            Some(partner) => io.splice(&partner),
             None => io.phase(Phase::Wait),
         }
     }
@@ -72,7 +70,7 @@ impl ConnectionEnd {
 
     /// Only connections of one network thread can be joined.
     fn join_with(&self, other: ConnectionHandle) -> Result<(), Refused> {
-        if !other.shares_thread(self.end) {
+        if !other.is_same_thread(&self.end) {
             return Err(Refused::Elsewhere);
         }
         *self.place() = Some(other);
@@ -102,12 +100,12 @@ impl Source for ConnectionEnd {
         self.gate.start();
         // What waited for a consumer, or was held, is offered again.
         if self.gate.is_connected() {
-            self.waker.wake();
+            self.end.wake();
         }
     }
 
     fn end(&self) -> Option<ConnectionHandle> {
-        Some(self.end)
+        Some(self.end.clone())
     }
 }
 
@@ -125,6 +123,6 @@ impl Sink for ConnectionEnd {
     }
 
     fn end(&self) -> Option<ConnectionHandle> {
-        Some(self.end)
+        Some(self.end.clone())
     }
 }

@@ -12,6 +12,7 @@
 //! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
+//! | [`wake_set`] | keys to look at, each once | `napi_schedule` |
 //! | [`worker_pool`] | idle threads, woken one at a time | `sp_idle_threads` |
 //! | [`tokens`] | references to pages | `net_iov` user references |
 //! | [`pairing`] | joins a producer and a consumer by key | `irqbypass` |
@@ -30,6 +31,7 @@ pub mod queue;
 pub mod slots;
 pub mod stack;
 pub mod tokens;
+pub mod wake_set;
 pub mod wheel;
 pub mod worker_pool;
 

@@ -1,10 +1,12 @@
 //! What a turn does besides handling completions, in turns in which some of it is due.
 
+use std::sync::Arc;
+
 use flatpath_driver::Driver;
 
 use crate::connection::Closing;
 use crate::lifecycle::ServerState;
-use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS};
+use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS, TURN_WOKEN_MAX};
 use crate::phase::Stall;
 use crate::turn::end_ns;
 
@@ -22,7 +24,7 @@ impl<D: Driver> Network<D> {
     ///    the deadline of the stall is looked at.
     /// 2. Drain, and what events have left for later. Then those that wait for room, because the
     ///    steps before have made some; holders are ended only after that.
-    /// 3. Long input and then the connections that others notify: whomever the input of this turn
+    /// 3. Long input and then the connections that were woken: whomever the input of this turn
     ///    concerns is called in the same turn, so that a place is given up in the turn in which it
     ///    is taken. Long output after all short replies.
     /// 4. Receives last, as everything before may have freed pages or filled output: those that
@@ -65,7 +67,8 @@ impl<D: Driver> Network<D> {
 
     /// When a chore is due although nothing happens before: 0 for at once, `u64::MAX` for never.
     fn next_due_ns(&mut self) -> u64 {
-        let waits_for_nothing = !self.backlog.is_empty() || !self.arrivals.is_empty();
+        let waits_for_nothing =
+            !self.backlog.is_empty() || !self.arrivals.is_empty() || !self.woken.is_empty();
         if waits_for_nothing || self.thread.waits.are_due() {
             return 0;
         }
@@ -95,28 +98,36 @@ impl<D: Driver> Network<D> {
         times.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Looks at the connections that other threads spoke of: fragments are back, a stall is over.
+    /// Connections that held too much look again, as some of it has come back.
     fn take_returns(&mut self) {
-        for key in self.thread.common.returns.take() {
-            self.on(key, |event| {
+        let wakes = Arc::clone(&self.thread.common.wakes);
+        for index in wakes.returned.indices() {
+            self.on(wakes.returned.take(index), |event| {
                 event.connection.holds_too_much = false;
-                if event.connection.stalled == Some(Stall::Outside) {
-                    event.resume();
-                }
             });
         }
     }
 
-    /// Calls the connections that others wanted to be called. Whom these want in turn is for the
-    /// next turn, which follows at once.
+    /// Calls the connections that were woken, oldest first: a bounded part of them in one turn, so
+    /// that a broadcast to all leaves the turn short. Whom these wake in turn is for the next turn,
+    /// which follows at once.
     fn run_notified(&mut self) {
-        for id in self.thread.common.dispatcher.notified.take() {
-            let connection = self.connections.get(id.key);
-            if connection.is_some_and(|it| it.control.closing == Closing::No) {
-                self.on(id.key, |event| {
-                    event.call(|protocol, io| protocol.notified(io));
-                });
-            }
+        let wakes = Arc::clone(&self.thread.common.wakes);
+        self.woken.extend(wakes.woken.indices());
+        for _ in 0..self.woken.len().min(TURN_WOKEN_MAX) {
+            let Some(index) = self.woken.pop_front() else {
+                break;
+            };
+            self.on(wakes.woken.take(index), |event| {
+                let connection = &event.connection;
+                if connection.peer.is_some() || connection.control.closing != Closing::No {
+                    return;
+                }
+                event.call(|protocol, io| protocol.notified(io));
+                if event.connection.stalled == Some(Stall::Outside) {
+                    event.resume();
+                }
+            });
         }
     }
 

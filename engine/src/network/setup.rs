@@ -15,9 +15,9 @@ use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::DynProtocol;
-use crate::returns::Returns;
 use crate::successor::Successors;
 use crate::turn::Turn;
+use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
 use super::door::Door;
@@ -130,7 +130,7 @@ impl<D: Driver> Network<D> {
             limits: setup.limits,
             shared: setup.shared,
             dispatcher,
-            returns: Returns::new(driver.waker()),
+            wakes: Wakes::new(capacity, driver.waker()),
         };
         let thread = Thread::new(driver, common, places, region_count);
         Network {
@@ -154,6 +154,7 @@ impl<D: Driver> Network<D> {
             trimmed_ns: now_ns,
             trim_due: false,
             expired: Vec::new(),
+            woken: VecDeque::new(),
         }
     }
 

@@ -62,6 +62,8 @@ pub(crate) struct Network<D: Driver> {
     pub(super) trimmed_ns: u64,
     pub(super) trim_due: bool,
     pub(super) expired: Vec<u32>,
+    /// Taken from the set of those that were woken and not called yet, oldest first.
+    pub(super) woken: VecDeque<u32>,
 }
 
 /// What the connections of a network thread share.

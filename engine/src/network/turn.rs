@@ -27,7 +27,7 @@ fn has_news(common: &Common, server_state: ServerState) -> bool {
     let inbox = &shared.inboxes[usize::from(thread)];
     !inbox.arrived.is_empty()
         || shared.server_state() != server_state
-        || common.returns.any()
+        || common.wakes.any()
         || inbox.watches.any()
         || shared.has_parked(thread)
         || shared.relief.is_asked(thread)
@@ -71,10 +71,8 @@ impl<D: Driver> Network<D> {
     /// - An event needs a look at all of it: it sets `due_ns` to 0.
     pub(crate) fn is_quiet(&self) -> bool {
         let (thread, common) = (&self.thread, &self.thread.common);
-        let has_waiting = thread.waits.any()
-            || thread.starved.any()
-            || common.dispatcher.has_waiting()
-            || !common.dispatcher.notified.is_empty();
+        let has_waiting =
+            thread.waits.any() || thread.starved.any() || common.dispatcher.has_waiting();
         !has_waiting
             && thread.now_ns() < thread.due_ns
             && thread.holders.shortage.is_none()
@@ -86,8 +84,6 @@ impl<D: Driver> Network<D> {
         let (thread, server_state) = (&mut self.thread, self.server_state);
         let (driver, common) = (&mut thread.driver, &mut thread.common);
         let timeout_ns = match thread.due_ns {
-            // The end of the last turn may have notified some.
-            _ if !common.dispatcher.notified.is_empty() => Some(0),
             u64::MAX => None,
             due_ns => Some(due_ns.saturating_sub(driver.now_ns())),
         };

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use flatpath_structures::panics::drop_contained;
 use flatpath_structures::worker_pool::Wake;
 
-use crate::local_waker::LocalWaker;
 use crate::pools::Wanted;
 use crate::shares::{ShareRule, Shares};
 
@@ -34,8 +33,6 @@ pub(crate) struct Dispatcher {
     /// 50 ns.
     queueing: Option<Duration>,
     pub(crate) draining: bool,
-    /// Connections to be called by [`Protocol::notified`](crate::Protocol::notified).
-    pub(crate) notified: LocalWaker,
 }
 
 impl Dispatcher {
@@ -61,7 +58,6 @@ impl Dispatcher {
             without_memory: [VecDeque::new(), VecDeque::new()],
             queued: 0,
             draining: false,
-            notified: LocalWaker::default(),
         }
     }
 

@@ -58,12 +58,13 @@ impl Protocol for Knots {
         let name = String::from_utf8_lossy(&input[..length]).into_owned();
         context.session.name = Some(name.clone());
         if name == "!" {
-            context.io.splice(context.io.handle());
-        } else if let Some(other) = context.thread.get(&name).copied() {
+            let own = context.handle();
+            context.splice(&own);
+        } else if let Some(other) = context.thread.get(&name).cloned() {
             if !name.starts_with("stale") {
                 context.thread.remove(&name);
             }
-            context.splice(other);
+            context.splice(&other);
         } else {
             context.thread.insert(name, context.handle());
             context.phase(Phase::Wait);

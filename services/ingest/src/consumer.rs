@@ -31,7 +31,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::Waker;
+use flatpath::ConnectionHandle;
 use flatpath::descriptors::DescriptorHold;
 use flatpath_driver::{Attachment, Fragment, Region};
 use flatpath_messages::layout::{
@@ -68,7 +68,7 @@ pub(crate) struct Consumer {
 
 #[derive(Debug)]
 struct State {
-    window: Window<Waker>,
+    window: Window<ConnectionHandle>,
     /// One for each region; none after the end.
     holders: Vec<Attachment>,
     descriptors: SharedWords,
@@ -141,7 +141,11 @@ impl Consumer {
     }
 
     /// Reserves room for a message, now or in turn; then `waker` is called.
-    pub(crate) fn reserve(&self, need: u32, waker: impl FnOnce() -> Waker) -> Result<Room, Ended> {
+    pub(crate) fn reserve(
+        &self,
+        need: u32,
+        waker: impl FnOnce() -> ConnectionHandle,
+    ) -> Result<Room, Ended> {
         if !self.state().window.has_room(need) {
             self.collect();
         }
@@ -356,7 +360,7 @@ impl Consumer {
     }
 
     /// Acts under the lock, and resumes the woken producers after it.
-    fn with_woken<R>(&self, act: impl FnOnce(&mut State, &mut Vec<Waker>) -> R) -> R {
+    fn with_woken<R>(&self, act: impl FnOnce(&mut State, &mut Vec<ConnectionHandle>) -> R) -> R {
         let mut woken = Vec::new();
         let result = act(&mut self.state(), &mut woken);
         for waker in woken {

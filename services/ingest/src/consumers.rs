@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::Waker;
+use flatpath::ConnectionHandle;
 
 use crate::consumer::Consumer;
 
@@ -17,7 +17,7 @@ struct State {
     consumers: Vec<Arc<Consumer>>,
     next: usize,
     /// Producers that wait for a consumer, in order of arrival.
-    unassigned: BTreeMap<u64, Waker>,
+    unassigned: BTreeMap<u64, ConnectionHandle>,
     arrivals: u64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Assignment {
 impl ConsumerSet {
     /// Assigns the next consumer in turn; if there is none, `waker` is called for the first that
     /// attaches.
-    pub(crate) fn assign(&self, waker: impl FnOnce() -> Waker) -> Assignment {
+    pub(crate) fn assign(&self, waker: impl FnOnce() -> ConnectionHandle) -> Assignment {
         let mut state = self.state();
         // A consumer with a token has a producer of its own.
         let shared = |consumer: &&Arc<Consumer>| consumer.token == 0;
@@ -62,7 +62,7 @@ impl ConsumerSet {
         if is_shared {
             let woken = std::mem::take(&mut state.unassigned);
             drop(state);
-            woken.values().for_each(Waker::wake);
+            woken.values().for_each(ConnectionHandle::wake);
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath::Waker;
+use flatpath::ConnectionHandle;
 use flatpath_pairing::{self as pairing, Endpoint, PairingKey, Registration, Registry};
 
 use crate::consumer::Consumer;
@@ -29,7 +29,7 @@ impl PairingKey for Token {
 /// A producer that named a token.
 #[derive(Debug)]
 pub(crate) struct Seeker {
-    waker: Waker,
+    waker: ConnectionHandle,
     found: Mutex<Option<Arc<Consumer>>>,
 }
 
@@ -89,7 +89,7 @@ impl Pairings {
     pub(crate) fn seek(
         &self,
         token: u64,
-        waker: Waker,
+        waker: ConnectionHandle,
     ) -> Option<(Arc<Endpoint<Seeker>>, Registered)> {
         let found = Mutex::new(None);
         let seeker = Arc::new(Endpoint::new(Seeker { waker, found }));

@@ -116,7 +116,7 @@ impl Ingest {
     fn deliver(&self, context: &mut Context<'_, Self>) -> bool {
         let session = &mut *context.session;
         while session.message.is_some() {
-            if !session.has_room(&self.0.consumers, &context.io.waker()) {
+            if !session.has_room(&self.0.consumers, &context.io.handle()) {
                 self.0.statistics.stalls.add(1);
                 return false;
             }
@@ -157,7 +157,7 @@ impl Ingest {
         match part {
             Part::Nothing => {}
             Part::Token { token } => {
-                if !session.seek(token, &shared.pairings, context.io.waker()) {
+                if !session.seek(token, &shared.pairings, context.io.handle()) {
                     let counter = &shared.statistics.producers_refused;
                     let why = "a producer's token is taken, or comes too late: cut off";
                     log_seldom(counter, &why);

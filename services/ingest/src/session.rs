@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use flatpath::memory::Fragment;
-use flatpath::{Pages, Waker};
+use flatpath::{ConnectionHandle, Pages};
 use flatpath_messages::framing::Decoder;
 use flatpath_pairing::Endpoint;
 
@@ -105,7 +105,7 @@ impl Session {
 
     /// Reserves room for the message, if there is one. False: `waker` is called when its turn has
     /// come.
-    pub(crate) fn has_room(&mut self, consumers: &ConsumerSet, waker: &Waker) -> bool {
+    pub(crate) fn has_room(&mut self, consumers: &ConsumerSet, waker: &ConnectionHandle) -> bool {
         let Some(message) = &self.message else {
             return true;
         };
@@ -144,7 +144,7 @@ impl Session {
     }
 
     /// A consumer for a producer without one; else true, and the waker is called when one comes.
-    fn assign(&self, consumers: &ConsumerSet, waker: &Waker) -> (State, bool) {
+    fn assign(&self, consumers: &ConsumerSet, waker: &ConnectionHandle) -> (State, bool) {
         if let Some((seeker, _)) = &self.seeks {
             let found = seeker.consumer();
             return found.map_or((State::New, true), |found| (State::Assigned(found), false));
@@ -156,7 +156,12 @@ impl Session {
     }
 
     /// The producer names a token. False: it may not, or another producer has it.
-    pub(crate) fn seek(&mut self, token: u64, pairings: &Pairings, waker: Waker) -> bool {
+    pub(crate) fn seek(
+        &mut self,
+        token: u64,
+        pairings: &Pairings,
+        waker: ConnectionHandle,
+    ) -> bool {
         let is_first = self.seeks.is_none() && matches!(self.state, State::New);
         if is_first && self.message.is_none() {
             self.seeks = pairings.seek(token, waker);

@@ -106,14 +106,9 @@ impl Relay {
 
     fn arrived(&self, context: &mut Context<'_, Self>, handshake: Handshake, has_more: bool) {
         let now = context.turn().now();
-        context
-            .thread
-            .0
-            .waker
-            .get_or_insert_with(|| context.io.local_waker());
         match context.thread.0.arrive(handshake, context.handle(), now) {
             Arrival::Met(client, partner) => {
-                context.splice(partner.end);
+                context.splice(&partner.end);
                 context.session.0 = State::Met(client, partner);
             }
             Arrival::Waits(client) => {
@@ -277,8 +272,8 @@ impl Protocol for Relay {
         let client = ClientHandle::clone(client);
         if let Some(partner) = client.partner() {
             self.end_wait(&mut context.thread.0, &client);
+            context.splice(&partner.end);
             context.session.0 = State::Met(client, partner);
-            context.splice(partner.end);
         } else if client.is_displaced() {
             self.dismiss(context, &self.statistics.displaced, BUSY);
         } else if !client.is_registered() {

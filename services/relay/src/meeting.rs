@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use flatpath::{ConnectionHandle, LocalWaker};
+use flatpath::ConnectionHandle;
 use flatpath_pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registration, Registry,
 };
@@ -69,7 +69,7 @@ struct State {
 }
 
 /// The client that a client has met.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Partner {
     pub(crate) end: ConnectionHandle,
     /// When it began to wait.
@@ -90,12 +90,12 @@ impl Client {
     }
 
     pub(crate) fn partner(&self) -> Option<Partner> {
-        self.state().partner
+        self.state().partner.clone()
     }
 
     fn as_partner(&self) -> Partner {
         Partner {
-            end: self.end,
+            end: self.end.clone(),
             since: self.since,
         }
     }
@@ -166,8 +166,6 @@ pub(crate) struct Meetings {
     waiting: Waiting<ClientHandle>,
     /// Clients that may wait.
     places: usize,
-    /// Calls connections; there from the first arrival on.
-    pub(crate) waker: Option<LocalWaker>,
 }
 
 impl Meetings {
@@ -178,7 +176,6 @@ impl Meetings {
             spares: HashMap::new(),
             waiting: Waiting::default(),
             places: usize::MAX,
-            waker: None,
         }
     }
 
@@ -247,7 +244,7 @@ impl Meetings {
     pub(crate) fn dismiss_spares(&mut self, client: &ClientHandle) {
         let spares = self.spares.remove(&self.key(&client.token));
         for spare in spares.unwrap_or_default() {
-            self.notify(&spare);
+            spare.end.wake();
         }
     }
 
@@ -267,7 +264,7 @@ impl Meetings {
             state.ticket = None;
             state.is_displaced = true;
             drop(state);
-            self.notify(&displaced);
+            displaced.end.wake();
         }
     }
 
@@ -275,12 +272,6 @@ impl Meetings {
         let ticket = client.state().ticket.take();
         if let Some(ticket) = ticket {
             self.waiting.leave(ticket, self.places);
-        }
-    }
-
-    fn notify(&self, client: &ClientHandle) {
-        if let Some(waker) = &self.waker {
-            waker.wake(client.end);
         }
     }
 
@@ -305,7 +296,7 @@ impl Meetings {
             }
             let registered = self.register(spare).is_ok();
             if registered && spare.partner().is_some() {
-                self.notify(spare);
+                spare.end.wake();
             }
             !registered
         });
