@@ -17,8 +17,6 @@
 //!
 //! Everything in here is recycled: the request's parts, its arena, the note.
 
-use std::mem;
-
 use flatpath::WorkerScope;
 use flatpath::memory::{Buffer, Payload, PoolHandle};
 use http::response::Parts;
@@ -33,6 +31,7 @@ use crate::respond::{self, ReplyFraming, WrittenHead};
 use crate::service::{Service, log_panic};
 use crate::sink::{Sink, UploadDecision};
 use crate::stream::Stream;
+use crate::upgrade::{self, Upgrade};
 
 /// What the next run of an exchange is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -232,9 +231,14 @@ impl Exchange {
 
     fn answer(&mut self, response: Response, pool: PoolHandle<'_>) {
         let (mut parts, body) = response.into_parts();
-        self.note = mem::take(&mut parts.extensions);
+        if !upgrade::is_made(&parts, self.request) {
+            parts.extensions.remove::<Upgrade>();
+        }
         match self.write_head(&parts, &body, pool) {
-            Some(written) => self.adopt(written, body),
+            Some(written) => {
+                self.note = parts.extensions;
+                self.adopt(written, body);
+            }
             // A head that no buffer holds: the handler's mistake, or a memory shortage. Either way
             // the client gets a reply.
             None => self.fail(REFUSAL),

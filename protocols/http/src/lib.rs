@@ -137,11 +137,12 @@
 //! | work    | `exchange`, `stream`                 | what a worker does with a request   |
 //! | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
 //! | output  | `write`                              | replies in order, bounded streams   |
+//! | end     | `upgrade`                            | other protocols on the connection   |
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
 //! tests and fuzzing through [`Scan`], [`Decoder`] and [`testing`].
 //!
-//! Deliberately absent: HTTP/2, TLS, upgrades, `CONNECT`, transfer codings other than `chunked`,
+//! Deliberately absent: HTTP/2, TLS, `CONNECT`, transfer codings other than `chunked`,
 //! trailers (checked and dropped), merging of request bodies with trailers.
 #![forbid(unsafe_code)]
 
@@ -170,6 +171,7 @@ mod exchange;
 mod stream;
 mod state;
 mod write;
+mod upgrade;
 mod upload;
 mod read;
 mod protocol;
@@ -197,3 +199,4 @@ pub use scan::Scan;
 pub use service::Service;
 pub use sink::{Sink, UploadDecision};
 pub use state::{Http, Session, ThreadState};
+pub use upgrade::upgrade;

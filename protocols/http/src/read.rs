@@ -21,7 +21,7 @@ use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply, Rest};
 use crate::service::{Service, log_panic};
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState};
-use crate::{upload, write};
+use crate::{upgrade, upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
 type Passage<S> = (Job<Http<S>>, Buffer);
@@ -193,6 +193,7 @@ fn pass_on<S: Service>(
     }
     connection.session.head_taken();
     connection.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
+    connection.session.follows_upload |= upgrade::is_asked_for(head);
     dispatch(connection, (job, buffer), RequestMeta::of(head));
     Ok(Step::On(head.bytes()))
 }

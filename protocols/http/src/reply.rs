@@ -18,6 +18,7 @@ use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::respond::{self, ReplyFraming};
+use crate::upgrade::Upgrade;
 
 /// Where a request was answered, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +157,9 @@ impl<'a> Reply<'a> {
     /// Answers with a response of the http crate. A body that has to be read is left to workers.
     pub fn response(&mut self, response: Response) -> Disposition {
         self.roll_back();
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        // A worker's answers go out in their turn, and can be the last of HTTP.
+        parts.extensions.remove::<Upgrade>();
         let head = respond::head(&mut self.out, &parts, &body, self.request);
         self.request.keep_alive = head.keep_alive;
         self.end_head();

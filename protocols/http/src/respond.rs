@@ -6,6 +6,7 @@ use http::{StatusCode, header};
 use crate::encode::{self, Sink};
 use crate::head::RequestMeta;
 use crate::message::Body;
+use crate::upgrade;
 
 /// How the body of a reply is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +34,23 @@ pub(crate) fn head(
     request: RequestMeta,
 ) -> WrittenHead {
     let status = match parts.status {
-        // The engine sends 100 by itself and switches to no other protocol.
-        status if status.is_informational() => StatusCode::INTERNAL_SERVER_ERROR,
+        // The engine sends 100 by itself.
+        status if status.is_informational() && !upgrade::is_made(parts, request) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
         status => status,
     };
     encode::status_line(out, status);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        encode::header(out, b"Connection", b"Upgrade");
+    }
     for (name, value) in &parts.headers {
         if !encode::is_ours(name.as_str().as_bytes()) {
             encode::header(out, name.as_str().as_bytes(), value.as_bytes());
         }
     }
     let framing = match (status, body.length()) {
-        (StatusCode::NO_CONTENT, _) => None,
+        (StatusCode::NO_CONTENT | StatusCode::SWITCHING_PROTOCOLS, _) => None,
         // RFC 9110 8.6 lets a 304 state the length that a 200 would have.
         (StatusCode::NOT_MODIFIED, _) => stated_length(parts).map(ReplyFraming::Length),
         (StatusCode::RESET_CONTENT, _) => Some(ReplyFraming::Length(0)),

@@ -170,8 +170,8 @@ pub struct Session<S: Service> {
     pub(crate) owes_continue: bool,
     /// The first byte of the input belongs to a request that has been answered.
     pub(crate) skips_byte: bool,
-    /// A streamed body was taken: what is after it waits for its reply, as PUT is not safe
-    /// (RFC 9112, 9.3.2).
+    /// What is after the latest request waits for its reply. It was a streamed body, as PUT is not
+    /// safe (RFC 9112, 9.3.2), or it asked for an upgrade, so that it may not be HTTP.
     pub(crate) follows_upload: bool,
     /// The reply that is due is a long stream.
     pub(crate) is_streaming: bool,

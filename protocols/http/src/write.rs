@@ -8,7 +8,7 @@ use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Job, NoRoom, Stall};
 
-use crate::encode::{self, Bounded, REFUSAL};
+use crate::encode::{self, Bounded, FAILURE, REFUSAL};
 use crate::exchange::State;
 use crate::head::RequestMeta;
 use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
@@ -16,7 +16,8 @@ use crate::message::{Body, Reader};
 use crate::reply::{Rest, Written};
 use crate::respond::ReplyFraming;
 use crate::service::Service;
-use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Step};
+use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step};
+use crate::upgrade::Upgrade;
 
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
@@ -202,6 +203,9 @@ pub(crate) fn send_job<S: Service>(
         recycle(connection, job);
         return send_words(connection, REFUSAL);
     }
+    if let Some(upgrade) = job.note.remove::<Upgrade>() {
+        return switch(connection, job, &upgrade);
+    }
     if let Some(head) = job.head.take() {
         if job.is_long() {
             stream_begins(connection);
@@ -256,6 +260,31 @@ pub(crate) fn send_job<S: Service>(
             false
         }
     }
+}
+
+/// Queues the last reply of HTTP, and hands the connection over after it.
+fn switch<S: Service>(
+    connection: &mut Connection<'_, S>,
+    mut job: Job<Http<S>>,
+    upgrade: &Upgrade,
+) -> bool {
+    let session = &*connection.session;
+    // Nothing behind the request was taken for HTTP.
+    let is_alone = session.follows_upload && session.owed() == 1 && !session.is_uploading();
+    let (Some(wish), Some(head), true) = (upgrade.take(), job.head.take(), is_alone) else {
+        recycle(connection, job);
+        return send_words(connection, FAILURE);
+    };
+    if session.stage != Stage::Head || connection.hand_over(wish).is_err() {
+        recycle(connection, job);
+        return send_words(connection, REFUSAL);
+    }
+    send_head(connection, &mut job, head);
+    recycle(connection, job);
+    reply_done(connection, true);
+    // This protocol says nothing more.
+    connection.session.is_closed = true;
+    true
 }
 
 /// Queues constant words as the reply that is due, and the last one.

@@ -1,0 +1,125 @@
+//! Upgrades: a handler answers 101, and another protocol takes the connection over (RFC 9110
+//! section 7.8).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flatpath::HandOver;
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
+
+use crate::head::{Head, KnownHeader, RequestMeta};
+use crate::message::{Body, Request, Response};
+
+/// The next protocol of a connection, on its way from a handler to the network thread: an extension
+/// of a response with status 101.
+#[derive(Clone, Debug)]
+pub(crate) struct Upgrade(Arc<Mutex<Option<HandOver>>>);
+
+impl Upgrade {
+    pub(crate) fn take(&self) -> Option<HandOver> {
+        let mut wish = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wish.take()
+    }
+}
+
+/// The answer 101 to a request that offers to go on in `protocol` (`websocket`, say), for a handler
+/// that a worker runs: once it is sent, the connection is the successor's. More headers may be
+/// added to it.
+///
+/// What the client sends after its request belongs to the new protocol. The client gets a 503 and
+/// the end of the connection where that cannot be changed any more: the server drains, or the
+/// client said that it would send nothing more. A 500 is what becomes of a 101 for a request that
+/// did not ask for it or has a body, and of one from a handler on the network thread.
+///
+/// # Errors
+/// The request does not offer this protocol, or not as HTTP/1.1: the response to send, which is 426
+/// and names the protocol (RFC 9110 section 15.5.22).
+///
+/// ```
+/// use flatpath::{Context, Protocol, Received, Successor};
+/// use flatpath_http::{Http, Request, upgrade};
+///
+/// /// Sends back what it gets.
+/// struct Echo;
+///
+/// impl Protocol for Echo {
+///     type ThreadState = ();
+///     type Session = ();
+///     type Job = ();
+///
+///     fn name(&self) -> &'static str {
+///         "echo"
+///     }
+///
+///     fn thread_state(&self) {}
+///
+///     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+///         if context.write(input).is_err() {
+///             context.abort();
+///         }
+///         Received::Consumed
+///     }
+/// }
+///
+/// let echo = Successor::new(Echo);
+/// let handler = move |request: Request| {
+///     let upgraded = upgrade(&request, "echo", echo.begin(|| ()));
+///     upgraded.unwrap_or_else(|refusal| *refusal)
+/// };
+/// let protocol = Http::pooled(handler);
+/// # let mut server = flatpath_test::TestServer::new(flatpath_test::Conditions::calm(1), protocol);
+/// # let client = server.connect();
+/// # client.write(b"GET / HTTP/1.1\r\nHost: h\r\n");
+/// # client.write(b"Connection: upgrade\r\nUpgrade: echo\r\n\r\nhello");
+/// # client.shutdown_write();
+/// # assert!(server.read_to_end(&client).ends_with(b"\r\n\r\nhello"));
+/// ```
+pub fn upgrade(
+    request: &Request,
+    protocol: &'static str,
+    successor: HandOver,
+) -> Result<Response, Box<Response>> {
+    let is_offered = request.version() == Version::HTTP_11
+        && lists(request.headers(), header::CONNECTION, "upgrade")
+        && lists(request.headers(), header::UPGRADE, protocol);
+    let mut response = Response::new(Body::Empty);
+    let value = HeaderValue::from_static(protocol);
+    response.headers_mut().insert(header::UPGRADE, value);
+    if !is_offered {
+        *response.status_mut() = StatusCode::UPGRADE_REQUIRED;
+        *response.body_mut() = format!("This is spoken in {protocol} only.\n").into();
+        return Err(Box::new(response));
+    }
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let upgrade = Upgrade(Arc::new(Mutex::new(Some(successor))));
+    response.extensions_mut().insert(upgrade);
+    Ok(response)
+}
+
+/// Whether one of the lists of this name has this element, in any case.
+fn lists(headers: &HeaderMap, name: header::HeaderName, element: &str) -> bool {
+    let mut values = headers.get_all(name).iter();
+    values.any(|value| has_element(value.as_bytes(), element))
+}
+
+fn has_element(list: &[u8], element: &str) -> bool {
+    let mut elements = list.split(|byte| *byte == b',');
+    elements.any(|it| it.trim_ascii().eq_ignore_ascii_case(element.as_bytes()))
+}
+
+/// Whether the bytes after this request may belong to another protocol.
+pub(crate) fn is_asked_for(head: &Head<'_>) -> bool {
+    // Most requests have no `Connection`; `keep-alive` is what the others say.
+    head.known(KnownHeader::Connection).is_some()
+        && head.version() == Version::HTTP_11
+        && head
+            .values("connection")
+            .any(|list| has_element(list, "upgrade"))
+}
+
+/// Whether this response hands its connection over.
+pub(crate) fn is_made(parts: &Parts, request: RequestMeta) -> bool {
+    parts.status == StatusCode::SWITCHING_PROTOCOLS
+        && !request.is_http_10
+        && parts.extensions.get::<Upgrade>().is_some()
+}
