@@ -26,6 +26,25 @@ use crate::phase::{Phase, Stall};
 use crate::turn::Turn;
 
 /// The connection that a protocol is called for, and what its network thread lends it.
+///
+/// # How to end a connection
+///
+/// | call                       | queued output | what the peer sends      | the peer sees    |
+/// |----------------------------|---------------|--------------------------|------------------|
+/// | [`Io::close_after_output`] | is sent       | is not read              | an end, or reset |
+/// | [`Io::close_lingering`]    | is sent       | is dropped, for a while  | an end           |
+/// | [`Io::abort`]              | is dropped    | is dropped               | a reset          |
+/// | [`Io::end_input`]          | is sent       | is not read              | nothing yet      |
+///
+/// - `close_after_output` where all that the peer sends has been read: it has sent its last byte,
+///   or sends nothing before a reply. Otherwise a reset may follow, and take the output with it.
+/// - `close_lingering` where the peer may be sending: a refusal, a last reply, a drain.
+/// - `abort` where nothing can be said any more: half a reply is out, the peer is hostile.
+/// - `end_input` where replies are still to come and no request is wanted; one of the others
+///   follows.
+///
+/// The harder of two wishes counts: abort, linger, close. In each case
+/// [`Protocol::closed`](crate::Protocol::closed) is called when the connection is gone.
 pub struct Io<'a> {
     pub(crate) common: &'a mut Common,
     pub(crate) connection: &'a mut Connection,
@@ -132,6 +151,20 @@ impl Io<'_> {
             .pools
             .handle(self.common.number, self.key.index);
         self.connection.output.write(pool, bytes)
+    }
+
+    /// Queues a reply of several writes, all of it or nothing: when `write` returns an error, what
+    /// it queued is taken back. Its other wishes stand.
+    ///
+    /// # Errors
+    /// That of `write`.
+    pub fn reply<T, E>(&mut self, write: impl FnOnce(&mut Io<'_>) -> Result<T, E>) -> Result<T, E> {
+        let mark = self.connection.output.mark();
+        let written = write(self);
+        if written.is_err() {
+            self.connection.output.roll_back(mark);
+        }
+        written
     }
 
     /// The buffer that output goes to next, with room for at least `bytes` more; append to it.

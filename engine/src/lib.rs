@@ -35,6 +35,10 @@
 //!
 //! # A protocol of one's own
 //!
+//! Where the stream is made of messages, [`framing::Framed`] does what all such protocols have to
+//! do, and a function answers each message; see [`framing`]. `examples/cache` in the repository is
+//! such a protocol with its test. What follows is the trait underneath.
+//!
 //! A [`Protocol`] gets bytes on the network thread, and says how many of them it has used. It must
 //! not block there: what may block is a job for a worker ([`Context::job`], [`Protocol::run`]).
 //! Memory, for one, may be short at any moment; then a protocol returns [`Received::Blocked`], and
@@ -146,6 +150,7 @@
 //! |-----------------|---------------------------------------------------------------------|
 //! | [`blocking`]    | calls that may block for long, and how many of them may at a time    |
 //! | [`descriptors`] | descriptors that a service keeps open                               |
+//! | [`framing`]     | messages in a stream, and protocols made of a function for each      |
 //! | [`limits`]      | what the code is built around, and what an operator may set         |
 //! | [`memory`]      | received bytes, buffers, and bodies made of both                    |
 //! | [`simulation`]  | what the crate `flatpath-test` is built on                           |
@@ -157,6 +162,7 @@
 
 pub mod blocking;
 pub mod descriptors;
+pub mod framing;
 pub mod limits;
 pub mod memory;
 pub mod simulation;

@@ -39,6 +39,35 @@ impl Output {
         self.waiting_bytes + self.tail_bytes() > 0
     }
 
+    /// Where the output ends now, for [`Output::roll_back`].
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            segments: self.segments.len(),
+            tail_bytes: self.tail_bytes(),
+        }
+    }
+
+    /// Drops what was queued since the mark, of which no send has taken anything.
+    pub(crate) fn roll_back(&mut self, mark: Mark) {
+        // What was the tail then is the first segment after those of then, if it was sealed.
+        let was_sealed = self.segments.len() > mark.segments;
+        match &mut self.tail {
+            Some(tail) if !was_sealed => tail.truncate(mark.tail_bytes),
+            tail => *tail = None,
+        }
+        let kept = mark.segments + usize::from(was_sealed && mark.tail_bytes > 0);
+        for segment in self.segments.drain(kept..) {
+            self.waiting_bytes -= segment.len();
+        }
+        if kept > mark.segments
+            && let Some(Segment::Pooled { from, to, .. }) = self.segments.back_mut()
+        {
+            let end = *from + small(mark.tail_bytes);
+            self.waiting_bytes -= (*to - end) as usize;
+            *to = end;
+        }
+    }
+
     fn tail_bytes(&self) -> usize {
         self.tail.as_ref().map_or(0, |tail| tail.filled().len())
     }
@@ -173,8 +202,19 @@ impl Output {
     }
 }
 
+/// An end of an output; see [`Output::mark`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    segments: usize,
+    tail_bytes: usize,
+}
+
+fn small(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("a pooled buffer is below 4 GiB")
+}
+
 fn whole(buffer: Buffer) -> Segment {
-    let to = u32::try_from(buffer.filled().len()).expect("a pooled buffer is below 4 GiB");
+    let to = small(buffer.filled().len());
     Segment::Pooled {
         buffer,
         from: 0,
@@ -245,6 +285,37 @@ mod tests {
         assert_eq!(output.write((&pool).into(), &[7; 1000]), Err(NoRoom));
         assert_eq!(drain(&mut output), b"kept");
         drop(output);
+        assert_eq!(pool.statistics().in_use_bytes, 0, "every buffer went back");
+    }
+
+    #[test]
+    fn model_rolled_back_output_is_as_it_was_at_the_mark() {
+        let pool = pool(1 << 20);
+        for seed in 0..500 {
+            let mut dice = fastrand::Rng::with_seed(seed);
+            let (mut output, mut expected) = (Output::default(), Vec::new());
+            for _ in 0..dice.usize(..10) {
+                let mark = output.mark();
+                let before = expected.clone();
+                for _ in 0..dice.usize(..6) {
+                    let bytes = vec![dice.u8(..); dice.usize(..300)];
+                    match dice.u8(..3) {
+                        0 => output.push(Bytes::from(bytes.clone()).into()),
+                        1 => assert!(output.reserve((&pool).into(), 100).is_some()),
+                        _ => output.write((&pool).into(), &bytes).expect("room"),
+                    }
+                    // What was reserved holds nothing yet.
+                    let queued = output.queued_bytes() - expected.len();
+                    expected.extend_from_slice(&bytes[..queued]);
+                }
+                if dice.bool() {
+                    output.roll_back(mark);
+                    expected = before;
+                }
+                assert_eq!(output.queued_bytes(), expected.len(), "seed {seed}");
+            }
+            assert_eq!(drain(&mut output), expected, "seed {seed}");
+        }
         assert_eq!(pool.statistics().in_use_bytes, 0, "every buffer went back");
     }
 

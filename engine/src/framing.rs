@@ -1,0 +1,353 @@
+//! Where messages end in a stream of bytes, and protocols made of that and a handler.
+//!
+//! A [`Framing`] finds whole messages at the front of an input: [`Lines`], [`Delimited`],
+//! [`LengthPrefix`], or one of a program's own. It is pure, and can be used by itself in
+//! [`Protocol::received`](crate::Protocol::received). [`Framed`] is a whole protocol: it does what
+//! every protocol of messages has to do, and calls a [`Handler`] for each message.
+//!
+//! ```no_run
+//! use flatpath::Server;
+//! use flatpath::framing::{Framed, Lines, Next};
+//!
+//! fn main() -> Result<(), flatpath::Error> {
+//!     // Answers each line with its length.
+//!     let lengths = Framed::inline("lengths", Lines::new(1024), |(), io, line| {
+//!         io.write(format!("{}\n", line.len()).as_bytes())?;
+//!         Ok(Next::Message)
+//!     });
+//!     Server::new().listen("127.0.0.1:7777", lengths).run()
+//! }
+//! ```
+//!
+//! Every framing states the longest message. It is held at the front of the input until it is
+//! whole, so it fits, with what marks its end, in
+//! [`INPUT_BYTES_MAX`]: a framing that promises more cannot be made.
+//! What is longer is a body of known length: [`Next::Body`].
+//!
+//! Cost: an incomplete message is looked at again with each arrival.
+
+mod framed;
+mod handler;
+
+pub use framed::Framed;
+pub use handler::{Handler, Inline, Next, Pooled};
+
+use memchr::{memchr, memmem};
+
+use crate::limits::INPUT_BYTES_MAX;
+
+/// The message at the front of an input is longer than its framing allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of more than {bytes_max} bytes")]
+pub struct TooLong {
+    /// What is allowed, in bytes.
+    pub bytes_max: usize,
+}
+
+/// A whole message, and what it takes of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// What a handler gets.
+    pub message: &'a [u8],
+    /// Bytes of the input, with what marks the message's length or end.
+    pub bytes: usize,
+}
+
+/// Finds messages in a stream.
+pub trait Framing: Send + Sync + 'static {
+    /// The message at the front of `input`; `None` while it is incomplete. It must be found, or
+    /// refused, before it takes [`INPUT_BYTES_MAX`] of the input.
+    ///
+    /// # Errors
+    /// [`TooLong`] as soon as it is clear that the message will be too long.
+    fn first<'a>(&self, input: &'a [u8]) -> Result<Option<Frame<'a>>, TooLong>;
+
+    /// The whole messages at the front of `input`, in order.
+    fn messages<'a>(&'a self, input: &'a [u8]) -> Messages<'a, Self>
+    where
+        Self: Sized,
+    {
+        Messages {
+            framing: self,
+            input,
+            consumed: 0,
+        }
+    }
+}
+
+/// Messages at the front of an input; see [`Framing::messages`]. Ends at one that is incomplete,
+/// and says the same error again and again at one that is too long.
+#[derive(Clone, Debug)]
+pub struct Messages<'a, F> {
+    framing: &'a F,
+    input: &'a [u8],
+    consumed: usize,
+}
+
+impl<F> Messages<'_, F> {
+    /// Bytes of the input that the messages so far took.
+    pub fn consumed(&self) -> usize {
+        self.consumed
+    }
+}
+
+impl<'a, F: Framing> Iterator for Messages<'a, F> {
+    type Item = Result<&'a [u8], TooLong>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.framing.first(&self.input[self.consumed..]) {
+            Ok(Some(frame)) => {
+                self.consumed += frame.bytes;
+                Some(Ok(frame.message))
+            }
+            Ok(None) => None,
+            Err(too_long) => Some(Err(too_long)),
+        }
+    }
+}
+
+/// Lines that end in LF or CRLF, which is not part of the message.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    bytes_max: usize,
+}
+
+impl Lines {
+    /// Lines of at most `bytes_max` bytes.
+    ///
+    /// # Panics
+    /// When the longest cannot be held: see the module.
+    pub fn new(bytes_max: usize) -> Lines {
+        assert_fits(bytes_max, b"\r\n".len());
+        Lines { bytes_max }
+    }
+}
+
+impl Framing for Lines {
+    fn first<'a>(&self, input: &'a [u8]) -> Result<Option<Frame<'a>>, TooLong> {
+        let bytes_max = self.bytes_max;
+        let longest = bytes_max + b"\r\n".len();
+        let window = &input[..input.len().min(longest)];
+        let Some(end) = memchr(b'\n', window) else {
+            return incomplete(window.len() == longest, bytes_max);
+        };
+        let line = &window[..end];
+        let message = line.strip_suffix(b"\r").unwrap_or(line);
+        if message.len() > bytes_max {
+            return Err(TooLong { bytes_max });
+        }
+        let bytes = end + 1;
+        Ok(Some(Frame { message, bytes }))
+    }
+}
+
+/// Messages that end in the same bytes, which are not part of the message.
+#[derive(Clone, Copy, Debug)]
+pub struct Delimited {
+    delimiter: &'static [u8],
+    bytes_max: usize,
+}
+
+impl Delimited {
+    /// Messages of at most `bytes_max` bytes, each followed by `delimiter`.
+    ///
+    /// # Panics
+    /// When the delimiter is empty, or the longest message cannot be held: see the module.
+    pub fn new(delimiter: &'static [u8], bytes_max: usize) -> Delimited {
+        assert!(!delimiter.is_empty(), "a delimiter has bytes");
+        assert_fits(bytes_max, delimiter.len());
+        Delimited {
+            delimiter,
+            bytes_max,
+        }
+    }
+}
+
+impl Framing for Delimited {
+    fn first<'a>(&self, input: &'a [u8]) -> Result<Option<Frame<'a>>, TooLong> {
+        let longest = self.bytes_max + self.delimiter.len();
+        let window = &input[..input.len().min(longest)];
+        let Some(end) = memmem::find(window, self.delimiter) else {
+            return incomplete(window.len() == longest, self.bytes_max);
+        };
+        Ok(Some(Frame {
+            message: &window[..end],
+            bytes: end + self.delimiter.len(),
+        }))
+    }
+}
+
+/// Messages with their length in front, big endian; the length does not count itself.
+#[derive(Clone, Copy, Debug)]
+pub struct LengthPrefix {
+    prefix_bytes: usize,
+    bytes_max: usize,
+}
+
+impl LengthPrefix {
+    /// Messages of at most `bytes_max` bytes behind a length of two bytes.
+    ///
+    /// # Panics
+    /// When the longest cannot be held: see the module.
+    pub fn u16(bytes_max: usize) -> LengthPrefix {
+        LengthPrefix::of(size_of::<u16>(), bytes_max)
+    }
+
+    /// Messages of at most `bytes_max` bytes behind a length of four bytes.
+    ///
+    /// # Panics
+    /// As [`LengthPrefix::u16`].
+    pub fn u32(bytes_max: usize) -> LengthPrefix {
+        LengthPrefix::of(size_of::<u32>(), bytes_max)
+    }
+
+    fn of(prefix_bytes: usize, bytes_max: usize) -> LengthPrefix {
+        assert_fits(bytes_max, prefix_bytes);
+        LengthPrefix {
+            prefix_bytes,
+            bytes_max,
+        }
+    }
+}
+
+impl Framing for LengthPrefix {
+    fn first<'a>(&self, input: &'a [u8]) -> Result<Option<Frame<'a>>, TooLong> {
+        let bytes_max = self.bytes_max;
+        let Some((prefix, rest)) = input.split_at_checked(self.prefix_bytes) else {
+            return Ok(None);
+        };
+        let length = prefix
+            .iter()
+            .fold(0, |length, byte| length << 8 | u64::from(*byte));
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > bytes_max {
+            return Err(TooLong { bytes_max });
+        }
+        let bytes = self.prefix_bytes + length;
+        Ok(rest.get(..length).map(|message| Frame { message, bytes }))
+    }
+}
+
+fn incomplete(is_longest: bool, bytes_max: usize) -> Result<Option<Frame<'static>>, TooLong> {
+    match is_longest {
+        true => Err(TooLong { bytes_max }),
+        false => Ok(None),
+    }
+}
+
+#[track_caller]
+fn assert_fits(bytes_max: usize, marks_bytes: usize) {
+    let most = INPUT_BYTES_MAX - marks_bytes;
+    assert!(
+        bytes_max <= most,
+        "a message of {bytes_max} bytes is never whole: at most {most} are held; use a body"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages of `input` as text, the bytes they took, and whether one was too long.
+    fn read(framing: &impl Framing, input: &[u8]) -> (Vec<String>, usize, bool) {
+        let mut messages = framing.messages(input);
+        let (mut read, mut is_too_long) = (Vec::new(), false);
+        for message in messages.by_ref() {
+            let Ok(message) = message else {
+                is_too_long = true;
+                break;
+            };
+            read.push(String::from_utf8_lossy(message).into_owned());
+        }
+        (read, messages.consumed(), is_too_long)
+    }
+
+    fn texts(read: &[&str]) -> Vec<String> {
+        read.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn lines_end_in_lf_or_crlf_and_an_incomplete_one_stays() {
+        let lines = Lines::new(10);
+        let found = read(&lines, b"one\ntwo\r\n\nthr");
+        assert_eq!(found, (texts(&["one", "two", ""]), 10, false));
+        assert_eq!(read(&lines, b""), (vec![], 0, false));
+        assert_eq!(read(&lines, b"a\rb\n"), (texts(&["a\rb"]), 4, false));
+    }
+
+    #[test]
+    fn the_longest_line_is_read_and_one_more_byte_is_refused() {
+        let lines = Lines::new(3);
+        assert_eq!(read(&lines, b"abc\r\n"), (texts(&["abc"]), 5, false));
+        assert_eq!(read(&lines, b"abc\n"), (texts(&["abc"]), 4, false));
+        assert_eq!(read(&lines, b"abc\r"), (vec![], 0, false));
+        assert_eq!(read(&lines, b"abcd\n"), (vec![], 0, true));
+        assert_eq!(read(&lines, b"abcd"), (vec![], 0, false));
+        assert_eq!(read(&lines, b"abcde"), (vec![], 0, true));
+        assert_eq!(read(&lines, b"x\nabcde"), (texts(&["x"]), 2, true));
+    }
+
+    #[test]
+    fn delimited_messages_end_at_the_whole_delimiter() {
+        let delimited = Delimited::new(b"--", 3);
+        let found = read(&delimited, b"a--b-c----ab");
+        assert_eq!(found, (texts(&["a", "b-c", ""]), 10, false));
+        assert_eq!(read(&delimited, b"abc-"), (vec![], 0, false));
+        assert_eq!(read(&delimited, b"abcd-"), (vec![], 0, true));
+    }
+
+    #[test]
+    fn a_length_is_big_endian_and_does_not_count_itself() {
+        let found = read(&LengthPrefix::u16(300), b"\x00\x02ab\x00\x00\x00\x03ab");
+        assert_eq!(found, (texts(&["ab", ""]), 6, false));
+        let found = read(
+            &LengthPrefix::u32(3),
+            b"\x00\x00\x00\x03abc\x00\x00\x00\x04",
+        );
+        assert_eq!(found, (texts(&["abc"]), 7, true));
+        assert_eq!(
+            read(&LengthPrefix::u32(3), b"\xff\xff\xff"),
+            (vec![], 0, false)
+        );
+        assert_eq!(
+            read(&LengthPrefix::u16(300), b"\x01\x2d"),
+            (vec![], 0, true)
+        );
+    }
+
+    #[test]
+    fn model_any_cut_of_a_stream_gives_the_same_messages() {
+        let framings: [(&dyn Framing, &[u8]); 3] = [
+            (&Lines::new(8), b"one\r\n\ntwo\nlast one\n"),
+            (
+                &Delimited::new(b"\0\0", 8),
+                b"one\0\0\0\0two\0\0last one\0\0",
+            ),
+            (
+                &LengthPrefix::u16(8),
+                b"\0\x03one\0\0\0\x03two\0\x08last one",
+            ),
+        ];
+        for (framing, stream) in framings {
+            for step in 1..=stream.len() {
+                let (mut held, mut found) = (Vec::new(), Vec::new());
+                for piece in stream.chunks(step) {
+                    held.extend_from_slice(piece);
+                    while let Some(frame) = framing.first(&held).expect("short enough") {
+                        found.push(String::from_utf8_lossy(frame.message).into_owned());
+                        let bytes = frame.bytes;
+                        held.drain(..bytes);
+                    }
+                }
+                assert_eq!(found, texts(&["one", "", "two", "last one"]), "step {step}");
+                assert_eq!(held, b"");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is never whole")]
+    fn a_message_that_can_never_be_held_is_refused_at_the_start() {
+        let _ = LengthPrefix::u32(INPUT_BYTES_MAX);
+    }
+}
