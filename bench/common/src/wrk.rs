@@ -20,6 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What the line with the figures begins with.
 const MARK: &str = "flatpath-bench ";
 const SCRIPT: &str = r#"
+init = function(arguments)
+    if arguments[1] then
+        wrk.method, wrk.body = "POST", arguments[1]
+        wrk.headers["Content-Type"] = "application/json"
+    end
+end
+
 done = function(summary, latency, requests)
     local errors = summary.errors
     io.write(string.format(
@@ -44,6 +51,8 @@ pub enum Lifetime {
 pub struct Load {
     pub address: SocketAddr,
     pub path: String,
+    /// What is posted; without it the path is read.
+    pub json: Option<String>,
     /// Connections at once.
     pub connections: u32,
     /// How long; wrk knows whole seconds only.
@@ -126,6 +135,9 @@ impl Wrk {
             command.args(["--header", "Connection: close"]);
         }
         command.arg(format!("http://{}{}", load.address, load.path));
+        if let Some(json) = &load.json {
+            command.args(["--", json]);
+        }
         let limit = Duration::from_secs(load.seconds.into()) + PATIENCE;
         let output = Child::start(&mut command)?.finish(limit);
         let text = output.map_err(|error| named(&error.to_string()))?;

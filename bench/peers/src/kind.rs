@@ -33,6 +33,12 @@ pub(crate) enum Kind {
     PooledEpoll,
     /// `/sleep` through workers, the rest on the network thread.
     FlatpathRouted,
+    /// JSON and SQLite by workers, on io_uring, whatever `--driver` says.
+    RestUring,
+    /// That on epoll.
+    RestEpoll,
+    /// The same work in axum: two tokio threads, and `spawn_blocking` for SQLite.
+    RestAxum,
     /// tokio and hyper on one thread.
     Hyper,
     /// Two tokio threads, and every request through `spawn_blocking`.
@@ -99,10 +105,15 @@ impl Kind {
     /// The driver that it is about, whatever `--driver` says.
     pub(crate) fn driver(self) -> Option<&'static str> {
         match self {
-            Self::FlatpathUring | Self::PooledUring => Some("uring"),
-            Self::FlatpathEpoll | Self::PooledEpoll => Some("epoll"),
+            Self::FlatpathUring | Self::PooledUring | Self::RestUring => Some("uring"),
+            Self::FlatpathEpoll | Self::PooledEpoll | Self::RestEpoll => Some("epoll"),
             _ => None,
         }
+    }
+
+    /// Whether it has a database.
+    pub(crate) fn is_rest(self) -> bool {
+        matches!(self, Self::RestUring | Self::RestEpoll | Self::RestAxum)
     }
 
     /// Whether it is nginx, which may have to be installed.

@@ -36,7 +36,7 @@ use crate::session::Session;
 /// The lock file this binary was built from: the versions are the real ones.
 const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 /// The crates that are compared.
-const CRATES: [&str; 3] = ["hyper", "tokio", "tiny_http"];
+const CRATES: [&str; 5] = ["axum", "hyper", "rusqlite", "tiny_http", "tokio"];
 /// Descriptors beyond the clients: pipes, logs, epoll.
 const SPARE_DESCRIPTORS: u64 = 100;
 

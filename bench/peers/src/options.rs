@@ -56,6 +56,8 @@ pub(crate) enum Scenario {
     Hello,
     /// A fixed reply that may block, on all cores and on one
     Pooled,
+    /// JSON and SQLite
+    Rest,
     /// One request in ten sleeps: how long do the others take?
     Sleepers,
     /// A hot file and a pooled answer while busy loops run, one for each core

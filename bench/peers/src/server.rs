@@ -114,7 +114,7 @@ impl Server {
 
 fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     if !kind.is_flatpath_command() {
-        return own_command(kind, setup);
+        return own_command(kind, setup, state);
     }
     let options = &setup.session.options;
     let program = match (kind, &options.before) {
@@ -156,7 +156,7 @@ fn launched(program: impl AsRef<Path>, setup: &Setup<'_>) -> Command {
 }
 
 /// The servers inside this binary are started as `flatpath-peers serve KIND`.
-fn own_command(kind: Kind, setup: &Setup<'_>) -> Command {
+fn own_command(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     let before = setup
         .library
         .zip(setup.session.options.before_peers.as_ref());
@@ -169,6 +169,9 @@ fn own_command(kind: Kind, setup: &Setup<'_>) -> Command {
     command.args(["--max-connections", &setup.connections.to_string()]);
     if let Some(workers) = setup.workers {
         command.args(["--workers", &workers.to_string()]);
+    }
+    if kind.is_rest() {
+        command.arg("--database").arg(state.join("items.db"));
     }
     command
 }

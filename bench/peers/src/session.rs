@@ -59,6 +59,17 @@ pub(crate) enum Pinning {
     GeneratorOnOneCore,
 }
 
+/// What wrk sends, again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) path: &'static str,
+    /// What is posted; without it the path is read.
+    pub(crate) json: Option<&'static str>,
+    pub(crate) connections: u32,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) pinning: Pinning,
+}
+
 /// One request, again and again.
 pub(crate) struct Work {
     pub(crate) path: &'static str,
@@ -188,13 +199,34 @@ impl Session {
     /// If it replies otherwise or is gone, or wrk fails.
     pub(crate) fn drive(&self, server: &Server, work: &Work) -> io::Result<Run> {
         let reply_bytes = http::check(server.address, work.path, &work.body)?;
+        let target = Target {
+            path: work.path,
+            json: None,
+            connections: work.connections,
+            lifetime: work.lifetime,
+            pinning: work.pinning,
+        };
+        self.load(server, &target, reply_bytes)
+    }
+
+    /// The same for a server whose reply, of so many bytes, was checked.
+    ///
+    /// # Errors
+    /// If wrk fails or the server is gone.
+    pub(crate) fn load(
+        &self,
+        server: &Server,
+        target: &Target,
+        reply_bytes: usize,
+    ) -> io::Result<Run> {
         let load = Load {
             address: server.address,
-            path: work.path.to_owned(),
-            connections: work.connections,
+            path: target.path.to_owned(),
+            json: target.json.map(str::to_owned),
+            connections: target.connections,
             seconds: self.options.seconds(),
-            lifetime: work.lifetime,
-            cores: self.generator_cores(work.pinning),
+            lifetime: target.lifetime,
+            cores: self.generator_cores(target.pinning),
         };
         let not_prepared = || io::Error::other("wrk was not prepared");
         let wrk = self.wrk.as_ref().ok_or_else(not_prepared)?;

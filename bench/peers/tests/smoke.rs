@@ -129,6 +129,35 @@ fn hyper_is_measured_by_wrk() {
 }
 
 #[test]
+fn items_are_read_and_inserted_by_all() {
+    if tools::find("wrk").is_none() {
+        return;
+    }
+    let servers = "rest-epoll,rest-axum";
+    let report = measured(&["--quick", "--only", "rest", "--servers", servers]);
+    let [read, inserted] = benches(&report) else {
+        panic!("{report}");
+    };
+    for bench in [read, inserted] {
+        assert_eq!(rows(bench), 2, "{report}");
+        for row in 0..2 {
+            assert_eq!(figure(bench, row, "errors"), 0.0, "{bench}");
+            assert!(figure(bench, row, "CPU us/req") > 0.0, "{bench}");
+        }
+        let bytes = [0, 1].map(|row| figure(bench, row, "reply B"));
+        assert!(
+            (bytes[0] - bytes[1]).abs() < 64.0,
+            "not the same work: {bench}"
+        );
+        assert_eq!(
+            bench["targets"].as_array().map(Vec::len),
+            Some(2),
+            "{bench}"
+        );
+    }
+}
+
+#[test]
 fn latencies_while_busy_loops_run_are_measured() {
     if tools::find("wrk").is_none() {
         return;

@@ -26,7 +26,7 @@ use flatpath_bench_common::nginx::HELLO_BODY;
 use super::{SLEEP, SLEEP_PATH, announce};
 
 /// Threads of the runtime when handlers run beside it.
-const NETWORK_THREADS: usize = 2;
+pub(super) const NETWORK_THREADS: usize = 2;
 
 /// Which requests go through `spawn_blocking`.
 #[derive(Clone, Copy, Debug)]

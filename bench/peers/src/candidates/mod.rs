@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `ours`, `hyper`, `tiny`, `echo` | a fixed reply, or an echo |
+//! | `rest` | JSON and SQLite: ours, and axum |
 //! | `copying`, `share` | a tokio server that puts messages into the memory of consumers |
 //! | `bare` | the least that any relay has to ask of the kernel |
 //! | `observed` | NFS that reports what dispatch costs |
@@ -18,6 +19,7 @@ mod echo;
 mod hyper;
 pub(crate) mod observed;
 mod ours;
+pub(crate) mod rest;
 mod share;
 mod tiny;
 
@@ -56,6 +58,9 @@ pub(crate) struct Serve {
     /// Where consumers attach.
     #[arg(long, default_value = "ingest")]
     socket: PathBuf,
+    /// Where a server of items makes its database.
+    #[arg(long, default_value = "items.db")]
+    database: PathBuf,
 }
 
 /// Runs the server until the process is ended.
@@ -72,6 +77,8 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
             ours::run(serve, ours::Place::Pooled)
         }
         Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
+        Kind::RestUring | Kind::RestEpoll => rest::ours::run(serve),
+        Kind::RestAxum => rest::axum::run(serve),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => echo::run(),
         Kind::TokioCopying => copying::run(&serve.socket, 1, Copies::Once),

@@ -40,7 +40,11 @@ pub(super) fn run(serve: &Serve, place: Place) -> io::Result<()> {
     }
 }
 
-fn run_with(serve: &Serve, protocol: impl Protocol) -> io::Result<()> {
+/// The same for any protocol.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn run_with(serve: &Serve, protocol: impl Protocol) -> io::Result<()> {
     let connections_max = serve.max_connections as usize;
     let mut server = Server::new()
         .driver(driver(&serve.driver)?)

@@ -9,6 +9,7 @@ pub(crate) mod nfs;
 mod put;
 mod relay;
 mod requests;
+mod rest;
 mod rounds;
 mod sleepers;
 mod burst;
@@ -32,6 +33,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Files | Scenario::Hello | Scenario::Pooled => {
                 requests::run(session, scenario)?
             }
+            Scenario::Rest => rest::run(session)?,
             Scenario::Sleepers => vec![sleepers::run(session)?],
             Scenario::Busy => busy::run(session)?,
             Scenario::Put => vec![put::run(session)?],
@@ -69,6 +71,7 @@ pub(crate) fn need_wrk(options: &Options) -> bool {
         Scenario::Hello,
         Scenario::Pooled,
         Scenario::Busy,
+        Scenario::Rest,
     ];
     driven.iter().any(|scenario| options.wants(*scenario))
 }
@@ -96,6 +99,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Files => &requests::FILES,
         Scenario::Hello => &requests::HELLO,
         Scenario::Pooled => &requests::POOLED,
+        Scenario::Rest => &rest::KINDS,
         Scenario::Sleepers => &sleepers::KINDS,
         Scenario::Busy => &busy::KINDS,
         Scenario::Put => &put::KINDS,
