@@ -289,7 +289,11 @@ impl<D: Driver> Event<'_, D> {
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
     fn input_too_long(&mut self, piece: Piece) {
         self.thread.driver.recycle(piece);
-        log::warn!("input of {INPUT_BYTES_MAX} bytes was left unconsumed; connection cut");
+        let name = self.listener.protocol.name();
+        log::warn!(
+            "{name}: more than {INPUT_BYTES_MAX} bytes were left unconsumed by `received`, and no \
+             more are kept; connection cut"
+        );
         self.connection.control.close(Closing::Abort);
     }
 
