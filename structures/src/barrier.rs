@@ -139,6 +139,8 @@ mod tests {
         spawn, spin_loop, yield_now,
     };
     use crate::testing::{join, repeats, within_deadline};
+    #[cfg(all(target_os = "linux", not(miri)))]
+    use rustix::thread::{MembarrierCommand, membarrier};
     use std::time::{Duration, Instant};
 
     const ROUNDS: usize = repeats(100_000) as usize;
@@ -207,5 +209,54 @@ mod tests {
             let missed = both.position(|saw| saw == (&0, &0));
             assert_eq!(missed, None, "both looked before the other's store");
         });
+    }
+
+    /// The same without chance: a kernel that refuses is noticed by who asks it, in each handshake.
+    /// In a process of its own, as the two sides agree again only by fencing in full.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn the_seldom_side_asks_the_kernel_and_says_so_when_it_is_refused() {
+        const ALONE: &str = "FLATPATH_BARRIER_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let this = std::env::current_exe().expect("a test has a path");
+            let mut alone = std::process::Command::new(this);
+            alone.env(ALONE, "1").arg("the_seldom_side_asks_the_kernel");
+            let output = alone.output().expect("it runs");
+            let said = String::from_utf8_lossy(&output.stdout);
+            let mut from_panic = said
+                .lines()
+                .skip_while(|line| !line.contains("panicked at"));
+            let why = from_panic.nth(1).unwrap_or(&said);
+            return assert!(output.status.success(), "{why}");
+        }
+        if membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err() {
+            return println!("not tested: this kernel has no membarrier");
+        }
+        prepare();
+        assert!(fence_seldom(), "the kernel refused");
+        refuse_from_now_on();
+        assert!(!fence_seldom(), "the kernel was not asked");
+        assert!(fence_seldom(), "without the kernel both fence in full");
+    }
+
+    /// Has the kernel refuse `membarrier` to this thread.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn refuse_from_now_on() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+        const MEMBARRIER: i64 = if cfg!(target_arch = "x86_64") {
+            324
+        } else {
+            283
+        };
+        const EPERM: u32 = 1;
+        let here = std::env::consts::ARCH.try_into();
+        let filter = SeccompFilter::new(
+            [(MEMBARRIER, vec![])].into(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(EPERM),
+            here.expect("a known architecture"),
+        );
+        let program = BpfProgram::try_from(filter.expect("a filter")).expect("a program");
+        apply_filter(&program).expect("a filter may be added");
     }
 }
