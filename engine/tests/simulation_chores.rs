@@ -1,7 +1,8 @@
 //! What a network thread does besides handling completions, each in turns in which nothing else is
 //! due: a chore that is not found to be due then would wait for whatever comes next.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use flatpath::memory::Wanted;
@@ -9,6 +10,7 @@ use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
     ConnectionHandle, Context, Job, Limits, Phase, Protocol, Received, Stall, WorkerScope,
 };
+use flatpath_driver::Eventfd;
 use flatpath_driver::simulation::{Client, ClientState};
 
 /// The most that a wait lasts here: longer than all answers take, shorter than anything that is
@@ -16,9 +18,31 @@ use flatpath_driver::simulation::{Client, ClientState};
 const STEP: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One line, one thing that becomes due. What is inside ends the stall of one that said `outside`.
+/// One line, one thing that becomes due.
 #[derive(Clone, Default)]
-struct Chores(Arc<OnceLock<ConnectionHandle>>);
+struct Chores(Arc<Outside>);
+
+/// What a test sees of the protocol, and has it do.
+#[derive(Default)]
+struct Outside {
+    /// Ends the stall of one that said `outside`.
+    waker: OnceLock<ConnectionHandle>,
+    /// What another thread might do after the chores of the turn in which one says `meanwhile`.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// A job has run.
+    has_run: AtomicBool,
+}
+
+impl Chores {
+    fn waker(&self) -> &ConnectionHandle {
+        self.0.waker.get().expect("one is stalled")
+    }
+
+    fn meanwhile(&self) -> MutexGuard<'_, Option<Box<dyn FnOnce() + Send>>> {
+        let meanwhile = self.0.meanwhile.lock();
+        meanwhile.unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What the lines of one connection concern: the connection that said `here`.
 #[derive(Default)]
@@ -26,6 +50,7 @@ struct Here {
     connection: Option<ConnectionHandle>,
     /// It is notified at the end of the turn.
     at_end: bool,
+    is_meanwhile: bool,
 }
 
 impl Here {
@@ -58,7 +83,12 @@ impl Protocol for Chores {
                 let job = context.job().expect("room for a job");
                 context.dispatch_with_memory(job, Wanted::Small);
             }
-            b"outside\n" if self.0.set(context.handle()).is_ok() => {
+            b"job\n" => {
+                let job = context.job().expect("room for a job");
+                context.dispatch(job);
+            }
+            b"meanwhile\n" => context.thread.is_meanwhile = true,
+            b"outside\n" if self.0.waker.set(context.handle()).is_ok() => {
                 return Received::Blocked {
                     consumed: 0,
                     on: Stall::Outside,
@@ -71,7 +101,9 @@ impl Protocol for Chores {
         Received::Consumed
     }
 
-    fn run(&self, (): &mut (), _scope: &mut WorkerScope<'_>) {}
+    fn run(&self, (): &mut (), _scope: &mut WorkerScope<'_>) {
+        self.0.has_run.store(true, Ordering::Relaxed);
+    }
 
     fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
         context.write_static(b"done\n");
@@ -86,6 +118,15 @@ impl Protocol for Chores {
         if std::mem::take(&mut here.at_end) {
             here.notify();
         }
+        if std::mem::take(&mut here.is_meanwhile)
+            && let Some(act) = self.meanwhile().take()
+        {
+            act();
+        }
+    }
+
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        context.write_static(b"draining\n");
     }
 }
 
@@ -115,6 +156,21 @@ fn turns(server: &mut SimulatedServer, count: usize) {
     (0..count).for_each(|_| server.turn());
 }
 
+/// The longest wait until something holds.
+fn longest_wait(server: &mut SimulatedServer, mut holds: impl FnMut() -> bool) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut before = server.world().now();
+    for _ in 0..1_000 {
+        if holds() {
+            return longest;
+        }
+        server.turn();
+        let now = server.world().now();
+        longest = longest.max(now - std::mem::replace(&mut before, now));
+    }
+    panic!("it never came");
+}
+
 #[test]
 fn sim_a_connection_that_another_notifies_is_called() {
     let (mut server, [here, other]) = quiet();
@@ -127,13 +183,7 @@ fn sim_a_connection_that_another_notifies_is_called() {
 fn sim_no_wait_lasts_while_one_is_notified_at_the_end_of_a_turn() {
     let (mut server, [here, other]) = quiet();
     other.write(b"notify at the end\n");
-    let mut longest = Duration::ZERO;
-    let mut before = server.world().now();
-    while here.read().is_empty() {
-        server.turn();
-        let now = server.world().now();
-        longest = longest.max(now - std::mem::replace(&mut before, now));
-    }
+    let longest = longest_wait(&mut server, || here.read() == b"notified\n");
     assert!(longest < STEP, "a wait lasted {longest:?}");
 }
 
@@ -169,7 +219,65 @@ fn sim_a_stall_that_another_thread_ends_is_over_although_nothing_else_happens() 
     other.write(b"outside\n");
     turns(&mut server, 50);
     assert!(other.read().is_empty());
-    protocol.0.get().expect("it was stalled").wake();
+    protocol.waker().wake();
     turns(&mut server, 50);
     assert_eq!(other.read(), b"notified\nresumed\n");
+}
+
+#[test]
+fn sim_no_wait_lasts_when_a_stall_ends_after_the_chores() {
+    let protocol = Chores::default();
+    let (mut server, [here, other]) = quiet_with(protocol.clone());
+    other.write(b"outside\n");
+    turns(&mut server, 50);
+    let waker = protocol.waker().clone();
+    *protocol.meanwhile() = Some(Box::new(move || waker.wake()));
+    here.write(b"meanwhile\n");
+    let longest = longest_wait(&mut server, || !other.read().is_empty());
+    assert!(longest < STEP, "a wait lasted {longest:?}");
+}
+
+#[test]
+fn sim_no_wait_lasts_when_the_drain_begins_after_the_chores() {
+    let protocol = Chores::default();
+    let (mut server, [here, other]) = quiet_with(protocol.clone());
+    let handle = server.handle();
+    *protocol.meanwhile() = Some(Box::new(move || handle.drain()));
+    here.write(b"meanwhile\n");
+    let longest = longest_wait(&mut server, || other.read() == b"draining\n");
+    assert!(longest < STEP, "a wait lasted {longest:?}");
+}
+
+#[test]
+fn sim_no_wait_lasts_while_a_job_is_back() {
+    let protocol = Chores::default();
+    let (mut server, [_here, other]) = quiet_with(protocol.clone());
+    for _ in 0..20 {
+        other.write(b"job\n");
+        while !protocol.0.has_run.swap(false, Ordering::Relaxed) {
+            server.turn();
+        }
+        let longest = longest_wait(&mut server, || other.read() == b"done\n");
+        assert!(longest < STEP, "a wait lasted {longest:?}");
+    }
+}
+
+#[test]
+fn sim_no_wait_lasts_when_an_eventfd_is_watched_after_the_chores() {
+    let protocol = Chores::default();
+    let (mut server, [here, _other]) = quiet_with(protocol.clone());
+    let is_signalled = Arc::new(AtomicBool::new(false));
+    let signalled = Arc::clone(&is_signalled);
+    // It is called when its watch begins, whatever was counted.
+    let event = Eventfd::new().expect("a descriptor");
+    let source = server
+        .handle()
+        .watch(event, move |_| signalled.store(true, Ordering::Relaxed));
+    let source = Arc::new(source);
+    let started = Arc::clone(&source);
+    *protocol.meanwhile() = Some(Box::new(move || started.start().expect("room")));
+    here.write(b"meanwhile\n");
+    let longest = longest_wait(&mut server, || is_signalled.load(Ordering::Relaxed));
+    assert!(longest < STEP, "a wait lasted {longest:?}");
+    source.stop();
 }

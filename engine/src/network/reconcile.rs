@@ -138,6 +138,8 @@ impl<D: Driver> Event<'_, D> {
                 let is_below = self.is_below_share();
                 if is_below {
                     self.resume();
+                } else {
+                    self.wait(Wait::Share);
                 }
                 is_below
             }

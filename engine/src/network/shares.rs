@@ -116,13 +116,7 @@ impl<D: Driver> Network<D> {
             let Some(key) = self.next_waiting(Wait::Share) else {
                 break;
             };
-            let Some(mut event) = self.event(key) else {
-                continue;
-            };
-            if event.connection.stalled == Some(Stall::Share) && !event.is_below_share() {
-                event.wait(Wait::Share);
-                continue;
-            }
+            // It goes on, or waits again: see `try_stalled`.
             self.on(key, |_| {});
         }
     }

@@ -26,7 +26,7 @@ fn has_news(common: &Common, server_state: ServerState) -> bool {
     let (shared, thread) = (&*common.shared, common.number);
     let inbox = &shared.inboxes[usize::from(thread)];
     !inbox.arrived.is_empty()
-        || shared.server_state() != server_state
+        || shared.server_state() > server_state
         || common.wakes.any()
         || inbox.watches.any()
         || shared.has_parked(thread)
