@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flatpath_consumer::Consumer;
+use flatpath_consumer::{Consumer, Error};
 use flatpath_testkit::deadline::{Deadline, until};
 use flatpath_testkit::ingest::{figures, launch, message, told};
 use flatpath_testkit::{Driver, Launch, Server, binary, each_driver, tools};
@@ -21,6 +21,7 @@ each_driver!(
     a_consumer_in_python_gets_the_messages_of_its_token_only,
     the_example_of_the_readme_adds_up_batches,
     the_socket_is_gone_with_the_server_and_one_that_was_left_is_replaced,
+    a_killed_server_is_an_error_and_one_that_stops_an_end,
 );
 
 const KILLS: u32 = 200;
@@ -347,6 +348,22 @@ fn the_socket_is_gone_with_the_server_and_one_that_was_left_is_replaced(driver: 
         .try_start();
     let log = refused.err().expect("the first server listens there").log;
     assert!(log.contains("--ingest-socket"), "{log}");
+}
+
+fn a_killed_server_is_an_error_and_one_that_stops_an_end(driver: Driver) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("ingest");
+    let server = start(driver, directory.path());
+    let mut consumer = Consumer::attach(&socket).expect("attached");
+    drop(server);
+    let seen = consumer.receive_timeout(Duration::from_secs(30));
+    assert_eq!(seen.expect_err("it was killed"), Error::Lost);
+    let mut server = start(driver, directory.path());
+    let mut consumer = Consumer::attach(&socket).expect("attached");
+    server.terminate();
+    let seen = consumer.receive_timeout(Duration::from_secs(30));
+    assert!(seen.expect("it stopped in order").is_none());
+    assert!(server.exit_status().success());
 }
 
 #[test]

@@ -20,12 +20,21 @@ written before ``write`` and what is read after ``read``. See book/src/ingest.md
 One thread at a time may receive; messages may be released by any thread.
 """
 
-from ._consumer import Consumer, ConsumerError, Fragment, Message, ProtocolError, RefusedError
+from ._consumer import (
+    Consumer,
+    ConsumerError,
+    Fragment,
+    LostError,
+    Message,
+    ProtocolError,
+    RefusedError,
+)
 
 __all__ = [
     "Consumer",
     "ConsumerError",
     "Fragment",
+    "LostError",
     "Message",
     "ProtocolError",
     "RefusedError",

@@ -36,6 +36,11 @@ class ProtocolError(ConsumerError):
     """The server wrote what its own protocol does not allow."""
 
 
+class LostError(ConsumerError):
+    """The server ended without a farewell: it was killed, or it has detached this consumer for a
+    breach of the protocol. Messages may have been lost."""
+
+
 class _ReturnQueue:
     """Fragments on their way back, from any thread.
 
@@ -280,7 +285,8 @@ class Consumer:
     With a ``token`` other than 0 it gets the messages of the one producer that names the same, and
     no others.
 
-    Iterating receives until the server is gone. The attachment ends with ``close`` or the ``with``
+    Iterating receives until the server has stopped in order; ``LostError`` is the end of one that
+    was killed. The attachment ends with ``close`` or the ``with``
     block; what is held then is taken back by the server, so use no memory of it afterwards.
     """
 
@@ -326,6 +332,7 @@ class Consumer:
         self._partial: List[Fragment] = []
         self._ready: Deque[Message] = deque()
         self._ended = False
+        self._lost = False
         self._closed = False
 
     @property
@@ -343,9 +350,11 @@ class Consumer:
         return self._doorbell
 
     def receive(self, timeout: Optional[float] = None) -> Optional[Message]:
-        """Waits for a message. ``None``: the server is gone, and nothing will come any more.
+        """Waits for a message. ``None``: the server has stopped in order, and nothing will come any
+        more.
 
-        TimeoutError: nothing came in ``timeout`` seconds.
+        TimeoutError: nothing came in ``timeout`` seconds. LostError, after the last message: the
+        server was killed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -355,6 +364,10 @@ class Consumer:
             if self._ready:
                 return self._ready.popleft()
             if self._ended:
+                if self._lost:
+                    raise LostError(
+                        "the server is gone without a farewell: it was killed, or detached this consumer"
+                    )
                 return None
             try:
                 announced = os.read(self._doorbell, wire.DOORBELL_BYTES_MAX)
@@ -365,6 +378,7 @@ class Consumer:
                 self._collect(wire.announced(announced))
             else:
                 self._ended = True
+                self._lost = not _is_farewell(self._socket)
 
     def release(self, message: Message) -> bool:
         """Gives a message's memory back: the same as ``message.release()``."""
@@ -455,6 +469,15 @@ def _receive(connection: socket.socket) -> Tuple[bytes, List[int]]:
     for file in files:
         os.set_inheritable(file, False)
     return packet, list(files)
+
+
+def _is_farewell(connection: socket.socket) -> bool:
+    """Whether the server, whose doorbell has ended, has stopped in order: the packet was sent before
+    that, or never."""
+    try:
+        return connection.recv(len(wire.FAREWELL) + 1) == wire.FAREWELL
+    except OSError:
+        return False
 
 
 def _read(packet: bytes) -> wire.Welcome:

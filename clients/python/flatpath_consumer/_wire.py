@@ -11,6 +11,8 @@ ENTRIES_MAX = 4096
 REGIONS_MAX = 64
 DESCRIPTORS_BESIDE = 4
 DOORBELL_BYTES_MAX = 4096
+# The last packet of a server that stops in order.
+FAREWELL = b"FPMF"
 
 HELLO = struct.Struct("<IHxxQ")
 WELCOME = struct.Struct("<IHHIIIII12x")

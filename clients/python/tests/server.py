@@ -109,8 +109,19 @@ class Server:
             self.read += 1
         return tokens
 
+    def stop(self) -> None:
+        """The server stops in order."""
+        self.thread.join(10)
+        self.connection.send(wire.FAREWELL)
+        self.go()
+
+    def kill(self) -> None:
+        """The server is killed."""
+        self.thread.join(10)
+        self.go()
+        self.connection.close()
+
     def go(self) -> None:
-        """The server is gone."""
         if self.descriptor_doorbell >= 0:
             os.close(self.descriptor_doorbell)
             self.descriptor_doorbell = -1

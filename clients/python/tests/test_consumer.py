@@ -6,7 +6,7 @@ import struct
 import threading
 import unittest
 
-from flatpath_consumer import Consumer, ProtocolError, RefusedError
+from flatpath_consumer import Consumer, LostError, ProtocolError, RefusedError
 from flatpath_consumer import _wire as wire
 
 from .server import ENTRIES, REGION_BYTES, Server
@@ -135,10 +135,21 @@ class ConsumerTest(unittest.TestCase):
     def test_iteration_ends_when_the_server_is_gone(self) -> None:
         for token in range(3):
             self.server.deliver(b"abc", token=token)
-        self.server.go()
+        self.server.stop()
         seen = [bytes(message) for message in self.consumer]
         self.assertEqual(seen, [b"abc"] * 3)
         self.assertIsNone(self.consumer.receive())
+
+    def test_a_killed_server_is_no_normal_end(self) -> None:
+        self.server.deliver(b"abc")
+        self.server.kill()
+        seen = []
+        with self.assertRaises(LostError):
+            for message in self.consumer:
+                seen.append(bytes(message))
+        self.assertEqual(seen, [b"abc"])
+        with self.assertRaises(LostError):
+            self.consumer.receive(0)
 
     def test_a_message_announced_in_two_parts_comes_whole(self) -> None:
         self.server.write(1, 0, 1, wire.FIRST, 2)

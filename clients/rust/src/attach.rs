@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use flatpath_messages::handshake::{
-    DESCRIPTORS_BESIDE, DESCRIPTORS_MAX, Misunderstanding, REGIONS_MAX, WELCOME_BYTES, Welcome,
-    hello,
+    DESCRIPTORS_BESIDE, DESCRIPTORS_MAX, FAREWELL, Misunderstanding, REGIONS_MAX, WELCOME_BYTES,
+    Welcome, hello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+    SocketFlags, SocketType, connect, recv, recvmsg, send, socket_with,
 };
 
 use crate::error::Error;
@@ -77,6 +77,19 @@ pub fn attach(path: impl AsRef<Path>, token: u64) -> Result<Attached, Error> {
         welcome,
         socket,
     })
+}
+
+/// The last packet of a server whose doorbell has ended: it was sent before that, or never.
+///
+/// # Errors
+/// [`Error::Lost`].
+pub(crate) fn await_farewell(socket: &OwnedFd) -> Result<(), Error> {
+    await_answer(socket).map_err(|_| Error::Lost)?;
+    let mut packet = [0; FAREWELL.len() + 1];
+    match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
+        Ok((count, _)) if packet[..count] == FAREWELL => Ok(()),
+        _ => Err(Error::Lost),
+    }
 }
 
 fn await_answer(socket: &OwnedFd) -> Result<(), Error> {

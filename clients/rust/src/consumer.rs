@@ -16,7 +16,7 @@ use flatpath_sys::shared_memory::{Access, SharedBytes, SharedWords};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::attach::{Attached, attach};
+use crate::attach::{Attached, attach, await_farewell};
 use crate::error::Error;
 use crate::message::{Fragment, Message};
 use crate::returns::Shared;
@@ -35,7 +35,8 @@ pub struct Consumer {
     /// Fragments of a message whose end was not announced yet.
     partial: Vec<Fragment>,
     ready: VecDeque<Message>,
-    ended: bool,
+    /// How the server has ended, if it has.
+    ended: Option<Result<(), Error>>,
 }
 
 impl Consumer {
@@ -92,7 +93,7 @@ impl Consumer {
             fresh: 0,
             partial: Vec::new(),
             ready: VecDeque::new(),
-            ended: false,
+            ended: None,
         })
     }
 
@@ -106,10 +107,12 @@ impl Consumer {
         self.shared.entries
     }
 
-    /// Waits for a message. `None`: the server has ended, and no message will come any more.
+    /// Waits for a message. `None`: the server has stopped in order, and no message will come any
+    /// more.
     ///
     /// # Errors
-    /// A system call failed or the server broke its protocol.
+    /// [`Error::Lost`] after the last message of a server that was killed; a system call failed, or
+    /// the server broke its protocol.
     pub fn receive(&mut self) -> Result<Option<Message>, Error> {
         self.receive_until(None)
     }
@@ -133,13 +136,13 @@ impl Consumer {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
             }
-            if self.ended {
-                return Ok(None);
+            if let Some(ended) = self.ended {
+                return ended.map(|()| None);
             }
             self.read_doorbell()?;
             if self.fresh > 0 {
                 self.collect()?;
-            } else if !self.ended {
+            } else if self.ended.is_none() {
                 self.shared.begin_wait();
                 let waited = self.wait(deadline);
                 self.shared.end_wait();
@@ -152,7 +155,7 @@ impl Consumer {
     fn read_doorbell(&mut self) -> Result<(), Error> {
         let mut bytes = [0; DOORBELL_BYTES_MAX];
         match rustix::io::read(&self.doorbell, &mut bytes) {
-            Ok(0) => self.ended = true,
+            Ok(0) => self.ended = Some(await_farewell(&self.shared.socket)),
             Ok(count) => self.fresh += announced(&bytes[..count]),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return Err(Error::System("reading the doorbell", errno)),

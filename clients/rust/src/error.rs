@@ -4,6 +4,7 @@ use flatpath_messages::handshake::Misunderstanding;
 use rustix::io::Errno;
 
 /// What can go wrong.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
@@ -15,6 +16,10 @@ pub enum Error {
     /// No message came in the time that was given.
     #[error("no message came in time")]
     TimedOut,
+    /// The server ended without a farewell: it was killed, or it has detached this consumer for a
+    /// breach of the protocol. Messages may have been lost.
+    #[error("the server is gone without a farewell: it was killed, or detached this consumer")]
+    Lost,
     /// The server wrote what its own protocol does not allow.
     #[error("the server broke its protocol: {0}")]
     Broken(&'static str),

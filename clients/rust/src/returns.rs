@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     queue: Mutex<ReturnQueue>,
     doorbell: OwnedFd,
     /// R3.
-    _socket: OwnedFd,
+    pub(crate) socket: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Shared {
             entries,
             queue,
             doorbell,
-            _socket: socket,
+            socket,
         }
     }
 

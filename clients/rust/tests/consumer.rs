@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use flatpath_consumer::{Attached, Consumer, Error};
-use flatpath_messages::handshake::Welcome;
+use flatpath_messages::handshake::{FAREWELL, Welcome};
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
 use flatpath_sys::shared_memory::SharedWords;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 const ENTRIES: u32 = 16;
@@ -98,6 +98,13 @@ impl Server {
             ..Descriptor::default()
         });
         self.ring(1);
+    }
+
+    /// Ends in order.
+    fn stop(&mut self) {
+        let sent = send(&self.socket, &FAREWELL, SendFlags::NOSIGNAL);
+        assert_eq!(sent, Ok(FAREWELL.len()));
+        self.descriptor_doorbell = None;
     }
 
     /// What was returned and announced.
@@ -241,7 +248,7 @@ fn returns_are_gathered_and_told_of_before_waiting_and_at_once_while_waiting() {
     }
     tokens.sort_unstable();
     assert_eq!(tokens, [3, 4]);
-    server.descriptor_doorbell = None;
+    server.stop();
     assert!(waiting.join().expect("no panic").expect("an end").is_none());
 }
 
@@ -264,10 +271,21 @@ fn the_rings_go_round() {
 fn a_server_that_goes_ends_the_stream_after_the_last_message() {
     let (mut server, mut consumer) = pair();
     server.deliver(1, 0, 8);
-    server.descriptor_doorbell = None;
+    server.stop();
     assert!(consumer.receive().expect("fine").is_some());
     assert!(consumer.receive().expect("fine").is_none());
     assert!(consumer.receive().expect("fine").is_none());
+}
+
+#[test]
+fn a_server_that_is_killed_is_an_error_after_the_last_message() {
+    let (mut server, mut consumer) = pair();
+    server.deliver(1, 0, 8);
+    drop(server);
+    assert!(consumer.receive().expect("fine").is_some());
+    for _ in 0..2 {
+        assert!(matches!(consumer.receive(), Err(Error::Lost)));
+    }
 }
 
 #[test]

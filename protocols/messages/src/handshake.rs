@@ -20,8 +20,10 @@
 //! | 40   | u64… | bytes of each region                                     |
 //!
 //! With it come descriptors, in this order: the regions, the descriptor ring, the return ring, the
-//! read end of the descriptor doorbell, the write end of the return doorbell. Nothing more is ever
-//! sent on the socket; its end on either side is the end of the attachment.
+//! read end of the descriptor doorbell, the write end of the return doorbell. The end of
+//! the socket on either side is the end of the attachment. A server that stops sends
+//! [`FAREWELL`] on it before: without one it was killed, or it has detached this consumer. Nothing
+//! else is sent.
 
 use crate::layout::ENTRIES_MAX;
 
@@ -35,6 +37,8 @@ pub const HELLO_BYTES: usize = 16;
 pub const WELCOME_BYTES: usize = 40;
 /// Most regions: one for each network thread of the server.
 pub const REGIONS_MAX: usize = 64;
+/// The server's last packet: it stops in order, and no message is missing.
+pub const FAREWELL: [u8; 4] = *b"FPMF";
 /// Descriptors of a welcome in addition to the regions'.
 pub const DESCRIPTORS_BESIDE: usize = 4;
 /// Most descriptors of a welcome.

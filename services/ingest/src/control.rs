@@ -394,6 +394,9 @@ impl Drop for Control {
     fn drop(&mut self) {
         let peers: Vec<u64> = self.peers.keys().copied().collect();
         for peer in peers {
+            if let Some(Peer::Attached(attached)) = self.peers.get(&peer) {
+                handshake::bid_farewell(&attached.socket);
+            }
             self.dismiss(peer, "the server stops");
         }
         let _ = fs::remove_file(&self.shared.settings.socket);

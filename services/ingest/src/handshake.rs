@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use flatpath_driver::Region;
 use flatpath_messages::handshake::{
-    DESCRIPTORS_MAX, HELLO_BYTES, Misunderstanding, Status, Welcome, read_hello, refusal,
+    DESCRIPTORS_MAX, FAREWELL, HELLO_BYTES, Misunderstanding, Status, Welcome, read_hello, refusal,
 };
 use flatpath_messages::layout::{DESCRIPTOR_WORDS, RETURN_WORDS};
 use flatpath_sys::shared_memory::SharedWords;
@@ -30,6 +30,9 @@ const BACKLOG: i32 = 64;
 
 /// Ends of pipes that the server keeps of a consumer: of either doorbell one.
 const DOORBELLS: usize = 2;
+
+/// Every packet is sent so.
+const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// Listens for consumers at `path`, for this user only. Replaces a socket that a killed server left
 /// there: no process listens at it.
@@ -83,11 +86,12 @@ pub(crate) fn hello(socket: impl AsFd) -> Hello {
 
 /// Refuses a client. It may have left already.
 pub(crate) fn refuse(socket: impl AsFd, status: Status) {
-    let _ = send(
-        socket,
-        &refusal(status),
-        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-    );
+    let _ = send(socket, &refusal(status), AT_ONCE);
+}
+
+/// Tells a consumer, which may have left already, that the server stops in order.
+pub(crate) fn bid_farewell(socket: impl AsFd) {
+    let _ = send(socket, &FAREWELL, AT_ONCE);
 }
 
 /// A consumer that was welcomed.
@@ -143,7 +147,6 @@ fn send_welcome(socket: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> R
     if !control.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(Errno::MSGSIZE.into());
     }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags)?;
+    sendmsg(socket, &[IoSlice::new(packet)], &mut control, AT_ONCE)?;
     Ok(())
 }
