@@ -58,7 +58,7 @@ fn explain(error: &Error) -> Failure {
              path",
             path.display()
         )),
-        Error::Control(_) => Failure::Failed(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
     }
 }
 

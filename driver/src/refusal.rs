@@ -11,6 +11,7 @@ use serde::Serialize;
 /// Why something is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Cause {
     /// The kernel was built without it, or a filter pretends so (ENOSYS).
     Absent,

@@ -8,6 +8,7 @@ use crate::refusal::Refusal;
 
 /// What the operator asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DriverChoice {
     /// io_uring where it works, epoll where it is refused.
     #[default]

@@ -34,6 +34,7 @@ pub struct ListenerOptions {
 
 /// Which network threads accept for a protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Spread {
     /// All of them: connections are shared out by the kernel.
     #[default]
@@ -45,6 +46,7 @@ pub enum Spread {
 
 /// Which memory a connection receives into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Pages {
     /// The buffers that all connections share: right for what is handled in the same turn.
     #[default]

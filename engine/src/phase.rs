@@ -24,6 +24,7 @@ pub enum Phase {
 /// Why a protocol left input unconsumed that it could have understood. Receiving stops, TCP does
 /// the rest, and the input is offered again when the reason is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stall {
     /// The peer does not read: until output has fallen to the low-water mark.
     Output,

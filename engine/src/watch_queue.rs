@@ -18,6 +18,7 @@ use flatpath_driver::Eventfd;
 
 /// Why a watch could not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WatchError {
     /// There is no memory for it.
     #[error("no memory to watch an eventfd")]

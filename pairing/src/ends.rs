@@ -45,6 +45,7 @@ impl From<WatchError> for Refused {
         match error {
             WatchError::NoMemory => Refused::NoMemory,
             WatchError::ShutDown => Refused::ShutDown,
+            _ => Refused::Declined,
         }
     }
 }

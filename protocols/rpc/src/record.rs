@@ -33,6 +33,7 @@ const CHUNK_BYTES_MIN: usize = 4096;
 
 /// The peer's framing cannot be followed any further: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FramingError {
     /// Checked against the markers, before the bytes arrive.
     #[error("record fragments of more than {RECORD_BYTES_MAX} bytes are announced")]

@@ -32,6 +32,7 @@ pub struct Settings {
 
 /// Why an ingest listener cannot start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Settings that do not fit each other or a bound; says what would be right.
     #[error("{0}")]
