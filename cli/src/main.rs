@@ -24,8 +24,13 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// A server engine on which every step of a connection costs the same at any size.
 #[derive(Debug, Parser)]
-#[command(name = "flatpath", version, about, disable_help_subcommand = true)]
+#[command(name = "flatpath", version, about)]
 struct Arguments {
+    /// What is logged to standard error: error, warn, info, debug, trace or off; TARGET=LEVEL for a
+    /// part, such as warn,flatpath_http=debug [default: RUST_LOG, else info]
+    #[arg(long, global = true, value_name = "LEVELS", value_parser = logging::levels)]
+    log: Option<String>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -38,13 +43,16 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Measure the old way and ours in one run, by the program flatpath-bench.
     Bench(bench::Arguments),
+    /// Tell the version, as --version does.
+    #[command(hide = true)]
+    Version,
 }
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
     let matches = Arguments::command().get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    if let Err(cause) = logging::start() {
+    if let Err(cause) = logging::start(arguments.log.as_deref()) {
         eprintln!("flatpath: cannot start a thread: {cause}");
         return ExitCode::from(1);
     }
@@ -53,6 +61,10 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(*arguments, matches),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(arguments) => Err(bench::run(&arguments)),
+        Command::Version => {
+            print!("{}", Arguments::command().render_version());
+            Ok(())
+        }
     };
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,16 +4,16 @@
 //! line's parser reads each of its values, so names, values and errors are the same in both places,
 //! and a misspelled limit is an error. What the command line sets replaces what the file sets.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgMatches, Args, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use flatpath_nfs::Network;
-use toml::{Spanned, Value};
+use toml_span::Value;
+use toml_span::value::ValueInner;
 
 use crate::failure::Failure;
 use crate::units::{address, count, size, time, workers};
@@ -31,7 +31,8 @@ pub(crate) struct Settings {
 
     /// Serve DIR over HTTP at this address; may be repeated. Port 0 picks a free one
     /// [default: 127.0.0.1:8080 unless listeners are named]
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    // Other servers' names for it are understood, too.
+    #[arg(long, alias = "port", short_alias = 'p', value_name = "ADDR", value_parser = address)]
     pub(crate) http: Vec<SocketAddr>,
 
     /// Echo at this address: send back what is received; may be repeated
@@ -267,12 +268,15 @@ impl Settings {
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let table: BTreeMap<String, Spanned<Value>> =
-            toml::from_str(text).map_err(|error| error.to_string())?;
+        let document = toml_span::parse(text).map_err(|error| {
+            let (line, column) = place(text, error.span.start);
+            let shown = text.lines().nth(line - 1).unwrap_or_default();
+            format!("line {line}, column {column}: {error}: {shown}")
+        })?;
         let mut file = Line::default();
-        for (name, value) in table {
-            let line = 1 + text[..value.span().start].matches('\n').count();
-            let read = arguments(&name, value.into_inner())
+        for (name, value) in document.as_table().into_iter().flatten() {
+            let (line, _) = place(text, name.span.start);
+            let read = arguments(&name.name, value)
                 .and_then(|arguments| file.try_update_from(arguments).map_err(in_short));
             read.map_err(|cause| format!("line {line}: {cause}"))?;
         }
@@ -288,19 +292,29 @@ impl Settings {
 }
 
 /// A setting of the file as the command line has it: an argument for each value.
-fn arguments(name: &str, value: Value) -> Result<Vec<String>, String> {
-    let values = match value {
-        Value::Array(values) => values,
-        value => vec![value],
-    };
+fn arguments(name: &str, value: &Value<'_>) -> Result<Vec<String>, String> {
+    // Of an argument, the identity is its name with underscores.
+    if name.contains('_')
+        && Line::command()
+            .get_arguments()
+            .any(|it| it.get_id() == name)
+    {
+        return Err(format!("{name}: write {}", name.replace('_', "-")));
+    }
+    let values = value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice);
     let mut arguments = Vec::new();
     for value in values {
-        let value = match value {
-            Value::String(text) => text,
-            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string(),
-            other => {
+        let value = match value.as_ref() {
+            ValueInner::String(text) => text.to_string(),
+            ValueInner::Integer(number) => number.to_string(),
+            ValueInner::Float(number) => number.to_string(),
+            ValueInner::Boolean(switch) => switch.to_string(),
+            _ => {
                 return Err(format!(
-                    "{name} = {other}: write a value, or a list of them"
+                    "{name} is no table and no list of lists: write {name} = VALUE, or \
+                     {name} = [VALUE, VALUE]"
                 ));
             }
         };
@@ -310,6 +324,16 @@ fn arguments(name: &str, value: Value) -> Result<Vec<String>, String> {
         }
     }
     Ok(arguments)
+}
+
+/// Line and column of a byte, from 1.
+fn place(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    (
+        1 + before.matches('\n').count(),
+        1 + before[start..].chars().count(),
+    )
 }
 
 /// Without what concerns the command line as a whole.
@@ -323,7 +347,6 @@ fn in_short(error: clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn line(arguments: &[&str]) -> Settings {
         let line = Line::try_parse_from(arguments).expect("a good command line");
@@ -334,94 +357,25 @@ mod tests {
         Settings::from_text(text)
     }
 
-    #[expect(
-        clippy::too_many_lines,
-        reason = "every name once as a flag and once as a key"
-    )]
     #[test]
     fn flags_and_file_say_the_same_in_the_same_words() {
-        let by_line = line(&[
-            "site",
-            "--http",
-            "127.0.0.1:80",
-            "--http",
-            "[::1]:0",
-            "--echo",
-            "127.0.0.1:7",
-            "--relay",
-            "127.0.0.1:4001",
-            "--relay-waiting",
-            "9",
-            "--relay-wait",
-            "60",
-            "--relay-idle",
-            "61",
-            "--nfs",
-            "127.0.0.1:2049",
-            "--read-only=true",
-            "--no-root-squash=true",
-            "--nfs-allow",
-            "10.0.0.0/8",
-            "--nfs-allow",
-            "::1",
-            "--nfs-secure-ports=true",
-            "--nfs-register=true",
-            "--nfs-state",
-            "/state",
-            "--ingest",
-            "127.0.0.1:9000",
-            "--ingest-socket",
-            "/run/ingest",
-            "--ingest-memory",
-            "64M",
-            "--ingest-page",
-            "32K",
-            "--ingest-consumers",
-            "2",
-            "--ingest-message",
-            "1M",
-            "--no-ingest-sharing=true",
-            "--network-threads",
-            "2",
-            "--workers",
-            "2..64",
-            "--workers-per-listener",
-            "32",
-            "--driver",
-            "epoll",
-            "--accept",
-            "single",
-            "--no-defer-accept=true",
-            "--max-connections",
-            "1000",
-            "--connections-per-address",
-            "0",
-            "--memory",
-            "64M",
-            "--hidden=true",
-            "--stat-age",
-            "0.25",
-            "--writable=true",
-            "--put-max",
-            "2G",
-            "--durable=true",
-            "--uploads-max",
-            "9",
-            "--uploads-bytes",
-            "5G",
-            "--upload-expires",
-            "3600",
-            "--head-timeout",
-            "5",
-            "--body-timeout",
-            "6",
-            "--idle-timeout",
-            "0.5",
-            "--write-timeout",
-            "7",
-            "--drain-timeout",
-            "8",
-        ]);
+        let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
+            --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
+            --relay-idle 61 --nfs 127.0.0.1:2049 --read-only=true \
+            --no-root-squash=true --nfs-allow 10.0.0.0/8 \
+            --nfs-allow ::1 --nfs-secure-ports=true \
+            --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
+            --ingest-socket /run/ingest --ingest-memory 64M \
+            --ingest-page 32K --ingest-consumers 2 --ingest-message 1M \
+            --no-ingest-sharing=true --network-threads 2 --workers 2..64 \
+            --workers-per-listener 32 --driver epoll --accept single \
+            --no-defer-accept=true --max-connections 1000 \
+            --connections-per-address 0 --memory 64M --hidden=true \
+            --stat-age 0.25 --writable=true --put-max 2G \
+            --durable=true --uploads-max 9 --uploads-bytes 5G \
+            --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
+            --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8";
+        let by_line = line(&by_line.split(' ').collect::<Vec<_>>());
         let by_file = file(
             r#"
             dir = "site"
@@ -523,7 +477,7 @@ mod tests {
             ("network-threads", "0", "at least 1"),
             ("max-connections", "-1", "at least 1"),
             ("connections-per-address", "some", "invalid digit"),
-            ("http", "8080", "HOST:PORT"),
+            ("http", "8080x", "HOST:PORT"),
             ("nfs", "localhost", "HOST:PORT"),
             ("driver", "kqueue", "uring"),
             ("accept", "twice", "multishot"),
@@ -551,12 +505,17 @@ mod tests {
                 ["network-threads", "multiple times"],
             ),
             ("network-threads = true", ["'true'", "at least 1"]),
-            ("http = [1]", ["'1'", "HOST:PORT"]),
+            ("http = [true]", ["'true'", "HOST:PORT"]),
             (
                 "memory = { size = 1 }",
-                ["memory = { size = 1 }", "write a value"],
+                ["memory is no table", "write memory = VALUE"],
             ),
-            ("memory = 1 2", ["memory = 1 2", "line 1, column 10"]),
+            (
+                "[http]\nport = 1",
+                ["http is no table", "write http = VALUE"],
+            ),
+            ("max_connections = 1", ["line 1", "write max-connections"]),
+            ("\nmemory = 1 2", ["memory = 1 2", "line 2, column 12"]),
         ] {
             let error = file(text).expect_err(text);
             for part in parts {

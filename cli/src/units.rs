@@ -1,36 +1,51 @@
 //! Values of settings, from their text.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::time::Duration;
-
-use bytesize::ByteSize;
 
 const SIZE: &str = "write bytes, or a number with K, M, G or T for powers of 1024, such as 256M";
 const TIME: &str = "write seconds, or a time with units, such as 30, 0.5, 500ms or 1h 30m; at \
                     least 1ms and at most 365 days";
 const WORKERS: &str = "write MIN..MAX or one number for both, such as 2..128; MIN must be at \
                        least 1, and MAX at least MIN";
-const ADDRESS: &str = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:0";
+const ADDRESS: &str = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:0, a port alone for \
+                       127.0.0.1, or :PORT for every IPv4 address";
 
 const TIMES: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
 
 /// Bytes: `4096`, `64K`, `256MiB`. Units are binary, whichever way they are written.
 pub(crate) fn size<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let text = text.to_ascii_uppercase();
-    let stem = text.strip_suffix('B').unwrap_or(&text);
-    let stem = stem.strip_suffix('I').unwrap_or(stem);
-    let has_unit = stem.ends_with(|last: char| last.is_ascii_alphabetic());
-    let size = format!("{stem}{}", if has_unit { "IB" } else { "" });
-    let size: ByteSize = size.parse().map_err(|_| SIZE)?;
+    let end = text.find(|it: char| it.is_ascii_alphabetic());
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let number = number.trim_end();
+    let factor: u64 = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "K" | "KB" | "KIB" => 1 << 10,
+        "M" | "MB" | "MIB" => 1 << 20,
+        "G" | "GB" | "GIB" => 1 << 30,
+        "T" | "TB" | "TIB" => 1 << 40,
+        _ => return Err(SIZE.into()),
+    };
+    let is_number = number.bytes().all(|it| it.is_ascii_digit() || it == b'.');
+    let bytes = match number.split_once('.') {
+        _ if !is_number => None,
+        None => number
+            .parse()
+            .ok()
+            .and_then(|it: u64| it.checked_mul(factor)),
+        Some((whole, fraction)) => with_fraction(whole, fraction, factor),
+    };
     let most = u64::MAX >> (64 - 8 * size_of::<T>());
-    match T::try_from(size.as_u64()) {
-        // The library clips what 64 bits do not hold.
-        Ok(_) if size.as_u64() == u64::MAX => Err(format!("no machine has that much; {SIZE}")),
-        Ok(size) => Ok(size),
-        Err(_) => Err(format!("it may be at most {most} bytes")),
-    }
+    T::try_from(bytes.ok_or(SIZE)?).map_err(|_| format!("it may be at most {most} bytes"))
+}
+
+/// `WHOLE.FRACTION` times the factor, rounded down.
+fn with_fraction(whole: &str, fraction: &str, factor: u64) -> Option<u64> {
+    let ten = 10_u128.checked_pow(fraction.len().try_into().ok()?)?;
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    u64::try_from(digits.checked_mul(factor.into())? / ten).ok()
 }
 
 /// Bytes as the user would write them: exact, with the largest unit that needs no fraction.
@@ -62,8 +77,15 @@ pub(crate) fn workers(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-/// Where to listen; port 0 picks a free one.
+/// Where to listen; port 0 picks a free one. A port alone is one of 127.0.0.1, `:PORT` one of every
+/// IPv4 address of the machine.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    if let Some(Ok(port)) = text.strip_prefix(':').map(str::parse) {
+        return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
+    }
     let mut found = text
         .to_socket_addrs()
         .map_err(|cause| format!("{cause}; {ADDRESS}"))?;
@@ -96,6 +118,8 @@ mod tests {
             ("256MiB", 256 << 20),
             ("256 MiB", 256 << 20),
             ("1.5G", 3 << 29),
+            (".5K", 512),
+            ("18446744073709551615", u64::MAX),
             ("2g", 2 << 30),
             ("1T", 1 << 40),
             ("9007199254740993", 9_007_199_254_740_993),
@@ -106,7 +130,11 @@ mod tests {
             "",
             "M",
             "-1",
+            "+1",
+            ".",
+            "1.-5K",
             "1Q",
+            "1BK",
             "1.5.G",
             "18446744073709551615K",
             "18446744073709551616",
@@ -157,13 +185,23 @@ mod tests {
 
     #[test]
     fn addresses_have_a_host_and_a_port() {
-        for text in ["127.0.0.1:8080", "[::1]:0", "0.0.0.0:80"] {
-            assert_eq!(
-                address(text).map(|address| address.to_string()),
-                Ok(text.into())
-            );
+        for (text, whole) in [
+            ("127.0.0.1:8080", "127.0.0.1:8080"),
+            ("[::1]:0", "[::1]:0"),
+            ("8080", "127.0.0.1:8080"),
+            (":80", "0.0.0.0:80"),
+        ] {
+            assert_eq!(address(text).map(|it| it.to_string()), Ok(whole.into()));
         }
-        for text in ["", "8080", ":8080x", "127.0.0.1", "::1", "host:99999"] {
+        for text in [
+            "",
+            "8080x",
+            ":8080x",
+            "99999",
+            "127.0.0.1",
+            "::1",
+            "host:99999",
+        ] {
             let error = address(text).expect_err(text);
             assert!(error.contains("HOST:PORT"), "{error}");
         }

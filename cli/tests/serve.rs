@@ -146,6 +146,16 @@ fn every_listener_is_announced_in_order_and_works() {
 }
 
 #[test]
+fn a_port_alone_is_one_of_this_machine_and_levels_are_chosen() {
+    let folder = site();
+    let served = Served::start(folder.path(), &["--log", "off", "-p", "0"]);
+    assert!(served.address().ip().is_loopback());
+    served.signal(Signal::TERM);
+    let (code, log) = served.end();
+    assert_eq!((code, log.as_str()), (Some(0), ""));
+}
+
+#[test]
 fn echo_alone_needs_no_directory() {
     let folder = site();
     let served = Served::start(folder.path(), &["--echo", "127.0.0.1:0"]);
@@ -352,7 +362,7 @@ fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
             &["--nfs", any, "--nfs-allow", "10.0.0.0/33"],
             &["--nfs-allow", "10.0.0.0/8"],
         ),
-        (&["--http", "8080"], &["--http", "HOST:PORT"]),
+        (&["--http", "8080x"], &["--http", "HOST:PORT"]),
         (&["--workers", "4..2"], &["--workers", "MAX at least MIN"]),
         (
             &["--network-threads", "0"],
@@ -370,6 +380,7 @@ fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
         assert_wrong_use(&[&["serve", dir], arguments].concat(), parts);
     }
     assert_wrong_use(&["sreve"], &["sreve"]);
+    assert_wrong_use(&["--log", "flatpath=loud", "doctor"], &["--log", "debug"]);
     assert_wrong_use(&[], &["Usage"]);
 }
 
@@ -404,7 +415,14 @@ fn a_wrong_directory_or_configuration_ends_with_code_2() {
 
 #[test]
 fn help_and_version_are_fine() {
-    for arguments in [&["--help"][..], &["--version"], &["serve", "--help"]] {
+    for arguments in [
+        &["--help"][..],
+        &["help"],
+        &["help", "serve"],
+        &["--version"],
+        &["version"],
+        &["serve", "--help"],
+    ] {
         let ended = run(arguments);
         assert_eq!(ended.code, Some(0));
         assert!(

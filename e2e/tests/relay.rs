@@ -95,6 +95,17 @@ impl Drop for Mailbox {
     }
 }
 
+/// The arguments that the book tells a user to give, up to the command.
+fn documented(verb: &str, relay: &str) -> Vec<String> {
+    let document = include_str!("../../book/src/relay.md");
+    let is_meant = |line: &&str| line.starts_with("$ wormhole ") && line.contains(verb);
+    let line = document.lines().find(is_meant).expect("a command line");
+    let (options, _) = line.split_once(verb).expect("the command");
+    let options = options.replace("RELAY:4001", relay);
+    let words = options.split_whitespace().skip(2).chain([verb]);
+    words.map(String::from).collect()
+}
+
 fn a_file_goes_through_the_relay_with_the_real_client(driver: Driver) {
     const BYTES: usize = 5 << 20;
     let Some(programs) = wormhole() else {
@@ -111,8 +122,8 @@ fn a_file_goes_through_the_relay_with_the_real_client(driver: Driver) {
         let mut command = Command::new(programs.join("wormhole"));
         command
             .arg(format!("--relay-url=ws://127.0.0.1:{}/v1", mailbox.port))
-            .arg(format!("--transit-helper=tcp:{relay}"))
-            .args([verb, "--no-listen"])
+            .args(documented(verb, &relay.to_string()))
+            .arg("--no-listen")
             .env("HOME", home.path())
             .current_dir(home.path());
         command

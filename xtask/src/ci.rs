@@ -25,6 +25,10 @@ pub(crate) enum Step {
     Loom,
 }
 
+/// Most crates that `cargo install` of the command builds, our own among them. Lower it with them.
+#[cfg(test)]
+const INSTALLED_MAX: usize = 68;
+
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
 pub(crate) fn run(steps: &[Step]) -> Result<()> {
@@ -82,6 +86,7 @@ fn published_manifests() -> Result<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::path::Path;
 
     #[test]
@@ -90,6 +95,33 @@ mod tests {
         let has = |name: &str| names.iter().any(|published| published == name);
         assert!(has("flatpath") && has("flatpath-cli"));
         assert!(!has("xtask") && !has("flatpath-bench"));
+    }
+
+    #[test]
+    fn to_install_the_command_few_crates_are_built_and_none_of_the_bench() {
+        let mut command = process::cargo(&["tree", "--package", "flatpath-cli"]);
+        command.args(["--edges", "normal,build", "--prefix", "none", "--locked"]);
+        let tree = process::output(&mut command).unwrap();
+        let name = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+        let crates: BTreeSet<String> = tree.lines().map(name).collect();
+        assert!(crates.len() > 14, "{tree}");
+        let count = crates.len();
+        assert!(
+            count <= INSTALLED_MAX,
+            "{count} crates, more than {INSTALLED_MAX}: {crates:?}"
+        );
+        for foreign in [
+            "flatpath-bench",
+            "plotters",
+            "tokio",
+            "hyper",
+            "rayon",
+            "dashmap",
+            "syn v2",
+        ] {
+            let is_foreign = |name: &&String| name.starts_with(foreign);
+            assert_eq!(crates.iter().find(is_foreign), None);
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The log of the command: one thread writes standard error, and no other thread waits for it.
 //!
-//! A line is filtered and formatted by `env_logger` on the thread that has something to say, and
-//! then queued. The writer thread takes it from there. A pipe that is full, a terminal that was
-//! stopped or a slow disk therefore holds up the writer alone: neither a network thread nor a
-//! worker, the thread that handles signals, or the end of the process.
+//! A line is filtered (`env_filter`: `--log`, else `RUST_LOG`) and formatted on the thread that has
+//! something to say, and then queued. The writer thread takes it from there. A pipe that is full, a
+//! terminal that was stopped or a slow disk therefore holds up the writer alone: neither a network
+//! thread nor a worker, the thread that handles signals, or the end of the process.
 //!
 //! - Per message (file and line of the call) a burst passes, and then one line per second, which
 //!   says how many were left out: see [`limiter`]. Not limited are `debug` and `trace`, which are
@@ -20,11 +20,13 @@ mod limiter;
 mod queue;
 mod sink;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use env_filter::Filter;
 use log::{Level, Log, Metadata, Record};
 
 use limiter::{Limiter, Verdict};
@@ -57,29 +59,45 @@ const PANIC_FLUSH: Patience = Patience {
 /// a network thread waits for nothing.
 const SERVER_THREADS: &str = "flatpath-";
 
+/// What is logged unless `--log` or `RUST_LOG` say otherwise.
+const LEVEL_DEFAULT: &str = "info";
+
 /// The queue of this process, from [`start`] on.
 static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
 
-/// Starts the writer, and makes it the log of this process and of its panics.
+/// The value of `--log`, as in `RUST_LOG`: a level, or `TARGET=LEVEL`, several with commas.
+///
+/// # Errors
+/// It is neither.
+pub(crate) fn levels(text: &str) -> Result<String, String> {
+    let read = env_filter::Builder::new().try_parse(text).map(|_| ());
+    read.map_err(|cause| {
+        format!("{cause}; write error, warn, info, debug, trace or off, or TARGET=LEVEL")
+    })?;
+    Ok(text.into())
+}
+
+/// Starts the writer, and makes it the log of this process and of its panics. It logs the levels
+/// that were chosen, or else those of `RUST_LOG`.
 ///
 /// # Errors
 /// The writer thread cannot be started.
-pub(crate) fn start() -> io::Result<()> {
+pub(crate) fn start(chosen: Option<&str>) -> io::Result<()> {
     let queue = Arc::clone(QUEUE.get_or_init(Arc::default));
     let limiter = Arc::new(Limiter::default());
+    let filter = Arc::new(filter(chosen));
     let writer = Writer {
         sink: Sink::new(Arc::clone(&queue)),
         queue: Arc::clone(&queue),
         limiter: Arc::clone(&limiter),
-        direct: builder(Sink::new(Arc::clone(&queue))).build(),
+        filter: Arc::clone(&filter),
     };
     std::thread::Builder::new()
         .name("flatpath-log".into())
         .spawn(move || writer.run())?;
-    let inner = builder(Lines(Arc::clone(&queue))).build();
-    let level = inner.filter();
+    let level = filter.filter();
     let logger = Logger {
-        inner,
+        filter,
         queue: Arc::clone(&queue),
         limiter: Arc::clone(&limiter),
     };
@@ -111,32 +129,38 @@ pub(crate) fn finish_soon() {
     }
 }
 
-/// Filter and format, the same for both ways to the writer.
-fn builder(target: impl Write + Send + 'static) -> env_logger::Builder {
-    let filter = env_logger::Env::default().default_filter_or("info");
-    let mut builder = env_logger::Builder::from_env(filter);
-    builder.target(env_logger::Target::Pipe(Box::new(target)));
-    builder
+fn filter(chosen: Option<&str>) -> Filter {
+    let variable = std::env::var("RUST_LOG").ok();
+    let levels = chosen.or(variable.as_deref()).unwrap_or(LEVEL_DEFAULT);
+    env_filter::Builder::new().parse(levels).build()
+}
+
+/// `[2026-11-21T04:05:06Z INFO  flatpath::report] words`, with further lines of the words indented.
+fn format(record: &Record<'_>, more: &dyn Display) -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now());
+    let (level, target) = (record.level(), record.target());
+    let words = format!("{}{more}", record.args()).replace('\n', "\n    ");
+    format!("[{time} {level:<5} {target}] {words}\n")
 }
 
 /// The log of this process.
 struct Logger {
-    inner: env_logger::Logger,
+    filter: Arc<Filter>,
     queue: Arc<Queue>,
     limiter: Arc<Limiter>,
 }
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.inner.enabled(metadata)
+        self.filter.enabled(metadata)
     }
 
     fn log(&self, record: &Record<'_>) {
-        if !self.inner.matches(record) {
+        if !self.filter.matches(record) {
             return;
         }
         if record.level() > Level::Info || record.target() == REPORT {
-            return self.inner.log(record);
+            return self.queue.push(format(record, &""));
         }
         let file = record.file().unwrap_or(record.target());
         let line = record.line().unwrap_or_default();
@@ -144,19 +168,8 @@ impl Log for Logger {
             .limiter
             .judge(record.level(), file, line, Instant::now())
         {
-            Verdict::Pass { left_out: 0 } => self.inner.log(record),
             Verdict::Pass { left_out } => {
-                let args = record.args();
-                let more = more_like_this(left_out);
-                self.inner.log(
-                    &Record::builder()
-                        .metadata(record.metadata().clone())
-                        .module_path(record.module_path())
-                        .file(record.file())
-                        .line(record.line())
-                        .args(format_args!("{args}{more}"))
-                        .build(),
-                );
+                self.queue.push(format(record, &more_like_this(left_out)));
             }
             Verdict::LeaveOut { is_first: true } => self.queue.nudge(),
             Verdict::LeaveOut { is_first: false } => {}
@@ -167,7 +180,10 @@ impl Log for Logger {
 }
 
 fn more_like_this(left_out: u64) -> String {
-    format!(" (and {left_out} more like this)")
+    match left_out {
+        0 => String::new(),
+        left_out => format!(" (and {left_out} more like this)"),
+    }
 }
 
 /// The hook for panics: the words of the default one, through the queue.
@@ -190,10 +206,7 @@ fn note_panic(info: &PanicHookInfo<'_>, queue: &Queue, limiter: &Limiter) {
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a payload that is not text");
-    let more = match left_out {
-        0 => String::new(),
-        left_out => more_like_this(left_out),
-    };
+    let more = more_like_this(left_out);
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
     let mut text =
@@ -208,27 +221,12 @@ fn note_panic(info: &PanicHookInfo<'_>, queue: &Queue, limiter: &Limiter) {
     }
 }
 
-/// Where `env_logger` writes whole records.
-struct Lines(Arc<Queue>);
-
-impl Write for Lines {
-    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        self.0.push(String::from_utf8_lossy(record).into_owned());
-        Ok(record.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The only thread that touches standard error.
 struct Writer {
     sink: Sink,
     queue: Arc<Queue>,
     limiter: Arc<Limiter>,
-    /// Formats what the writer says itself.
-    direct: env_logger::Logger,
+    filter: Arc<Filter>,
 }
 
 impl Writer {
@@ -247,7 +245,7 @@ impl Writer {
     }
 
     /// Writes how many lines were left out by messages that have not come again since.
-    fn report_left_out(&self, is_ending: bool) {
+    fn report_left_out(&mut self, is_ending: bool) {
         let now = Instant::now();
         for left in self.limiter.take_quiet(now, is_ending) {
             let (count, message) = (left.count, left.message);
@@ -261,13 +259,15 @@ impl Writer {
         }
     }
 
-    fn say(&self, level: Level, args: std::fmt::Arguments<'_>) {
+    fn say(&mut self, level: Level, args: std::fmt::Arguments<'_>) {
         let record = Record::builder()
             .level(level)
             .target("flatpath::log")
             .args(args)
             .build();
-        self.direct.log(&record);
+        if self.filter.matches(&record) {
+            drop(self.sink.write_all(format(&record, &"").as_bytes()));
+        }
     }
 }
 
@@ -276,15 +276,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn levels_are_those_of_rust_log() {
+        for text in ["off", "debug", "warn,flatpath::report=info"] {
+            assert_eq!(levels(text).as_deref(), Ok(text));
+        }
+        assert!(levels("flatpath=loud").is_err_and(|why| why.contains("debug, trace or off")));
+    }
+
+    #[test]
+    fn a_record_has_time_level_and_target_and_no_line_that_looks_like_another_record() {
+        let args = format_args!("one\n[two]");
+        let record = Record::builder()
+            .level(Level::Warn)
+            .target("a")
+            .args(args)
+            .build();
+        let line = format(&record, &" more");
+        let (time, rest) = line.split_at("[2026-11-21T04:05:06Z".len());
+        assert!(humantime::parse_rfc3339(&time[1..]).is_ok(), "{line}");
+        assert_eq!(rest, " WARN  a] one\n    [two] more\n");
+    }
+
+    #[test]
     fn a_message_in_a_flood_is_formatted_with_the_number_of_those_left_out() {
         let queue = Arc::new(Queue::default());
         let logger = Logger {
-            inner: env_logger::Builder::new()
-                .filter_level(log::LevelFilter::Info)
-                .target(env_logger::Target::Pipe(Box::new(Lines(Arc::clone(
-                    &queue,
-                )))))
-                .build(),
+            filter: Arc::new(filter(Some("info"))),
             queue: Arc::clone(&queue),
             limiter: Arc::default(),
         };

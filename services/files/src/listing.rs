@@ -13,9 +13,8 @@
 use std::collections::BinaryHeap;
 use std::fmt::Write;
 use std::os::fd::AsFd;
+use std::time::{Duration, UNIX_EPOCH};
 
-use jiff::SignedDuration;
-use jiff::civil::DateTime;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::fs::{AtFlags, Dir, FileType};
 
@@ -252,11 +251,17 @@ fn readable_size(bytes: u64) -> String {
     )
 }
 
-/// `2026-11-21 04:05`, in UTC; empty for years that have not four digits.
+/// `2026-11-21 04:05`, in UTC; empty before 1970 and for years that have not four digits.
 fn readable_time(stamp: Stamp) -> String {
-    let epoch = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
-    match epoch.checked_add(SignedDuration::from_secs(stamp.seconds)) {
-        Ok(time) if time.year() >= 0 => time.strftime("%F %R").to_string(),
+    let since_epoch = u64::try_from(stamp.seconds).map(Duration::from_secs);
+    let time = since_epoch
+        .ok()
+        .and_then(|since| UNIX_EPOCH.checked_add(since));
+    let mut text = String::new();
+    let written = time.map(|time| write!(text, "{}", humantime::format_rfc3339_seconds(time)));
+    match written {
+        // `2026-11-21T04:05:06Z`
+        Some(Ok(())) => format!("{} {}", &text[..10], &text[11..16]),
         _ => String::new(),
     }
 }
@@ -424,7 +429,7 @@ mod tests {
             (951_782_400, "2000-02-29 00:00"),
             (784_111_777, "1994-11-06 08:49"),
             (4_107_542_399, "2100-02-28 23:59"),
-            (-1, "1969-12-31 23:59"),
+            (-1, ""),
             (253_402_300_799, "9999-12-31 23:59"),
             (253_402_300_800, ""),
             (i64::MAX, ""),

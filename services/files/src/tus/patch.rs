@@ -81,7 +81,7 @@ pub(super) fn checksum_of(request: &Request) -> Result<Option<Checksum>> {
         Some(checksum) => Ok(Some(checksum)),
         None => Err(Refusal::because(
             StatusCode::BAD_REQUEST,
-            "Upload-Checksum must be sha1, sha256 or sha512 and a digest in base64",
+            "Upload-Checksum must be sha1 and a digest in base64",
         )),
     }
 }

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use http::StatusCode;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::identity::Identity;
 use crate::limits::{RECORD_BYTES_MAX, STORE_TRIES_MAX};
@@ -43,8 +44,9 @@ impl Id {
 
     pub(super) fn fresh() -> Result<Self> {
         let mut random = [0; DIGITS / 2];
-        if getrandom::fill(&mut random).is_err() {
-            return Err(StatusCode::SERVICE_UNAVAILABLE.into());
+        match getrandom(&mut random, GetRandomFlags::empty()) {
+            Ok(filled) if filled == random.len() => {}
+            _ => return Err(StatusCode::SERVICE_UNAVAILABLE.into()),
         }
         Ok(Self(format!("{:032x}", u128::from_ne_bytes(random))))
     }
