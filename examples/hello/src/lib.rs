@@ -2,9 +2,9 @@
 //! it; the tests ask it over real sockets, with both drivers, and in the simulation.
 #![forbid(unsafe_code)]
 
-use flatpath_http::{Request, Response};
+use flatpath_http::{IntoResponse, Request};
 
 /// Greets the path that was asked for.
-pub fn hello(request: &Request) -> Response {
-    Response::new(format!("hello, {}\n", request.uri().path()).into())
+pub fn hello(request: Request) -> impl IntoResponse {
+    format!("hello, {}\n", request.uri().path())
 }

@@ -106,8 +106,7 @@ impl Notes {
     }
 
     fn insert(&self, request: &Request) -> rusqlite::Result<Response> {
-        let body: Vec<u8> = request.body().pieces().flatten().copied().collect();
-        let Ok(NewNote { text }) = serde_json::from_slice(&body) else {
+        let Ok(NewNote { text }) = serde_json::from_slice(&request.body().to_bytes()) else {
             return Ok(status(StatusCode::BAD_REQUEST));
         };
         let id = self.with(|database| {
