@@ -8,7 +8,8 @@
 //! | `DELETE /notes/7` | 204, or 404                               |
 //!
 //! A worker runs one request at a time, so each worker has a connection to the database of its own,
-//! in a `thread_local!`: there is no pool and no lock. It is opened when a worker first needs it. Errors of the database are 500; SQLite waits by itself while another worker writes.
+//! in a `thread_local!`: there is no pool and no lock. It is opened when a worker first needs it.
+//! Errors of the database are 500; SQLite waits by itself while another worker writes.
 #![forbid(unsafe_code)]
 
 use std::cell::OnceCell;
