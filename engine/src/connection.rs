@@ -296,6 +296,13 @@ impl Connection {
             .wrapping_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
+    /// True when what is being sent is the last of it: the send closes the socket as well.
+    pub(crate) fn is_at_last_send(&self) -> bool {
+        self.control.closing == Closing::AfterOutput
+            && self.receive == Receive::Off
+            && !self.output.has_waiting()
+    }
+
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
     pub(crate) fn wants_input(&self) -> bool {
         let offers = self.takes_input() && !self.holds_too_much;

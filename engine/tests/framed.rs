@@ -129,7 +129,7 @@ fn sim_every_reply_comes_whole_and_in_order() {
         // With little, replies find no room half way. Bodies that are gathered would wait for each
         // other.
         let (buffer_bytes_max, body_bytes_max) =
-            [(1 << 20, 5_000), (256 << 20, usize::MAX)][dice.below(2)];
+            [(512 << 10, 5_000), (256 << 20, usize::MAX)][dice.below(2)];
         conditions.limits = patient(Limits {
             in_flight_max: [1, 3, 1000][dice.below(3)],
             buffer_bytes_max,

@@ -11,7 +11,7 @@
 
 use flatpath_driver::Driver;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Send};
 use crate::episode::Price;
 use crate::holdings::{Excess, WAITING_BUFFERS, Waited};
 use crate::limits::COUNTED_PER_LOOK;
@@ -25,16 +25,18 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn count_holding(&mut self) {
         let shared = &self.thread.common.shared;
         let is_weighed = shared.pools.fair_bytes() != usize::MAX;
+        // Its socket may be closed by now: the driver cannot say whose it is.
+        let sends_last = self.connection.send != Send::Off && self.connection.is_at_last_send();
         let holds = &mut self.connection.holds;
         let waits = if holds.waits { WAITING_BUFFERS } else { 0 };
         let after = match is_weighed || holds.counted > 0 {
             true => holds.buffers.saturating_add(waits),
             false => 0,
         };
-        let before = std::mem::replace(&mut holds.counted, after);
-        if before == after {
+        if holds.counted == after || !holds.has_cells && sends_last {
             return;
         }
+        let before = std::mem::replace(&mut holds.counted, after);
         if !std::mem::replace(&mut holds.has_cells, true) {
             let peer = self.thread.driver.peer(self.connection.socket);
             holds.cells = shared.holdings.cells(peer);

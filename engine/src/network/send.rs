@@ -41,10 +41,7 @@ impl<D: Driver> Event<'_, D> {
         let connection = &mut *self.connection;
         self.thread.long_send_bytes += connection.output.queued_bytes();
         let list = connection.output.take();
-        let last = connection.control.closing == Closing::AfterOutput
-            && connection.receive == Receive::Off
-            && !connection.output.has_waiting();
-        let then = if last {
+        let then = if connection.is_at_last_send() {
             AfterSend::Close
         } else {
             AfterSend::KeepOpen
