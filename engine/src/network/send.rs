@@ -6,7 +6,7 @@
 
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
-use crate::connection::{Closing, Connection, Receive, Send};
+use crate::connection::{Closing, Connection, Send};
 use crate::limits::{LONG_SENDS_BYTES, SHORT_SEND_BYTES_MAX};
 
 use super::thread::{Event, Fate, Network};
