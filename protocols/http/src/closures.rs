@@ -61,9 +61,30 @@ where
 }
 
 /// What a network thread keeps for a handler that it runs.
+#[derive(Default)]
 pub struct HandlerState {
     builder: RequestBuilder,
     names: Names,
+}
+
+impl HandlerState {
+    /// Answers with what a handler makes of the request.
+    pub(crate) fn answer(
+        &mut self,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+        handle: impl FnOnce(&mut Request) -> Response,
+    ) -> Disposition {
+        let Self { builder, names } = self;
+        // What a handler that panicked has left.
+        builder.clear();
+        if builder.fill(head, names).is_err() {
+            return Disposition::Pooled;
+        }
+        let response = handle(&mut builder.request);
+        builder.clear();
+        reply.response(response)
+    }
 }
 
 impl<H, M, R> Service for HandlerService<H, M, R>
@@ -75,10 +96,7 @@ where
     type ThreadState = HandlerState;
 
     fn thread_state(&self) -> HandlerState {
-        HandlerState {
-            builder: RequestBuilder::default(),
-            names: Names::new(),
-        }
+        HandlerState::default()
     }
 
     fn inline(
@@ -92,15 +110,7 @@ where
         if (self.route)(head) == Route::Pooled || head.framing() != Framing::Empty {
             return Disposition::Pooled;
         }
-        let HandlerState { builder, names } = thread;
-        // What a handler that panicked has left.
-        builder.clear();
-        if builder.fill(head, names).is_err() {
-            return Disposition::Pooled;
-        }
-        let response = self.handler.call(&mut builder.request, &());
-        builder.clear();
-        reply.response(response)
+        thread.answer(head, reply, |request| self.handler.call(request, &()))
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {

@@ -24,6 +24,8 @@
 //! A panic of a handler is a 500, closes its connection, and is logged with method and path. The
 //! crate logs through the `log` crate: a program installs the logger.
 //!
+//! A [`Router`] sends requests to handlers by path and method.
+//!
 //! [`Http::inline`] runs a handler on the network thread, for what takes microseconds and never
 //! blocks; [`Http::routed`] decides per request; [`Http::service`] takes a [`Service`].
 //!
@@ -128,6 +130,7 @@
 //! |---------|--------------------------------------|-------------------------------------|
 //! | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
 //! | handler | `handler`, `extract`, `into_response` | functions as services              |
+//! | routes  | `router`, `methods`, `parameters`    | paths to handlers                   |
 //! | state   | `state`                              | listener, network thread, session   |
 //! | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
 //! | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
@@ -179,6 +182,15 @@ mod into_response;
 mod extract;
 mod handler;
 mod closures;
+mod parameters;
+mod methods;
+mod router;
+
+pub mod routing {
+    //! Functions that begin the handlers of a path: `routing::get(list).post(add)`.
+
+    pub use crate::methods::{any, delete, get, head, options, patch, post, put};
+}
 
 pub use ::http;
 pub use body::{Decoder, Piece};
@@ -194,7 +206,10 @@ pub use head::{Framing, Head, KnownHeader, TargetForm};
 pub use into_response::{Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
+pub use methods::{Methods, Next};
+pub use parameters::Parameters;
 pub use reply::{Disposition, Reply};
+pub use router::Router;
 pub use scan::Scan;
 pub use service::Service;
 pub use sink::{Sink, UploadDecision};

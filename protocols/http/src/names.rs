@@ -29,6 +29,12 @@ struct Seen {
     name: HeaderName,
 }
 
+impl Default for Names {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Names {
     pub(crate) fn new() -> Self {
         Self {

@@ -24,6 +24,8 @@ pub(crate) struct PendingBody {
     /// Bytes of data so far.
     pub(crate) bytes: u64,
     pub(crate) gathered: Gathered,
+    /// Of a body that arrives completely.
+    pub(crate) body_bytes_max: u64,
 }
 
 /// What is done with data that arrives.
@@ -52,6 +54,7 @@ impl Default for PendingBody {
             piece: Payload::new(),
             bytes: 0,
             gathered: Gathered::default(),
+            body_bytes_max: 0,
         }
     }
 }

@@ -96,9 +96,12 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     };
     let has_body = head.framing() != Framing::Empty;
     let streams = has_body && connection.protocol.service.streams(&head);
-    if matches!(head.framing(), Framing::Length(length) if length > limits.body_bytes_max)
-        && !streams
-    {
+    let body_bytes_max = match has_body {
+        true => connection.protocol.service.body_bytes_max(&head),
+        false => None,
+    };
+    let body_bytes_max = body_bytes_max.unwrap_or(limits.body_bytes_max);
+    if matches!(head.framing(), Framing::Length(length) if length > body_bytes_max) && !streams {
         return refuse(connection, Fault::BodyTooLong);
     }
     if connection.session.owed() == 0
@@ -108,7 +111,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     }
     let taken = match (has_body, streams) {
         (false, _) => pass_on(connection, &head, input),
-        (true, false) => begin_body(connection, &head),
+        (true, false) => begin_body(connection, &head, body_bytes_max),
         (true, true) => upload::begin(connection, &head),
     };
     taken.unwrap_or_else(|fault| refuse(connection, fault))
@@ -202,8 +205,10 @@ fn pass_on<S: Service>(
 fn begin_body<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
+    body_bytes_max: u64,
 ) -> Result<Step, Fault> {
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
+    pending_body.body_bytes_max = body_bytes_max;
     let filled = pending_body
         .builder
         .fill(head, &mut connection.thread.names);
@@ -304,7 +309,7 @@ fn take_data<S: Service>(
         .bytes
         .saturating_add(data.len() as u64)
         .saturating_add(announced);
-    if bytes > connection.protocol.limits.body_bytes_max {
+    if bytes > pending_body.body_bytes_max {
         return Err(Fault::BodyTooLong);
     }
     let passage = match pending_body.decoder.is_complete() {

@@ -19,10 +19,11 @@ pub(crate) fn log_panic(method: &str, path: &str) {
 
 /// What a server does with requests.
 ///
-/// | called on          | methods                          | may block |
-/// |--------------------|----------------------------------|-----------|
-/// | the network thread | `thread_state`, `inline`, `response_ready`, `streams` | no  |
-/// | a worker           | `pooled`, `open`                 | yes       |
+/// | called on          | methods                                           | may block |
+/// |--------------------|---------------------------------------------------|-----------|
+/// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
+/// | the network thread | `streams`, `body_bytes_max`                       | no        |
+/// | a worker           | `pooled`, `open`                                  | yes       |
 pub trait Service: Send + Sync + 'static {
     /// What one network thread keeps for this service: caches, scratch space. Never shared.
     type ThreadState: 'static;
@@ -58,6 +59,13 @@ pub trait Service: Send + Sync + 'static {
     fn streams(&self, head: &Head<'_>) -> bool {
         let _ = head;
         false
+    }
+
+    /// Longest body of this request that arrives completely; a longer one is answered with 413. By
+    /// default the listener's [`body_bytes_max`](crate::Limits::body_bytes_max).
+    fn body_bytes_max(&self, head: &Head<'_>) -> Option<u64> {
+        let _ = head;
+        None
     }
 
     /// Begins a request whose body is streamed: the body is empty here. May block. The bounds of

@@ -6,6 +6,7 @@ mod deadlines;
 mod endings;
 mod order;
 mod replies;
+mod routes;
 mod scarcity;
 mod streams;
 

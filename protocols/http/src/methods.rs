@@ -1,0 +1,248 @@
+//! What one path answers: a handler for each method, and where and within what it runs.
+
+use std::sync::Arc;
+
+use http::header::ALLOW;
+use http::{HeaderValue, Method, StatusCode};
+
+use crate::closures::Route;
+use crate::extract;
+use crate::handler::Handler;
+use crate::into_response::IntoResponse;
+use crate::message::{Request, Response};
+
+type Call<S> = Arc<dyn Fn(&mut Request, &S) -> Response + Send + Sync>;
+
+/// One handler, and what its requests are held to.
+pub(crate) struct Endpoint<S> {
+    call: Call<S>,
+    pub(crate) place: Route,
+    pub(crate) body_bytes_max: Option<u64>,
+}
+
+/// What a layer calls to go on: the handler, or the layer inside.
+pub struct Next<'a> {
+    call: &'a dyn Fn(&mut Request) -> Response,
+}
+
+impl Next<'_> {
+    /// Answers the request.
+    #[must_use]
+    pub fn run(&self, mut request: Request) -> Response {
+        (self.call)(&mut request)
+    }
+}
+
+impl<S: 'static> Endpoint<S> {
+    pub(crate) fn new<M: 'static>(handler: impl Handler<M, S>) -> Self {
+        Self {
+            call: Arc::new(move |request, state| handler.call(request, state)),
+            place: Route::Pooled,
+            body_bytes_max: None,
+        }
+    }
+
+    /// Answers 404 wherever its request is.
+    pub(crate) fn not_found() -> Self {
+        Self {
+            place: Route::Inline,
+            ..Self::new(|| (StatusCode::NOT_FOUND, "there is nothing here\n"))
+        }
+    }
+
+    pub(crate) fn call(&self, request: &mut Request, state: &S) -> Response {
+        (self.call)(request, state)
+    }
+
+    pub(crate) fn with_state<T: 'static>(self, state: &Arc<S>) -> Endpoint<T>
+    where
+        S: Send + Sync,
+    {
+        let (call, state) = (self.call, Arc::clone(state));
+        Endpoint {
+            call: Arc::new(move |request, _| call(request, &state)),
+            place: self.place,
+            body_bytes_max: self.body_bytes_max,
+        }
+    }
+
+    /// Puts a layer around it. What answered by itself moves to the workers: the layer may block.
+    pub(crate) fn layer<R, F>(&mut self, layer: &Arc<F>, place: Route)
+    where
+        R: IntoResponse,
+        F: Fn(Request, &Next<'_>) -> R + Send + Sync + 'static,
+    {
+        let (call, layer) = (Arc::clone(&self.call), Arc::clone(layer));
+        self.place = place;
+        self.call = Arc::new(move |request, state| {
+            let next = |request: &mut Request| call(request, state);
+            layer(extract::take(request), &Next { call: &next }).into_response()
+        });
+    }
+}
+
+/// The handlers of one path: see [`get`] and its like, and [`Router::route`](crate::Router::route).
+///
+/// `HEAD` is answered by the handler of `GET` unless it has its own; `OPTIONS` by the list of the
+/// methods; any other method with 405 and that list.
+pub struct Methods<S = ()> {
+    /// `None` stands for every method that is not named.
+    endpoints: Vec<(Option<Method>, Endpoint<S>)>,
+    /// For methods without a handler.
+    rest: Endpoint<S>,
+}
+
+impl<S: 'static> Methods<S> {
+    fn new() -> Self {
+        let rest = |method: Method| match method {
+            Method::OPTIONS => StatusCode::NO_CONTENT,
+            _ => StatusCode::METHOD_NOT_ALLOWED,
+        };
+        Self {
+            endpoints: Vec::new(),
+            rest: Endpoint {
+                place: Route::Inline,
+                ..Endpoint::new(rest)
+            },
+        }
+    }
+
+    #[track_caller]
+    fn on<M: 'static>(mut self, method: Option<Method>, handler: impl Handler<M, S>) -> Self {
+        self.insert("this path", method, Endpoint::new(handler));
+        self
+    }
+
+    #[track_caller]
+    fn insert(&mut self, path: &str, method: Option<Method>, endpoint: Endpoint<S>) {
+        let is_taken = self.endpoints.iter().any(|(known, _)| *known == method);
+        let name = method.as_ref().map_or("any method", Method::as_str);
+        assert!(!is_taken, "{path} has a handler for {name} already");
+        self.endpoints.push((method, endpoint));
+    }
+
+    /// Takes in the handlers of another.
+    #[track_caller]
+    pub(crate) fn merge(&mut self, path: &str, other: Self) {
+        for (method, endpoint) in other.endpoints {
+            self.insert(path, method, endpoint);
+        }
+    }
+
+    /// Runs the handlers so far on the network thread: they must not block, and take no more than a
+    /// few microseconds. Requests with a body go to workers all the same.
+    #[must_use]
+    pub fn inline(mut self) -> Self {
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.place = Route::Inline;
+        }
+        self
+    }
+
+    /// Longest body for the handlers so far, in place of the listener's
+    /// [`body_bytes_max`](crate::Limits::body_bytes_max); a longer one is answered with 413.
+    #[must_use]
+    pub fn body_bytes_max(mut self, bytes: u64) -> Self {
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.body_bytes_max = Some(bytes);
+        }
+        self
+    }
+
+    /// The handler for a method: its own, that of `GET` for `HEAD`, that of any; else none.
+    pub(crate) fn find(&self, method: &str) -> Option<&Endpoint<S>> {
+        let named = |name: Option<&str>| {
+            let is_it = |known: &Option<Method>| known.as_ref().map(Method::as_str) == name;
+            let found = self.endpoints.iter().find(|(known, _)| is_it(known));
+            found.map(|(_, endpoint)| endpoint)
+        };
+        let by_get = || {
+            if method == "HEAD" {
+                named(Some("GET"))
+            } else {
+                None
+            }
+        };
+        named(Some(method)).or_else(by_get).or_else(|| named(None))
+    }
+
+    /// What answers a method without a handler; see [`Methods::allow`].
+    pub(crate) fn rest(&self) -> &Endpoint<S> {
+        &self.rest
+    }
+
+    /// Adds what is allowed here to an answer of the rest (RFC 9110 section 15.5.6).
+    pub(crate) fn allow(&self, mut response: Response) -> Response {
+        let mut allowed: Vec<&str> = Vec::new();
+        for (method, _) in &self.endpoints {
+            allowed.extend(method.as_ref().map(Method::as_str));
+        }
+        if allowed.contains(&"GET") && !allowed.contains(&"HEAD") {
+            allowed.push("HEAD");
+        }
+        if !allowed.contains(&"OPTIONS") {
+            allowed.push("OPTIONS");
+        }
+        if let Ok(allowed) = HeaderValue::try_from(allowed.join(", ")) {
+            response.headers_mut().entry(ALLOW).or_insert(allowed);
+        }
+        response
+    }
+
+    pub(crate) fn endpoints_mut(&mut self) -> impl Iterator<Item = &mut Endpoint<S>> {
+        self.endpoints.iter_mut().map(|(_, endpoint)| endpoint)
+    }
+
+    pub(crate) fn rest_mut(&mut self) -> &mut Endpoint<S> {
+        &mut self.rest
+    }
+
+    pub(crate) fn with_state<T: 'static>(self, state: &Arc<S>) -> Methods<T>
+    where
+        S: Send + Sync,
+    {
+        let endpoints = self.endpoints.into_iter();
+        let endpoints = endpoints.map(|(method, endpoint)| (method, endpoint.with_state(state)));
+        Methods {
+            endpoints: endpoints.collect(),
+            rest: self.rest.with_state(state),
+        }
+    }
+}
+
+/// A function that begins the handlers of a path, and a method that adds to them.
+macro_rules! methods {
+    ($($name:ident: $method:expr, $text:literal;)+) => {
+        $(
+            #[doc = concat!("The handlers of a path, so far one for ", $text, ".")]
+            pub fn $name<M: 'static, S: 'static>(handler: impl Handler<M, S>) -> Methods<S> {
+                Methods::new().on($method, handler)
+            }
+        )+
+
+        impl<S: 'static> Methods<S> {
+            $(
+                #[doc = concat!("Adds a handler for ", $text, ".")]
+                ///
+                /// # Panics
+                /// When there is one already.
+                #[must_use]
+                #[track_caller]
+                pub fn $name<M: 'static>(self, handler: impl Handler<M, S>) -> Self {
+                    self.on($method, handler)
+                }
+            )+
+        }
+    };
+}
+
+methods! {
+    get: Some(Method::GET), "`GET`";
+    post: Some(Method::POST), "`POST`";
+    put: Some(Method::PUT), "`PUT`";
+    delete: Some(Method::DELETE), "`DELETE`";
+    patch: Some(Method::PATCH), "`PATCH`";
+    head: Some(Method::HEAD), "`HEAD`";
+    options: Some(Method::OPTIONS), "`OPTIONS`";
+    any: None, "every method without one of its own";
+}
