@@ -3,6 +3,8 @@
 //! Without steps: all of them, cheapest first, so that a fault which rustfmt finds does not wait
 //! for the tests. `.ci/run` prepares a bare machine, runs the tests and then the other steps.
 
+use std::process::Command;
+
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::Value;
@@ -30,13 +32,19 @@ pub(crate) enum Step {
 const INSTALLED_MAX: usize = 68;
 
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
-/// It builds SQLite, and so would need a C compiler for each target.
-const IN_C: &str = "flatpath-example-rest-sqlite";
+/// They build SQLite, and so would need a C compiler for each target.
+const IN_C: [&str; 2] = ["flatpath-example-rest-sqlite", "flatpath-peers"];
 
 pub(crate) fn run(steps: &[Step]) -> Result<()> {
     let all = Step::value_variants();
     let steps = if steps.is_empty() { all } else { steps };
     steps.iter().try_for_each(|step| run_step(*step))
+}
+
+fn check_for(target: &str) -> Command {
+    let mut command = process::cargo(&["check", "--workspace", "--target", target]);
+    command.args(IN_C.map(|name| format!("--exclude={name}")));
+    command
 }
 
 fn run_step(step: Step) -> Result<()> {
@@ -53,17 +61,8 @@ fn run_step(step: Step) -> Result<()> {
             command.env("RUSTDOCFLAGS", "-D warnings");
             command
         }
-        Step::Musl => {
-            process::cargo(&["check", "--workspace", "--exclude", IN_C, "--target", &musl])
-        }
-        Step::Aarch64 => process::cargo(&[
-            "check",
-            "--workspace",
-            "--exclude",
-            IN_C,
-            "--target",
-            AARCH64,
-        ]),
+        Step::Musl => check_for(&musl),
+        Step::Aarch64 => check_for(AARCH64),
         Step::Package => {
             let mut command = process::cargo(&["package", "--quiet"]);
             for name in published()? {
