@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn a_panic_ends_here_whatever_its_payload_does_when_it_is_dropped() {
-        for depth in 0..4 {
+        // From 1 on a payload is leaked, as said above, which Miri reports.
+        for depth in 0..if cfg!(miri) { 1 } else { 4 } {
             assert_eq!(
                 contain(|| -> u8 { resume_unwind(Box::new(Loud(depth))) }),
                 None
