@@ -261,7 +261,7 @@ fn party(number: u32) -> (Side, u64) {
     (side, key(number / 2))
 }
 
-/// All register at once: `pairs` producers and consumers in random order, from so many threads.
+/// `pairs` producers and consumers register at once, in random order, from `threads` threads.
 ///
 /// Measured from the first registration to the last, for every candidate alike, and nothing else
 /// in between: all threads are awake when it begins, and the memory of their results was touched
@@ -357,7 +357,8 @@ impl<'a, R: Registers> Share<'a, R> {
     }
 }
 
-/// Exactly so many parts, as even as can be: each part has a thread, and all meet at the barrier.
+/// Cuts `whole` into `count` parts of nearly equal length: each part has a thread, and all threads
+/// meet at the barrier.
 fn parts<T>(whole: &[T], count: usize) -> impl Iterator<Item = &[T]> {
     let bound = move |part: usize| whole.len() * part / count;
     (0..count).map(move |part| &whole[bound(part)..bound(part + 1)])

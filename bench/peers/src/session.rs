@@ -209,7 +209,7 @@ impl Session {
         self.load(server, &target, reply_bytes)
     }
 
-    /// The same for a server whose reply, of so many bytes, was checked.
+    /// The same for a server whose reply was checked; it has `reply_bytes` bytes.
     ///
     /// # Errors
     /// If wrk fails or the server is gone.

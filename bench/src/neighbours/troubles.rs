@@ -438,7 +438,7 @@ fn flood(to: SocketAddr, connections: usize, requests: Vec<u8>) -> Manner {
     }
 }
 
-/// Heads of at least so many bytes that never end.
+/// Heads of at least `bytes` bytes that never end.
 fn heads(arena: &Arena, connections: usize, bytes: usize) -> Manner {
     let mut head = format!("GET / HTTP/1.1\r\n{HOST}");
     let mut line = 0;
@@ -452,7 +452,7 @@ fn heads(arena: &Arena, connections: usize, bytes: usize) -> Manner {
     }
 }
 
-/// Uploads that send `at_once` bytes, and then so many per second.
+/// Uploads that send `at_once` bytes, then `per_second` bytes each second.
 fn uploads(arena: &Arena, connections: usize, at_once: usize, per_second: usize) -> Manner {
     let opening = move |number: usize| {
         let mut head = put(&format!("/upload-{number}"), BIG_BYTES);
@@ -467,7 +467,7 @@ fn uploads(arena: &Arena, connections: usize, at_once: usize, per_second: usize)
     }
 }
 
-/// Downloads of the large file, of which so many bytes are read in each round.
+/// Downloads of the large file; each reads `read_bytes` bytes per round.
 fn downloads(arena: &Arena, connections: usize, read_bytes: usize) -> Manner {
     Manner {
         read_bytes,
