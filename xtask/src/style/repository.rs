@@ -1,5 +1,5 @@
-//! Rules `document` and `registry`: the files that every release needs, and no registry's host by
-//! name.
+//! Rules `document`, `registry` and `conflict`: the files that every release needs, no registry's
+//! host by name, and no marker of a merge that was not finished.
 //!
 //! A registry's host in a file ties it to one mirror: dependencies come through cargo's and apt's
 //! own configuration.
@@ -30,6 +30,8 @@ const HOSTS: &[&str] = &[
     concat!("repo.ma", "ven"),
     concat!("deb.deb", "ian.org"),
 ];
+/// How git marks the two sides of a conflict; cut like the hosts.
+const MARKERS: &[&str] = &[concat!("<<<<", "<<< "), concat!(">>>>", ">>> ")];
 /// Files that people write; what a tool writes (`Cargo.lock`) names its source.
 const WRITTEN: &[&str] = &[
     "rs", "toml", "md", "sh", "yml", "yaml", "json", "c", "h", "py", "conf",
@@ -43,14 +45,14 @@ pub(super) fn check(root: &Path, faults: &mut Vec<Fault>) -> Result<()> {
         }
     }
     for path in workspace::files(root, is_written)? {
-        for (line, host) in hosts(&workspace::text(&root.join(&path))?) {
+        let (name, text) = (path.to_string_lossy(), workspace::text(&root.join(&path))?);
+        for (line, host) in hosts(&text) {
             let message = format!("names {host}: leave it to the tool's settings");
-            faults.push(Fault::new(
-                &path.to_string_lossy(),
-                line,
-                "registry",
-                &message,
-            ));
+            faults.push(Fault::new(&name, line, "registry", &message));
+        }
+        for line in conflicts(&text) {
+            let message = "git left both sides of a conflict here";
+            faults.push(Fault::new(&name, line, "conflict", message));
         }
     }
     Ok(())
@@ -69,9 +71,23 @@ fn hosts(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
     })
 }
 
+fn conflicts(text: &str) -> impl Iterator<Item = usize> {
+    let is_marker = |line: &str| MARKERS.iter().any(|marker| line.starts_with(marker));
+    (1..)
+        .zip(text.lines())
+        .filter_map(move |(number, line)| is_marker(line).then_some(number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_ends_of_a_conflict_are_found() {
+        let text = format!("{}HEAD\nours\n=======\n{}theirs\n", MARKERS[0], MARKERS[1]);
+        assert_eq!(conflicts(&text).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(conflicts("a << b\n=======\n").count(), 0);
+    }
 
     #[test]
     fn a_registry_host_is_found_with_its_line() {
