@@ -314,6 +314,18 @@ fn a_taken_port_is_a_failure_that_names_it() {
     }
 }
 
+#[test]
+fn a_second_server_with_several_threads_does_not_join_the_first() {
+    let folder = site();
+    let served = serve(&folder, "auto", &["--network-threads", "2"]);
+    let address = served.address().to_string();
+    let dir = folder.path().to_str().expect("utf-8");
+    let ended = run(&["serve", "--network-threads", "2", "--http", &address, dir]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    assert!(ended.stderr.contains("taken"), "{}", ended.stderr);
+    assert_eq!(get(served.address(), "/hello.txt").text(), "hello\n");
+}
+
 /// Runs it and finds code 2, nothing on standard output, and all of `parts` in the message.
 fn assert_wrong_use(arguments: &[&str], parts: &[&str]) {
     let ended = run(arguments);

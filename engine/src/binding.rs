@@ -1,4 +1,11 @@
 //! Listening sockets, and patience with an address that is about to be free.
+//!
+//! Several sockets share an address by SO_REUSEPORT, which lets any process of the same user join
+//! them: a second server would silently take a part of the connections. So the first socket of an
+//! address binds and listens without the option, which the kernel refuses while any other socket
+//! listens there, and gets it afterwards; only then do the others join. Two servers that start
+//! at once both bind, and one of them fails to listen. A program that sets SO_REUSEPORT itself
+//! can still join later.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +33,18 @@ pub(crate) fn bind_patiently<T>(
     }
 }
 
-pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<(Listener, SocketAddr)> {
+/// How a socket shares its address with others of this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Not at all.
+    Alone,
+    /// The first of several: no other socket may listen there yet.
+    First,
+    /// One that joins the first.
+    Joins,
+}
+
+pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(Listener, SocketAddr)> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(
         Domain::for_address(address),
@@ -34,7 +52,7 @@ pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<(Listener, S
         Some(Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
-    if shared {
+    if sharing == Sharing::Joins {
         socket.set_reuse_port(true)?;
     }
     if address.is_ipv6() {
@@ -45,6 +63,9 @@ pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<(Listener, S
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
+    if sharing == Sharing::First {
+        socket.set_reuse_port(true)?;
+    }
     let bound = socket
         .local_addr()?
         .as_socket()
@@ -68,7 +89,7 @@ mod tests {
         let (address, listener) = taken();
         let (listener, pauses) = (RefCell::new(Some(listener)), Cell::new(0));
         let bound = bind_patiently(
-            || bind(address, false),
+            || bind(address, Sharing::Alone),
             |_| {
                 pauses.set(pauses.get() + 1);
                 if pauses.get() == 3 {
@@ -84,10 +105,23 @@ mod tests {
     fn an_address_that_is_taken_is_refused_in_the_end() {
         let (address, _listener) = taken();
         let mut waited = Duration::ZERO;
-        let bound = bind_patiently(|| bind(address, false), |pause| waited += pause);
+        let bound = bind_patiently(|| bind(address, Sharing::Alone), |pause| waited += pause);
         let cause = bound.map(|_| ()).expect_err("it is taken");
         assert_eq!(cause.kind(), io::ErrorKind::AddrInUse);
         assert_eq!(waited, BIND_PATIENCE);
+    }
+
+    #[test]
+    fn an_address_is_shared_by_the_sockets_of_one_server_alone() {
+        let free = "127.0.0.1:0".parse().expect("an address");
+        let (_first, address) = bind(free, Sharing::First).expect("a free port");
+        let (_second, joined) = bind(address, Sharing::Joins).expect("one of ours");
+        assert_eq!(joined, address);
+        for sharing in [Sharing::First, Sharing::Alone] {
+            let refused = bind(address, sharing).map(|_| ());
+            let cause = refused.expect_err("another server listens");
+            assert_eq!(cause.kind(), io::ErrorKind::AddrInUse, "{sharing:?}");
+        }
     }
 
     #[test]

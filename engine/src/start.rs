@@ -11,7 +11,7 @@ use flatpath_structures::panics::contain;
 use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
-use crate::binding::{bind, bind_patiently};
+use crate::binding::{Sharing, bind, bind_patiently};
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::lifecycle::ServerState;
@@ -230,8 +230,12 @@ fn bind_all(
                 listeners.push(None);
                 continue;
             }
-            let shared = threads > 1 && !alone;
-            let (listener, bound) = bind_patiently(|| bind(address, shared), std::thread::sleep)
+            let sharing = match thread {
+                _ if threads == 1 || alone => Sharing::Alone,
+                0 => Sharing::First,
+                _ => Sharing::Joins,
+            };
+            let (listener, bound) = bind_patiently(|| bind(address, sharing), std::thread::sleep)
                 .map_err(|cause| Error::Bind { address, cause })?;
             if defer_accept
                 && endpoint.defer_accept
