@@ -225,5 +225,6 @@ pub use running::{Bound, Handle, Running};
 pub use scope::WorkerScope;
 pub use server::Server;
 pub use signals::{SignalWatch, Stopping};
+pub use start::on_network_thread;
 pub use successor::Successor;
 pub use turn::Turn;

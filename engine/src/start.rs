@@ -29,6 +29,23 @@ use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::worker::Shared;
 
+/// What the names of network threads begin with.
+const NETWORK_THREAD: &str = "flatpath-net-";
+
+/// Whether the caller runs on a network thread of a server, where nothing may block: all other
+/// connections of the thread would wait. False in a simulation.
+///
+/// ```
+/// assert!(!flatpath::on_network_thread());
+/// ```
+#[must_use]
+pub fn on_network_thread() -> bool {
+    let thread = std::thread::current();
+    thread
+        .name()
+        .is_some_and(|name| name.starts_with(NETWORK_THREAD))
+}
+
 pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Result<Running, Error> {
     if endpoints.is_empty() {
         return Err(Error::NoListener);
@@ -268,7 +285,7 @@ impl NetworkThread {
     fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<()>> {
         let (thread, shared) = (self.thread, Arc::clone(&self.shared));
         std::thread::Builder::new()
-            .name(format!("flatpath-net-{thread}"))
+            .name(format!("{NETWORK_THREAD}{thread}"))
             .spawn(move || run_network(thread, &shared, move || self.run(report)))
     }
 

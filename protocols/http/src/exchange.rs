@@ -253,6 +253,7 @@ impl Exchange {
             _ if head.body.is_none() => {}
             Body::Reader(reader) => self.stream_body(reader),
             Body::Payload(payload) => self.stream_body(payload.into()),
+            // A channel is for the network thread, as what is in memory.
             body => self.body = body,
         }
     }

@@ -139,7 +139,7 @@
 //! | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
 //! | work    | `exchange`, `stream`                 | what a worker does with a request   |
 //! | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
-//! | output  | `write`                              | replies in order, bounded streams   |
+//! | output  | `write`, `channel`, `push`           | replies in order, bounded streams   |
 //! | end     | `upgrade`                            | other protocols on the connection   |
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
@@ -172,6 +172,8 @@ mod sink;
 mod pending_body;
 mod exchange;
 mod stream;
+mod channel;
+mod push;
 mod state;
 mod write;
 mod upgrade;
@@ -194,6 +196,7 @@ pub mod routing {
 
 pub use ::http;
 pub use body::{Decoder, Piece};
+pub use channel::{Receiver, SendError, Sender, TrySendError};
 pub use closures::{HandlerService, HandlerState, Route};
 pub use exchange::Exchange;
 pub use extract::{FromRequest, FromRequestParts, State, StringRejection, ViaParts, ViaRequest};

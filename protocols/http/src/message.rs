@@ -8,6 +8,8 @@ use bytes::{Buf, Bytes};
 use flatpath::blocking::Share;
 use flatpath::memory::{Buffer, Part, Payload};
 
+use crate::channel::{self, Receiver, Sender};
+
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;
 
@@ -29,6 +31,8 @@ pub enum Body {
     /// Bytes still to be read, of a response: workers read it chunk by chunk while it is sent, so
     /// that it may be of any size, and block.
     Reader(Reader),
+    /// Bytes that any thread feeds while the response is sent: see [`Body::channel`].
+    Channel(Receiver),
 }
 
 /// A body that is read while it is sent.
@@ -103,6 +107,37 @@ impl Body {
         Self::Reader(Reader::new(Box::new(source), length))
     }
 
+    /// A body that any thread feeds while it is sent, and what feeds it. Neither a worker nor a
+    /// network thread waits for it: a response that waits for its next piece is a few hundred
+    /// bytes. At most `bytes_max` wait for the client to read.
+    ///
+    /// The response is chunked, or ends with the connection for a client that speaks HTTP/1.0; with
+    /// a `Content-Length` header of its own it has that length. A client that ends its side of the
+    /// connection is taken to be gone. Dropped unsent, as by a 304 or an answer to HEAD, the body
+    /// closes its sender.
+    ///
+    /// ```
+    /// use flatpath_http::{Body, Response};
+    ///
+    /// fn count() -> Response {
+    ///     let (sender, body) = Body::channel(16 * 1024);
+    ///     std::thread::spawn(move || {
+    ///         for number in 0..3 {
+    ///             // An error: the client is gone.
+    ///             sender.send(format!("{number}\n"))?;
+    ///         }
+    ///         Ok::<(), flatpath_http::SendError>(())
+    ///     });
+    ///     Response::new(body)
+    /// }
+    /// # assert_eq!(count().into_body().length(), None);
+    /// ```
+    #[must_use]
+    pub fn channel(bytes_max: usize) -> (Sender, Self) {
+        let (sender, receiver) = channel::channel(bytes_max);
+        (sender, Self::Channel(receiver))
+    }
+
     /// Length in bytes, where it is known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
@@ -112,6 +147,7 @@ impl Body {
             Self::Pooled(buffer) => Some(buffer.filled().len() as u64),
             Self::Payload(payload) => Some(payload.len() as u64),
             Self::Reader(reader) => reader.length,
+            Self::Channel(_) => None,
         }
     }
 
@@ -141,7 +177,7 @@ impl Body {
             Self::Payload(payload) if payload.parts_count() <= 1 => {
                 Some(payload.parts().next().map_or(&[], Part::bytes))
             }
-            Self::Payload(_) | Self::Reader(_) => None,
+            Self::Payload(_) | Self::Reader(_) | Self::Channel(_) => None,
         }
     }
 
@@ -180,15 +216,16 @@ impl Body {
     /// The content in one piece of its own, read where it has to be. O(length).
     ///
     /// # Errors
-    /// Those of the reader; `UnexpectedEof` when it ends before its length.
+    /// Those of the reader; `UnexpectedEof` when it ends before its length, and when a channel is
+    /// aborted. Blocks as long as the reader, or the sender of the channel, does.
     pub fn into_vec(self) -> io::Result<Vec<u8>> {
         match self {
             Self::Empty | Self::Bytes(_) | Self::Pooled(_) | Self::Payload(_) => {
                 Ok(self.into_bytes().into())
             }
-            Self::Reader(mut reader) => {
+            mut read @ (Self::Reader(_) | Self::Channel(_)) => {
                 let mut content = Vec::new();
-                reader.read_to_end(&mut content)?;
+                read.read_to_end(&mut content)?;
                 Ok(content)
             }
         }
@@ -204,6 +241,7 @@ impl Read for Body {
             Self::Bytes(bytes) => bytes.reader().read(room),
             Self::Payload(payload) => payload.read(room),
             Self::Reader(reader) => reader.read(room),
+            Self::Channel(receiver) => receiver.read(room),
             Self::Pooled(_) => {
                 let mut payload = Payload::new();
                 if let Self::Pooled(buffer) = mem::take(self) {
@@ -224,6 +262,7 @@ impl fmt::Debug for Body {
             Self::Pooled(buffer) => write!(formatter, "Pooled({} bytes)", buffer.filled().len()),
             Self::Payload(payload) => write!(formatter, "Payload({} bytes)", payload.len()),
             Self::Reader(reader) => reader.fmt(formatter),
+            Self::Channel(receiver) => receiver.fmt(formatter),
         }
     }
 }

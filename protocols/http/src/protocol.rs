@@ -21,7 +21,7 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::service::Service;
 use crate::state::{Connection, Http, Session, Stage, Step, ThreadState};
-use crate::{read, upload, write};
+use crate::{push, read, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -50,6 +50,10 @@ impl<S: Service> Protocol for Http<S> {
 
     fn received(&self, connection: &mut Connection<'_, S>, input: &[u8]) -> Received {
         let (mut used, mut blocked) = (0, None);
+        if connection.session.push.is_some() {
+            // It may have waited for memory.
+            push::resume(connection);
+        }
         if connection.session.skips_byte && !input.is_empty() {
             if let Err(on) = write::deliver_due(connection) {
                 return Received::Blocked { consumed: 0, on };
@@ -94,7 +98,11 @@ impl<S: Service> Protocol for Http<S> {
         connection.session.stage = Stage::Over;
         upload::abandon(connection);
         upload::drop_pending_body(connection);
-        if connection.session.owed() == 0 {
+        if connection.session.push.is_some() {
+            // Otherwise a client that is gone would be found out by the next piece only.
+            connection.session.push = None;
+            write::abort(connection);
+        } else if connection.session.owed() == 0 {
             write::close(connection);
         }
     }
@@ -139,6 +147,15 @@ impl<S: Service> Protocol for Http<S> {
             }
             connection.dispatch(job);
         }
+        self.notified(connection);
+    }
+
+    /// There is more of a body that is fed from elsewhere, or room for it.
+    fn notified(&self, connection: &mut Connection<'_, S>) {
+        if connection.session.push.is_some() {
+            push::resume(connection);
+            conclude(connection);
+        }
     }
 
     fn expired(&self, connection: &mut Connection<'_, S>, phase: Phase) {
@@ -159,6 +176,7 @@ impl<S: Service> Protocol for Http<S> {
             // It has been begun, and is the last of its connection.
             return;
         }
+        push::drain(connection);
         let is_partial =
             connection.session.stage == Stage::Body || !connection.session.scan.is_untouched();
         if connection.session.owed() > 0 {
@@ -182,10 +200,15 @@ impl<S: Service> Protocol for Http<S> {
         if let Some(job) = connection.session.waiting_job.take() {
             write::recycle(connection, job);
         }
+        if connection.session.push.take().is_some() {
+            // Words would be taken for a part of the stream.
+            connection.abort();
+        }
         connection.session.is_closed = true;
     }
 
     fn closed(&self, thread: &mut ThreadState<S>, session: &mut Session<S>) {
+        session.push = None;
         if let Some(pending_body) = session.pending_body.take() {
             thread.recycle_pending_body(pending_body);
         }

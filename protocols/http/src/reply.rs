@@ -13,6 +13,7 @@ use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::Buffer;
 use http::StatusCode;
 
+use crate::channel::Receiver;
 use crate::encode::{self, Sink};
 use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
@@ -115,6 +116,8 @@ pub(crate) enum Rest {
     Shared(Bytes),
     /// All of it: it has to be read.
     Reader(Reader, ReplyFraming),
+    /// All of it: it is fed from elsewhere.
+    Channel(Receiver, ReplyFraming),
 }
 
 /// A complete inline answer, as the connection queues it.
@@ -169,6 +172,9 @@ impl<'a> Reply<'a> {
                 // It goes to a worker with its head.
                 self.out.leave_output();
                 self.rest = Rest::Reader(reader, framing);
+            }
+            (Some(framing), Body::Channel(receiver)) => {
+                self.rest = Rest::Channel(receiver, framing);
             }
             (Some(_), Body::Bytes(bytes)) => self.add_shared(&bytes),
             (Some(_), body) => body.pieces().for_each(|piece| self.out.put(piece)),

@@ -49,7 +49,11 @@ pub(crate) fn head(
             encode::header(out, name.as_str().as_bytes(), value.as_bytes());
         }
     }
-    let framing = match (status, body.length()) {
+    let length = match body {
+        Body::Channel(_) => stated_length(parts),
+        body => body.length(),
+    };
+    let framing = match (status, length) {
         (StatusCode::NO_CONTENT | StatusCode::SWITCHING_PROTOCOLS, _) => None,
         // RFC 9110 8.6 lets a 304 state the length that a 200 would have.
         (StatusCode::NOT_MODIFIED, _) => stated_length(parts).map(ReplyFraming::Length),

@@ -7,7 +7,8 @@
 //! Invariants
 //! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).
 //! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a
-//!   worker, in the reorder buffer, or in `waiting_job` (only `next_reply` can be there).
+//!   worker, in the reorder buffer, or in `waiting_job` or `push` (only `next_reply` can be
+//!   there).
 //! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing
 //!   but its session.
 
@@ -18,6 +19,7 @@ use crate::date::DateLine;
 use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
 use crate::pending_body::{BodyMode, PendingBody};
+use crate::push::Push;
 use crate::scan::Scan;
 use crate::service::Service;
 
@@ -185,6 +187,8 @@ pub struct Session<S: Service> {
     /// The reply that is being streamed, while it waits for the output to drain; or the request
     /// whose body is being streamed, while it waits for more of it.
     pub(crate) waiting_job: Option<Job<Http<S>>>,
+    /// The reply that is fed from elsewhere, after its head.
+    pub(crate) push: Option<Box<Push>>,
     reorder_buffer: Option<Box<ReorderBuffer<S>>>,
 }
 
@@ -204,6 +208,7 @@ impl<S: Service> Default for Session<S> {
             next_reply: 0,
             pending_body: None,
             waiting_job: None,
+            push: None,
             reorder_buffer: None,
         }
     }

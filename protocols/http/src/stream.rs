@@ -18,7 +18,7 @@ use crate::respond::ReplyFraming;
 const CHUNK_PREFIX: &[u8] = b"00000\r\n";
 
 /// What ends a chunked body.
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Framing around the data of one chunk.
 const CHUNK_OVERHEAD_BYTES: usize = CHUNK_PREFIX.len() + "\r\n".len() + LAST_CHUNK.len();

@@ -104,6 +104,7 @@ fn written(
     match reply.written().rest {
         Rest::Nothing => {}
         Rest::Shared(shared) => out.extend_from_slice(&shared),
+        Rest::Channel(..) => debug_assert!(false, "a server is needed to feed a body"),
         Rest::Reader(reader, framing) => {
             let Ok(content) = Body::Reader(reader).into_vec() else {
                 return Some(out);

@@ -13,6 +13,7 @@ use crate::exchange::State;
 use crate::head::RequestMeta;
 use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader};
+use crate::push;
 use crate::reply::{Rest, Written};
 use crate::respond::ReplyFraming;
 use crate::service::Service;
@@ -64,6 +65,15 @@ pub(crate) fn queue_inline<S: Service>(
         Rest::Shared(shared) => Some(shared),
         Rest::Reader(reader, framing) => {
             stream_inline(connection, number, keep_alive, reader, framing);
+            return Step::On(head_bytes);
+        }
+        Rest::Channel(receiver, framing) => {
+            if written.is_queued || queue_scratch(connection, None).is_ok() {
+                push::begin(connection, receiver, framing, keep_alive);
+            } else {
+                // The handler has run and cannot run again: the client has to retry.
+                send_words(connection, REFUSAL);
+            }
             return Step::On(head_bytes);
         }
     };
@@ -229,13 +239,7 @@ pub(crate) fn send_job<S: Service>(
         None => {}
     }
     match job.state {
-        State::Answered => {
-            let keep_alive = job.keep_alive;
-            connection.session.is_streaming = false;
-            recycle(connection, job);
-            reply_done(connection, keep_alive);
-            true
-        }
+        State::Answered => answered(connection, job),
         State::Streaming if has_chunk => {
             connection.session.waiting_job = Some(job);
             connection.notify_drained();
@@ -256,7 +260,9 @@ pub(crate) fn send_job<S: Service>(
             send_words(connection, words)
         }
         State::Fresh | State::Failed | State::Opening | State::Receiving => {
-            break_off(connection, job);
+            let framing = job.framing.unwrap_or(ReplyFraming::Chunked);
+            recycle(connection, job);
+            break_off(connection, framing);
             false
         }
     }
@@ -287,6 +293,19 @@ fn switch<S: Service>(
     true
 }
 
+/// The job has brought all of its reply, but for a body that is fed from elsewhere.
+fn answered<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) -> bool {
+    let (keep_alive, framing) = (job.keep_alive, job.framing);
+    let body = std::mem::take(&mut job.body);
+    recycle(connection, job);
+    if let (Body::Channel(receiver), Some(framing)) = (body, framing) {
+        return push::begin(connection, receiver, framing, keep_alive);
+    }
+    connection.session.is_streaming = false;
+    reply_done(connection, keep_alive);
+    true
+}
+
 /// Queues constant words as the reply that is due, and the last one.
 fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static str) -> bool {
     connection.write_static(words.as_bytes());
@@ -295,7 +314,7 @@ fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static st
 }
 
 /// The reply that is due will last, and so will what waits after it.
-fn stream_begins<S: Service>(connection: &mut Connection<'_, S>) {
+pub(crate) fn stream_begins<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.is_streaming = true;
     for after in 1..connection.session.owed() as u32 {
         let number = connection.session.next_reply.wrapping_add(after);
@@ -321,10 +340,8 @@ pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: 
 
 /// A stream ended before its end. The client must be able to tell: a length is cut short, the
 /// last chunk is missing; where only the close ends a body, it is a reset instead.
-fn break_off<S: Service>(connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
-    let ends_with_close = job.framing == Some(ReplyFraming::CloseDelimited);
-    recycle(connection, job);
-    if ends_with_close {
+pub(crate) fn break_off<S: Service>(connection: &mut Connection<'_, S>, framing: ReplyFraming) {
+    if framing == ReplyFraming::CloseDelimited {
         abort(connection);
     } else {
         close(connection);
@@ -351,6 +368,11 @@ fn send_head<S: Service>(
     }
     match std::mem::take(&mut job.body) {
         Body::Empty => queue_buffer(connection, head),
+        channel @ Body::Channel(_) => {
+            // Its pieces follow the head.
+            job.body = channel;
+            queue_buffer(connection, head);
+        }
         Body::Bytes(bytes) if bytes.len() <= head.room() => {
             head.append(&bytes);
             queue_buffer(connection, head);

@@ -121,6 +121,18 @@ impl Client {
         std::mem::replace(&mut self.arrived, rest)
     }
 
+    /// Reads up to a text, and drops it with all before it.
+    pub(crate) fn until(&mut self, text: &str) {
+        let is_text = |window: &[u8]| window == text.as_bytes();
+        loop {
+            if let Some(at) = self.arrived.windows(text.len()).position(is_text) {
+                self.arrived.drain(..at + text.len());
+                return;
+            }
+            self.read_more();
+        }
+    }
+
     fn take_line(&mut self) -> String {
         loop {
             if let Some(at) = self.arrived.windows(2).position(|pair| pair == b"\r\n") {

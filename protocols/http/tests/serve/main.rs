@@ -5,6 +5,7 @@ mod bodies;
 mod deadlines;
 mod endings;
 mod order;
+mod push;
 mod replies;
 mod routes;
 mod scarcity;

@@ -1,0 +1,409 @@
+//! A response body that any thread feeds while it is sent: bounded, with back-pressure, and without
+//! a thread that waits.
+//!
+//! The handler keeps the [`Sender`] or gives it to another thread, and returns the body. The
+//! connection's session keeps the other end (`push`): the network thread takes from it what its
+//! output has room for, and is called again by its [`ConnectionHandle`] when there is more.
+//!
+//! | may run beside | `Sender`           | the network thread |
+//! |----------------|--------------------|--------------------|
+//! | `Sender`       | yes, from a thread | yes                |
+//!
+//! Invariants
+//! - H1: what waits is at most `bytes_max`, or one piece that is longer.
+//! - H2: callbacks and wakes run outside of the lock.
+//! - H3: a receiver that found nothing is woken by the piece or the end that comes next.
+//!
+//! Cost: a lock that is held for a push or a pop; a piece is shared, not copied, up to the output.
+//! A stream that waits is this, 300 bytes, and no thread.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use flatpath::ConnectionHandle;
+
+type OnEvent = Arc<dyn Fn() + Send + Sync>;
+
+struct Channel {
+    state: Mutex<State>,
+    /// Room for a sender that waits, or an end.
+    changed: Condvar,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
+    end: Option<End>,
+    is_gone: bool,
+    is_draining: bool,
+    /// The receiver has found nothing, and waits (H3).
+    awaits: bool,
+    /// A piece was refused: the sender wants to know of room.
+    was_full: bool,
+    /// The connection that sends it, once it does.
+    connection: Option<ConnectionHandle>,
+    on_event: Option<OnEvent>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Complete,
+    Aborted,
+}
+
+impl Channel {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock panics half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the sender, in whichever way it waits.
+    fn notify_sender(&self, state: MutexGuard<'_, State>) {
+        let on_event = state.on_event.clone();
+        drop(state);
+        self.changed.notify_all();
+        if let Some(on_event) = on_event {
+            on_event();
+        }
+    }
+
+    fn end(&self, end: End) {
+        let mut state = self.lock();
+        if state.end.is_none() {
+            state.end = Some(end);
+            self.wake_receiver(state);
+        }
+    }
+
+    fn wake_receiver(&self, mut state: MutexGuard<'_, State>) {
+        if !std::mem::take(&mut state.awaits) {
+            return;
+        }
+        let connection = state.connection.clone();
+        drop(state);
+        match connection {
+            Some(connection) => connection.wake(),
+            None => self.changed.notify_all(),
+        }
+    }
+}
+
+/// The client is gone, or its server: no more is sent. See [`Sender::send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client of this response is gone")]
+pub struct SendError;
+
+/// Why [`Sender::try_send`] has not taken a piece, which it gives back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrySendError {
+    /// As much waits as may.
+    #[error("the client of this response has not read what waits for it")]
+    Full(Bytes),
+    /// The client is gone.
+    #[error("the client of this response is gone")]
+    Closed(Bytes),
+}
+
+/// Feeds a response body; see [`Body::channel`](crate::Body::channel). Dropped, it ends the body.
+pub struct Sender(Arc<Channel>);
+
+impl Sender {
+    /// Adds a piece; waits while `bytes_max` wait to be sent. Empty pieces are left out.
+    ///
+    /// Not for network threads, which must not block: an inline handler, say.
+    ///
+    /// # Errors
+    /// [`SendError`] when the client is gone.
+    ///
+    /// # Panics
+    /// When a network thread would have to wait: it would wait for itself.
+    pub fn send(&self, piece: impl Into<Bytes>) -> Result<(), SendError> {
+        let mut piece = piece.into();
+        let mut state = self.0.lock();
+        loop {
+            piece = match self.add(state, piece) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Closed(_)) => return Err(SendError),
+                Err(TrySendError::Full(piece)) => piece,
+            };
+            assert!(
+                !flatpath::on_network_thread(),
+                "a network thread must not wait for a client; use try_send there"
+            );
+            state = self.0.lock();
+            while state.was_full && !state.is_gone {
+                let changed = self.0.changed.wait(state);
+                state = changed.unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Adds a piece if there is room for it. Empty pieces are left out.
+    ///
+    /// # Errors
+    /// Gives the piece back when as much waits as may, or the client is gone.
+    pub fn try_send(&self, piece: impl Into<Bytes>) -> Result<(), TrySendError> {
+        self.add(self.0.lock(), piece.into())
+    }
+
+    fn add(&self, mut state: MutexGuard<'_, State>, piece: Bytes) -> Result<(), TrySendError> {
+        if state.is_gone {
+            return Err(TrySendError::Closed(piece));
+        }
+        // H1.
+        if state.bytes > 0 && state.bytes.saturating_add(piece.len()) > self.0.bytes_max {
+            state.was_full = true;
+            return Err(TrySendError::Full(piece));
+        }
+        if !piece.is_empty() {
+            state.bytes += piece.len();
+            state.pieces.push_back(piece);
+            self.0.wake_receiver(state);
+        }
+        Ok(())
+    }
+
+    /// Whether the client is gone: nothing that is sent reaches it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().is_gone
+    }
+
+    /// Whether the server drains: what ends soon is sent whole; what has not ended when the time
+    /// for draining is up is cut off.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.0.lock().is_draining
+    }
+
+    /// Calls a function when something has happened that the sender may wait for: the client is
+    /// gone, the server drains, or there is room again after [`TrySendError::Full`]. It runs on the
+    /// network thread and must not block; it is called at once if it is too late for one of the
+    /// first two. One function: the latest counts.
+    pub fn on_event(&self, act: impl Fn() + Send + Sync + 'static) {
+        let act: OnEvent = Arc::new(act);
+        let mut state = self.0.lock();
+        state.on_event = Some(Arc::clone(&act));
+        let is_late = state.is_gone || state.is_draining;
+        drop(state);
+        if is_late {
+            act();
+        }
+    }
+
+    /// Cuts the body off: the client sees that it is not complete. What waits may be lost.
+    pub fn abort(self) {
+        self.0.end(End::Aborted);
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.0.end(End::Complete);
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+/// The other end: what [`Body::Channel`](crate::Body::Channel) holds. Dropped, it tells the sender
+/// that the client is gone.
+pub struct Receiver(Arc<Channel>);
+
+/// What [`Receiver::next`] finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Piece(Bytes),
+    /// Nothing yet; the connection will be woken.
+    Later,
+    Complete,
+    Aborted,
+}
+
+pub(crate) fn channel(bytes_max: usize) -> (Sender, Receiver) {
+    let channel = Arc::new(Channel {
+        state: Mutex::default(),
+        changed: Condvar::new(),
+        bytes_max,
+    });
+    (Sender(Arc::clone(&channel)), Receiver(channel))
+}
+
+impl Receiver {
+    /// Blocks until there is something.
+    fn wait(&self) {
+        let mut state = self.0.lock();
+        while state.awaits {
+            let changed = self.0.changed.wait(state);
+            state = changed.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// From now on this connection takes from it.
+    pub(crate) fn attach(&self, connection: ConnectionHandle) {
+        self.0.lock().connection = Some(connection);
+    }
+
+    pub(crate) fn drain(&self) {
+        let mut state = self.0.lock();
+        if !std::mem::replace(&mut state.is_draining, true) {
+            self.0.notify_sender(state);
+        }
+    }
+
+    /// The oldest piece, which stays until [`Receiver::advance`].
+    pub(crate) fn next(&self) -> Next {
+        let mut state = self.0.lock();
+        if state.end == Some(End::Aborted) {
+            return Next::Aborted;
+        }
+        match (state.pieces.front(), state.end) {
+            (Some(piece), _) => Next::Piece(piece.clone()),
+            (None, Some(_)) => Next::Complete,
+            (None, None) => {
+                state.awaits = true;
+                Next::Later
+            }
+        }
+    }
+
+    /// So much of the oldest piece is on its way.
+    pub(crate) fn advance(&self, bytes: usize) {
+        let mut state = self.0.lock();
+        if let Some(piece) = state.pieces.front_mut() {
+            let _taken = piece.split_to(bytes);
+            state.bytes -= bytes;
+        }
+        let is_used_up = state.pieces.front().is_some_and(Bytes::is_empty);
+        if is_used_up {
+            state.pieces.pop_front();
+        }
+        let has_room = state.bytes <= self.0.bytes_max / 2;
+        if has_room && std::mem::take(&mut state.was_full) {
+            self.0.notify_sender(state);
+        }
+    }
+}
+
+/// For tests and what wraps a handler: blocks until there is something.
+impl Read for Receiver {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.next() {
+                Next::Piece(piece) => {
+                    let bytes = piece.len().min(room.len());
+                    room[..bytes].copy_from_slice(&piece[..bytes]);
+                    self.advance(bytes);
+                    return Ok(bytes);
+                }
+                Next::Later => self.wait(),
+                Next::Complete => return Ok(0),
+                Next::Aborted => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_gone = true;
+        let pieces = std::mem::take(&mut state.pieces);
+        (state.bytes, state.connection) = (0, None);
+        self.0.notify_sender(state);
+        drop(pieces);
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn pieces_come_in_order_and_then_the_end() {
+        let (sender, receiver) = channel(100);
+        assert_eq!(receiver.next(), Next::Later);
+        for piece in ["a", "", "b"] {
+            sender.send(piece).expect("room");
+        }
+        drop(sender);
+        for piece in ["a", "b"] {
+            assert_eq!(receiver.next(), Next::Piece(piece.into()));
+            receiver.advance(1);
+        }
+        assert_eq!(receiver.next(), Next::Complete);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_one_long_piece_is_taken() {
+        let (sender, receiver) = channel(10);
+        sender.try_send(vec![0; 100]).expect("alone");
+        let back = sender.try_send("late").expect_err("full");
+        assert_eq!(back, TrySendError::Full("late".into()));
+        receiver.advance(100);
+        sender.try_send("0123456789").expect("room");
+        assert!(sender.try_send("x").is_err());
+    }
+
+    #[test]
+    fn a_sender_that_waits_goes_on_with_room_and_ends_with_its_client() {
+        let (sender, receiver) = channel(4);
+        let thread = thread::spawn(move || (0..1000).try_for_each(|_| sender.send("abcd")));
+        for _ in 0..500 {
+            while receiver.next() == Next::Later {
+                thread::yield_now();
+            }
+            receiver.advance(4);
+        }
+        drop(receiver);
+        let sent = thread.join().expect("no panic");
+        assert_eq!(sent, Err(SendError));
+    }
+
+    #[test]
+    fn the_sender_is_told_of_room_of_a_drain_and_of_the_end_once_each() {
+        let (sender, receiver) = channel(4);
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        sender.on_event(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        sender.try_send("abcd").expect("room");
+        receiver.advance(4);
+        assert_eq!(count.load(Ordering::Relaxed), 0, "it was never full");
+        sender.try_send("abcd").expect("room");
+        sender.try_send("efgh").expect_err("full");
+        receiver.advance(4);
+        receiver.drain();
+        receiver.drain();
+        assert!(sender.is_draining() && !sender.is_closed());
+        drop(receiver);
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+        assert!(sender.is_closed());
+    }
+
+    #[test]
+    fn what_is_aborted_is_not_complete() {
+        let (sender, receiver) = channel(4);
+        sender.send("abcd").expect("room");
+        sender.abort();
+        assert_eq!(receiver.next(), Next::Aborted);
+    }
+}
