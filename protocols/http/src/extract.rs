@@ -74,6 +74,49 @@ impl<S, T: FromRequestParts<S>> FromRequest<S, ViaParts> for T {
     }
 }
 
+/// Made of a head where it is there: `Option` of it is an argument.
+pub trait OptionalFromRequestParts<S>: Sized {
+    /// What answers a request in which it is there and not right.
+    type Rejection: IntoResponse;
+
+    /// Makes it of this request; none where the request has nothing to make it of.
+    ///
+    /// # Errors
+    /// The response in the handler's place.
+    fn from_request_parts(
+        request: &mut Request,
+        state: &S,
+    ) -> Result<Option<Self>, Self::Rejection>;
+}
+
+/// Made of a whole request where it is there: `Option` of it is an argument, the last.
+pub trait OptionalFromRequest<S>: Sized {
+    /// What answers a request in which it is there and not right.
+    type Rejection: IntoResponse;
+
+    /// Makes it of this request; none where the request has nothing to make it of.
+    ///
+    /// # Errors
+    /// The response in the handler's place.
+    fn from_request(request: &mut Request, state: &S) -> Result<Option<Self>, Self::Rejection>;
+}
+
+impl<S, T: OptionalFromRequestParts<S>> FromRequestParts<S> for Option<T> {
+    type Rejection = T::Rejection;
+
+    fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, T::Rejection> {
+        T::from_request_parts(request, state)
+    }
+}
+
+impl<S, T: OptionalFromRequest<S>> FromRequest<S> for Option<T> {
+    type Rejection = T::Rejection;
+
+    fn from_request(request: &mut Request, state: &S) -> Result<Self, T::Rejection> {
+        T::from_request(request, state)
+    }
+}
+
 /// Takes a request and leaves its method and target behind: a panic is logged with them.
 pub(crate) fn take(request: &mut Request) -> Request {
     let taken = mem::take(request);
@@ -96,6 +139,65 @@ impl<S: Clone> FromRequestParts<S> for State<S> {
 
     fn from_request_parts(_: &mut Request, state: &S) -> Result<Self, Infallible> {
         Ok(Self(state.clone()))
+    }
+}
+
+/// What a layer has put into the request's extensions for handlers: a clone of it.
+///
+/// ```
+/// use flatpath_http::{Extension, IntoResponse, Next, Request, Response, Router};
+/// use flatpath_http::http::StatusCode;
+///
+/// #[derive(Clone)]
+/// struct User(String);
+///
+/// fn identify(mut request: Request, next: &Next<'_>) -> Response {
+///     let name = request.headers().get("x-user").and_then(|value| value.to_str().ok());
+///     let Some(user) = name.map(|name| User(name.to_owned())) else {
+///         return StatusCode::UNAUTHORIZED.into_response();
+///     };
+///     request.extensions_mut().insert(user);
+///     next.run(request)
+/// }
+///
+/// fn greet(Extension(User(name)): Extension<User>) -> String {
+///     format!("hello, {name}\n")
+/// }
+///
+/// let router: Router = Router::new().get("/", greet).layer(identify);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Extension<T>(pub T);
+
+impl<S, T: Clone + Send + Sync + 'static> FromRequestParts<S> for Extension<T> {
+    type Rejection = ExtensionRejection;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, ExtensionRejection> {
+        let value = request.extensions().get::<T>().cloned();
+        let name = std::any::type_name::<T>();
+        value.map(Self).ok_or(ExtensionRejection { name })
+    }
+}
+
+impl<S, T: Clone + Send + Sync + 'static> OptionalFromRequestParts<S> for Extension<T> {
+    type Rejection = Infallible;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(request.extensions().get::<T>().cloned().map(Self))
+    }
+}
+
+/// No layer has put this into the request: a 500, and a line in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no layer has put a {name} into the request's extensions")]
+pub struct ExtensionRejection {
+    name: &'static str,
+}
+
+impl IntoResponse for ExtensionRejection {
+    fn into_response(self) -> Response {
+        log::error!("a request becomes a 500: {self}");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 
@@ -138,6 +240,15 @@ impl<S, T: FromRequestParts<S>> FromRequestParts<S> for Result<T, T::Rejection> 
 
     fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, Infallible> {
         Ok(T::from_request_parts(request, state))
+    }
+}
+
+/// For a handler that decides by itself what a failed extraction means.
+impl<S, T: FromRequest<S>> FromRequest<S> for Result<T, T::Rejection> {
+    type Rejection = Infallible;
+
+    fn from_request(request: &mut Request, state: &S) -> Result<Self, Infallible> {
+        Ok(T::from_request(request, state))
     }
 }
 

@@ -24,7 +24,46 @@
 //! A panic of a handler is a 500, closes its connection, and is logged with method and path. The
 //! crate logs through the `log` crate: a program installs the logger.
 //!
-//! A [`Router`] sends requests to handlers by path and method.
+//! # Routes
+//!
+//! A [`Router`] sends requests to handlers by path and method. [`Parameters`] are those of the
+//! path, [`State`] is what all handlers share, [`Extension`] what a layer hands on; what a type of
+//! your own is made of is told by [`FromRequestParts`] and [`FromRequest`].
+//! ## Through serde
+//!
+//! With the feature `json`, `Path`, `Query`, `Form` and `Json` are arguments of any type that serde
+//! can read, and `Json` is a reply. What does not fit is refused with 400, 415 or 422, and a line
+//! that names the field:
+//!
+#![cfg_attr(feature = "json", doc = "```")]
+#![cfg_attr(not(feature = "json"), doc = "```ignore")]
+//! use flatpath_http::http::StatusCode;
+//! use flatpath_http::{Http, Json, Path, Router};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize)]
+//! struct Note {
+//!     id: u64,
+//!     text: String,
+//! }
+//!
+//! #[derive(Deserialize)]
+//! struct NewNote {
+//!     text: String,
+//! }
+//!
+//! fn find(Path(id): Path<u64>) -> Option<Json<Note>> {
+//!     (id == 7).then(|| Json(Note { id, text: "buy milk".to_owned() }))
+//! }
+//!
+//! fn add(Json(new): Json<NewNote>) -> (StatusCode, Json<Note>) {
+//!     (StatusCode::CREATED, Json(Note { id: 8, text: new.text }))
+//! }
+//!
+//! let http = Http::service(Router::new().get("/notes/{id}", find).post("/notes", add));
+//! ```
+//!
+//! # On which thread
 //!
 //! [`Http::inline`] runs a handler on the network thread, for what takes microseconds and never
 //! blocks; [`Http::routed`] decides per request; [`Http::service`] takes a [`Service`].
@@ -122,32 +161,32 @@
 //! assert!(reply.ends_with(b"hello, /you\n"));
 //! ```
 //!
-//! # The modules
+//! # What it does not do
 //!
-//! In reading order:
-//!
-//! | step    | modules                              | what they do                        |
-//! |---------|--------------------------------------|-------------------------------------|
-//! | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
-//! | handler | `handler`, `extract`, `into_response` | functions as services              |
-//! | routes  | `router`, `methods`, `parameters`    | paths to handlers                   |
-//! | state   | `state`                              | listener, network thread, session   |
-//! | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
-//! | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
-//! | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
-//! | bodies  | `body`                               | lengths, chunks, trailers           |
-//! | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
-//! | work    | `exchange`, `stream`                 | what a worker does with a request   |
-//! | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
-//! | output  | `write`, `channel`, `push`           | replies in order, bounded streams   |
-//! | end     | `upgrade`                            | other protocols on the connection   |
+//! HTTP/2, TLS, `CONNECT`, transfer codings other than `chunked`; trailers are checked and dropped.
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
 //! tests and fuzzing through [`Scan`], [`Decoder`] and [`testing`].
-//!
-//! Deliberately absent: HTTP/2, TLS, `CONNECT`, transfer codings other than `chunked`,
-//! trailers (checked and dropped), merging of request bodies with trailers.
 #![forbid(unsafe_code)]
+
+// The modules, in reading order:
+//
+// | step    | modules                              | what they do                        |
+// |---------|--------------------------------------|-------------------------------------|
+// | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
+// | handler | `handler`, `extract`, `into_response` | functions as services              |
+// | routes  | `router`, `methods`, `parameters`    | paths to handlers                   |
+// | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
+// | state   | `state`                              | listener, network thread, session   |
+// | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
+// | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
+// | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
+// | bodies  | `body`                               | lengths, chunks, trailers           |
+// | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
+// | work    | `exchange`, `stream`                 | what a worker does with a request   |
+// | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
+// | output  | `write`, `channel`, `push`           | replies in order, bounded streams   |
+// | end     | `upgrade`                            | other protocols on the connection   |
 
 pub mod limits;
 pub mod testing;
@@ -187,6 +226,14 @@ mod closures;
 mod parameters;
 mod methods;
 mod router;
+#[cfg(feature = "json")]
+mod fields;
+#[cfg(feature = "json")]
+mod path;
+#[cfg(feature = "json")]
+mod form;
+#[cfg(feature = "json")]
+mod json;
 
 pub mod routing {
     //! Functions that begin the handlers of a path: `routing::get(list).post(add)`.
@@ -199,18 +246,29 @@ pub use body::{Decoder, Piece};
 pub use channel::{Receiver, SendError, Sender, TrySendError};
 pub use closures::{HandlerService, HandlerState, Route};
 pub use exchange::Exchange;
-pub use extract::{FromRequest, FromRequestParts, State, StringRejection, ViaParts, ViaRequest};
+pub use extract::{
+    Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,
+    OptionalFromRequestParts, State, StringRejection, ViaParts, ViaRequest,
+};
 pub use fault::Fault;
+#[cfg(feature = "json")]
+pub use fields::FieldError;
 pub use flatpath;
 pub use flatpath::memory::{Payload, RegionConfig};
 pub use flatpath::{Turn, WorkerScope};
+#[cfg(feature = "json")]
+pub use form::{Form, FormRejection, Query, QueryRejection};
 pub use handler::{ByReference, Handler};
 pub use head::{Framing, Head, KnownHeader, TargetForm};
 pub use into_response::{Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
+#[cfg(feature = "json")]
+pub use json::{Json, JsonRejection};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use methods::{Methods, Next};
 pub use parameters::Parameters;
+#[cfg(feature = "json")]
+pub use path::{Path, PathRejection};
 pub use reply::{Disposition, Reply};
 pub use router::Router;
 pub use scan::Scan;
