@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
+use flatpath::limits::DESCRIPTORS_MIN;
 use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
 use flatpath_echo::Echo;
 use flatpath_files::MountShares;
@@ -184,7 +185,7 @@ fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
     let files = Files::open(dir).map_err(|cause| {
         let dir = dir.display();
         Failure::WrongUse(format!(
-            "DIR {dir} cannot be served: {cause}; name a readable directory"
+            "cannot serve directory {dir}: {cause}; name a readable directory"
         ))
     })?;
     let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
@@ -304,11 +305,11 @@ fn explain(error: &Error) -> Failure {
             ))
         }
         Error::Signals(cause) if cause.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
-            Failure::Failed(
-                "the process may open too few descriptors to start (raise the limit with ulimit \
-                 -n or LimitNOFILE=)"
-                    .into(),
-            )
+            let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            Failure::Failed(format!(
+                "the process may open {descriptors} descriptors, and needs {DESCRIPTORS_MIN} at \
+                 least (raise it with ulimit -n or LimitNOFILE=)"
+            ))
         }
         Error::Uring(refusal) => Failure::Failed(format!(
             "--driver uring: {refusal}; or let --driver auto choose epoll"

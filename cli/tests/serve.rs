@@ -5,10 +5,11 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Client, DEADLINE, Served, get, run};
+use support::{Client, DEADLINE, Served, get, run, run_command};
 use tempfile::TempDir;
 
 /// Both ways to talk to the kernel; the first is epoll too where io_uring is refused.
@@ -185,13 +186,17 @@ fn a_configuration_file_says_the_same_and_the_command_line_wins() {
 }
 
 #[test]
-fn the_log_says_which_driver_is_used_and_why() {
+fn the_log_says_which_driver_is_used_and_why_and_what_is_too_much() {
     let folder = site();
-    let served = serve(&folder, "epoll", &[]);
+    let processors = std::thread::available_parallelism().expect("known").get();
+    let threads = (processors + 1).to_string();
+    let served = serve(&folder, "epoll", &["--network-threads", &threads]);
     served.signal(Signal::TERM);
     let (code, log) = served.end();
     assert_eq!(code, Some(0));
     assert!(log.contains("driver epoll: "), "{log}");
+    let too_much = format!("{threads} network threads on {processors} processors");
+    assert!(log.contains(&too_much), "{log}");
 }
 
 #[test]
@@ -315,6 +320,20 @@ fn a_taken_port_is_a_failure_that_names_it() {
 }
 
 #[test]
+fn too_few_descriptors_are_a_failure_that_says_how_many_are_needed() {
+    let folder = site();
+    for count in [8, 20] {
+        let script = format!("ulimit -n {count}; exec \"$0\" serve --http 0 \"$1\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_flatpath")]);
+        let ended = run_command(command.arg(folder.path()));
+        assert!(matches!(ended.code, Some(1 | 2)), "{ended:?}");
+        let words = format!("may open {count} descriptors, and needs 24 at least");
+        assert!(ended.stderr.contains(&words), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_second_server_with_several_threads_does_not_join_the_first() {
     let folder = site();
     let served = serve(&folder, "auto", &["--network-threads", "2"]);
@@ -408,8 +427,8 @@ fn a_wrong_directory_or_configuration_ends_with_code_2() {
     let with = |dir: &str, parts: &[&str]| {
         assert_wrong_use(&["serve", dir, any[0], any[1]], parts);
     };
-    with(&missing, &["DIR", "missing", "No such file"]);
-    with(&file, &["DIR", "hello.txt", "directory"]);
+    with(&missing, &["cannot serve", "missing", "No such file"]);
+    with(&file, &["cannot serve", "hello.txt", "directory"]);
     assert_wrong_use(
         &["serve", "--config", &config],
         &[

@@ -88,7 +88,7 @@ pub const DESCRIPTORS_RESERVED: u64 = 3 + 16 + 24 + OVERFLOW_MAX as u64 + 5;
 
 /// Descriptors without which a server with one network thread does not start: standard streams 3,
 /// signals and logs 5, a listener, ring + eventfd + epoll 3, a handful of connections and files.
-pub(crate) const DESCRIPTORS_MIN: u64 = 3 + 5 + 1 + 3 + 12;
+pub const DESCRIPTORS_MIN: u64 = 3 + 5 + 1 + 3 + 12;
 
 /// The same for each network thread more: ring + eventfd + epoll 3, a listener.
 pub(crate) const DESCRIPTORS_PER_THREAD: u64 = 3 + 1;

@@ -2,6 +2,7 @@
 //! which makes its own driver, because a ring belongs to one thread.
 
 use std::io;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -178,6 +179,13 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
         return wrong(format!(
             "network threads must be between 1 and 1024, not {threads}"
         ));
+    }
+    let processors = std::thread::available_parallelism().map_or(threads, NonZero::get);
+    if threads > processors {
+        log::warn!(
+            "{threads} network threads on {processors} processors: more threads than processors \
+             serve no faster, and take memory"
+        );
     }
     let (min, max) = (*options.workers.start(), *options.workers.end());
     if min == 0 || min > max {

@@ -24,6 +24,8 @@ use crate::headers::Headers;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::{self, Entries};
 use crate::media;
+use crate::order::Order;
+use crate::page::refusal;
 use crate::range::{self, Part, Ranges};
 use crate::responses::{bare, busy, status_text, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
@@ -121,28 +123,16 @@ impl Answerer<'_> {
         }
         let directory = self.find(path)?;
         match directory.kind {
-            Kind::Directory => self.listing(path, &directory),
+            Kind::Directory => self.listing(&target, &directory),
             // A file with a slash after its name is not that file.
             Kind::File => Err(FilesError::NotFound),
         }
     }
 
-    fn listing(&self, path: &[u8], directory: &Opened) -> Result<Response, FilesError> {
-        let entries = Entries::read(self.root, path, directory, self.hidden, self.reach)?;
-        let mut response = bare(StatusCode::OK);
-        *response.body_mut() = entries.to_html(path).into();
-        response.headers_mut().extend([
-            (
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("text/html; charset=utf-8"),
-            ),
-            (
-                header::CONTENT_SECURITY_POLICY,
-                HeaderValue::from_static(listing::POLICY),
-            ),
-            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        ]);
-        Ok(response)
+    fn listing(&self, target: &Target<'_>, directory: &Opened) -> Result<Response, FilesError> {
+        let (path, order) = (target.path(), Order::of_query(target.query()));
+        let entries = Entries::read(self.root, path, directory, self.hidden, self.reach, order)?;
+        Ok(entries.to_page(path, order))
     }
 
     /// The file at `path`, which is `opened`.
@@ -453,5 +443,5 @@ fn refuse(request: &Request, error: FilesError) -> Response {
     if let FilesError::Unreadable(_) | FilesError::Changed = error {
         log::warn!("{}: {error}", request.uri().path());
     }
-    status_text(error.status())
+    refusal(error.status())
 }

@@ -12,7 +12,7 @@
 //! | plain or compressed before | `encoding`, `media` |
 //! | has the client got it already | `conditional` |
 //! | all of it or parts | [`range`] |
-//! | the bytes; or a page that lists a directory | `content`, `listing` |
+//! | the bytes; or a page that lists a directory | `content`, `listing`, `order`, `page` |
 //!
 //! With [`Files::writable`] PUT replaces files (`put`), and uploads that can be resumed do
 //! (`tus`); both give them their names by `publish`.
@@ -47,6 +47,8 @@ mod conditional;
 pub mod range;
 mod content;
 mod listing;
+mod order;
+mod page;
 mod error;
 #[cfg(test)]
 mod tests;

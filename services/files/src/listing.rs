@@ -2,7 +2,9 @@
 //!
 //! Names are escaped for HTML and percent-encoded for links, byte by byte, so no file name can
 //! break out of the page or point anywhere else. Every link starts with `./`: a file called `a:b`
-//! is no scheme. Directories come first, then names in byte order. Hidden names, links that lead to
+//! is no scheme. Directories come first, then names in byte order, unless the query says
+//! otherwise: `?sort=name`, `size` or `modified`, with a `-` in front for the reverse, as the heads
+//! of the columns link to. Hidden names, links that lead to
 //! nothing served, FIFOs, sockets and devices are left out. Links are shown as what they lead to.
 //! Of a large directory the first `LISTING_ENTRIES_MAX` names are shown, and how many there are.
 //!
@@ -15,12 +17,18 @@ use std::fmt::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, UNIX_EPOCH};
 
+use flatpath_http::Response;
+use http::StatusCode;
+use http::header::{self, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::fs::{AtFlags, Dir, FileType};
 
 use crate::error::FilesError;
 use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
+use crate::order::{Column, Order};
+use crate::page::{escape, page};
+use crate::responses::with;
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::target::{Hidden, is_hidden, joined};
 use crate::writing::is_own;
@@ -34,20 +42,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The same for whole paths: slashes stay.
 const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
-
-const STYLE: &str = "\
-:root{color-scheme:light dark}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
-h1{font-size:1.3em;overflow-wrap:anywhere}\
-table{border-collapse:collapse;width:100%}\
-th,td{text-align:left;padding:.15em .8em .15em 0;border-bottom:1px solid #8884}\
-th:nth-child(n+2),td:nth-child(n+2){text-align:right;white-space:nowrap;\
-font-variant-numeric:tabular-nums}\
-td:first-child{overflow-wrap:anywhere}\
-a{text-decoration:none}a:hover{text-decoration:underline}";
-
-/// What a browser may do with a listing: show it, with the style in it, and nothing else.
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -80,6 +74,7 @@ impl Entries {
         directory: &Opened,
         hidden: Hidden,
         reach: Reach,
+        order: Order,
     ) -> Result<Self, FilesError> {
         let (names, count) = first_names(directory, hidden)?;
         let mut entries = Self {
@@ -91,49 +86,63 @@ impl Entries {
                 .shown
                 .extend(stat_of(root, path, directory, &name, reach)?);
         }
-        entries.shown.sort_unstable_by(|left, right| {
-            let rank = |entry: &Entry| usize::from(entry.kind == Kind::File);
-            rank(left)
-                .cmp(&rank(right))
-                .then_with(|| left.name.cmp(&right.name))
-        });
+        entries
+            .shown
+            .sort_unstable_by(|left, right| order.compare(left, right));
         Ok(entries)
     }
 
     /// The page, for a directory at `path` beneath the root.
-    pub(crate) fn to_html(&self, path: &[u8]) -> String {
-        let mut page = String::with_capacity(1_024 + 160 * self.shown.len());
+    pub(crate) fn to_page(&self, path: &[u8], order: Order) -> Response {
+        let mut body = String::with_capacity(1_024 + 160 * self.shown.len());
         let title = if path.is_empty() {
-            "/".into()
+            "Index of /".into()
         } else {
-            format!("/{}/", escape(path))
+            format!("Index of /{}/", escape(path))
         };
+        let _ = write!(body, "<p>{}</p>\n<table>\n<tr>", self.summary());
+        for column in Column::ALL {
+            column.write_head(order, &mut body);
+        }
+        body.push_str("</tr>\n");
+        if !path.is_empty() {
+            body.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
+        }
+        for entry in &self.shown {
+            entry.write_row(&mut body);
+        }
+        body.push_str("</table>\n");
+        let no_cache = HeaderValue::from_static("no-cache");
+        with(
+            page(StatusCode::OK, &title, &body),
+            header::CACHE_CONTROL,
+            no_cache,
+        )
+    }
+
+    /// How many entries there are, and how many bytes those have that are shown.
+    pub(crate) fn summary(&self) -> String {
         let shown = self.shown.len();
         let count = match self.total {
             Some(total) => format!("The first {shown} by name of {total} entries"),
             None if shown == 1 => "1 entry".into(),
             None => format!("{shown} entries"),
         };
-        let _ = write!(
-            page,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width\">\n\
-             <title>Index of {title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-             <h1>Index of {title}</h1>\n<p>{count}</p>\n<table>\n\
-             <tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr>\n"
-        );
-        if !path.is_empty() {
-            page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
-        }
-        for entry in &self.shown {
-            entry.write_row(&mut page);
-        }
-        page.push_str("</table>\n</body>\n</html>\n");
-        page
+        let sizes = self.shown.iter().map(Entry::shown_size);
+        let bytes = sizes.fold(0, u64::saturating_add);
+        format!("{count}, {}", readable_size(bytes))
     }
 }
 
 impl Entry {
+    /// Bytes of a file.
+    pub(crate) fn shown_size(&self) -> u64 {
+        match self.kind {
+            Kind::Directory => 0,
+            Kind::File => self.size,
+        }
+    }
+
     fn write_row(&self, page: &mut String) {
         let (slash, size) = match self.kind {
             Kind::Directory => ("/", String::new()),
@@ -215,25 +224,6 @@ fn stat_of(
     }))
 }
 
-/// Text for HTML. What is no UTF-8, and control characters, are shown as replacement characters.
-fn escape(name: &[u8]) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for character in String::from_utf8_lossy(name).chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            control if control.is_control() => escaped.push('\u{fffd}'),
-            // These turn the writing direction around: "exe.txt" may be "txt.exe".
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
 /// A size in the largest unit that leaves a number above one.
 fn readable_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -278,7 +268,13 @@ mod tests {
         let root = Root::open(directory).expect("open root");
         let opened = root.find(path.as_bytes()).expect("find");
         let path = path.as_bytes();
-        Entries::read(&root, path, &opened, hidden, Reach::Everywhere).expect("read")
+        let order = Order::default();
+        Entries::read(&root, path, &opened, hidden, Reach::Everywhere, order).expect("read")
+    }
+
+    fn html(entries: &Entries, path: &str) -> String {
+        let page = entries.to_page(path.as_bytes(), Order::default());
+        String::from_utf8(page.body().to_bytes().into_owned()).expect("text")
     }
 
     fn names(entries: &Entries) -> Vec<String> {
@@ -349,7 +345,7 @@ mod tests {
         for name in evil {
             fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), "").expect("write");
         }
-        let page = entries(folder.path(), "", Hidden::Refused).to_html(b"");
+        let page = html(&entries(folder.path(), "", Hidden::Refused), "");
         assert!(
             !page.contains("<script") && !page.contains("onclick=\""),
             "{page}"
@@ -377,10 +373,10 @@ mod tests {
 
     #[test]
     fn the_title_is_escaped_and_only_the_root_has_no_way_up() {
-        let page = Entries::default().to_html(b"a<b>/c");
+        let page = html(&Entries::default(), "a<b>/c");
         assert!(page.contains("<title>Index of /a&lt;b&gt;/c/</title>"));
         assert!(page.contains("href=\"../\""));
-        assert!(!Entries::default().to_html(b"").contains("href"));
+        assert!(!html(&Entries::default(), "").contains("../"));
     }
 
     #[test]
@@ -396,7 +392,7 @@ mod tests {
         let mut expected: Vec<_> = (0..LISTING_ENTRIES_MAX - 1).map(name).collect();
         expected.insert(0, "directory".into());
         assert_eq!(names(&shown), expected);
-        let page = shown.to_html(b"");
+        let page = html(&shown, "");
         let note = page.find("The first 10000 by name of 10501 entries");
         assert!(note < page.find("<table>") && note.is_some(), "on top");
     }
@@ -405,10 +401,10 @@ mod tests {
     fn a_listing_says_how_many_entries_there_are() {
         let folder = tempfile::tempdir().expect("tempdir");
         fs::write(folder.path().join("a"), "").expect("write");
-        let page = || entries(folder.path(), "", Hidden::Refused).to_html(b"");
-        assert!(page().contains("<p>1 entry</p>"));
+        let page = || html(&entries(folder.path(), "", Hidden::Refused), "");
+        assert!(page().contains("<p>1 entry, 0 B</p>"));
         fs::write(folder.path().join("b"), "").expect("write");
-        assert!(page().contains("<p>2 entries</p>"));
+        assert!(page().contains("<p>2 entries, 0 B</p>"));
     }
 
     #[test]

@@ -149,18 +149,20 @@ impl Root {
     pub(crate) fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
         let looked_at = SystemTime::now();
         let path = if path.is_empty() { b"." } else { path };
-        let descriptor = match self.resolution {
-            Resolution::Kernel => self.resolve(path, reach).map_err(|errno| match errno {
-                Errno::XDEV if reach == Reach::OwnMount => FilesError::OtherMount,
-                Errno::XDEV | Errno::LOOP => {
-                    log::debug!(
-                        "404: a link in the path leads out of the directory, or in circles"
-                    );
-                    FilesError::NotFound
-                }
-                other => other.into(),
-            })?,
-            Resolution::Walk => walk::resolve(self.directory.as_fd(), path)?,
+        let resolved = match self.resolution {
+            Resolution::Kernel => self.resolve(path, reach),
+            Resolution::Walk => walk::resolve(self.directory.as_fd(), path),
+        };
+        let descriptor = match resolved {
+            Ok(descriptor) => descriptor,
+            Err(Errno::XDEV) if reach == Reach::OwnMount => return Err(FilesError::OtherMount),
+            Err(Errno::XDEV) => {
+                // The operator may have meant it to be served; the client learns nothing.
+                let path = String::from_utf8_lossy(path);
+                log::info!("{path:?} is not served: a link on the way leads out of the directory");
+                return Err(FilesError::NotFound);
+            }
+            Err(errno) => return Err(errno.into()),
         };
         let stat = stat_of(descriptor.as_fd())?;
         let kind = match stat.file_type {

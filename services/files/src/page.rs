@@ -1,0 +1,90 @@
+//! The pages of this crate: one frame of clean HTML, without scripts.
+//!
+//! A browser may show a page, with the style in it, and load nothing ([`POLICY`]). Text that comes
+//! from names is escaped with [`escape`].
+
+use flatpath_http::Response;
+use http::StatusCode;
+use http::header::{self, HeaderValue};
+
+use crate::responses::bare;
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
+h1{font-size:1.3em;overflow-wrap:anywhere}\
+table{border-collapse:collapse;width:100%}\
+th,td{text-align:left;padding:.15em .8em .15em 0;border-bottom:1px solid #8884}\
+th{position:sticky;top:0;background:Canvas}\
+th:nth-child(n+2),td:nth-child(n+2){text-align:right;white-space:nowrap;\
+font-variant-numeric:tabular-nums}\
+td:first-child{overflow-wrap:anywhere}\
+a{text-decoration:none}a:hover{text-decoration:underline}";
+
+const POLICY: HeaderValue =
+    HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+
+/// The page with this title, which is its heading, too, and this body; both are HTML.
+pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> Response {
+    let text = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>{title}</h1>\n{body}</body>\n</html>\n"
+    );
+    let mut response = bare(status);
+    *response.body_mut() = text.into();
+    let media = HeaderValue::from_static("text/html; charset=utf-8");
+    response.headers_mut().extend([
+        (header::CONTENT_TYPE, media),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+    ]);
+    response
+}
+
+/// Why there is no other page.
+pub(crate) fn refusal(status: StatusCode) -> Response {
+    let reason = match status {
+        StatusCode::BAD_REQUEST => "The address is not a path.",
+        StatusCode::FORBIDDEN => "The server may not read this file.",
+        StatusCode::NOT_FOUND => "There is no such file or directory here.",
+        StatusCode::SERVICE_UNAVAILABLE => "The server is busy. Try again.",
+        _ => "The file cannot be read.",
+    };
+    page(status, &status.to_string(), &format!("<p>{reason}</p>\n"))
+}
+
+/// Text for HTML. What is no UTF-8, and control characters, are shown as replacement characters.
+pub(crate) fn escape(name: &[u8]) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for character in String::from_utf8_lossy(name).chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            // These turn the writing direction around: "exe.txt" may be "txt.exe".
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_a_page_that_says_what_and_why() {
+        let response = refusal(StatusCode::NOT_FOUND);
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+        let text = response.body().to_bytes();
+        let text = String::from_utf8_lossy(&text);
+        for part in ["<h1>404 Not Found</h1>", "no such file", "color-scheme"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
