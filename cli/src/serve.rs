@@ -75,7 +75,8 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let watch = SignalWatch::begin()
         .and_then(|watch| watch.reporting(report))
         .map_err(|error| explain(&error))?;
-    let drain = limits(&settings, &parts).drain_timeout;
+    let limits = limits(&settings, &parts);
+    let drain = limits.drain_delay.saturating_add(limits.drain_timeout);
     parts.log();
     let running = server.start().map_err(|error| explain(&error))?;
     let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
@@ -254,6 +255,8 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
         (settings.body_timeout, &mut limits.body_timeout),
         (settings.idle_timeout, &mut limits.idle_timeout),
         (settings.write_timeout, &mut limits.write_timeout),
+        (settings.drain_delay, &mut limits.drain_delay),
+        (settings.drain_idle_timeout, &mut limits.drain_idle_timeout),
         (settings.drain_timeout, &mut limits.drain_timeout),
         (settings.relay_wait, &mut limits.wait_timeout),
         (settings.relay_idle, &mut limits.spliced_timeout),

@@ -16,7 +16,7 @@ use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use crate::failure::Failure;
-use crate::units::{address, count, size, time, workers};
+use crate::units::{address, count, delay, size, time, workers};
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -211,7 +211,17 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) write_timeout: Option<Duration>,
 
-    /// Longest time to finish requests in flight after the first SIGTERM or SIGINT [default: 30s]
+    /// From the first SIGTERM or SIGINT on still accept connections for so long, and say with each
+    /// reply that it is the last: until whoever sends clients has learned of it [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = delay)]
+    pub(crate) drain_delay: Option<Duration>,
+
+    /// Longest time that a drain leaves a connection without a request open: the request may be on
+    /// its way [default: 500ms]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) drain_idle_timeout: Option<Duration>,
+
+    /// Longest time to finish requests in flight once the server drains [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) drain_timeout: Option<Duration>,
 }
@@ -374,7 +384,8 @@ mod tests {
             --stat-age 0.25 --writable=true --put-max 2G \
             --durable=true --uploads-max 9 --uploads-bytes 5G \
             --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
-            --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8";
+            --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \
+            --drain-delay 0 --drain-idle-timeout 9";
         let by_line = line(&by_line.split(' ').collect::<Vec<_>>());
         let by_file = file(
             r#"
@@ -421,6 +432,8 @@ mod tests {
             idle-timeout = 0.5
             write-timeout = "7"
             drain-timeout = 8
+            drain-delay = 0
+            drain-idle-timeout = 9
             "#,
         );
         assert_eq!(by_file, Ok(by_line));

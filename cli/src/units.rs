@@ -68,6 +68,14 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| TIME.into())
 }
 
+/// A time that may also be 0.
+pub(crate) fn delay(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" => Ok(Duration::ZERO),
+        text => time(text),
+    }
+}
+
 /// Fewest and most workers: `2..128`, or one number for both.
 pub(crate) fn workers(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));

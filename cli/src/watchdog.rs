@@ -4,10 +4,10 @@
 //! The engine leaves its own threads behind in time ([`flatpath::Error::LeftBehind`]); this is for
 //! everything that the end of the process waits for besides, and comes later.
 //!
-//! A signal that drains gives the server its drain time and [`DRAIN_MARGIN`]; one that forces gives
-//! it [`FORCE_MARGIN`]. After that the log names the threads that are left, with the kernel
-//! function that each sleeps in, and the process exits with code 1. The thread starts with the
-//! server, not with the signal: then there may be none to be had.
+//! A signal that drains gives the server its delay, its drain time and [`DRAIN_MARGIN`]; one that
+//! forces gives it [`FORCE_MARGIN`]. After that the log names the threads that are left, with the
+//! kernel function that each sleeps in, and the process exits with code 1. The thread starts with
+//! the server, not with the signal: then there may be none to be had.
 
 use std::fs;
 use std::io;
@@ -73,12 +73,15 @@ impl Watchdog {
         Ok(Watchdog { shared })
     }
 
-    /// What to call when the server is stopping, which it has `drain` for.
+    /// What to call when the server is stopping, which it has `drain` for, the delay included.
     pub(crate) fn on_stopping(&self, drain: Duration) -> impl FnMut(Stopping) + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move |stopping| {
             let (time, why) = match stopping {
-                Stopping::Draining => (drain + DRAIN_MARGIN, "not ended within the drain time"),
+                Stopping::Draining => (
+                    drain.saturating_add(DRAIN_MARGIN),
+                    "not ended within the drain time",
+                ),
                 Stopping::Forced => (FORCE_MARGIN, "not ended when forced"),
             };
             if let Some(at) = Instant::now().checked_add(time) {

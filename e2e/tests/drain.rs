@@ -14,6 +14,8 @@ each_driver!(
     both_signals_drain_and_idle_connections_are_let_go,
     a_download_in_flight_is_finished,
     new_connections_are_refused_while_others_finish,
+    new_connections_are_served_while_the_drain_is_delayed,
+    a_delayed_drain_ends_by_itself,
     no_request_is_lost_when_drained_under_load,
     a_second_signal_forces_the_end,
     a_drain_that_takes_too_long_is_forced,
@@ -107,6 +109,50 @@ fn new_connections_are_refused_while_others_finish(driver: Driver) {
         "slept 3000",
         "who was in is served to the end"
     );
+    assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
+}
+
+fn new_connections_are_served_while_the_drain_is_delayed(driver: Driver) {
+    const REQUESTS: usize = 200;
+    let mut server = Launch::handlers(driver)
+        .with(["--drain-delay", "3600"])
+        .start();
+    let mut kept = server.client();
+    assert!(!kept.get("/hello").says_close());
+    server.terminate();
+    let address = server.address("http");
+    until("replies to say that they are the last", || {
+        let reply = Client::connect(address).get("/hello");
+        reply.says_close().then_some(())
+    });
+    std::thread::scope(|scope| {
+        for target in ["/hello", "/pooled", "/sleep/1", "/hello"] {
+            scope.spawn(move || {
+                for _ in 0..REQUESTS {
+                    let mut client = Client::connect(address);
+                    let reply = client.get(target);
+                    assert!(reply.status == 200 && reply.says_close(), "{reply:?}");
+                    client.expect_closed();
+                }
+            });
+        }
+    });
+    assert!(kept.get("/hello").says_close());
+    kept.expect_closed();
+    server.terminate();
+    assert!(server.exit_status().code().is_some(), "the second forces");
+}
+
+fn a_delayed_drain_ends_by_itself(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let mut server = Launch::serve(driver)
+        .with(["--drain-delay", "50ms"])
+        .directory(site.path())
+        .start();
+    let mut kept = server.client();
+    assert_eq!(kept.get("/file").text(), "contents");
+    server.terminate();
+    kept.expect_closed();
     assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::turn::Turn;
 use crate::wakes::Wakes;
@@ -12,6 +13,8 @@ pub(crate) struct Common {
     pub(crate) number: u16,
     pub(crate) turn: Turn,
     pub(crate) limits: Limits,
+    /// How far the thread has followed the server to its end.
+    pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
     /// What other threads say about connections.

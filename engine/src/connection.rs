@@ -328,6 +328,11 @@ impl Connection {
         self.may_be_offered() && self.stalled.is_none()
     }
 
+    /// True when the protocol has been offered all that arrived.
+    pub(crate) fn was_offered_all(&self) -> bool {
+        self.held.is_empty() && self.stalled.is_none() && !self.waits.is_deferred()
+    }
+
     /// True while another protocol may take the connection over.
     pub(crate) fn may_be_handed_over(&self) -> bool {
         let is_single = self.control.jobs_out == 0 && self.peer.is_none();

@@ -19,6 +19,7 @@ use crate::connection::{Closing, Connection};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
 use crate::hand_over::{Becomes, HandOver};
+use crate::lifecycle::ServerState;
 use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
 use crate::options::Pages;
 use crate::payload::Payload;
@@ -137,7 +138,13 @@ impl Io<'_> {
 
     /// True from the moment the server began to drain.
     pub fn draining(&self) -> bool {
-        self.common.dispatcher.draining
+        self.common.server_state >= ServerState::Draining
+    }
+
+    /// True from the moment the server was told to drain, while it still accepts as well: a
+    /// protocol that has a word for it says with each reply that it is the last of its connection.
+    pub fn leaving(&self) -> bool {
+        self.common.server_state >= ServerState::Leaving
     }
 
     /// Queues a copy of `bytes`, all of it or nothing.

@@ -217,6 +217,7 @@ pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 pub use hand_over::HandOver;
 pub use io::Io;
+pub use lifecycle::ServerState;
 pub use limits::Limits;
 pub use options::{ListenerOptions, Pages, Spread};
 pub use phase::{Phase, Stall};

@@ -9,6 +9,10 @@
 //! The end comes in time, whatever hangs: a thread that is not back at its limit is left behind and
 //! named. A thread cannot be ended from outside; the end of the process is its end.
 //!
+//! A drain may be announced some time before it begins (`drain_delay`): connections are still
+//! accepted, and replies say that they are the last of theirs. The time is counted from the
+//! announcement, so a network thread that hangs does not put the end off.
+//!
 //! | limit for       | after a drain began     | after it was forced |
 //! |-----------------|-------------------------|---------------------|
 //! | network threads | `drain_timeout` + 300 ms | 150 ms              |
@@ -26,6 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, LeftBehind};
+use crate::limits::Limits;
 
 /// How long network threads may take beyond `drain_timeout`: they cut off what is left by
 /// themselves, and free what they hold.
@@ -41,11 +46,17 @@ const ALL_FORCED: Duration = Duration::from_millis(220);
 /// How often a thread is looked at that has no means to report its end.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
-/// How far the end of the server has come.
+/// How far the end of a server has come; see [`Handle::state`](crate::Handle::state). Later states
+/// are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ServerState {
+pub enum ServerState {
+    /// It serves.
     Running,
+    /// It still accepts and serves, and is about to drain: no new client should be sent to it.
+    Leaving,
+    /// It accepts no more and finishes what is in flight.
     Draining,
+    /// It cuts off what is left.
     Forced,
 }
 
@@ -53,12 +64,14 @@ pub(crate) struct Lifecycle {
     server_state: AtomicU8,
     state: Mutex<State>,
     changed: Condvar,
+    drain_delay: Duration,
     drain_timeout: Duration,
     pulses: Box<[Pulse]>,
 }
 
 #[derive(Default)]
 struct State {
+    /// When the drain began or is to begin.
     draining: Option<Instant>,
     forced: Option<Instant>,
     /// Network threads that have ended, each once.
@@ -84,12 +97,13 @@ pub(crate) enum Threads {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(threads: usize, drain_timeout: Duration) -> Lifecycle {
+    pub(crate) fn new(threads: usize, limits: &Limits) -> Lifecycle {
         Lifecycle {
             server_state: AtomicU8::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
-            drain_timeout,
+            drain_delay: limits.drain_delay,
+            drain_timeout: limits.drain_timeout,
             pulses: (0..threads).map(|_| Pulse::default()).collect(),
         }
     }
@@ -103,8 +117,17 @@ impl Lifecycle {
         // ORDER: E1.
         match self.server_state.load(Ordering::Acquire) {
             0 => ServerState::Running,
-            1 => ServerState::Draining,
+            1 => ServerState::Leaving,
+            2 => ServerState::Draining,
             _ => ServerState::Forced,
+        }
+    }
+
+    /// The state that a server is in first when it is to drain.
+    pub(crate) fn first_of_drain(&self) -> ServerState {
+        match self.drain_delay.is_zero() {
+            true => ServerState::Draining,
+            false => ServerState::Leaving,
         }
     }
 
@@ -112,8 +135,11 @@ impl Lifecycle {
     pub(crate) fn advance(&self, server_state: ServerState) {
         let mut state = self.state();
         let now = Instant::now();
+        if server_state == ServerState::Leaving && state.draining.is_none() {
+            state.draining = now.checked_add(self.drain_delay);
+        }
         if server_state >= ServerState::Draining {
-            state.draining.get_or_insert(now);
+            state.draining = Some(state.draining.map_or(now, |begins| begins.min(now)));
         }
         if server_state == ServerState::Forced {
             state.forced.get_or_insert(now);
@@ -245,9 +271,18 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
+    fn lifecycle(threads: usize, drain_delay: Duration, drain_timeout: Duration) -> Lifecycle {
+        let limits = Limits {
+            drain_delay,
+            drain_timeout,
+            ..Limits::default()
+        };
+        Lifecycle::new(threads, &limits)
+    }
+
     #[test]
     fn a_stage_never_goes_back() {
-        let lifecycle = Lifecycle::new(1, HOUR);
+        let lifecycle = lifecycle(1, Duration::ZERO, HOUR);
         lifecycle.advance(ServerState::Forced);
         lifecycle.advance(ServerState::Draining);
         assert_eq!(lifecycle.server_state(), ServerState::Forced);
@@ -255,7 +290,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_a_force_is_sooner_than_that_of_a_drain() {
-        let lifecycle = Lifecycle::new(1, HOUR);
+        let lifecycle = lifecycle(1, Duration::ZERO, HOUR);
         let limit = |threads| lifecycle.limit(&lifecycle.state(), threads);
         assert_eq!(limit(Threads::All), None);
         lifecycle.advance(ServerState::Draining);
@@ -267,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_drain_without_an_end_has_no_limit() {
-        let lifecycle = Lifecycle::new(1, Duration::MAX);
+        let lifecycle = lifecycle(1, Duration::ZERO, Duration::MAX);
         lifecycle.advance(ServerState::Draining);
         // Five centuries from now on, or none.
         let limit = lifecycle.limit(&lifecycle.state(), Threads::All);
@@ -275,8 +310,23 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_counts_from_the_end_of_the_delay_or_from_the_drain_that_comes_before() {
+        let lifecycle = lifecycle(1, HOUR, HOUR);
+        assert_eq!(lifecycle.first_of_drain(), ServerState::Leaving);
+        let limit = || lifecycle.limit(&lifecycle.state(), Threads::All);
+        let before = Instant::now();
+        lifecycle.advance(ServerState::Leaving);
+        let announced = limit().expect("a limit");
+        assert!(announced >= before + 2 * HOUR);
+        lifecycle.advance(ServerState::Leaving);
+        assert_eq!(limit(), Some(announced), "announced once");
+        lifecycle.advance(ServerState::Draining);
+        assert!(limit().expect("a limit") < announced);
+    }
+
+    #[test]
     fn a_thread_that_does_not_end_is_named_with_its_listener() {
-        let lifecycle = Lifecycle::new(2, Duration::ZERO);
+        let lifecycle = lifecycle(2, Duration::ZERO, Duration::ZERO);
         lifecycle.name_listeners(1, Box::new(["files", "relay"]));
         lifecycle.calls(1, 1);
         lifecycle.network_ended(0, Ok(()));

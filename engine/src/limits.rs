@@ -354,6 +354,9 @@ pub struct Limits {
     pub spliced_timeout: Duration,
     /// Reading on after the last reply of a connection that is being closed.
     pub linger_timeout: Duration,
+    /// How long a server that is to drain still accepts, so that whoever sends clients to it learns
+    /// of it first: see [`ServerState::Leaving`](crate::ServerState::Leaving).
+    pub drain_delay: Duration,
     /// From the start of a drain until what is left is cut off.
     pub drain_timeout: Duration,
     /// How long a drain leaves idle connections open, so that requests that are on their way are
@@ -394,6 +397,7 @@ impl Default for Limits {
             wait_timeout: Duration::from_secs(600),
             spliced_timeout: Duration::from_secs(3600),
             linger_timeout: Duration::from_secs(5),
+            drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             drain_idle_timeout: Duration::from_millis(500),
         }

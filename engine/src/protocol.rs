@@ -161,8 +161,12 @@ pub trait Protocol: Send + Sync + Sized + 'static {
 
     /// The server has begun to drain. A session with a request finishes it and tells its client.
     /// One without may close, or wait in [`Phase::Idle`] for one that is on its way: that deadline
-    /// is shorter now. [`Io::draining`](crate::Io::draining) is true from now on. By default: close
-    /// after the output.
+    /// is shorter now. [`Io::draining`](crate::Io::draining) is true from the beginning on. By
+    /// default: close after the output.
+    ///
+    /// For a connection that has just been accepted this is called after its first bytes were
+    /// offered, or when it has said nothing for as long as
+    /// [`Limits::drain_idle_timeout`](crate::Limits::drain_idle_timeout).
     fn draining(&self, context: &mut Context<'_, Self>) {
         context.close_after_output();
     }

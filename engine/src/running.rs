@@ -42,10 +42,16 @@ pub struct Running {
 pub struct Handle(pub(crate) Arc<Shared>);
 
 impl Handle {
-    /// Stops accepting, finishes what is in flight, tells kept connections to close; what is left
-    /// after `drain_timeout` is cut off. Returns at once; [`Running::wait`] returns within
-    /// `drain_timeout` and a second from now on, whatever blocks.
+    /// After `drain_delay` stops accepting, finishes what is in flight, tells kept connections to
+    /// close; what is left after `drain_timeout` is cut off. A connection that was accepted by then
+    /// is served. Returns at once; [`Running::wait`] returns within `drain_delay`, `drain_timeout`
+    /// and a second from now on, whatever blocks.
     pub fn drain(&self) {
+        self.0.advance(self.0.lifecycle.first_of_drain());
+    }
+
+    /// The same without the delay, or what is left of it.
+    pub fn drain_now(&self) {
         self.0.advance(ServerState::Draining);
     }
 
@@ -53,6 +59,12 @@ impl Handle {
     /// now on, and leaves behind the workers whose handlers have not returned by then.
     pub fn force(&self) {
         self.0.advance(ServerState::Forced);
+    }
+
+    /// How far the end of the server has come. A balancer should send it clients while it is
+    /// [`ServerState::Running`]. One load.
+    pub fn state(&self) -> ServerState {
+        self.0.server_state()
     }
 
     /// Gives an eventfd to a network thread, which calls `signalled` with the sum of what was

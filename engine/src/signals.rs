@@ -1,6 +1,6 @@
-//! Signals that end a server: the first SIGTERM, SIGINT or SIGHUP drains it, a later SIGTERM or
-//! SIGINT cuts off what is left. SIGUSR1 runs the report, if one is registered. SIGUSR2 is logged
-//! and does nothing else.
+//! Signals that end a server: the first SIGTERM, SIGINT or SIGHUP drains it, after its delay; a
+//! later SIGTERM or SIGINT cuts off what is left. SIGUSR1 runs the report, if one is registered.
+//! SIGUSR2 is logged and does nothing else.
 //!
 //! SIGHUP never forces: a terminal that closes may send it twice, and a supervisor may send it with
 //! SIGTERM. Where the process was started with SIGHUP ignored (`nohup`), it stays ignored.

@@ -210,9 +210,10 @@ impl SimulatedServer {
             && threads.all(|thread| thread.world.is_settled() && thread.network.is_quiet())
     }
 
-    /// Begins to drain; [`SimulatedServer::has_ended`] tells when the last connection is gone.
+    /// Begins to drain, after `drain_delay`; [`SimulatedServer::has_ended`] tells when the last
+    /// connection is gone.
     pub fn drain(&self) {
-        self.shared.advance(ServerState::Draining);
+        self.handle().drain();
     }
 
     /// Cuts off everything.

@@ -141,7 +141,7 @@ impl Shared {
             scaler: ScalerWaker::default(),
             observes_dispatch: false,
             watches_made: AtomicUsize::new(0),
-            lifecycle: Lifecycle::new(threads, limits.drain_timeout),
+            lifecycle: Lifecycle::new(threads, limits),
             popped: AtomicU64::new(0),
         }
     }

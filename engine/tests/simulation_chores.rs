@@ -241,6 +241,9 @@ fn sim_no_wait_lasts_when_a_stall_ends_after_the_chores() {
 fn sim_no_wait_lasts_when_the_drain_begins_after_the_chores() {
     let protocol = Chores::default();
     let (mut server, [here, other]) = quiet_with(protocol.clone());
+    // One that has said nothing yet would be given time to.
+    other.write(b"idle\n");
+    turns(&mut server, 50);
     let handle = server.handle();
     *protocol.meanwhile() = Some(Box::new(move || handle.drain()));
     here.write(b"meanwhile\n");

@@ -61,6 +61,7 @@ fn configured(mut arguments: impl Iterator<Item = String>) -> Result<Server, Str
             "--completion-entries" => driver.completion_entries = number(&value)?,
             "--body-grace" => limits.body_timeout = seconds(&value)?,
             "--body-rate-min" => limits.body_rate_min = number(&value)?,
+            "--drain-delay" => limits.drain_delay = seconds(&value)?,
             "--drain-timeout" => limits.drain_timeout = seconds(&value)?,
             _ => return Err(format!("there is no {name} {value}")),
         }

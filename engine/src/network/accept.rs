@@ -31,7 +31,7 @@ impl<D: Driver> Network<D> {
         self.accepts_are_due |=
             !completion.more || !matches!(completion.outcome, Outcome::Accepted(_));
         if !completion.more {
-            let stopped = self.server_state > ServerState::Running;
+            let stopped = self.thread.common.server_state >= ServerState::Draining;
             listener.state = if stopped { State::Stopped } else { State::Off };
             if stopped {
                 listener.source = None;
@@ -80,23 +80,28 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// A connection is there: it gets a place, or is told that there is none.
+    /// A connection is there: it gets a place, or is told that there is none. One that a cancelled
+    /// accept still brings while the server drains is served: no other process can be given it.
     fn accepted(&mut self, index: u32, socket: Socket) {
-        self.thread.common.shared.statistics.accepted.add(1);
+        let common = &self.thread.common;
+        common.shared.statistics.accepted.add(1);
+        let (now_ns, server_state) = (common.turn.now_ns, common.server_state);
         let listener = &mut self.listeners[index as usize];
-        if self.server_state > ServerState::Running {
+        if server_state == ServerState::Forced {
             return self.thread.driver.close(socket);
         }
         let Some(session) = listener.protocol.open() else {
             return self.reject(socket);
         };
         let number = u16::try_from(index).unwrap_or_default();
-        let mut connection =
-            Connection::new(socket, number, session, self.thread.common.turn.now_ns);
+        let mut connection = Connection::new(socket, number, session, now_ns);
         connection.region_id = listener.first_region_id;
         connection.shares = listener.first_shares;
         match self.connections.insert(connection) {
             Ok(key) => {
+                if server_state == ServerState::Draining {
+                    self.late.push_back((key, now_ns));
+                }
                 self.admit(key);
                 self.on(key, |event| {
                     if event.connection.control.closing == Closing::No {
@@ -126,7 +131,7 @@ impl<D: Driver> Network<D> {
 
     /// Arms, cancels or resumes accept on every listener, as the room allows.
     pub(super) fn update_accepts(&mut self) {
-        if self.server_state > ServerState::Running {
+        if self.thread.common.server_state >= ServerState::Draining {
             return;
         }
         let room = self.places().saturating_sub(self.open_connections());

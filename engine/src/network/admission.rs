@@ -181,7 +181,8 @@ impl<D: Driver> Network<D> {
             descriptors.gave_back(2 * self.pipes.close_idle());
             descriptors.press();
         }
-        if open <= descriptors.places() || self.server_state > ServerState::Running {
+        if open <= descriptors.places() || self.thread.common.server_state >= ServerState::Draining
+        {
             return;
         }
         for _ in 0..SHED_PER_TURN_MAX {

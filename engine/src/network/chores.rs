@@ -5,10 +5,8 @@ use std::sync::Arc;
 use flatpath_driver::Driver;
 
 use crate::connection::Closing;
-use crate::lifecycle::ServerState;
 use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS, TURN_WOKEN_MAX};
 use crate::phase::Stall;
-use crate::turn::end_ns;
 
 use super::thread::Network;
 use super::waits::Wait;
@@ -82,7 +80,6 @@ impl<D: Driver> Network<D> {
             true => self.accept_timeout_ns(now_ns),
             false => None,
         };
-        let drains = self.server_state == ServerState::Draining;
         let times = [
             timer_ns.map(|ns| now_ns.saturating_add(ns)),
             accept_ns.map(|ns| now_ns.saturating_add(ns)),
@@ -93,7 +90,8 @@ impl<D: Driver> Network<D> {
                 .dispatcher
                 .holds_back()
                 .then_some(now_ns + SHARE_PATIENCE_NS),
-            drains.then(|| end_ns(self.drain_started_ns, common.limits.drain_timeout)),
+            self.state_ends_ns(),
+            self.late_told_ns(),
         ];
         times.into_iter().flatten().min().unwrap_or(u64::MAX)
     }

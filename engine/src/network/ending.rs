@@ -3,6 +3,7 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
+use crate::common::Common;
 use crate::connection::Closing;
 use crate::deadlines::{Overdue, shortest_ns};
 use crate::lifecycle::ServerState;
@@ -86,24 +87,44 @@ impl<D: Driver> Network<D> {
         self.expired = expired;
     }
 
-    /// Follows the server from running to draining to forced.
-    pub(super) fn follow_state(&mut self) {
-        let mut server_state = self.thread.common.shared.server_state();
-        if self.server_state == ServerState::Draining {
-            let common = &self.thread.common;
-            let end = end_ns(self.drain_started_ns, common.limits.drain_timeout);
-            if self.thread.common.turn.now_ns >= end {
-                server_state = ServerState::Forced;
-            }
+    /// When the state of the server ends by itself.
+    pub(super) fn state_ends_ns(&self) -> Option<u64> {
+        let Common {
+            limits,
+            server_state,
+            ..
+        } = &self.thread.common;
+        match server_state {
+            ServerState::Leaving => Some(end_ns(self.state_began_ns, limits.drain_delay)),
+            ServerState::Draining => Some(end_ns(self.state_began_ns, limits.drain_timeout)),
+            ServerState::Running | ServerState::Forced => None,
         }
-        if server_state <= self.server_state {
+    }
+
+    /// Follows the server from running to leaving to draining to forced.
+    pub(super) fn follow_state(&mut self) {
+        let (now_ns, ends_ns) = (self.thread.now_ns(), self.state_ends_ns());
+        let common = &mut self.thread.common;
+        let before = common.server_state;
+        let mut server_state = common.shared.server_state();
+        if ends_ns.is_some_and(|ends_ns| now_ns >= ends_ns) {
+            server_state = server_state.max(match before {
+                ServerState::Leaving => ServerState::Draining,
+                _ => ServerState::Forced,
+            });
+        }
+        if server_state <= before {
             return;
         }
-        let before = std::mem::replace(&mut self.server_state, server_state);
-        let common = &mut self.thread.common;
-        common.dispatcher.draining = true;
-        if before == ServerState::Running {
-            self.drain_started_ns = common.turn.now_ns;
+        common.server_state = server_state;
+        self.state_began_ns = now_ns;
+        if server_state == ServerState::Leaving {
+            return;
+        }
+        if before < ServerState::Draining {
+            if common.shared.server_state() < server_state {
+                common.shared.advance(server_state);
+            }
             let limits = &mut common.limits;
             limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
             self.thread.shortest_ns = shortest_ns(limits);
@@ -114,11 +135,58 @@ impl<D: Driver> Network<D> {
             log::warn!("drain forced: {} connections cut off", keys.len());
         }
         for key in keys {
+            if server_state == ServerState::Draining && self.is_fresh(key) {
+                self.late.push_back((key, now_ns));
+                continue;
+            }
             self.on(key, |event| match server_state {
                 ServerState::Forced => event.connection.control.close(Closing::Abort),
                 _ => event.call(|protocol, io| protocol.draining(io)),
             });
         }
+    }
+
+    /// Whether a client has just connected and its first words may be on their way.
+    fn is_fresh(&self, key: Key) -> bool {
+        let connection = self.connections.get(key);
+        connection.is_some_and(|one| {
+            !one.spoke && self.thread.now_ns() < self.late_ends_ns(one.clocks.phase_ns)
+        })
+    }
+
+    /// Tells the protocols of connections that came just before or during the drain of it:
+    /// when what the client said first has been offered, so that it is served, or when the client
+    /// has been silent for as long as one of an idle connection may be.
+    pub(super) fn tell_late(&mut self) {
+        let now_ns = self.thread.now_ns();
+        let mut late = std::mem::take(&mut self.late);
+        late.retain(|&(key, since_ns)| {
+            let Some(connection) = self.connections.get(key) else {
+                return false;
+            };
+            let is_due = match connection.spoke {
+                true => connection.was_offered_all(),
+                false => now_ns >= self.late_ends_ns(since_ns),
+            };
+            if is_due {
+                self.on(key, |event| {
+                    event.call(|protocol, io| protocol.draining(io));
+                });
+            }
+            !is_due
+        });
+        self.late = late;
+    }
+
+    fn late_ends_ns(&self, since_ns: u64) -> u64 {
+        end_ns(since_ns, self.thread.common.limits.drain_idle_timeout)
+    }
+
+    /// When the first of them will have been silent for that long.
+    pub(super) fn late_told_ns(&self) -> Option<u64> {
+        let is_silent = |key| self.connections.get(key).is_some_and(|one| !one.spoke);
+        let (_, since_ns) = self.late.iter().find(|(key, _)| is_silent(*key))?;
+        Some(self.late_ends_ns(*since_ns))
     }
 
     /// Takes a connection out of every table. Its socket is closed already, and nothing is

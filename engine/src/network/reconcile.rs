@@ -8,6 +8,7 @@ use flatpath_driver::{Driver, Operation, OperationMode};
 
 use crate::connection::{Closing, Ended, Receive, Send};
 use crate::hand_over::{Becomes, HandOver};
+use crate::lifecycle::ServerState;
 use crate::limits::OUTPUT_BYTES_LOW;
 use crate::phase::{Phase, Stall};
 
@@ -74,7 +75,9 @@ impl<D: Driver> Event<'_, D> {
         self.end_session();
         self.connection.change_protocol(successor, session);
         self.call(|protocol, io| protocol.connected(io));
-        if self.thread.common.dispatcher.draining && self.connection.may_be_offered() {
+        if self.thread.common.server_state >= ServerState::Draining
+            && self.connection.may_be_offered()
+        {
             self.call(|protocol, io| protocol.draining(io));
         }
         self.connection.adopt_stall(self.thread.now_ns());

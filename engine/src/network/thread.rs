@@ -17,7 +17,6 @@ use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
 use crate::io::Io;
-use crate::lifecycle::ServerState;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
 use crate::memory::Entered;
@@ -37,8 +36,11 @@ pub(crate) struct Network<D: Driver> {
     pub(super) connections: Slots<Connection>,
     pub(super) listeners: Vec<Listener>,
     pub(super) addresses: Addresses,
-    pub(super) server_state: ServerState,
-    pub(super) drain_started_ns: u64,
+    /// When the server's state last changed, as far as this thread has followed it.
+    pub(super) state_began_ns: u64,
+    /// Connections that came just before the drain or during it, and since when their protocols
+    /// are to be told of it, oldest first; see `tell_late`.
+    pub(super) late: VecDeque<(Key, u64)>,
     pub(super) accept_mode: OperationMode,
     /// Accept may have to be armed, cancelled or tried again on some listener.
     pub(super) accepts_are_due: bool,

@@ -22,11 +22,11 @@ pub(crate) enum After {
 }
 
 /// Whether other threads have left something for this one.
-fn has_news(common: &Common, server_state: ServerState) -> bool {
+fn has_news(common: &Common) -> bool {
     let (shared, thread) = (&*common.shared, common.number);
     let inbox = &shared.inboxes[usize::from(thread)];
     !inbox.arrived.is_empty()
-        || shared.server_state() > server_state
+        || shared.server_state() > common.server_state
         || common.wakes.any()
         || inbox.watches.any()
         || shared.has_parked(thread)
@@ -56,10 +56,10 @@ impl<D: Driver> Network<D> {
             self.weigh_memory();
         }
         self.thread.common.dispatcher.flush();
-        if self.server_state > ServerState::Running {
-            return Ok(self.after());
+        match self.thread.common.server_state {
+            ServerState::Running | ServerState::Leaving => Ok(After::GoOn),
+            ServerState::Draining | ServerState::Forced => Ok(self.after()),
         }
-        Ok(After::GoOn)
     }
 
     /// Whether no chore is due. What a chore needs is found here in one of three ways:
@@ -76,18 +76,18 @@ impl<D: Driver> Network<D> {
         !has_waiting
             && thread.now_ns() < thread.due_ns
             && thread.holders.shortage.is_none()
-            && !has_news(common, self.server_state)
+            && !has_news(common)
             && self.door_is_quiet()
     }
 
     fn wait_for_events(&mut self) -> io::Result<()> {
-        let (thread, server_state) = (&mut self.thread, self.server_state);
+        let thread = &mut self.thread;
         let (driver, common) = (&mut thread.driver, &mut thread.common);
         let timeout_ns = match thread.due_ns {
             u64::MAX => None,
             due_ns => Some(due_ns.saturating_sub(driver.now_ns())),
         };
-        let ready = || has_news(common, server_state);
+        let ready = || has_news(common);
         driver.wait(timeout_ns, &ready, &mut self.completions)?;
         common.turn = Turn {
             number: common.turn.number + 1,
@@ -171,13 +171,15 @@ impl<D: Driver> Network<D> {
         self.thread.successors.turn_ended();
     }
 
+    /// The end of a turn of a server that drains.
     fn after(&mut self) -> After {
+        self.tell_late();
         let idle = self.connections.is_empty()
             && self.arrivals.is_empty()
             && self.listeners.iter().all(Listener::is_quiet);
-        if self.server_state > ServerState::Running && idle {
-            if self.server_state == ServerState::Draining {
-                let common = &mut self.thread.common;
+        if idle {
+            let common = &mut self.thread.common;
+            if common.server_state == ServerState::Draining {
                 common.dispatcher.let_all_go(common.turn.now_ns);
             }
             self.end_watches();

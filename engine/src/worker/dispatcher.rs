@@ -32,7 +32,6 @@ pub(crate) struct Dispatcher {
     /// What queueing them took, where that is measured: two readings of the clock each, about
     /// 50 ns.
     queueing: Option<Duration>,
-    pub(crate) draining: bool,
 }
 
 impl Dispatcher {
@@ -57,7 +56,6 @@ impl Dispatcher {
             shares: Shares::new(rule),
             without_memory: [VecDeque::new(), VecDeque::new()],
             queued: 0,
-            draining: false,
         }
     }
 

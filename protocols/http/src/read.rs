@@ -128,7 +128,7 @@ fn answer_inline<S: Service>(
         matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
     let discards = body_is_short && !head.expect_continue();
     let mut request = RequestMeta::of(head);
-    request.keep_alive &= !connection.draining() && (discards || !has_body);
+    request.keep_alive &= !connection.leaving() && (discards || !has_body);
 
     let turn = connection.turn();
     let Some(buffer) = connection.io.reserve(INLINE_REPLY_BYTES) else {
@@ -357,7 +357,7 @@ fn dispatch<S: Service>(
 ) {
     job.begin(connection.session.take_number(), request, Some(buffer));
     connection.dispatch(job);
-    if !request.keep_alive || connection.draining() {
+    if !request.keep_alive || connection.leaving() {
         connection.session.stage = Stage::Over;
         connection.end_input();
     }

@@ -176,7 +176,7 @@ fn pass_piece<S: Service>(
         upload.is_last = is_last;
     }
     connection.dispatch(job);
-    let ends = !pending_body.request.keep_alive || connection.draining();
+    let ends = !pending_body.request.keep_alive || connection.leaving();
     if is_last && ends {
         connection.session.stage = Stage::Over;
         connection.end_input();
