@@ -201,7 +201,7 @@ mod tests {
         );
         assert_eq!(read_all(span).expect("read"), content[10..200]);
         let none = Span::new(file_of(&content), Part { start: 10, end: 10 });
-        assert_eq!(read_all(none).expect("read"), []);
+        assert!(read_all(none).expect("read").is_empty());
     }
 
     #[test]
