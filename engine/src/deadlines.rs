@@ -134,6 +134,7 @@ impl Connection {
                     limits.body_timeout
                 }
                 Phase::Wait => limits.wait_timeout,
+                Phase::Push => limits.push_interval,
                 Phase::Spliced => limits.spliced_timeout,
                 Phase::Work => return,
             };
@@ -150,6 +151,7 @@ pub(crate) fn shortest_ns(limits: &Limits) -> u64 {
         limits.idle_timeout,
         limits.body_timeout,
         limits.wait_timeout,
+        limits.push_interval,
         limits.spliced_timeout,
     ];
     end_ns(0, of_phases.into_iter().fold(shortest, Duration::min))
@@ -263,8 +265,9 @@ mod tests {
                     Phase::Body,
                     Phase::Work,
                     Phase::Wait,
+                    Phase::Push,
                 ];
-                control.phase = phases[random.below(5)];
+                control.phase = phases[random.below(phases.len())];
                 connection.clocks.phase_ns = now_ns;
                 connection.clocks.phase_bytes = 0;
             }

@@ -350,7 +350,9 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// In [`Phase::Wait`](crate::Phase::Wait).
     pub wait_timeout: Duration,
-    /// between spliced connections without a byte in either direction.
+    /// In [`Phase::Push`](crate::Phase::Push): how long nothing is said at most.
+    pub push_interval: Duration,
+    /// Between spliced connections without a byte in either direction.
     pub spliced_timeout: Duration,
     /// Reading on after the last reply of a connection that is being closed.
     pub linger_timeout: Duration,
@@ -395,6 +397,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(5),
             wait_timeout: Duration::from_secs(600),
+            push_interval: Duration::from_secs(15),
             spliced_timeout: Duration::from_secs(3600),
             linger_timeout: Duration::from_secs(5),
             drain_delay: Duration::ZERO,

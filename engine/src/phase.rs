@@ -13,6 +13,11 @@ pub enum Phase {
     Body,
     /// A request is with a worker or its reply is going out. No deadline but the one on writing.
     Work,
+    /// A reply goes out in pieces, as they are made elsewhere, and may rest for hours. After
+    /// `push_interval` [`Protocol::expired`](crate::Protocol::expired) is called, which writes
+    /// something that shows both ends that the other is there, and restarts the phase. So does a
+    /// protocol with each piece.
+    Push,
     /// The client waits for something that is not its own to bring: another client, say. Guarded by
     /// `wait_timeout`.
     Wait,

@@ -2,8 +2,8 @@
 //! a thread that waits.
 //!
 //! The handler keeps the [`Sender`] or gives it to another thread, and returns the body. The
-//! connection's session keeps the other end (`push`): the network thread takes from it what its
-//! output has room for, and is called again by its [`ConnectionHandle`] when there is more.
+//! connection's session keeps the other end (`feed`, `push`): the network thread takes from it what
+//! its output has room for, and is called again by its [`ConnectionHandle`] when there is more.
 //!
 //! | may run beside | `Sender`           | the network thread |
 //! |----------------|--------------------|--------------------|
@@ -19,7 +19,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -32,6 +31,16 @@ struct Channel {
     /// Room for a sender that waits, or an end.
     changed: Condvar,
     bytes_max: usize,
+    kind: Kind,
+}
+
+/// What the pieces are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Parts of a body that its sender ends.
+    Body,
+    /// Events without end: a drain ends them, and comments keep them alive.
+    Events,
 }
 
 #[derive(Default)]
@@ -214,11 +223,10 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// The other end: what [`Body::Channel`](crate::Body::Channel) holds. Dropped, it tells the sender
-/// that the client is gone.
-pub struct Receiver(Arc<Channel>);
+/// The other end. Dropped, it tells the sender that the client is gone.
+pub(crate) struct Pieces(Arc<Channel>);
 
-/// What [`Receiver::next`] finds.
+/// What a body that is fed from elsewhere has next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Piece(Bytes),
@@ -228,18 +236,23 @@ pub(crate) enum Next {
     Aborted,
 }
 
-pub(crate) fn channel(bytes_max: usize) -> (Sender, Receiver) {
+pub(crate) fn channel(bytes_max: usize, kind: Kind) -> (Sender, Pieces) {
     let channel = Arc::new(Channel {
         state: Mutex::default(),
         changed: Condvar::new(),
         bytes_max,
+        kind,
     });
-    (Sender(Arc::clone(&channel)), Receiver(channel))
+    (Sender(Arc::clone(&channel)), Pieces(channel))
 }
 
-impl Receiver {
+impl Pieces {
+    pub(crate) fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
     /// Blocks until there is something.
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut state = self.0.lock();
         while state.awaits {
             let changed = self.0.changed.wait(state);
@@ -255,11 +268,16 @@ impl Receiver {
     pub(crate) fn drain(&self) {
         let mut state = self.0.lock();
         if !std::mem::replace(&mut state.is_draining, true) {
+            if self.0.kind == Kind::Events {
+                // What waits is sent, and nothing after it.
+                state.end.get_or_insert(End::Complete);
+                state.is_gone = true;
+            }
             self.0.notify_sender(state);
         }
     }
 
-    /// The oldest piece, which stays until [`Receiver::advance`].
+    /// The oldest piece, which stays until [`Pieces::advance`].
     pub(crate) fn next(&self) -> Next {
         let mut state = self.0.lock();
         if state.end == Some(End::Aborted) {
@@ -293,26 +311,7 @@ impl Receiver {
     }
 }
 
-/// For tests and what wraps a handler: blocks until there is something.
-impl Read for Receiver {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.next() {
-                Next::Piece(piece) => {
-                    let bytes = piece.len().min(room.len());
-                    room[..bytes].copy_from_slice(&piece[..bytes]);
-                    self.advance(bytes);
-                    return Ok(bytes);
-                }
-                Next::Later => self.wait(),
-                Next::Complete => return Ok(0),
-                Next::Aborted => return Err(io::ErrorKind::UnexpectedEof.into()),
-            }
-        }
-    }
-}
-
-impl Drop for Receiver {
+impl Drop for Pieces {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.is_gone = true;
@@ -320,12 +319,6 @@ impl Drop for Receiver {
         (state.bytes, state.connection) = (0, None);
         self.0.notify_sender(state);
         drop(pieces);
-    }
-}
-
-impl fmt::Debug for Receiver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Receiver").finish_non_exhaustive()
     }
 }
 
@@ -338,7 +331,7 @@ mod tests {
 
     #[test]
     fn pieces_come_in_order_and_then_the_end() {
-        let (sender, receiver) = channel(100);
+        let (sender, receiver) = channel(100, Kind::Body);
         assert_eq!(receiver.next(), Next::Later);
         for piece in ["a", "", "b"] {
             sender.send(piece).expect("room");
@@ -353,7 +346,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_one_long_piece_is_taken() {
-        let (sender, receiver) = channel(10);
+        let (sender, receiver) = channel(10, Kind::Body);
         sender.try_send(vec![0; 100]).expect("alone");
         let back = sender.try_send("late").expect_err("full");
         assert_eq!(back, TrySendError::Full("late".into()));
@@ -364,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_waits_goes_on_with_room_and_ends_with_its_client() {
-        let (sender, receiver) = channel(4);
+        let (sender, receiver) = channel(4, Kind::Body);
         let thread = thread::spawn(move || (0..1000).try_for_each(|_| sender.send("abcd")));
         for _ in 0..500 {
             while receiver.next() == Next::Later {
@@ -379,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_sender_is_told_of_room_of_a_drain_and_of_the_end_once_each() {
-        let (sender, receiver) = channel(4);
+        let (sender, receiver) = channel(4, Kind::Body);
         let count = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&count);
         sender.on_event(move || {
@@ -401,9 +394,20 @@ mod tests {
 
     #[test]
     fn what_is_aborted_is_not_complete() {
-        let (sender, receiver) = channel(4);
+        let (sender, receiver) = channel(4, Kind::Body);
         sender.send("abcd").expect("room");
         sender.abort();
         assert_eq!(receiver.next(), Next::Aborted);
+    }
+
+    #[test]
+    fn events_end_with_a_drain_after_what_waits() {
+        let (sender, receiver) = channel(100, Kind::Events);
+        sender.send("last").expect("room");
+        receiver.drain();
+        assert_eq!(sender.send("late"), Err(SendError));
+        assert_eq!(receiver.next(), Next::Piece("last".into()));
+        receiver.advance(4);
+        assert_eq!(receiver.next(), Next::Complete);
     }
 }

@@ -185,7 +185,8 @@
 // | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
 // | work    | `exchange`, `stream`                 | what a worker does with a request   |
 // | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
-// | output  | `write`, `channel`, `push`           | replies in order, bounded streams   |
+// | output  | `write`, `push`                      | replies in order, bounded streams   |
+// | streams | `feed`, `channel`, `broadcast`       | bodies fed from elsewhere           |
 // | end     | `upgrade`                            | other protocols on the connection   |
 
 pub mod limits;
@@ -212,7 +213,11 @@ mod pending_body;
 mod exchange;
 mod stream;
 mod channel;
+mod event;
+mod broadcast;
+mod feed;
 mod push;
+pub mod sse;
 mod state;
 mod write;
 mod upgrade;
@@ -243,7 +248,7 @@ pub mod routing {
 
 pub use ::http;
 pub use body::{Decoder, Piece};
-pub use channel::{Receiver, SendError, Sender, TrySendError};
+pub use channel::{SendError, Sender, TrySendError};
 pub use closures::{HandlerService, HandlerState, Route};
 pub use exchange::Exchange;
 pub use extract::{
@@ -251,6 +256,7 @@ pub use extract::{
     OptionalFromRequestParts, State, StringRejection, ViaParts, ViaRequest,
 };
 pub use fault::Fault;
+pub use feed::Receiver;
 #[cfg(feature = "json")]
 pub use fields::FieldError;
 pub use flatpath;

@@ -8,7 +8,8 @@ use bytes::{Buf, Bytes};
 use flatpath::blocking::Share;
 use flatpath::memory::{Buffer, Part, Payload};
 
-use crate::channel::{self, Receiver, Sender};
+use crate::channel::{self, Kind, Sender};
+use crate::feed::Receiver;
 
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;
@@ -31,7 +32,8 @@ pub enum Body {
     /// Bytes still to be read, of a response: workers read it chunk by chunk while it is sent, so
     /// that it may be of any size, and block.
     Reader(Reader),
-    /// Bytes that any thread feeds while the response is sent: see [`Body::channel`].
+    /// Bytes that any thread feeds while the response is sent: see [`Body::channel`], and
+    /// [`sse`](crate::sse).
     Channel(Receiver),
 }
 
@@ -134,8 +136,8 @@ impl Body {
     /// ```
     #[must_use]
     pub fn channel(bytes_max: usize) -> (Sender, Self) {
-        let (sender, receiver) = channel::channel(bytes_max);
-        (sender, Self::Channel(receiver))
+        let (sender, pieces) = channel::channel(bytes_max, Kind::Body);
+        (sender, Self::Channel(pieces.into()))
     }
 
     /// Length in bytes, where it is known.

@@ -164,6 +164,7 @@ impl<S: Service> Protocol for Http<S> {
                 read::fault(connection, Fault::HeadTimeout);
             }
             Phase::Body => read::fault(connection, Fault::BodyTimeout),
+            Phase::Push => push::keep_alive(connection),
             // It has asked for nothing, so it gets no reply.
             Phase::Idle | Phase::Head | Phase::Work | Phase::Wait | Phase::Spliced => {
                 write::close(connection);
@@ -176,13 +177,13 @@ impl<S: Service> Protocol for Http<S> {
             // It has been begun, and is the last of its connection.
             return;
         }
-        push::drain(connection);
         let is_partial =
             connection.session.stage == Stage::Body || !connection.session.scan.is_untouched();
         if connection.session.owed() > 0 {
             // What has not been taken yet is for another connection to ask again.
             connection.session.lingers |= is_partial;
             read::end_input(connection);
+            push::drain(connection);
         } else if !is_partial {
             // A request may be on its way: its reply says that it is the last. A silent client is
             // disconnected by the deadline for idle connections, which a drain shortens.
@@ -232,7 +233,11 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     let is_next_head = std::mem::take(&mut connection.session.is_next_head);
     let phase = match connection.session.stage {
         Stage::Body if is_uploading => Phase::Body,
-        _ if owed > 0 => Phase::Work,
+        _ if owed > 0 => connection
+            .session
+            .push
+            .as_ref()
+            .map_or(Phase::Work, |it| it.phase()),
         Stage::Head if connection.session.scan.is_untouched() => Phase::Idle,
         Stage::Head => Phase::Head,
         Stage::Body => Phase::Body,

@@ -1,4 +1,4 @@
-//! The network thread's side of a body that is fed from elsewhere: see `channel`.
+//! The network thread's side of a body that is fed from elsewhere: see `feed`.
 //!
 //! Invariants
 //! - P1: the reply that is due is this one: from its head on until its end the session has it, no
@@ -8,9 +8,10 @@
 
 use bytes::Bytes;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
-use flatpath::{NoRoom, Stall};
+use flatpath::{NoRoom, Phase, Stall};
 
-use crate::channel::{Next, Receiver};
+use crate::channel::Next;
+use crate::feed::Receiver;
 use crate::respond::ReplyFraming;
 use crate::service::Service;
 use crate::state::Connection;
@@ -26,10 +27,19 @@ pub(crate) struct Push {
     keep_alive: bool,
 }
 
+impl Push {
+    pub(crate) fn phase(&self) -> Phase {
+        match self.receiver.keep_alive() {
+            Some(_) => Phase::Push,
+            None => Phase::Work,
+        }
+    }
+}
+
 /// The head of the reply that is due is queued: its body follows. True when it has ended already.
 pub(crate) fn begin<S: Service>(
     connection: &mut Connection<'_, S>,
-    receiver: Receiver,
+    mut receiver: Receiver,
     framing: ReplyFraming,
     keep_alive: bool,
 ) -> bool {
@@ -72,6 +82,9 @@ fn advance<S: Service>(connection: &mut Connection<'_, S>) -> bool {
                 }
                 push.left -= piece.len() as u64;
                 push.receiver.advance(piece.len());
+                if push.phase() == Phase::Push {
+                    connection.io.restart_phase(Phase::Push);
+                }
             }
             Next::Complete => return end(connection),
             Next::Aborted => {
@@ -152,7 +165,24 @@ pub(crate) fn cut<S: Service>(connection: &mut Connection<'_, S>) {
 
 /// The server drains: the sender is told, and may end the stream.
 pub(crate) fn drain<S: Service>(connection: &mut Connection<'_, S>) {
-    if let Some(push) = &connection.session.push {
+    if let Some(push) = &mut connection.session.push {
         push.receiver.drain();
+        resume(connection);
     }
+}
+
+/// Nothing was sent for a while: both ends see that the other is there, by words, or by what does
+/// not get through.
+pub(crate) fn keep_alive<S: Service>(connection: &mut Connection<'_, S>) {
+    let Some(push) = &connection.session.push else {
+        return;
+    };
+    if let Some(words) = push.receiver.keep_alive()
+        && connection.io.queued_bytes() == 0
+        && !matches!(push.framing, ReplyFraming::Length(_))
+    {
+        // Without memory it is left out: the stream lives on.
+        let _queued = queue(&mut connection.io, &Bytes::from_static(words), push.framing);
+    }
+    connection.io.restart_phase(Phase::Push);
 }

@@ -13,8 +13,8 @@ use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::Buffer;
 use http::StatusCode;
 
-use crate::channel::Receiver;
 use crate::encode::{self, Sink};
+use crate::feed::Receiver;
 use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};

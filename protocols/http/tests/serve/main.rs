@@ -4,6 +4,7 @@ mod client;
 mod bodies;
 mod deadlines;
 mod endings;
+mod events;
 mod order;
 mod push;
 mod replies;

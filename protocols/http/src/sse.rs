@@ -1,0 +1,128 @@
+//! Server-sent events: a response that lasts, and brings events as they happen (WHATWG HTML,
+//! section 9.2; `EventSource` in browsers).
+//!
+//! A stream holds neither a worker nor a thread. One that waits is its connection and less than 200
+//! bytes, so that a server has as many listeners as connections.
+//!
+//! | events for              | take                                                     |
+//! |-------------------------|----------------------------------------------------------|
+//! | one client              | [`channel`]: [`Events`] sends, with back-pressure        |
+//! | all who listen          | [`Broadcast`]: encoded once, never blocks, cuts off who is slow |
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use flatpath_http::{Request, Response, sse};
+//!
+//! fn count(_: Request) -> Response {
+//!     let (events, response) = sse::channel();
+//!     std::thread::spawn(move || {
+//!         for number in 1.. {
+//!             let event = sse::Event::new().id(number.to_string()).data("tick");
+//!             if events.send(event).is_err() {
+//!                 // The client is gone, or the server drains.
+//!                 break;
+//!             }
+//!             std::thread::sleep(Duration::from_secs(1));
+//!         }
+//!     });
+//!     response
+//! }
+//! # let _ = count;
+//! ```
+//!
+//! - While nothing is sent, a comment is, every
+//!   [`push_interval`](flatpath::Limits::push_interval): proxies keep the stream open, and a client
+//!   that has vanished is noticed when it acknowledges nothing for `write_timeout`.
+//! - A drain ends the streams after what waits. Browsers come back by themselves, to the next
+//!   server.
+
+use std::fmt;
+
+use http::HeaderValue;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+
+use crate::channel::{self, Kind, SendError, Sender, TrySendError};
+use crate::message::{Body, Response};
+
+pub use crate::broadcast::Broadcast;
+pub use crate::event::Event;
+
+/// What may wait for one client, in bytes.
+const WAITING_BYTES_MAX: usize = 64 * 1024;
+
+/// The response that its client gets events with, and what sends them. At most 64 KiB of events
+/// wait for the client to read.
+#[must_use]
+pub fn channel() -> (Events, Response) {
+    let (sender, pieces) = channel::channel(WAITING_BYTES_MAX, Kind::Events);
+    (Events(sender), response(Body::Channel(pieces.into())))
+}
+
+impl Broadcast {
+    /// The response that makes its client a listener: of the events that are sent from now on.
+    #[must_use]
+    pub fn response(&self) -> Response {
+        response(Body::Channel(self.listener().into()))
+    }
+}
+
+fn response(body: Body) -> Response {
+    let mut response = Response::new(body);
+    for (name, value) in [
+        // Always UTF-8: 9.2.5.
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-store"),
+        // nginx would gather events otherwise.
+        (http::HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        let headers = response.headers_mut();
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Sends events to one client; see [`channel`]. Dropped, it ends the stream.
+pub struct Events(Sender);
+
+impl Events {
+    /// Sends an event; waits while 64 KiB wait for the client.
+    ///
+    /// Not for network threads, which must not block: an inline handler, say.
+    ///
+    /// # Errors
+    /// [`SendError`] when the client is gone, or the server drains.
+    ///
+    /// # Panics
+    /// When a network thread would have to wait.
+    pub fn send(&self, event: impl Into<Event>) -> Result<(), SendError> {
+        self.0.send(event.into())
+    }
+
+    /// Sends an event if there is room for it.
+    ///
+    /// # Errors
+    /// Gives the event back, as text, when the client has not read enough, or is gone, or the
+    /// server drains.
+    pub fn try_send(&self, event: impl Into<Event>) -> Result<(), TrySendError> {
+        self.0.try_send(event.into())
+    }
+
+    /// Whether the client is gone, or the server drains: nothing more is sent.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Calls a function when the stream has closed, or there is room again after
+    /// [`TrySendError::Full`]; see [`Sender::on_event`].
+    pub fn on_event(&self, act: impl Fn() + Send + Sync + 'static) {
+        self.0.on_event(act);
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Events").finish_non_exhaustive()
+    }
+}
