@@ -8,6 +8,7 @@ mod failure;
 mod units;
 mod logging;
 mod settings;
+mod environment;
 mod memory;
 mod nfs;
 mod relay;
@@ -50,7 +51,7 @@ enum Command {
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
-    let matches = Arguments::command().get_matches();
+    let matches = environment::added_to(Arguments::command()).get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Err(cause) = logging::start(arguments.log.as_deref()) {
         eprintln!("flatpath: cannot start a thread: {cause}");

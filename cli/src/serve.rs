@@ -38,7 +38,9 @@ const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::
 #[command(
     after_help = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.\n\
                         TIME: seconds, or a time with units: 0.5, 500ms, 5m, 1h 30m.\n\
-                        BOOL: true or false; true if left out."
+                        BOOL: true or false; true if left out.\n\
+                        Environment: FLATPATH_ and the name in capitals, such as FLATPATH_MAX_CONNECTIONS=1000, sets \
+                        an option; the command line replaces it, and it replaces the file."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -186,6 +186,37 @@ fn a_configuration_file_says_the_same_and_the_command_line_wins() {
 }
 
 #[test]
+fn the_environment_stands_between_the_file_and_the_command_line() {
+    let folder = site();
+    let config = "http = \"127.0.0.1:1\"\ndir = \"none\"\nhidden = true\nmemory = \"64M\"\n";
+    fs::write(folder.path().join("flatpath.toml"), config).expect("write");
+    let served = Served::start_with(
+        folder.path(),
+        &["--config", "flatpath.toml", "."],
+        &[
+            ("FLATPATH_HTTP", "127.0.0.1:0,127.0.0.1:0"),
+            ("FLATPATH_DIR", "none"),
+            ("FLATPATH_HIDDEN", "false"),
+            ("FLATPATH_WORKERS", ""),
+            ("FLATPATH_LOG", "off"),
+        ],
+    );
+    assert_eq!(served.listening.len(), 2);
+    assert_eq!(get(served.address(), "/hello.txt").text(), "hello\n");
+    assert_eq!(get(served.address(), "/.hidden").status, 404);
+    served.signal(Signal::TERM);
+    let (code, log) = served.end();
+    assert_eq!((code, log.as_str()), (Some(0), ""));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
+    command.arg("serve").env("FLATPATH_MAX_CONNECTIONS", "many");
+    let ended = run_command(&mut command);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    for part in ["many", "--max-connections", "at least 1"] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
+}
+
+#[test]
 fn the_log_says_which_driver_is_used_and_why_and_what_is_too_much() {
     let folder = site();
     let processors = std::thread::available_parallelism().expect("known").get();

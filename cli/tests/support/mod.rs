@@ -86,8 +86,18 @@ fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
 impl Served {
     /// Starts `flatpath serve` in a directory and waits until it is ready.
     pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(directory, arguments, &[])
+    }
+
+    /// The same, with variables of the environment.
+    pub(crate) fn start_with(
+        directory: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
         command.arg("serve").args(arguments).current_dir(directory);
+        command.envs(environment.iter().copied());
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
