@@ -8,6 +8,7 @@ mod failure;
 mod units;
 mod logging;
 mod settings;
+mod config;
 mod environment;
 mod memory;
 mod nfs;

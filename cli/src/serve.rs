@@ -33,15 +33,15 @@ use crate::watchdog::Watchdog;
 /// Where HTTP is served when nothing else is named.
 const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
+const UNITS: &str = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.
+TIME: seconds, or a time with units: 0.5, 500ms, 5m, 1h 30m.
+BOOL: true or false; true if left out.
+An option may also come from the environment, as FLATPATH_ and its name in capitals:
+FLATPATH_MAX_CONNECTIONS=1000. The command line replaces it, and it replaces the file.";
+
 /// The command line of `serve`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.\n\
-                        TIME: seconds, or a time with units: 0.5, 500ms, 5m, 1h 30m.\n\
-                        BOOL: true or false; true if left out.\n\
-                        Environment: FLATPATH_ and the name in capitals, such as FLATPATH_MAX_CONNECTIONS=1000, sets \
-                        an option; the command line replaces it, and it replaces the file."
-)]
+#[command(after_help = UNITS)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     settings: Settings,
