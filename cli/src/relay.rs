@@ -82,7 +82,7 @@ impl Default for Report {
 
 impl Report {
     fn log(&mut self, handle: &Handle, now: Snapshot) {
-        let bytes = handle.statistics().spliced_bytes.read();
+        let bytes = handle.statistics().spliced_bytes;
         let seconds = self.at.elapsed().as_secs_f64().max(0.001);
         let rate = (now.matched - self.matched) as f64 / seconds;
         let mebibytes = (bytes - self.bytes) as f64 / seconds / f64::from(1 << 20);

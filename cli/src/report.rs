@@ -8,7 +8,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use flatpath::Handle;
-use flatpath::statistics::{InFlight, Statistics};
+use flatpath::figures::{Figures, JobAge, JobFigures};
 use flatpath_files::MountShares;
 use flatpath_ingest::Ingest;
 
@@ -37,11 +37,12 @@ pub(crate) fn start(
 /// Logs the counters of the server, where its receive memory is, what ingest does, and how many
 /// workers wait for which mount.
 fn log(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
-    log::info!(target: REPORT, "{}", counters(handle.statistics()));
-    log::info!(target: REPORT, "{}", in_flight(&handle.in_flight(), handle.workers()));
-    log::info!(target: REPORT, "descriptors: {}", handle.descriptors());
-    for figures in handle.memory() {
-        log::info!(target: REPORT, "memory: {figures}");
+    let figures = handle.figures();
+    log::info!(target: REPORT, "{}", counters(&figures));
+    log::info!(target: REPORT, "{}", in_flight(&figures));
+    log::info!(target: REPORT, "descriptors: {}", figures.descriptors);
+    for region in &figures.receive_memory {
+        log::info!(target: REPORT, "memory: {region}");
     }
     if let Some(ingest) = ingest {
         log::info!(target: REPORT, "ingest: {}", ingest.figures());
@@ -58,47 +59,56 @@ fn log(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
     }
 }
 
-fn in_flight(in_flight: &InFlight, workers: u32) -> String {
-    let InFlight {
+fn in_flight(figures: &Figures) -> String {
+    let JobFigures {
         queued,
+        held_back,
+        parked,
         running,
-        oldest,
-    } = in_flight;
-    let oldest = oldest.map_or_else(
-        || "none".into(),
-        |(age, listener)| format!("{:.1}s of {listener}", age.as_secs_f64()),
-    );
-    format!("in flight: workers={workers} queued={queued} running={running} oldest={oldest}")
+        oldest_queued,
+        longest_running,
+        ..
+    } = figures.jobs;
+    let age = |job: Option<JobAge>| match job {
+        None => "none".into(),
+        Some(JobAge { listener, age }) => {
+            let name = figures.listeners.get(listener);
+            let name = name.map_or("?", |listener| listener.name);
+            format!("{:.1}s of {name}", age.as_secs_f64())
+        }
+    };
+    format!(
+        "in flight: workers={} queued={queued} held_back={held_back} parked={parked} \
+         running={running} oldest={} longest={}",
+        figures.workers.threads,
+        age(oldest_queued),
+        age(longest_running)
+    )
 }
 
-fn counters(statistics: &Statistics) -> String {
+fn counters(figures: &Figures) -> String {
+    let total = figures.total();
     let pairs = [
-        ("accepted", &statistics.accepted),
-        ("closed", &statistics.closed),
-        ("refused", &statistics.refused),
-        ("accept_pauses", &statistics.accept_pauses),
-        ("expired", &statistics.expired),
-        ("dispatched", &statistics.dispatched),
-        ("handler_panics", &statistics.handler_panics),
-        ("workers_grown", &statistics.workers_grown),
-        ("share_waits", &statistics.share_waits),
-        ("share_waits_over", &statistics.share_waits_over),
-        ("memory_share_stalls", &statistics.share_stalls),
-        (
-            "memory_address_share_stalls",
-            &statistics.address_share_stalls,
-        ),
-        (
-            "memory_listener_share_stalls",
-            &statistics.listener_share_stalls,
-        ),
-        ("holders_ended", &statistics.holders_ended),
-        ("stalls_refused", &statistics.stalls_refused),
-        ("receive_stalls", &statistics.receive_stalls),
-        ("keep_stalls", &statistics.keep_stalls),
-        ("body_bytes_kept", &statistics.body_bytes_kept),
-        ("body_bytes_copied", &statistics.body_bytes_copied),
+        ("accepted", total.accepted),
+        ("closed", total.closed),
+        ("refused", total.refused),
+        ("accept_pauses", total.accept_pauses),
+        ("expired", total.expired()),
+        ("dispatched", total.dispatched),
+        ("handler_panics", total.handler_panics),
+        ("workers_grown", figures.workers.grown),
+        ("share_waits", total.share_waits),
+        ("share_waits_over", total.share_waits_over),
+        ("memory_share_stalls", total.share_stalls),
+        ("memory_address_share_stalls", total.address_share_stalls),
+        ("memory_listener_share_stalls", total.listener_share_stalls),
+        ("holders_ended", total.holders_ended),
+        ("stalls_refused", total.stalls_refused),
+        ("receive_stalls", total.receive_stalls),
+        ("keep_stalls", total.keep_stalls),
+        ("body_bytes_kept", total.body_bytes_kept),
+        ("body_bytes_copied", total.body_bytes_copied),
     ];
-    let pairs = pairs.map(|(name, counter)| format!(" {name}={}", counter.read()));
+    let pairs = pairs.map(|(name, count)| format!(" {name}={count}"));
     format!("server:{}", pairs.concat())
 }

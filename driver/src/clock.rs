@@ -11,6 +11,12 @@ pub fn monotonic_ns() -> u64 {
     unsigned(now.tv_sec) * 1_000_000_000 + unsigned(now.tv_nsec)
 }
 
+/// The same clock as of the kernel's last tick, up to 10 ms ago: cheaper to read.
+pub fn monotonic_coarse_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    unsigned(now.tv_sec) * 1_000_000_000 + unsigned(now.tv_nsec)
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     now_ns: u64,

@@ -44,7 +44,7 @@ pub mod simulation;
 pub mod probe;
 mod select;
 
-pub use clock::monotonic_ns;
+pub use clock::{monotonic_coarse_ns, monotonic_ns};
 pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::DriverConfig;
 pub use driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};

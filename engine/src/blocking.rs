@@ -290,7 +290,8 @@ mod tests {
     use crate::pools::Pools;
     use crate::scope::WorkerScope;
     use crate::shares::ShareRule;
-    use crate::worker::{Dispatcher, Shared, Task};
+    use crate::statistics::ThreadCounters;
+    use crate::worker::{Dispatcher, ListenerName, Shared, Task};
     use flatpath_structures::slots::Slots;
     use flatpath_structures::worker_pool::WorkerPoolLimits;
     use std::any::Any;
@@ -337,6 +338,10 @@ mod tests {
         seen: Arc<Mutex<Vec<(usize, Entry)>>>,
     }
 
+    fn counters() -> Arc<ThreadCounters> {
+        Arc::new(ThreadCounters::new("simulation", [0].into_iter()))
+    }
+
     fn bench(limits: ShareLimits) -> Bench {
         let worker_pool = WorkerPoolLimits {
             workers_min: 0,
@@ -348,11 +353,17 @@ mod tests {
             ..Limits::default()
         };
         let pools = Pools::new(8_192, 1, 4);
-        let shared = Arc::new(Shared::new(1, 1, &server, worker_pool, pools));
+        let shared = Arc::new(Shared::new(
+            1,
+            ListenerName::some(1),
+            &server,
+            worker_pool,
+            pools,
+        ));
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[None]);
         let key = Slots::new(1).insert(()).expect("room for one");
         Bench {
-            dispatcher: Dispatcher::new(Arc::clone(&shared), 0, JOBS, &rule),
+            dispatcher: Dispatcher::new(Arc::clone(&shared), counters(), 0, JOBS, &rule),
             shared,
             share: Share::new("a mount", limits),
             connection: ConnectionId {
@@ -399,7 +410,7 @@ mod tests {
 
         /// Runs the next job, if one is queued.
         fn run(&mut self) -> Option<(usize, Entry)> {
-            if !self.shared.run_next(|| ()) {
+            if !self.shared.run_next(0, || ()) {
                 return None;
             }
             self.seen.lock().expect("sound").pop()
@@ -440,7 +451,7 @@ mod tests {
         const MOST: u32 = 3;
         let mut bench = bench(PATIENT);
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[Some(MOST)]);
-        bench.dispatcher = Dispatcher::new(Arc::clone(&bench.shared), 0, JOBS, &rule);
+        bench.dispatcher = Dispatcher::new(Arc::clone(&bench.shared), counters(), 0, JOBS, &rule);
         let (first, second) = (bench.ask(0, false), bench.ask(1, false));
         bench.dispatch(2);
         bench.dispatch(3);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
+use crate::statistics::{Counters, ThreadCounters};
 use crate::turn::Turn;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
@@ -17,6 +18,15 @@ pub(crate) struct Common {
     pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
+    pub(crate) counters: Arc<ThreadCounters>,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,
+}
+
+impl Common {
+    /// What the thread counts for a listener, by its own number for it.
+    #[inline]
+    pub(crate) fn counters(&self, listener: u16) -> &Counters {
+        self.counters.of(listener)
+    }
 }

@@ -254,12 +254,17 @@ impl Connection {
     }
 
     /// Stops input for `stall`. A stall for room has one deadline from its beginning, however often
-    /// it is tried again: only [`Connection::stall_ended`] ends the episode.
-    pub(crate) fn stall(&mut self, stall: Stall, now_ns: u64) {
+    /// it is tried again: only [`Connection::stall_ended`] ends the episode. False: it goes on.
+    pub(crate) fn stall(&mut self, stall: Stall, now_ns: u64) -> bool {
         self.stalled = Some(stall);
-        if stall.is_timed() && self.clocks.stall_ns == 0 {
+        if !stall.is_timed() {
+            return true;
+        }
+        let begins = self.clocks.stall_ns == 0;
+        if begins {
             self.clocks.stall_ns = now_ns.max(1);
         }
+        begins
     }
 
     /// Something moved, or the connection is not stalled for room any more.
@@ -277,16 +282,6 @@ impl Connection {
             self.stall_ended(now_ns);
         }
         has_moved
-    }
-
-    /// A wish to stall becomes the connection's state.
-    #[inline]
-    pub(crate) fn adopt_stall(&mut self, now_ns: u64) {
-        if let Some(stall) = self.control.stall.take()
-            && self.control.closing == Closing::No
-        {
-            self.stall(stall, now_ns);
-        }
     }
 
     /// Counts bytes that moved between the peer and the protocol.

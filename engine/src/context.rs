@@ -139,10 +139,11 @@ impl<'a, P: Protocol> Context<'a, P> {
     pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
         job.0.connection = self.io.id();
         self.io.connection.control.jobs_out += 1;
-        self.io
-            .common
+        let common = &mut *self.io.common;
+        let now_ns = common.turn.now_ns;
+        common
             .dispatcher
-            .dispatch_with_memory(job.0, wanted);
+            .dispatch_with_memory(job.0, wanted, now_ns);
     }
 
     /// Keeps a finished (or unused) job for the next request.

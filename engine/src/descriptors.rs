@@ -94,8 +94,12 @@ enum Class {
 }
 
 /// The counts at a moment, for display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorFigures {
+    /// Descriptors for connections, files and caches together.
+    pub room: usize,
+    /// Connections, those included that were accepted and wait to be let in.
+    pub connections: usize,
     /// Descriptors of files that are held now.
     pub held: usize,
     /// The most that there may be.
@@ -294,6 +298,8 @@ impl DescriptorBudget {
 
     pub(crate) fn figures(&self) -> DescriptorFigures {
         DescriptorFigures {
+            room: self.0.room,
+            connections: self.0.open(),
             held: self.0.held.load(Relaxed),
             held_max: self.0.files_max,
             cached: self.0.cached.load(Relaxed),
@@ -363,6 +369,8 @@ impl Drop for DescriptorHold {
 impl fmt::Display for DescriptorFigures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DescriptorFigures {
+            room,
+            connections,
             held,
             held_max,
             cached,
@@ -371,8 +379,8 @@ impl fmt::Display for DescriptorFigures {
         } = self;
         write!(
             formatter,
-            "held={held} held_max={held_max} cached={cached} given_back={given_back} \
-             refused={refused}"
+            "room={room} connections={connections} held={held} held_max={held_max} \
+             cached={cached} given_back={given_back} refused={refused}"
         )
     }
 }

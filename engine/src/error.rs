@@ -67,12 +67,13 @@ pub enum Error {
 /// A thread that did not end in time: a handler has not returned, or a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftBehind {
-    /// Which one: `a worker`, or `network thread 0`.
+    /// Which one: `worker 4711`, by the number that the kernel gave the thread, or
+    /// `network thread 0`.
     pub thread: String,
     /// The name of the protocol that it ran, as far as is known.
     pub listener: Option<&'static str>,
-    /// How long it had been at it: since a worker's job was dispatched, or since the beginning of a
-    /// network thread's turn.
+    /// How long it had been at it: since a worker took its job, or since the beginning of a network
+    /// thread's turn.
     pub busy: Duration,
 }
 

@@ -24,6 +24,7 @@ use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
 use crate::options::Pages;
 use crate::payload::Payload;
 use crate::phase::{Phase, Stall};
+use crate::statistics::Counters;
 use crate::turn::Turn;
 
 /// The connection that a protocol is called for, and what its network thread lends it.
@@ -238,7 +239,7 @@ impl Io<'_> {
             .get_or_insert_with(|| Quota::new(key.to_u64(), Arc::clone(wakes) as _));
         let bytes = range.len() as u64;
         let fragment = region.retain(piece, from + range.start..from + range.end, quota)?;
-        self.common.shared.statistics.body_bytes_kept.add(bytes);
+        self.counters().body_bytes_kept.add(bytes);
         Some(fragment)
     }
 
@@ -273,16 +274,30 @@ impl Io<'_> {
     /// [`NoRoom`] when the budget is used up; nothing was appended.
     pub fn copy(&mut self, bytes: &[u8], payload: &mut Payload) -> Result<(), NoRoom> {
         payload.push_copy(self.pool().for_bulk(), bytes)?;
-        let statistics = &self.common.shared.statistics;
-        statistics.body_bytes_copied.add(bytes.len() as u64);
+        self.count_copied(bytes.len());
         Ok(())
+    }
+
+    fn counters(&self) -> &Counters {
+        self.common.counters(self.connection.listener)
+    }
+
+    /// Counts a request as answered, in one of the
+    /// [`request_classes`](crate::ListenerOptions::request_classes) of the listener, by its index;
+    /// nothing for another one. A protocol that took the connection over counts none.
+    #[inline]
+    pub fn count_request(&self, class: usize) {
+        if self.connection.successor == 0
+            && let Some(count) = self.counters().requests.get(class)
+        {
+            count.add(1);
+        }
     }
 
     /// Counts bytes of a body that a protocol copied by itself, in
     /// [`Statistics::body_bytes_copied`](crate::statistics::Statistics::body_bytes_copied).
     pub fn count_copied(&self, bytes: usize) {
-        let statistics = &self.common.shared.statistics;
-        statistics.body_bytes_copied.add(bytes as u64);
+        self.counters().body_bytes_copied.add(bytes as u64);
     }
 
     /// Fragments that this connection's users hold now.

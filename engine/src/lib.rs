@@ -162,6 +162,7 @@
 
 pub mod blocking;
 pub mod descriptors;
+pub mod figures;
 pub mod framing;
 pub mod limits;
 pub mod memory;
@@ -187,6 +188,7 @@ mod io;
 mod lifecycle;
 mod listener;
 mod lists;
+mod mark;
 mod network;
 mod options;
 mod output;

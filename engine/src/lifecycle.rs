@@ -48,9 +48,10 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// How far the end of a server has come; see [`Handle::state`](crate::Handle::state). Later states
 /// are greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServerState {
     /// It serves.
+    #[default]
     Running,
     /// It still accepts and serves, and is about to drain: no new client should be sent to it.
     Leaving,
@@ -86,6 +87,8 @@ struct State {
 #[derive(Default)]
 struct Pulse {
     turn_ns: AtomicU64,
+    /// When the last turn ended; before `turn_ns` within a turn.
+    ended_ns: AtomicU64,
     listener: AtomicU16,
     listeners: OnceLock<Box<[&'static str]>>,
 }
@@ -155,6 +158,24 @@ impl Lifecycle {
         let pulse = &self.pulses[usize::from(thread)];
         // ORDER: Relaxed: a figure for a report, it publishes nothing.
         pulse.turn_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn turn_ended(&self, thread: u16, now_ns: u64) {
+        let pulse = &self.pulses[usize::from(thread)];
+        // ORDER: Relaxed: as above.
+        pulse.ended_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// The turn that a network thread is in: the number of the listener that it called last, when
+    /// the turn began, and how long ago that was.
+    pub(crate) fn present_turn(&self, thread: u16) -> Option<(u16, Duration, Duration)> {
+        let pulse = &self.pulses[usize::from(thread)];
+        let ended_ns = pulse.ended_ns.load(Ordering::Relaxed);
+        let turn_ns = pulse.turn_ns.load(Ordering::Relaxed);
+        let listener = pulse.listener.load(Ordering::Relaxed);
+        let has_ended = self.state().ended.contains(&thread);
+        (turn_ns > ended_ns && !has_ended)
+            .then(|| (listener, Duration::from_nanos(turn_ns), since(turn_ns)))
     }
 
     /// A protocol of a network thread is called, by the thread's number for its listener.

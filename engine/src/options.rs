@@ -30,6 +30,9 @@ pub struct ListenerOptions {
     /// to other listeners. `None`: as
     /// [`Limits::workers_per_listener`](crate::Limits::workers_per_listener) says.
     pub workers_max: Option<u32>,
+    /// The classes in which the protocol counts its requests, eight at most, such as `2xx`: see
+    /// [`Io::count_request`](crate::Io::count_request). Empty: it counts none.
+    pub request_classes: &'static [&'static str],
 }
 
 /// Which network threads accept for a protocol.

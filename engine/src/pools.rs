@@ -14,6 +14,7 @@
 
 use flatpath_structures::pool::{Owners, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero};
 
+use crate::figures::{ClassFigures, PoolFigures};
 use crate::limits::{
     BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_HELD_MAX, RESERVE_PART, RESERVE_TAKE_MAX,
     SHARE_BYTES_MIN, SHARE_PART,
@@ -132,6 +133,37 @@ impl Pools {
     pub(crate) fn trim(&self, keep_bytes: usize) -> usize {
         let kept = |pool: &Pool| pool.statistics().in_use_bytes.max(keep_bytes);
         self.main.trim(kept(&self.main)) + self.reserve.trim(kept(&self.reserve))
+    }
+
+    pub(crate) fn figures(&self) -> PoolFigures {
+        let mut figures = PoolFigures {
+            budget_bytes: self.main.budget_bytes() + self.reserve.budget_bytes(),
+            ..PoolFigures::default()
+        };
+        for pool in [&self.main, &self.reserve] {
+            let statistics = pool.statistics();
+            figures.degraded += statistics.degraded;
+            figures.refused += statistics.refused;
+            for (buffer_bytes, statistics) in pool.classes() {
+                let class = ClassFigures {
+                    buffer_bytes,
+                    in_use_bytes: statistics.in_use_bytes,
+                    idle_bytes: statistics.idle_bytes,
+                };
+                let classes = &mut figures.classes;
+                match classes
+                    .iter_mut()
+                    .find(|sum| sum.buffer_bytes == buffer_bytes)
+                {
+                    Some(sum) => {
+                        sum.in_use_bytes += class.in_use_bytes;
+                        sum.idle_bytes += class.idle_bytes;
+                    }
+                    None => classes.push(class),
+                }
+            }
+        }
+        figures
     }
 
     pub(crate) fn statistics(&self) -> PoolStatistics {

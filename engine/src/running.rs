@@ -6,15 +6,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use flatpath_structures::pool::PoolStatistics;
 
-use crate::descriptors::DescriptorFigures;
 use crate::error::Error;
+use crate::figures::{Figures, RunningHandler};
 use crate::lifecycle::ServerState;
 use crate::memory::MemoryFigures;
 use crate::scaler::Scaler;
-use crate::statistics::{InFlight, Statistics};
+use crate::statistics::Statistics;
 use crate::watch::{EventWatch, Eventfd};
 use crate::worker::Shared;
 
@@ -80,9 +81,22 @@ impl Handle {
         EventWatch::new(Arc::clone(&self.0), event, Box::new(signalled))
     }
 
-    /// The counters of the server.
-    pub fn statistics(&self) -> &Statistics {
-        &self.0.statistics
+    /// Everything that the server shows of itself, at this moment. It waits for no thread that
+    /// serves, and costs them nothing; see [`figures`](crate::figures).
+    pub fn figures(&self) -> Figures {
+        self.0.figures()
+    }
+
+    /// What all listeners counted so far, on all network threads: a part of
+    /// [`figures`](Handle::figures) that takes less.
+    pub fn statistics(&self) -> Statistics {
+        self.0.statistics()
+    }
+
+    /// The handlers that have run for at least so long and have not returned: those of workers, and
+    /// the present turns of network threads, in which handlers run inline.
+    pub fn handlers(&self, longer_than: Duration) -> Vec<RunningHandler> {
+        self.0.handlers(longer_than)
     }
 
     /// What the buffers of the server hold and keep.
@@ -94,16 +108,6 @@ impl Handle {
     /// those of its listeners. Empty before the threads run and after they have ended.
     pub fn memory(&self) -> Vec<MemoryFigures> {
         self.0.memory.read()
-    }
-
-    /// What files hold of the descriptors.
-    pub fn descriptors(&self) -> DescriptorFigures {
-        self.0.descriptors.figures()
-    }
-
-    /// What workers run now and what waits for them. O(`in_flight_max`): for display.
-    pub fn in_flight(&self) -> InFlight {
-        self.0.in_flight()
     }
 
     /// Worker threads now.

@@ -108,7 +108,7 @@ impl Scaler {
         if stuck == 0 {
             return Vec::new();
         }
-        let mut left = shared.running();
+        let mut left = shared.left_behind();
         left.resize(stuck, unknown("a worker"));
         left
     }
@@ -197,7 +197,7 @@ fn grow(
         }
         match start_worker(shared) {
             Ok(worker) => {
-                shared.statistics.workers_grown.add(1);
+                shared.workers_grown.add(1);
                 workers.push(worker);
                 if let Some(count) = refusals.end() {
                     log::info!("workers can be started again, after {count} attempts");
@@ -283,6 +283,7 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::pools::Pools;
+    use crate::worker::ListenerName;
     use crate::worker::leave;
     use flatpath_structures::worker_pool::WorkerPoolLimits;
 
@@ -298,7 +299,7 @@ mod tests {
         };
         Arc::new(Shared::new(
             1,
-            1,
+            ListenerName::some(1),
             &limits,
             worker_pool,
             Pools::new(8_192, 1, 4),

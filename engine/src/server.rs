@@ -68,6 +68,7 @@ impl Server {
         let ListenerOptions {
             spread,
             defer_accept,
+            request_classes,
             ..
         } = protocol.options();
         let protocol = Arc::new(protocol);
@@ -90,6 +91,7 @@ impl Server {
             name,
             address,
             defer_accept,
+            request_classes,
             protocol,
             starts: Box::new(move |descriptors| starting.starts(descriptors)),
             spread,
@@ -139,7 +141,7 @@ impl Server {
     }
 
     /// Measures what putting jobs on the queue and waking workers takes:
-    /// [`Statistics::dispatch_ns`](crate::statistics::Statistics::dispatch_ns). For benches: it
+    /// [`ThreadFigures::dispatch`](crate::figures::ThreadFigures::dispatch). For benches: it
     /// costs about 50 ns a job, and nothing when it is not asked for.
     pub fn observe_dispatch(mut self) -> Server {
         self.options.observes_dispatch = true;

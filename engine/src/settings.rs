@@ -20,6 +20,7 @@ pub(crate) struct Endpoint {
     pub(crate) name: &'static str,
     pub(crate) address: Result<SocketAddr, Error>,
     pub(crate) defer_accept: bool,
+    pub(crate) request_classes: &'static [&'static str],
     pub(crate) protocol: ProtocolFactory,
     pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
     pub(crate) spread: Spread,

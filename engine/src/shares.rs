@@ -180,6 +180,13 @@ impl<T> Shares<T> {
         Some((u16::try_from(listener).expect("listeners are few"), job))
     }
 
+    /// The listener of the job that has waited longest, and since when.
+    pub(crate) fn oldest(&self) -> Option<(u16, u64)> {
+        let fronts = (0..).zip(&self.listeners);
+        let fronts = fronts.filter_map(|(at, share)| Some((at, share.waiting.front()?.1)));
+        fronts.min_by_key(|(_, since_ns)| *since_ns)
+    }
+
     /// Jobs that wait now.
     #[inline]
     pub(crate) fn waiting(&self) -> usize {

@@ -23,7 +23,7 @@ use crate::pools::Pools;
 use crate::protocol::Protocol;
 use crate::running::Handle;
 use crate::statistics::Statistics;
-use crate::worker::Shared;
+use crate::worker::{ListenerName, Shared};
 
 /// What a simulated server is made of.
 #[derive(Clone, Debug)]
@@ -128,7 +128,13 @@ impl SimulatedServer {
             idle_ns_max: u64::MAX,
         };
         let protocols: Vec<_> = (0..threads).map(|_| protocols(places)).collect();
-        let listeners = protocols.first().map_or(0, Vec::len);
+        let listeners = protocols.first().into_iter().flatten();
+        let listeners = listeners.map(|protocol| ListenerName {
+            name: protocol.name(),
+            address: "simulated".into(),
+            request_classes: protocol.options().request_classes,
+        });
+        let listeners = listeners.collect();
         let shared = Arc::new(Shared::new(count, listeners, limits, worker_pool, pools));
         let threads = (0..).zip(protocols);
         let threads =
@@ -198,7 +204,7 @@ impl SimulatedServer {
             }
         }
         for _ in 0..self.random.below(4) {
-            self.shared.run_next(|| ());
+            self.shared.run_next(0, || ());
         }
     }
 
@@ -237,8 +243,8 @@ impl SimulatedServer {
     }
 
     /// The server's counters.
-    pub fn statistics(&self) -> &Statistics {
-        &self.shared.statistics
+    pub fn statistics(&self) -> Statistics {
+        self.shared.statistics()
     }
 
     /// What was not given back: sockets and receive buffers of the first driver, and bytes of
@@ -246,7 +252,7 @@ impl SimulatedServer {
     pub fn leaks(&mut self) -> (Leaks, usize) {
         // Jobs of connections that are gone come back as well.
         loop {
-            while self.shared.run_next(|| ()) {}
+            while self.shared.run_next(0, || ()) {}
             for thread in &mut self.threads {
                 thread.network.collect_jobs();
             }

@@ -28,7 +28,7 @@ use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
 use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
-use crate::worker::Shared;
+use crate::worker::{ListenerName, Shared};
 
 /// What the names of network threads begin with.
 const NETWORK_THREAD: &str = "flatpath-net-";
@@ -61,7 +61,13 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
         options.defer_accept,
     )?;
 
-    let shared = Arc::new(shared(&options, endpoints.len()));
+    let names = endpoints.iter().zip(&sockets.bound);
+    let names = names.map(|(endpoint, bound)| ListenerName {
+        name: endpoint.name,
+        address: bound.address.to_string(),
+        request_classes: endpoint.request_classes,
+    });
+    let shared = Arc::new(shared(&options, names.collect()));
     for endpoint in &endpoints {
         (endpoint.starts)(&shared.descriptors);
     }
@@ -99,7 +105,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     }
 }
 
-fn shared(options: &Options, listeners: usize) -> Shared {
+fn shared(options: &Options, listeners: Vec<ListenerName>) -> Shared {
     let worker_pool = WorkerPoolLimits {
         workers_min: *options.workers.start(),
         workers_max: *options.workers.end(),
@@ -406,7 +412,13 @@ mod tests {
             ..Limits::default()
         };
         let pools = Pools::new(8_192, 2, 4);
-        Arc::new(Shared::new(2, 1, &limits, worker_pool, pools))
+        Arc::new(Shared::new(
+            2,
+            ListenerName::some(1),
+            &limits,
+            worker_pool,
+            pools,
+        ))
     }
 
     /// As a network thread that has nothing to do: it ends when the server drains. False: it does

@@ -1,95 +1,413 @@
-//! Counters of one server. Relaxed sums: read them for trends, not for exactness at one instant.
+//! Counters: written by one network thread each, for each of its listeners, and summed by readers.
+//!
+//! A `Counters` belongs to one listener on one network thread, which alone adds to it: a load and
+//! a store, on cache lines that no other thread writes. What workers count (panics of handlers) is
+//! added by whichever thread it is. [`Statistics`] is what a reader gets: plain numbers, of one
+//! listener on one thread, or sums.
+//!
+//! Relaxed throughout: read them for trends, not for exactness at one instant. What one thread
+//! counts is read in no particular order.
 
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A counter that many threads may add to.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+use crate::mark::{JobState, Mark};
 
-impl Counter {
+/// Classes of requests that a listener may count; see
+/// [`ListenerOptions::request_classes`](crate::ListenerOptions::request_classes).
+pub const REQUEST_CLASSES_MAX: usize = 8;
+
+/// A counter that one thread adds to and any may read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// For the one thread that counts here.
+    #[inline]
     pub(crate) fn add(&self, count: u64) {
+        let sum = self.read().wrapping_add(count);
+        // ORDER: Relaxed: a figure, it publishes nothing; no other thread stores here.
+        self.0.store(sum, Ordering::Relaxed);
+    }
+
+    /// For any thread, where no thread uses [`Count::add`].
+    pub(crate) fn add_from_any(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The sum so far.
-    pub fn read(&self) -> u64 {
+    /// The same as [`Count::add`], up to a sum.
+    pub(crate) fn raise(&self, sum: u64) {
+        self.add(sum.saturating_sub(self.read()));
+    }
+
+    pub(crate) fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Requests that workers run or that wait for one, at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InFlight {
-    /// Waiting for a worker.
-    pub queued: usize,
-    /// With a worker.
-    pub running: usize,
-    /// The age of the oldest of them since its dispatch, and the name of its listener's protocol.
-    pub oldest: Option<(Duration, &'static str)>,
+macro_rules! statistics {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// What one listener counts on one network thread.
+        #[derive(Debug, Default)]
+        #[repr(C, align(128))]
+        pub(crate) struct Counters {
+            // A request writes these.
+            pub(crate) received_bytes: Count,
+            pub(crate) sent_bytes: Count,
+            pub(crate) requests: [Count; REQUEST_CLASSES_MAX],
+            $(pub(crate) $name: Count,)*
+        }
+
+        /// What happened since the server started: at one listener on one network thread, or the
+        /// sum of several of these.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Statistics {
+            /// Bytes received from clients.
+            pub received_bytes: u64,
+            /// Bytes that the kernel has taken for clients.
+            pub sent_bytes: u64,
+            /// Requests answered, by the listener's
+            /// [`request_classes`](crate::ListenerOptions::request_classes).
+            pub requests: [u64; REQUEST_CLASSES_MAX],
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> Statistics {
+                Statistics {
+                    received_bytes: self.received_bytes.read(),
+                    sent_bytes: self.sent_bytes.read(),
+                    requests: std::array::from_fn(|class| self.requests[class].read()),
+                    $($name: self.$name.read(),)*
+                }
+            }
+        }
+
+        impl AddAssign for Statistics {
+            fn add_assign(&mut self, other: Statistics) {
+                self.received_bytes += other.received_bytes;
+                self.sent_bytes += other.sent_bytes;
+                for (sum, requests) in self.requests.iter_mut().zip(other.requests) {
+                    *sum += requests;
+                }
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
 }
 
-/// What happened since the server started.
-#[derive(Debug, Default)]
-pub struct Statistics {
-    /// Connections accepted.
-    pub accepted: Counter,
-    /// Connections refused because the limit was reached.
-    pub refused: Counter,
+statistics! {
+    /// Connections accepted, those included that were refused then.
+    accepted,
+    /// Of these, connections that got a place in a table.
+    opened,
+    /// Of these, connections closed, for whatever reason.
+    closed,
+    /// Connections refused because there was no room for them.
+    refused,
     /// Of those, connections refused because their address had its share.
-    pub refused_by_address: Counter,
+    refused_by_address,
     /// Connections closed before their time, so that a newcomer had a place.
-    pub evicted: Counter,
+    evicted,
     /// Times accept was paused because the kernel had no descriptor or no memory.
-    pub accept_pauses: Counter,
-    /// Connections closed, for whatever reason.
-    pub closed: Counter,
-    /// Connections closed because a deadline passed.
-    pub expired: Counter,
+    accept_pauses,
+    /// Connections closed because nothing of a request came for too long.
+    expired_idle,
+    /// Connections closed because a request's head was not complete in time.
+    expired_head,
+    /// Connections closed because a body came too slowly.
+    expired_body,
+    /// Connections closed because nothing was pushed for too long.
+    expired_push,
+    /// Connections closed because what they waited for did not come, another client for one.
+    expired_wait,
+    /// Spliced connections closed because neither end sent anything for too long.
+    expired_spliced,
+    /// Connections closed because the client did not read.
+    expired_send,
+    /// Connections closed because the client did not end its side in time.
+    expired_linger,
+    /// Connections refused because what they waited for in the server was not there in time.
+    expired_stall,
+    /// Times input waited because the client did not read.
+    output_stalls,
+    /// Times input waited because as many requests of the connection were with workers as may be.
+    pipeline_stalls,
+    /// Times input waited because as many requests were in flight as may be.
+    jobs_stalls,
+    /// Times input waited because as many requests lasted as may.
+    lasting_stalls,
+    /// Times input waited because the memory budget was used up.
+    memory_stalls,
+    /// Times input waited because the connection held its share of the memory for buffers.
+    share_stalls,
+    /// The same because its address held more than its share of that memory.
+    address_share_stalls,
+    /// The same because its listener held more than its share of that memory.
+    listener_share_stalls,
+    /// Times input waited for something outside of the engine.
+    outside_stalls,
     /// Receives that found every receive buffer in use.
-    pub receive_stalls: Counter,
+    receive_stalls,
+    /// Times a connection stopped receiving because its users held too many fragments.
+    keep_stalls,
     /// Times a connection brought much while others waited or receive buffers were scarce, and was
     /// received from one buffer at a time from then on.
-    pub crowding: Counter,
-    /// Times a connection stopped receiving because its users held too many fragments.
-    pub keep_stalls: Counter,
+    crowding,
     /// Bytes of bodies handed on in the page they were received in.
-    pub body_bytes_kept: Counter,
+    body_bytes_kept,
     /// Bytes of bodies that had to be copied within this process.
-    pub body_bytes_copied: Counter,
-    /// Times a connection was stalled because it held its share of the memory for buffers.
-    pub share_stalls: Counter,
-    /// Times a connection was stalled because its address held more than its share of that memory.
-    pub address_share_stalls: Counter,
-    /// Times a connection was stalled because its listener held more than its share of that memory.
-    pub listener_share_stalls: Counter,
+    body_bytes_copied,
     /// Connections ended while others waited for memory: those that held most and moved least.
-    pub holders_ended: Counter,
+    holders_ended,
     /// Requests that were stalled and then refused for want of room.
-    pub stalls_refused: Counter,
+    stalls_refused,
     /// Pairs of connections that were spliced.
-    pub spliced: Counter,
+    spliced,
     /// Pairs whose end has begun; those between `spliced` and this are spliced now.
-    pub unspliced: Counter,
+    unspliced,
     /// Splices that were refused, because the other end was gone by then or spliced already.
-    pub splices_refused: Counter,
+    splices_refused,
     /// Bytes that went from one connection to another without a worker.
-    pub spliced_bytes: Counter,
+    spliced_bytes,
     /// Of those, bytes that were moved by reference and not copied.
-    pub spliced_bytes_moved: Counter,
-    /// Times a network thread called the function of an eventfd that was written to.
-    pub signals: Counter,
+    spliced_bytes_moved,
     /// Jobs sent to workers.
-    pub dispatched: Counter,
+    dispatched,
     /// Jobs that had to wait because their listener had its share of the workers.
-    pub share_waits: Counter,
+    share_waits,
     /// Those of them that have gone to workers since; the others wait now.
-    pub share_waits_over: Counter,
-    /// Nanoseconds that network threads spent on putting those jobs on the queue and waking workers
-    /// for them. Counted only after [`Server::observe_dispatch`](crate::Server::observe_dispatch).
-    pub dispatch_ns: Counter,
-    /// Panics caught in handlers.
-    pub handler_panics: Counter,
-    /// Workers started after the first ones.
-    pub workers_grown: Counter,
+    share_waits_over,
+    /// Panics caught in handlers that workers ran.
+    handler_panics,
+}
+
+impl Statistics {
+    /// Connections open now.
+    pub fn connections(&self) -> u64 {
+        self.opened.saturating_sub(self.closed)
+    }
+
+    /// Connections closed because a deadline passed.
+    pub fn expired(&self) -> u64 {
+        self.expired_by_phase().map(|(_, count)| count).iter().sum()
+    }
+
+    /// The same by what the connection was at: the name of its [`Phase`](crate::Phase), or `send`,
+    /// `linger`, `stall`.
+    pub fn expired_by_phase(&self) -> [(&'static str, u64); 9] {
+        [
+            ("idle", self.expired_idle),
+            ("head", self.expired_head),
+            ("body", self.expired_body),
+            ("push", self.expired_push),
+            ("wait", self.expired_wait),
+            ("spliced", self.expired_spliced),
+            ("send", self.expired_send),
+            ("linger", self.expired_linger),
+            ("stall", self.expired_stall),
+        ]
+    }
+
+    /// How often input waited, by cause: the name of a [`Stall`](crate::Stall), or what the engine
+    /// found by itself.
+    pub fn stalls_by_cause(&self) -> [(&'static str, u64); 11] {
+        [
+            ("output", self.output_stalls),
+            ("pipeline", self.pipeline_stalls),
+            ("jobs", self.jobs_stalls),
+            ("lasting", self.lasting_stalls),
+            ("memory", self.memory_stalls),
+            ("share", self.share_stalls),
+            ("address_share", self.address_share_stalls),
+            ("listener_share", self.listener_share_stalls),
+            ("outside", self.outside_stalls),
+            ("receive_buffers", self.receive_stalls),
+            ("pages", self.keep_stalls),
+        ]
+    }
+}
+
+/// Buckets of a histogram of durations: up to 2^10 ns, 2^11 ns and so on, and one for the rest.
+pub const DURATION_BUCKETS: usize = 26;
+
+/// The bound of the first bucket is a power of two of nanoseconds, this one.
+const FIRST_BOUND_BITS: u32 = 10;
+
+/// What one network thread counts, and what its listeners do.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct ThreadCounters {
+    /// `uring`, `epoll` or `simulation`.
+    pub(crate) driver: &'static str,
+    /// In the thread's order, with the number of each in the server.
+    listeners: Box<[(u16, Counters)]>,
+    turns: [Count; DURATION_BUCKETS],
+    turns_ns: Count,
+    pub(crate) signals: Count,
+    pub(crate) signal_panics: Count,
+    pub(crate) dispatch_ns: Count,
+    /// Places for jobs that were in use at some time: the first ones of the thread's.
+    pub(crate) places_used: Count,
+    pub(crate) held_back: HeldBack,
+}
+
+/// Jobs that a network thread holds back, as it said last.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBack {
+    count: AtomicU64,
+    /// The oldest one.
+    mark: Mark,
+}
+
+impl HeldBack {
+    /// So many are held back, the oldest of them for a listener and since that time.
+    pub(crate) fn tell(&self, count: usize, oldest: Option<(u16, u64)>) {
+        // ORDER: Relaxed: for display, it publishes nothing.
+        self.count.store(count as u64, Ordering::Relaxed);
+        match oldest {
+            Some((listener, since_ns)) => self.mark.set(JobState::Queued, listener, since_ns),
+            None => self.mark.clear(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Its listener and since when it has waited, in milliseconds.
+    pub(crate) fn oldest(&self) -> Option<(u16, u64)> {
+        let mark = self.mark.read()?;
+        Some((mark.listener, mark.since_ms))
+    }
+}
+
+impl ThreadCounters {
+    pub(crate) fn new(driver: &'static str, numbers: impl Iterator<Item = u16>) -> ThreadCounters {
+        ThreadCounters {
+            driver,
+            listeners: numbers
+                .map(|number| (number, Counters::default()))
+                .collect(),
+            turns: Default::default(),
+            turns_ns: Count::default(),
+            signals: Count::default(),
+            signal_panics: Count::default(),
+            dispatch_ns: Count::default(),
+            places_used: Count::default(),
+            held_back: HeldBack::default(),
+        }
+    }
+
+    /// Those of a listener, by the thread's number for it.
+    #[inline]
+    pub(crate) fn of(&self, listener: u16) -> &Counters {
+        &self.listeners[usize::from(listener)].1
+    }
+
+    /// The number of a listener in the server, by the thread's number for it.
+    pub(crate) fn number(&self, listener: u16) -> usize {
+        self.listeners
+            .get(usize::from(listener))
+            .map_or(0, |(number, _)| usize::from(*number))
+    }
+
+    /// The listeners by their numbers in the server.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = (usize, &Counters)> {
+        let listeners = self.listeners.iter();
+        listeners.map(|(number, counters)| (usize::from(*number), counters))
+    }
+
+    /// A turn of the thread took so long.
+    #[inline]
+    pub(crate) fn turn_ended(&self, turn_ns: u64) {
+        self.turns[bucket_of(turn_ns)].add(1);
+        self.turns_ns.add(turn_ns);
+    }
+
+    pub(crate) fn turns(&self) -> Durations {
+        Durations {
+            counts: std::array::from_fn(|bucket| self.turns[bucket].read()),
+            sum: Duration::from_nanos(self.turns_ns.read()),
+        }
+    }
+}
+
+#[inline]
+fn bucket_of(ns: u64) -> usize {
+    let bits = (ns.saturating_sub(1) >> FIRST_BOUND_BITS).checked_ilog2();
+    bits.map_or(0, |bits| bits as usize + 1)
+        .min(DURATION_BUCKETS - 1)
+}
+
+/// A histogram of durations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// How many fell into each bucket: above the [bound](Durations::bound) of the one before, up to
+    /// its own.
+    pub counts: [u64; DURATION_BUCKETS],
+    /// All of them together.
+    pub sum: Duration,
+}
+
+impl Durations {
+    /// The longest duration of a bucket; `None` for the last one, which has none.
+    pub fn bound(bucket: usize) -> Option<Duration> {
+        let bits = FIRST_BOUND_BITS + u32::try_from(bucket).ok()?;
+        (bucket + 1 < DURATION_BUCKETS).then(|| Duration::from_nanos(1 << bits))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_have_every_counter() {
+        let counters = Counters::default();
+        counters.requests[3].add(1);
+        counters.sent_bytes.add(2);
+        counters.share_waits_over.add(3);
+        counters.handler_panics.add_from_any(4);
+        let one = counters.read();
+        let mut sum = one;
+        sum += one;
+        assert_eq!((one.requests[3], sum.requests[3]), (1, 2));
+        assert_eq!((sum.sent_bytes, sum.share_waits_over), (4, 6));
+        assert_eq!(sum.handler_panics, 8);
+    }
+
+    #[test]
+    fn a_duration_falls_into_the_first_bucket_whose_bound_it_does_not_exceed() {
+        for (ns, bucket) in [(0, 0), (1_024, 0), (1_025, 1), (2_048, 1), (2_049, 2)] {
+            assert_eq!(bucket_of(ns), bucket, "{ns}");
+        }
+        assert_eq!(bucket_of(u64::MAX), DURATION_BUCKETS - 1);
+        for bucket in 0..DURATION_BUCKETS - 1 {
+            let bound = Durations::bound(bucket).expect("but for the last");
+            assert_eq!(bucket_of(bound.as_nanos() as u64), bucket);
+            assert_eq!(bucket_of(bound.as_nanos() as u64 + 1), bucket + 1);
+        }
+        assert_eq!(Durations::bound(DURATION_BUCKETS - 1), None);
+    }
+
+    #[test]
+    fn a_thread_counts_turns_and_what_they_took() {
+        let thread = ThreadCounters::new("simulation", [4].into_iter());
+        thread.turn_ended(1_000);
+        thread.turn_ended(3_000);
+        thread.of(0).accepted.add(1);
+        let turns = thread.turns();
+        assert_eq!((turns.counts[0], turns.counts[2], turns.count()), (1, 1, 2));
+        assert_eq!(turns.sum, Duration::from_micros(4));
+        let numbers: Vec<_> = thread.listeners().map(|(number, _)| number).collect();
+        assert_eq!(numbers, [4]);
+    }
 }

@@ -23,12 +23,14 @@ mod dispatcher;
 mod in_flight;
 mod parked;
 mod reservation;
+mod snapshot;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
-use flatpath_driver::Waker;
+use flatpath_driver::{Waker, monotonic_coarse_ns};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
@@ -39,13 +41,14 @@ use crate::descriptors::DescriptorBudget;
 use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::Limits;
+use crate::mark::{JobState, Mark};
 use crate::memory::Memory;
 use crate::pools::Pools;
 use crate::relief::Relief;
 use crate::scaler_waker::ScalerWaker;
 use crate::scope::WorkerScope;
 use crate::shares::ShareRule;
-use crate::statistics::Statistics;
+use crate::statistics::{Count, ThreadCounters};
 use crate::watch_queue::WatchQueue;
 
 pub(crate) use dispatcher::Dispatcher;
@@ -66,18 +69,43 @@ pub(crate) struct Inbox {
     pub(crate) watches: WatchQueue,
     /// Jobs of this thread that wait for a share, by listener.
     parked: Parked,
+    /// What the thread counts; there once it has been set up.
+    pub(crate) counters: OnceLock<Arc<ThreadCounters>>,
 }
 
 /// Where a job sits while its index travels.
 #[derive(Default)]
 struct Place {
+    mark: Mark,
+    content: Mutex<Content>,
+}
+
+#[derive(Default)]
+struct Content {
     task: Option<Box<dyn Task>>,
-    /// Where the job belongs that a worker runs now.
-    running: Option<ConnectionId>,
-    /// When it was dispatched, by the driver's clock.
-    dispatched_ns: u64,
     /// A place in a share that it has waited for.
     granted: Option<Inside>,
+}
+
+/// A listener of the server, for display.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenerName {
+    pub(crate) name: &'static str,
+    pub(crate) address: String,
+    pub(crate) request_classes: &'static [&'static str],
+}
+
+#[cfg(test)]
+impl ListenerName {
+    /// So many, for tests.
+    pub(crate) fn some(count: usize) -> Vec<ListenerName> {
+        let name = ListenerName {
+            name: "test",
+            address: "127.0.0.1:1".into(),
+            request_classes: &[],
+        };
+        vec![name; count]
+    }
 }
 
 pub(crate) struct Shared {
@@ -86,14 +114,14 @@ pub(crate) struct Shared {
     pub(crate) workers_min: u32,
     pub(crate) workers_max: u32,
     /// Listeners of the server, however many network threads accept for each.
-    listeners: usize,
-    places: Box<[Mutex<Place>]>,
+    pub(crate) listeners: Box<[ListenerName]>,
+    places: Box<[Place]>,
+    places_per_thread: usize,
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pools: Pools,
     /// What addresses and listeners hold of them.
     pub(crate) holdings: Holdings,
     pub(crate) relief: Relief,
-    pub(crate) statistics: Statistics,
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
     pub(crate) memory: Memory,
@@ -103,6 +131,9 @@ pub(crate) struct Shared {
     /// Event watches made so far, to share them out among the network threads.
     pub(crate) watches_made: AtomicUsize,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) started: Instant,
+    /// Workers started after the first ones.
+    pub(crate) workers_grown: Count,
     /// Jobs taken from the queue since the start; the scaler's measure of progress.
     popped: AtomicU64,
 }
@@ -110,7 +141,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         threads: usize,
-        listeners: usize,
+        listeners: Vec<ListenerName>,
         limits: &Limits,
         worker_pool: WorkerPoolLimits,
         pools: Pools,
@@ -122,26 +153,29 @@ impl Shared {
             worker_pool: WorkerPool::new(worker_pool),
             workers_min: worker_pool.workers_min,
             workers_max: worker_pool.workers_max,
-            listeners,
-            places: (0..places).map(|_| Mutex::default()).collect(),
+            places: (0..places).map(|_| Place::default()).collect(),
+            places_per_thread: limits.in_flight_max,
             inboxes: (0..threads)
                 .map(|_| Inbox {
                     arrived: Queue::new(capacity),
                     waker: OnceLock::new(),
                     watches: WatchQueue::default(),
-                    parked: Parked::new(listeners),
+                    parked: Parked::new(listeners.len()),
+                    counters: OnceLock::new(),
                 })
                 .collect(),
-            holdings: Holdings::new(pools.budget_bytes(), listeners),
+            holdings: Holdings::new(pools.budget_bytes(), listeners.len()),
             relief: Relief::new(threads),
             pools,
-            statistics: Statistics::default(),
             descriptors: DescriptorBudget::default(),
             memory: Memory::default(),
             scaler: ScalerWaker::default(),
             observes_dispatch: false,
             watches_made: AtomicUsize::new(0),
             lifecycle: Lifecycle::new(threads, limits),
+            workers_grown: Count::default(),
+            started: Instant::now(),
+            listeners: listeners.into(),
             popped: AtomicU64::new(0),
         }
     }
@@ -159,7 +193,7 @@ impl Shared {
         ShareRule::of(
             self.workers_max,
             (u32::from(thread), threads),
-            self.listeners,
+            self.listeners.len(),
             &wanted,
         )
     }
@@ -184,40 +218,45 @@ impl Shared {
         self.inboxes[usize::from(thread)].parked.has_more()
     }
 
-    fn place(&self, index: u32) -> MutexGuard<'_, Place> {
+    fn mark(&self, index: u32) -> &Mark {
+        &self.places[index as usize].mark
+    }
+
+    fn place(&self, index: u32) -> MutexGuard<'_, Content> {
         // A place is only moved in and out of; no code that could panic runs under the lock.
-        self.places[index as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let content = &self.places[index as usize].content;
+        content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a job in its place, before its index is pushed.
     #[inline]
-    fn put(&self, index: u32, task: Box<dyn Task>, now_ns: u64) {
-        let mut place = self.place(index);
-        (place.task, place.dispatched_ns) = (Some(task), now_ns);
+    fn put(&self, index: u32, task: Box<dyn Task>, listener: u16, now_ns: u64) {
+        self.place(index).task = Some(task);
+        self.mark(index).set(JobState::Queued, listener, now_ns);
     }
 
-    /// Runs the oldest queued job, if there is one. Wakes the next worker before it starts.
-    pub(crate) fn run_next(self: &Arc<Self>, took: impl FnOnce()) -> bool {
+    /// Runs the oldest queued job, if there is one, on this thread, whose number the kernel gave.
+    /// Wakes the next worker before it starts.
+    pub(crate) fn run_next(self: &Arc<Self>, thread: u32, took: impl FnOnce()) -> bool {
         let Some(index) = self.queue.pop() else {
             return false;
         };
         took();
-        self.run(index);
+        self.run(index, thread);
         true
     }
 
     /// Runs the job of an index that came from the queue, and sends it home; one that finds the
     /// share full that it has to enter stays where it lies.
-    fn run(self: &Arc<Self>, index: u32) {
+    fn run(self: &Arc<Self>, index: u32, thread: u32) {
         self.popped.fetch_add(1, Ordering::Relaxed);
         let mut place = self.place(index);
         let mut task = place.task.take().expect("W1: a queued place has a job");
         let granted = place.granted.take();
-        let home = task.connection();
-        place.running = Some(home);
         drop(place);
+        let home = task.connection();
+        let mark = self.mark(index);
+        mark.runs(thread, home.listener, monotonic_coarse_ns());
         let mut scope = WorkerScope {
             pool: self.pools.handle(home.thread, home.key.index),
             descriptors: &self.descriptors,
@@ -232,13 +271,12 @@ impl Shared {
         // A place that it did not use after all goes to another job.
         drop(scope);
         if !has_run {
-            self.statistics.handler_panics.add(1);
+            self.count_panic(home);
             // A second panic inside the protocol's own error reply drops only this reply.
             contain(|| task.panicked());
         }
-        let mut place = self.place(index);
-        (place.task, place.running, place.dispatched_ns) = (Some(task), None, 0);
-        drop(place);
+        mark.clear();
+        self.place(index).task = Some(task);
         match parked {
             Some(share) if has_run => return self.park(home, index, &share),
             Some(share) => share.give_up(),
@@ -255,6 +293,9 @@ impl Shared {
     /// another job of the listener go out.
     #[cold]
     fn park(self: &Arc<Self>, home: ConnectionId, index: u32, share: &Share) {
+        let now_ns = monotonic_coarse_ns();
+        self.mark(index)
+            .set(JobState::Parked, home.listener, now_ns);
         let inbox = &self.inboxes[usize::from(home.thread)];
         inbox.parked.add(home.listener);
         share.park(Arc::<Shared>::clone(self), index);
@@ -276,9 +317,25 @@ impl Shared {
         self.popped.load(Ordering::Relaxed)
     }
 
-    /// Jobs queued so far, counted once each.
+    /// Jobs queued so far, counted once each. O(threads × listeners).
     pub(crate) fn dispatched(&self) -> u64 {
-        self.statistics.dispatched.read()
+        let counters = self.threads().flat_map(|(_, thread)| thread.listeners());
+        counters
+            .map(|(_, counters)| counters.dispatched.read())
+            .sum()
+    }
+
+    /// What the network threads count that have been set up, with their numbers.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (usize, &Arc<ThreadCounters>)> {
+        let inboxes = self.inboxes.iter().enumerate();
+        inboxes.filter_map(|(thread, inbox)| Some((thread, inbox.counters.get()?)))
+    }
+
+    #[cold]
+    fn count_panic(&self, home: ConnectionId) {
+        if let Some(counters) = self.inboxes[usize::from(home.thread)].counters.get() {
+            counters.of(home.listener).handler_panics.add_from_any(1);
+        }
     }
 }
 
@@ -296,6 +353,9 @@ impl Home for Shared {
         inbox.parked.remove(home.listener);
         place.granted = grant;
         drop(place);
+        let now_ns = monotonic_coarse_ns();
+        self.mark(index)
+            .set(JobState::Queued, home.listener, now_ns);
         self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue.push(index);
         if self.worker_pool.wake_one() == Wake::NoneIdle {
@@ -308,8 +368,9 @@ impl Drop for Shared {
     /// Jobs of connections that a forced end cut off; one by one, as their drops may panic.
     fn drop(&mut self) {
         for place in &mut self.places {
-            let place = place.get_mut().unwrap_or_else(PoisonError::into_inner);
-            drop_contained(place.task.take());
+            let content = place.content.get_mut();
+            let content = content.unwrap_or_else(PoisonError::into_inner);
+            drop_contained(content.task.take());
         }
     }
 }
@@ -319,10 +380,14 @@ pub(crate) fn work(shared: &Arc<Shared>) {
     let Some(mut worker) = shared.worker_pool.register() else {
         return;
     };
+    let thread = rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs();
     let has_work = || !shared.queue.is_empty();
     while worker.wait(has_work) == Wait::Work {
         // Another worker may have been faster; then the next wait sorts it out.
-        shared.run_next(|| {
+        shared.run_next(thread, || {
             if worker.took_work(has_work) == Some(Wake::NoneIdle) {
                 shared.wake_scaler();
             }

@@ -52,7 +52,7 @@ fn a_listener_with_its_share_waits_and_the_others_do_not() {
         let mut holders: Vec<TcpStream> = Vec::new();
         let handle = running.handle();
         let deadline = Instant::now() + PATIENCE;
-        while handle.statistics().listener_share_stalls.read() == 0 {
+        while handle.statistics().listener_share_stalls == 0 {
             assert!(
                 Instant::now() < deadline,
                 "no connection waits for its share"

@@ -25,7 +25,7 @@ fn turn_until(server: &mut SimulatedServer, what: &str, is_so: impl Fn(&Simulate
 }
 
 fn accepted(server: &SimulatedServer) -> u64 {
-    server.statistics().accepted.read()
+    server.statistics().accepted
 }
 
 /// How many clients have been answered; the others are in the backlog, for whoever else has the

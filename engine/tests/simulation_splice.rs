@@ -147,8 +147,8 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
         assert!(turns < 2 * TURNS_MAX, "the drain is stuck");
     }
     let statistics = server.statistics();
-    assert_eq!(statistics.spliced.read(), statistics.unspliced.read());
-    let spliced = statistics.spliced.read();
+    assert_eq!(statistics.spliced, statistics.unspliced);
+    let spliced = statistics.spliced;
     let (leaks, pooled_bytes) = server.leaks();
     assert!(leaks.is_none(), "leaked: {leaks:?}");
     assert_eq!(pooled_bytes, 0, "pooled buffers leaked");

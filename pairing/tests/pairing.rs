@@ -391,7 +391,7 @@ fn a_consumer_that_panics_ends_neither_the_thread_nor_the_pair() {
             source.eventfd().write(1).expect("room");
             until_true("a call", || seen.load(Ordering::Relaxed) == calls);
         }
-        assert_eq!(running.handle().statistics().handler_panics.read(), 1);
+        assert_eq!(running.handle().figures().threads[0].signal_panics, 1);
         running.handle().force();
         running.wait().expect("a clean end");
     }

@@ -264,17 +264,33 @@ impl Pool {
             refused: self.users.refused.load(Ordering::Relaxed),
             ..PoolStatistics::default()
         };
-        for size_class in &self.size_classes {
+        for (_, class) in self.classes() {
+            sum.reused += class.reused;
+            sum.allocated += class.allocated;
+            sum.freed += class.freed;
+            sum.in_use_bytes += class.in_use_bytes;
+            sum.idle_bytes += class.idle_bytes;
+        }
+        sum
+    }
+
+    /// The same for the buffers of each size, which comes first; what was degraded or refused is
+    /// counted for none.
+    pub fn classes(&self) -> impl Iterator<Item = (usize, PoolStatistics)> {
+        self.size_classes.iter().map(|size_class| {
             let counts = size_class.counts();
             let in_use = (counts.allocated + counts.reused).saturating_sub(counts.returned);
             let idle = counts.allocated.saturating_sub(counts.freed + in_use);
-            sum.reused += counts.reused;
-            sum.allocated += counts.allocated;
-            sum.freed += counts.freed;
-            sum.in_use_bytes += in_use as usize * size_class.block_bytes();
-            sum.idle_bytes += idle as usize * size_class.block_bytes();
-        }
-        sum
+            let class = PoolStatistics {
+                reused: counts.reused,
+                allocated: counts.allocated,
+                freed: counts.freed,
+                in_use_bytes: in_use as usize * size_class.block_bytes(),
+                idle_bytes: idle as usize * size_class.block_bytes(),
+                ..PoolStatistics::default()
+            };
+            (size_class.block_bytes(), class)
+        })
     }
 
     /// Bytes that could be handed out now: a hint, as others take and return meanwhile, and as they

@@ -21,6 +21,7 @@ const FAILURES_MAX: u32 = 8;
 impl<D: Driver> Network<D> {
     pub(super) fn accept_completed(&mut self, index: u32, operation: u8, completion: Completion) {
         let now_ns = self.thread.common.turn.now_ns;
+        let number = number_of(index);
         let known = self
             .listeners
             .get_mut(index as usize)
@@ -49,7 +50,7 @@ impl<D: Driver> Network<D> {
                 if listener.state == State::Off {
                     listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                 }
-                self.thread.common.shared.statistics.accept_pauses.add(1);
+                self.thread.common.counters(number).accept_pauses.add(1);
                 self.no_descriptor(errno);
             }
             Outcome::Failed(errno) => {
@@ -83,17 +84,17 @@ impl<D: Driver> Network<D> {
     /// A connection is there: it gets a place, or is told that there is none. One that a cancelled
     /// accept still brings while the server drains is served: no other process can be given it.
     fn accepted(&mut self, index: u32, socket: Socket) {
+        let number = number_of(index);
         let common = &self.thread.common;
-        common.shared.statistics.accepted.add(1);
+        common.counters(number).accepted.add(1);
         let (now_ns, server_state) = (common.turn.now_ns, common.server_state);
         let listener = &mut self.listeners[index as usize];
         if server_state == ServerState::Forced {
             return self.thread.driver.close(socket);
         }
         let Some(session) = listener.protocol.open() else {
-            return self.reject(socket);
+            return self.reject(number, socket);
         };
-        let number = u16::try_from(index).unwrap_or_default();
         let mut connection = Connection::new(socket, number, session, now_ns);
         connection.region_id = listener.first_region_id;
         connection.shares = listener.first_shares;
@@ -102,6 +103,7 @@ impl<D: Driver> Network<D> {
                 if server_state == ServerState::Draining {
                     self.late.push_back((key, now_ns));
                 }
+                self.thread.common.counters(number).opened.add(1);
                 self.admit(key);
                 self.on(key, |event| {
                     if event.connection.control.closing == Closing::No {
@@ -113,7 +115,7 @@ impl<D: Driver> Network<D> {
                 self.listeners[index as usize]
                     .protocol
                     .close(connection.session);
-                self.reject(socket);
+                self.reject(number, socket);
             }
         }
     }
@@ -124,8 +126,8 @@ impl<D: Driver> Network<D> {
         self.connections.len() as usize + self.arrivals.len()
     }
 
-    fn reject(&mut self, socket: Socket) {
-        self.thread.common.shared.statistics.refused.add(1);
+    fn reject(&mut self, listener: u16, socket: Socket) {
+        self.thread.common.counters(listener).refused.add(1);
         self.thread.driver.close(socket);
     }
 
@@ -220,6 +222,11 @@ impl<D: Driver> Network<D> {
             })
             .min()
     }
+}
+
+/// A listener of this thread, as connections have it.
+fn number_of(index: u32) -> u16 {
+    u16::try_from(index).unwrap_or_default()
 }
 
 fn accept_user_data(index: usize, operation: u8) -> u64 {

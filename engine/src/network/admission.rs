@@ -74,12 +74,7 @@ impl<D: Driver> Network<D> {
         let limit = || format!("one has {max} on this network thread");
         self.thread.resting.addresses.note(now_ns, price, limit);
         if !is_paid {
-            self.thread
-                .common
-                .shared
-                .statistics
-                .refused_by_address
-                .add(1);
+            self.counters(key).refused_by_address.add(1);
             self.refuse_connection(key);
         }
     }
@@ -324,7 +319,7 @@ impl<D: Driver> Network<D> {
         let Some(phase) = self.connections.get(key).and_then(Connection::rests) else {
             return false;
         };
-        self.thread.common.shared.statistics.evicted.add(1);
+        self.counters(key).evicted.add(1);
         self.on(key, |event| {
             event.call(|protocol, io| protocol.expired(io, phase));
             let connection = &mut *event.connection;
@@ -337,7 +332,7 @@ impl<D: Driver> Network<D> {
 
     /// Refuses a newcomer in its protocol's words.
     fn refuse_connection(&mut self, key: Key) {
-        self.thread.common.shared.statistics.refused.add(1);
+        self.counters(key).refused.add(1);
         let lingers = self.thread.resting.leaving < OVERFLOW_LINGERING_MAX;
         let Some(event) = self.event(key) else {
             return;

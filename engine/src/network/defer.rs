@@ -110,7 +110,7 @@ impl<D: Driver> Event<'_, D> {
         if is_much || thread.driver.free(0) < pages / SCARCE_PAGES_PART {
             connection.crowds = true;
             connection.calm = 0;
-            thread.common.shared.statistics.crowding.add(1);
+            self.counters().crowding.add(1);
         }
     }
 }

@@ -26,7 +26,7 @@ impl<D: Driver> Event<'_, D> {
             }
         }
         if !std::mem::replace(&mut self.connection.expired, true) {
-            self.thread.common.shared.statistics.expired.add(1);
+            self.count_expired(overdue);
         }
         let control = &mut self.connection.control;
         match overdue {
@@ -36,6 +36,22 @@ impl<D: Driver> Event<'_, D> {
             // A protocol that forgets to close would be asked for ever.
             Overdue::Phase(_) => control.close(Closing::AfterOutput),
         }
+    }
+
+    fn count_expired(&self, overdue: Overdue) {
+        let counters = self.counters();
+        let count = match overdue {
+            Overdue::Send | Overdue::Look => &counters.expired_send,
+            Overdue::Stall => &counters.expired_stall,
+            Overdue::Linger => &counters.expired_linger,
+            Overdue::Phase(Phase::Idle) => &counters.expired_idle,
+            Overdue::Phase(Phase::Head) => &counters.expired_head,
+            Overdue::Phase(Phase::Body) => &counters.expired_body,
+            Overdue::Phase(Phase::Push) => &counters.expired_push,
+            Overdue::Phase(Phase::Wait | Phase::Work) => &counters.expired_wait,
+            Overdue::Phase(Phase::Spliced) => &counters.expired_spliced,
+        };
+        count.add(1);
     }
 
     /// Whether the protocol wants the phase that has just expired to last another period.
@@ -212,7 +228,8 @@ impl<D: Driver> Network<D> {
             number => self.thread.successors.get(number),
         };
         protocol.close(connection.session);
-        self.thread.common.shared.statistics.closed.add(1);
+        let counters = self.thread.common.counters(connection.listener);
+        counters.closed.add(1);
         self.connection_left();
     }
 }

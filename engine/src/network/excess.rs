@@ -75,11 +75,12 @@ impl<D: Driver> Event<'_, D> {
     /// Counts a stall, and logs one line for each episode.
     fn note_excess(&mut self, excess: Excess) {
         let now_ns = self.thread.common.turn.now_ns;
-        let statistics = &self.thread.common.shared.statistics;
+        let common = &self.thread.common;
+        let counters = common.counters(self.connection.listener);
         let holders = &mut self.thread.holders;
         match excess {
             Excess::Address => {
-                statistics.address_share_stalls.add(1);
+                counters.address_share_stalls.add(1);
                 let (driver, socket) = (&self.thread.driver, self.connection.socket);
                 let who = || match driver.peer(socket) {
                     Some(peer) => format!("from {}", peer.ip()),
@@ -88,7 +89,7 @@ impl<D: Driver> Event<'_, D> {
                 holders.address_excess.note(now_ns, Price::Stalled, who);
             }
             Excess::Listener => {
-                statistics.listener_share_stalls.add(1);
+                counters.listener_share_stalls.add(1);
                 let name = self.listener.protocol.name();
                 let who = || format!("at listener {name}");
                 holders.listener_excess.note(now_ns, Price::Stalled, who);

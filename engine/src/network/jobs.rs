@@ -161,7 +161,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// A connection found no room for too long: it is refused in its protocol's words and closed.
     pub(super) fn refuse(&mut self) {
-        self.thread.common.shared.statistics.stalls_refused.add(1);
+        self.counters().stalls_refused.add(1);
         let connection = &mut *self.connection;
         if connection.peer.is_some() {
             // A clean end would say that nothing is missing.

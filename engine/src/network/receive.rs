@@ -27,6 +27,8 @@ impl<D: Driver> Event<'_, D> {
             Outcome::Received(piece) => {
                 connection.spoke = true;
                 let common = &self.thread.common;
+                let counters = common.counters(connection.listener);
+                counters.received_bytes.add(piece.len() as u64);
                 connection.received(piece.len(), common.turn.now_ns, &common.limits);
                 match self.takes_at_once(&piece) {
                     true => self.offer(piece, 0),
@@ -112,7 +114,7 @@ impl<D: Driver> Event<'_, D> {
             let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, phase, needed));
             let Some(mut larger) = larger.flatten() else {
                 connection.held.push_back((piece, 0));
-                connection.stall(Stall::Memory, common.turn.now_ns);
+                self.stall(Stall::Memory);
                 return;
             };
             if let Some(input) = &connection.input {
@@ -269,12 +271,41 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
+    /// A wish to stall becomes the connection's state.
+    #[inline]
+    pub(super) fn adopt_stall(&mut self) {
+        if let Some(stall) = self.connection.control.stall.take()
+            && self.connection.control.closing == Closing::No
+        {
+            self.stall(stall);
+        }
+    }
+
+    /// Stops input, and counts that if it is not the same stall that is tried again.
+    pub(super) fn stall(&mut self, stall: Stall) {
+        let now_ns = self.thread.now_ns();
+        if !self.connection.stall(stall, now_ns) {
+            return;
+        }
+        let counters = self.counters();
+        let count = match stall {
+            Stall::Output => &counters.output_stalls,
+            Stall::Pipeline => &counters.pipeline_stalls,
+            Stall::Jobs => &counters.jobs_stalls,
+            Stall::Lasting => &counters.lasting_stalls,
+            Stall::Memory => &counters.memory_stalls,
+            Stall::Share => &counters.share_stalls,
+            Stall::Outside => &counters.outside_stalls,
+        };
+        count.add(1);
+    }
+
     /// How much of `bytes` the protocol has consumed; what blocks it stalls the connection.
     #[inline]
     fn consumed_of(&mut self, received: Received, bytes: usize) -> usize {
         let (consumed, on) = received.parts(bytes);
         self.connection.control.stall = on.or(self.connection.control.stall);
-        self.connection.adopt_stall(self.thread.now_ns());
+        self.adopt_stall();
         self.connection.progress(consumed);
         consumed
     }
@@ -283,7 +314,7 @@ impl<D: Driver> Event<'_, D> {
     fn hold(&mut self, piece: Piece, from: u32) {
         self.connection.held.push_front((piece, from));
         self.connection.control.stall = Some(Stall::Memory);
-        self.connection.adopt_stall(self.thread.common.turn.now_ns);
+        self.adopt_stall();
     }
 
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.

@@ -80,7 +80,7 @@ impl<D: Driver> Event<'_, D> {
         {
             self.call(|protocol, io| protocol.draining(io));
         }
-        self.connection.adopt_stall(self.thread.now_ns());
+        self.adopt_stall();
         let connection = &mut *self.connection;
         if connection.takes_input() && connection.control.becomes.is_none() {
             // As if the input had waited for the reply before it.
@@ -110,9 +110,8 @@ impl<D: Driver> Event<'_, D> {
 
     /// True: look again.
     fn carry_out_wishes(&mut self) -> bool {
-        let now_ns = self.thread.now_ns();
+        self.adopt_stall();
         let connection = &mut *self.connection;
-        connection.adopt_stall(now_ns);
         if connection.control.closing != Closing::No {
             connection.stalled = None;
         }
@@ -181,7 +180,7 @@ impl<D: Driver> Event<'_, D> {
         if !connection.holds_too_much && quota.held() >= pages_max {
             connection.holds_too_much = quota.wait_below(pages_max / 2 + 1);
             if connection.holds_too_much {
-                self.thread.common.shared.statistics.keep_stalls.add(1);
+                self.counters().keep_stalls.add(1);
             }
         }
     }

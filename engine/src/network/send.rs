@@ -74,6 +74,8 @@ impl<D: Driver> Event<'_, D> {
             Outcome::Sent { bytes, closed } => {
                 connection.output.sent(bytes);
                 connection.progress(bytes);
+                let counters = self.thread.common.counters(connection.listener);
+                counters.sent_bytes.add(bytes as u64);
                 connection.clocks.send_ns = self.thread.common.turn.now_ns;
                 if closed {
                     return Fate::Gone;

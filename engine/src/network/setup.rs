@@ -15,6 +15,7 @@ use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::DynProtocol;
+use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
 use crate::turn::Turn;
 use crate::wakes::Wakes;
@@ -65,6 +66,28 @@ fn name_regions(
     regions
 }
 
+/// What the thread counts, which any thread may read from now on, and its side of dispatch.
+fn dispatcher_of(
+    (shared, thread): (&Arc<Shared>, u16),
+    driver: &'static str,
+    limits: &Limits,
+    listeners: &[Listener],
+) -> (Arc<ThreadCounters>, Dispatcher) {
+    let numbers = listeners.iter().map(|listener| listener.number);
+    let counters = Arc::new(ThreadCounters::new(driver, numbers));
+    let published = shared.inboxes[usize::from(thread)]
+        .counters
+        .set(Arc::clone(&counters));
+    debug_assert!(published.is_ok(), "a network thread starts once");
+    let workers_max = |listener: &Listener| listener.protocol.options().workers_max;
+    let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
+    let rule = shared.share_rule(thread, limits, &wanted);
+    let own = Arc::clone(&counters);
+    let (shared, thread) = (Arc::clone(shared), usize::from(thread));
+    let dispatcher = Dispatcher::new(shared, own, thread, limits.in_flight_max, &rule);
+    (counters, dispatcher)
+}
+
 /// Pipes for spliced connections; none is opened while descriptors are short.
 fn counted_pipes(budget: DescriptorBudget) -> Pipes {
     let pipes = Pipes::new(SPLICE_PIPES_MAX);
@@ -107,15 +130,14 @@ impl<D: Driver> Network<D> {
             .map(|(parts, (number, region_id))| Listener::new(parts, number, region_id, pages_max));
         let listeners: Vec<Listener> = listeners.collect();
         let names = listeners.iter().map(|listener| listener.protocol.name());
-        let lifecycle = &setup.shared.lifecycle;
-        lifecycle.name_listeners(setup.thread, names.collect());
-        let workers_max = |listener: &Listener| listener.protocol.options().workers_max;
-        let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
-        let rule = setup
-            .shared
-            .share_rule(setup.thread, &setup.limits, &wanted);
-        let in_flight_max = setup.limits.in_flight_max;
-        let dispatcher = Dispatcher::new(Arc::clone(&setup.shared), thread, in_flight_max, &rule);
+        let names = names.collect();
+        setup.shared.lifecycle.name_listeners(setup.thread, names);
+        let (counters, dispatcher) = dispatcher_of(
+            (&setup.shared, setup.thread),
+            driver.kind(),
+            &setup.limits,
+            &listeners,
+        );
         let regions = name_regions(&driver, thread, &listeners);
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(thread, regions.into_iter());
@@ -131,6 +153,7 @@ impl<D: Driver> Network<D> {
             server_state: ServerState::Running,
             shared: setup.shared,
             dispatcher,
+            counters,
             wakes: Wakes::new(capacity, driver.waker()),
         };
         let thread = Thread::new(driver, common, places, region_count);

@@ -94,8 +94,7 @@ impl<D: Driver> Event<'_, D> {
         let shared = &self.thread.common.shared;
         let has_share = held_bytes >= shared.pools.share_bytes();
         if has_share && connection.takes_input() && connection.peer.is_none() {
-            connection.stall(Stall::Share, now_ns);
-            shared.statistics.share_stalls.add(1);
+            self.stall(Stall::Share);
             self.wait(Wait::Share);
         }
     }

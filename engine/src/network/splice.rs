@@ -57,7 +57,7 @@ impl<D: Driver> Network<D> {
 
     /// What the protocol wishes then is carried out later, should it be another splice.
     fn refuse_splice(&mut self, key: Key) {
-        self.thread.common.shared.statistics.splices_refused.add(1);
+        self.counters(key).splices_refused.add(1);
         if let Some(mut event) = self.event(key) {
             event.call(|protocol, io| protocol.splice_refused(io));
             event.pump();
@@ -77,7 +77,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn splice(&mut self, key: Key, peer: Key) {
-        self.thread.common.shared.statistics.spliced.add(1);
+        self.counters(key).spliced.add(1);
         for (one, other) in [(peer, key), (key, peer)] {
             let Some(mut event) = self.event(one) else {
                 continue;
@@ -272,9 +272,9 @@ impl<D: Driver> Network<D> {
         if written {
             thread.driver.recycle(piece);
             self.passed(key, peer, count);
-        } else if let Some(connection) = self.connections.get_mut(key) {
-            connection.held.push_front((piece, from));
-            connection.stall(Stall::Memory, common.turn.now_ns);
+        } else if let Some(mut event) = self.event(key) {
+            event.connection.held.push_front((piece, from));
+            event.stall(Stall::Memory);
         }
         written
     }
@@ -297,8 +297,7 @@ impl<D: Driver> Network<D> {
 
     /// Counts, and moves the deadline of both: each byte is life.
     fn passed(&mut self, key: Key, peer: Key, bytes: usize) {
-        let statistics = &self.thread.common.shared.statistics;
-        statistics.spliced_bytes.add(bytes as u64);
+        self.counters(key).spliced_bytes.add(bytes as u64);
         self.touch(key);
         self.touch(peer);
     }
@@ -401,8 +400,7 @@ impl<D: Driver> Network<D> {
         // All that there was has been moved: what comes next is waited for.
         peer.streams = count == SPLICE_PULL_BYTES_MAX;
         let peer = peer.key;
-        let statistics = &self.thread.common.shared.statistics;
-        statistics.spliced_bytes_moved.add(count as u64);
+        self.counters(key).spliced_bytes_moved.add(count as u64);
         self.passed(key, peer, count);
         if let Some(mut event) = self.event(peer) {
             event.connection.output.push(Segment::Piped(piped));
@@ -471,7 +469,7 @@ impl<D: Driver> Network<D> {
 
     /// Takes both peers; the other end ends as `closing` says.
     fn unsplice(&mut self, key: Key, peer: Key, closing: Closing) {
-        self.thread.common.shared.statistics.unspliced.add(1);
+        self.counters(key).unspliced.add(1);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.peer = None;
         }

@@ -20,6 +20,7 @@ use crate::io::Io;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
 use crate::memory::Entered;
+use crate::statistics::Counters;
 use crate::successor::Successors;
 
 use super::door::Door;
@@ -131,6 +132,17 @@ impl<D: Driver> Thread<D> {
         self.common.turn.now_ns
     }
 
+    /// Counts the turn that ends. One reading of the clock.
+    #[inline]
+    pub(super) fn turn_ended(&mut self) {
+        let now_ns = self.driver.clock_ns();
+        let common = &self.common;
+        common
+            .counters
+            .turn_ended(now_ns.saturating_sub(common.turn.now_ns));
+        common.shared.lifecycle.turn_ended(common.number, now_ns);
+    }
+
     /// A chore is due at a time, if not before.
     pub(super) fn due(&mut self, ns: u64) {
         self.due_ns = self.due_ns.min(ns);
@@ -209,6 +221,12 @@ impl<'a, D: Driver> Event<'a, D> {
         (protocol, io, bytes)
     }
 
+    /// What is counted for the connection's listener on this thread.
+    #[inline]
+    pub(super) fn counters(&self) -> &Counters {
+        self.thread.common.counters(self.connection.listener)
+    }
+
     /// What the connection speaks now.
     pub(super) fn protocol(&mut self) -> &mut dyn DynProtocol {
         match self.connection.successor {
@@ -237,6 +255,14 @@ impl<D: Driver> Network<D> {
         let connection = self.connections.get_mut(key)?;
         let (listeners, thread) = (&mut self.listeners, &mut self.thread);
         Some(Event::new(key, connection, listeners, thread))
+    }
+
+    /// What is counted for the listener of a connection that is in the table; of the first one, if
+    /// it is not.
+    pub(super) fn counters(&self, key: Key) -> &Counters {
+        let connection = self.connections.get(key);
+        let listener = connection.map_or(0, |connection| connection.listener);
+        self.thread.common.counters(listener)
     }
 
     /// The same for the connection that has a place in the table.

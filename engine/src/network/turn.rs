@@ -56,6 +56,7 @@ impl<D: Driver> Network<D> {
             self.weigh_memory();
         }
         self.thread.common.dispatcher.flush();
+        self.thread.turn_ended();
         match self.thread.common.server_state {
             ServerState::Running | ServerState::Leaving => Ok(After::GoOn),
             ServerState::Draining | ServerState::Forced => Ok(self.after()),

@@ -130,11 +130,11 @@ impl<D: Driver> Network<D> {
     }
 
     fn call(&self, watched: &WatchEntry, count: u64) {
-        let statistics = &self.thread.common.shared.statistics;
+        let counters = &self.thread.common.counters;
         match contain(|| (watched.signalled)(count)) {
-            Some(()) if count > 0 => statistics.signals.add(1),
+            Some(()) if count > 0 => counters.signals.add(1),
             Some(()) => {}
-            None => statistics.handler_panics.add(1),
+            None => counters.signal_panics.add(1),
         }
     }
 

@@ -13,6 +13,7 @@ use flatpath_structures::worker_pool::Wake;
 
 use crate::pools::Wanted;
 use crate::shares::{ShareRule, Shares};
+use crate::statistics::ThreadCounters;
 
 use super::reservation::{Reservation, Reservations};
 use super::{Shared, Task};
@@ -20,13 +21,17 @@ use super::{Shared, Task};
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
+    counters: Arc<ThreadCounters>,
     thread: usize,
     free: Vec<u32>,
     reservations: Reservations,
     /// Which jobs may occupy workers, and those that wait for that.
     shares: Shares<Box<dyn Task>>,
-    /// Jobs that found no memory, by what they want, oldest first.
-    without_memory: [VecDeque<Box<dyn Task>>; 2],
+    /// Jobs that found no memory and since when, by what they want, oldest first.
+    without_memory: [VecDeque<(Box<dyn Task>, u64)>; 2],
+    /// Where its places begin, and how many of them were in use at some time.
+    first: u32,
+    places_used: u32,
     /// Jobs queued since the last flush: a wake-up is due for them.
     queued: u64,
     /// What queueing them took, where that is measured: two readings of the clock each, about
@@ -37,21 +42,23 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(
         shared: Arc<Shared>,
+        counters: Arc<ThreadCounters>,
         thread: usize,
         in_flight_max: usize,
         rule: &ShareRule,
     ) -> Dispatcher {
         let listeners = rule.listeners.len().max(1);
-        let first = thread * in_flight_max;
-        let free = (first..first + in_flight_max)
-            .rev()
-            .map(|index| u32::try_from(index).expect("checked in Shared::new"))
-            .collect();
+        let index = |index| u32::try_from(index).expect("checked in Shared::new");
+        let first = index(thread * in_flight_max);
+        let free = (first..first + index(in_flight_max)).rev().collect();
         Dispatcher {
             queueing: shared.observes_dispatch.then_some(Duration::ZERO),
             shared,
+            counters,
             thread,
             free,
+            first,
+            places_used: 0,
             reservations: Reservations::new(in_flight_max, listeners),
             shares: Shares::new(rule),
             without_memory: [VecDeque::new(), VecDeque::new()],
@@ -94,14 +101,34 @@ impl Dispatcher {
     pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
         self.count_parked(listener);
         match self.shares.offer(listener, task, now_ns) {
-            Some(task) => self.queue(task, now_ns),
-            None => self.shared.statistics.share_waits.add(1),
+            Some(task) => self.queue(task, listener, now_ns),
+            None => {
+                self.counters.of(listener).share_waits.add(1);
+                self.tell_held_back();
+            }
         }
     }
 
     /// Holds a job back until there may be memory for it; see [`Dispatcher::try_memory`].
-    pub(crate) fn dispatch_with_memory(&mut self, task: Box<dyn Task>, wanted: Wanted) {
-        self.without_memory[wanted as usize].push_back(task);
+    pub(crate) fn dispatch_with_memory(
+        &mut self,
+        task: Box<dyn Task>,
+        wanted: Wanted,
+        now_ns: u64,
+    ) {
+        self.without_memory[wanted as usize].push_back((task, now_ns));
+        self.tell_held_back();
+    }
+
+    /// Says what waits here, and since when, to those who read figures.
+    #[cold]
+    fn tell_held_back(&self) {
+        let count = self.waiting_for_memory() + self.shares.waiting();
+        let fronts = self.without_memory.iter().filter_map(VecDeque::front);
+        let fronts = fronts.map(|(task, since_ns)| (task.connection().listener, *since_ns));
+        let oldest = fronts.chain(self.shares.oldest());
+        let oldest = oldest.min_by_key(|(_, since_ns)| *since_ns);
+        self.counters.held_back.tell(count, oldest);
     }
 
     pub(crate) fn waiting_for_memory(&self) -> usize {
@@ -122,24 +149,37 @@ impl Dispatcher {
     /// Dispatches the oldest of those that wait for so much, `jobs_max` at most.
     pub(crate) fn try_memory(&mut self, wanted: Wanted, jobs_max: usize, now_ns: u64) {
         for _ in 0..jobs_max {
-            let Some(task) = self.without_memory[wanted as usize].pop_front() else {
+            let Some((task, _)) = self.without_memory[wanted as usize].pop_front() else {
                 break;
             };
             let listener = task.connection().listener;
             self.dispatch(task, listener, now_ns);
+            self.tell_held_back();
         }
     }
 
-    fn queue(&mut self, task: Box<dyn Task>, now_ns: u64) {
+    fn queue(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
         self.queued += 1;
+        self.counters.of(listener).dispatched.add(1);
         self.timed(|dispatcher| {
             let index = dispatcher
                 .free
                 .pop()
                 .expect("W1: a reserved job has a place");
-            dispatcher.shared.put(index, task, now_ns);
+            dispatcher.note_used(index);
+            dispatcher.shared.put(index, task, listener, now_ns);
             dispatcher.shared.queue.push(index);
         });
+    }
+
+    /// A place is in use: which of them readers look at. Places are taken from the first on.
+    #[inline]
+    fn note_used(&mut self, index: u32) {
+        let used = index - self.first + 1;
+        if used > self.places_used {
+            self.places_used = used;
+            self.counters.places_used.raise(u64::from(used));
+        }
     }
 
     /// Wakes one idle worker if anything was dispatched since the last call.
@@ -151,17 +191,15 @@ impl Dispatcher {
     }
 
     fn wake_worker(&mut self) {
-        let queued = std::mem::take(&mut self.queued);
+        self.queued = 0;
         self.timed(|dispatcher| {
             if dispatcher.shared.worker_pool.wake_one() == Wake::NoneIdle {
                 dispatcher.shared.wake_scaler();
             }
         });
-        let statistics = &self.shared.statistics;
-        statistics.dispatched.add(queued);
         if let Some(sum) = &mut self.queueing {
             let sum = std::mem::take(sum);
-            statistics.dispatch_ns.add(sum.as_nanos() as u64);
+            self.counters.dispatch_ns.add(sum.as_nanos() as u64);
         }
     }
 
@@ -187,10 +225,11 @@ impl Dispatcher {
     }
 
     fn let_out(&mut self, now_ns: u64) {
-        while let Some((_, next)) = self.shares.next(now_ns) {
-            self.shared.statistics.share_waits_over.add(1);
-            self.queue(next, now_ns);
+        while let Some((listener, next)) = self.shares.next(now_ns) {
+            self.counters.of(listener).share_waits_over.add(1);
+            self.queue(next, listener, now_ns);
         }
+        self.tell_held_back();
     }
 
     /// One load: what is parked does not count as out.
@@ -244,9 +283,11 @@ impl Dispatcher {
         self.try_memory(Wanted::Small, usize::MAX, now_ns);
         self.try_memory(Wanted::Large, usize::MAX, now_ns);
         for task in self.shares.take_all() {
-            self.shared.statistics.share_waits_over.add(1);
-            self.queue(task, now_ns);
+            let listener = task.connection().listener;
+            self.counters.of(listener).share_waits_over.add(1);
+            self.queue(task, listener, now_ns);
         }
+        self.tell_held_back();
         self.flush();
     }
 }
@@ -257,7 +298,7 @@ impl Drop for Dispatcher {
         let tasks = self.without_memory.iter_mut();
         tasks
             .flat_map(|tasks| tasks.drain(..))
-            .for_each(drop_contained);
+            .for_each(|(task, _)| drop_contained(task));
         self.shares.take_all().into_iter().for_each(drop_contained);
     }
 }

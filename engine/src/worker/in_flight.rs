@@ -1,53 +1,115 @@
 //! What is with workers, or waits for one: for reports, and for the end of the server.
 //!
-//! Walks all places and locks each for a moment; nothing of it is counted while requests run.
+//! Reads the marks of all places that were ever in use, without a lock; nothing of it is counted
+//! while requests run.
 
-use std::sync::PoisonError;
+use std::time::Duration;
 
-use super::Shared;
+use flatpath_driver::monotonic_coarse_ns;
+
+use super::{Place, Shared};
 use crate::error::LeftBehind;
-use crate::lifecycle::since;
-use crate::statistics::InFlight;
+use crate::figures::{JobAge, JobFigures, RunningHandler};
+use crate::mark::{JobState, Marked};
 
 impl Shared {
-    /// Jobs that workers run now: what a worker that does not come back is at. Walks all places.
-    pub(crate) fn running(&self) -> Vec<LeftBehind> {
-        let places = self.places.iter();
-        let running = places.filter_map(|place| {
-            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-            place.running.map(|id| LeftBehind {
-                thread: "a worker".into(),
-                listener: self.lifecycle.listener(id.thread, id.listener),
-                busy: since(place.dispatched_ns),
-            })
+    /// The marks of all jobs, each with the number of its network thread.
+    fn marks(&self) -> impl Iterator<Item = (u16, Marked)> {
+        let threads = self.places.chunks(self.places_per_thread);
+        (0u16..).zip(threads).flat_map(|(thread, places)| {
+            let counters = self.inboxes[usize::from(thread)].counters.get();
+            let used = counters.map_or(0, |counters| counters.places_used.read() as usize);
+            let marks = places.iter().take(used).filter_map(Place::marked);
+            marks.map(move |mark| (thread, mark))
+        })
+    }
+
+    /// Jobs that workers run now, those included that do not come back.
+    pub(crate) fn running(&self) -> Vec<RunningHandler> {
+        let now_ms = now_ms();
+        let marks = self.marks();
+        let running = marks.filter(|(_, mark)| mark.state == JobState::Running);
+        let running = running.map(|(thread, mark)| RunningHandler {
+            listener: self.number_of(thread, mark.listener),
+            thread: mark.thread,
+            is_inline: false,
+            since: Duration::from_millis(mark.since_ms),
+            age: age(mark.since_ms, now_ms),
         });
         running.collect()
     }
 
-    /// What is with workers or waits for one. Walks all places.
-    pub(crate) fn in_flight(&self) -> InFlight {
-        let mut in_flight = InFlight::default();
-        for place in &self.places {
-            let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-            let listener = match (&place.running, &place.task) {
-                (Some(id), _) => {
-                    in_flight.running += 1;
-                    *id
-                }
-                // Done, and not fetched yet.
-                (None, Some(_)) if place.dispatched_ns == 0 => continue,
-                (None, Some(task)) => {
-                    in_flight.queued += 1;
-                    task.connection()
-                }
-                (None, None) => continue,
+    /// The same as the end of the server has it.
+    pub(crate) fn left_behind(&self) -> Vec<LeftBehind> {
+        let running = self.running().into_iter();
+        let left = running.map(|handler| LeftBehind {
+            thread: match handler.thread {
+                0 => "a worker".into(),
+                thread => format!("worker {thread}"),
+            },
+            listener: self
+                .listeners
+                .get(handler.listener)
+                .map(|listener| listener.name),
+            busy: handler.age,
+        });
+        left.collect()
+    }
+
+    /// What is with workers or waits for one.
+    pub(crate) fn jobs(&self) -> JobFigures {
+        let mut jobs = JobFigures::default();
+        let now_ms = now_ms();
+        for (thread, mark) in self.marks() {
+            let job = JobAge {
+                listener: self.number_of(thread, mark.listener),
+                age: age(mark.since_ms, now_ms),
             };
-            let age = since(place.dispatched_ns);
-            if in_flight.oldest.is_none_or(|(oldest, _)| oldest < age) {
-                let name = self.lifecycle.listener(listener.thread, listener.listener);
-                in_flight.oldest = Some((age, name.unwrap_or("?")));
+            let (count, oldest) = match mark.state {
+                JobState::Queued => (&mut jobs.queued, &mut jobs.oldest_queued),
+                JobState::Running => (&mut jobs.running, &mut jobs.longest_running),
+                JobState::Parked => (&mut jobs.parked, &mut jobs.oldest_queued),
+            };
+            *count += 1;
+            note(oldest, job);
+        }
+        for (thread, counters) in self.threads() {
+            jobs.held_back += counters.held_back.count() as usize;
+            if let Some((listener, since_ms)) = counters.held_back.oldest() {
+                let thread = u16::try_from(thread).expect("at most 1024 were granted");
+                let job = JobAge {
+                    listener: self.number_of(thread, listener),
+                    age: age(since_ms, now_ms),
+                };
+                note(&mut jobs.oldest_queued, job);
             }
         }
-        in_flight
+        jobs
     }
+
+    /// The number of a listener in the server, by the number that a network thread has for it.
+    pub(crate) fn number_of(&self, thread: u16, listener: u16) -> usize {
+        let counters = self.inboxes[usize::from(thread)].counters.get();
+        counters.map_or(0, |counters| counters.number(listener))
+    }
+}
+
+impl Place {
+    fn marked(&self) -> Option<Marked> {
+        self.mark.read()
+    }
+}
+
+fn note(oldest: &mut Option<JobAge>, job: JobAge) {
+    if oldest.is_none_or(|oldest| oldest.age < job.age) {
+        *oldest = Some(job);
+    }
+}
+
+pub(crate) fn now_ms() -> u64 {
+    monotonic_coarse_ns() / 1_000_000
+}
+
+fn age(since_ms: u64, now_ms: u64) -> Duration {
+    Duration::from_millis(now_ms.saturating_sub(since_ms))
 }

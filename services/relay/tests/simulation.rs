@@ -188,8 +188,8 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     }
     let end = counters.read();
     assert_eq!((end.waiting, end.paired), (0, 0), "{end:?}");
-    assert_eq!(end.matched, server.statistics().spliced.read(), "{end:?}");
-    assert_eq!(end.matched, server.statistics().unspliced.read(), "{end:?}");
+    assert_eq!(end.matched, server.statistics().spliced, "{end:?}");
+    assert_eq!(end.matched, server.statistics().unspliced, "{end:?}");
     let (leaks, pooled_bytes) = server.leaks();
     assert!(leaks.is_none() && pooled_bytes == 0, "leaked: {leaks:?}");
     end.matched

@@ -79,9 +79,10 @@ pub(crate) fn serve(arguments: Serve) -> io::Result<()> {
     let handle = running.handle();
     for line in io::stdin().lines() {
         line?;
-        let statistics = handle.statistics();
-        let (jobs, ns) = (&statistics.dispatched, &statistics.dispatch_ns);
-        writeln!(output, "{} {}", jobs.read(), ns.read())?;
+        let figures = handle.figures();
+        let dispatch: Duration = figures.threads.iter().map(|thread| thread.dispatch).sum();
+        let jobs = figures.total().dispatched;
+        writeln!(output, "{jobs} {}", dispatch.as_nanos())?;
         output.flush()?;
     }
     drop(running);

@@ -1,0 +1,101 @@
+//! Gathers what a server shows of itself (`figures.rs`).
+
+use std::time::Duration;
+
+use super::Shared;
+use crate::figures::{
+    Figures, JobAge, ListenerFigures, RunningHandler, ThreadFigures, WorkerFigures,
+};
+use crate::statistics::{Statistics, ThreadCounters};
+
+impl Shared {
+    /// What all listeners counted on all network threads. O(threads × listeners).
+    pub(crate) fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        for (_, thread) in self.threads() {
+            for (_, counters) in thread.listeners() {
+                sum += counters.read();
+            }
+        }
+        sum
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let workers = self.worker_pool.statistics();
+        Figures {
+            uptime: self.started.elapsed(),
+            state: self.server_state(),
+            listeners: (0..self.listeners.len())
+                .map(|number| self.listener_figures(number))
+                .collect(),
+            threads: self
+                .threads()
+                .map(|(number, counters)| self.thread_figures(number, counters))
+                .collect(),
+            workers: WorkerFigures {
+                threads: workers.workers,
+                idle: workers.idle,
+                min: self.workers_min,
+                max: self.workers_max,
+                grown: self.workers_grown.read(),
+            },
+            jobs: self.jobs(),
+            pool: self.pools.figures(),
+            receive_memory: self.memory.read(),
+            descriptors: self.descriptors.figures(),
+        }
+    }
+
+    fn listener_figures(&self, number: usize) -> ListenerFigures {
+        let listener = &self.listeners[number];
+        let threads = self.threads().filter_map(|(thread, counters)| {
+            let mut listeners = counters.listeners();
+            let (_, counters) = listeners.find(|(own, _)| *own == number)?;
+            Some((thread, counters.read()))
+        });
+        ListenerFigures {
+            name: listener.name,
+            address: listener.address.clone(),
+            request_classes: listener.request_classes,
+            threads: threads.collect(),
+        }
+    }
+
+    fn thread_figures(&self, number: usize, counters: &ThreadCounters) -> ThreadFigures {
+        ThreadFigures {
+            number,
+            driver: counters.driver,
+            turns: counters.turns(),
+            turn: self.present_turn(number).map(|(age, _)| age),
+            signals: counters.signals.read(),
+            signal_panics: counters.signal_panics.read(),
+            dispatch: Duration::from_nanos(counters.dispatch_ns.read()),
+        }
+    }
+
+    /// The turn that a network thread is in, and when it began.
+    fn present_turn(&self, thread: usize) -> Option<(JobAge, Duration)> {
+        let thread = u16::try_from(thread).ok()?;
+        let (listener, since, age) = self.lifecycle.present_turn(thread)?;
+        let listener = self.number_of(thread, listener);
+        Some((JobAge { listener, age }, since))
+    }
+
+    /// The handlers that have run for `longer_than`: in workers, and inline.
+    pub(crate) fn handlers(&self, longer_than: Duration) -> Vec<RunningHandler> {
+        let mut handlers = self.running();
+        for (thread, _) in self.threads() {
+            if let Some((JobAge { listener, age }, since)) = self.present_turn(thread) {
+                handlers.push(RunningHandler {
+                    listener,
+                    thread: u32::try_from(thread).unwrap_or(u32::MAX),
+                    is_inline: true,
+                    since,
+                    age,
+                });
+            }
+        }
+        handlers.retain(|handler| handler.age >= longer_than);
+        handlers
+    }
+}
