@@ -79,6 +79,13 @@ pub(crate) fn status_line(out: &mut impl Sink, status: StatusCode) {
     out.put(line);
 }
 
+/// The first digit of the status in a head.
+#[inline]
+pub(crate) fn class_of(head: &[u8]) -> u8 {
+    const STATUS_AT: usize = b"HTTP/1.1 ".len();
+    head.get(STATUS_AT).copied().unwrap_or_default()
+}
+
 fn status_line_of(out: &mut impl Sink, status: StatusCode) {
     out.put(b"HTTP/1.1 ");
     out.put(status.as_str().as_bytes());

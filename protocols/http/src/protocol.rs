@@ -40,6 +40,7 @@ impl<S: Service> Protocol for Http<S> {
             defer_accept: true,
             region: self.service.region(),
             refusal: Bytes::from_static(REFUSAL.as_bytes()),
+            request_classes: &["1xx", "2xx", "3xx", "4xx", "5xx"],
             ..ListenerOptions::default()
         }
     }

@@ -50,6 +50,8 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     }
     // Without room for words the end has to do.
     let _ = connection.io.write(&connection.thread.scratch);
+    let class = encode::class_of(&connection.thread.scratch);
+    write::count_reply(connection, class);
     write::reply_done(connection, false);
 }
 
@@ -169,6 +171,7 @@ fn answer_inline<S: Service>(
     }
     let number = connection.session.take_number();
     if written.is_queued && matches!(written.rest, Rest::Nothing) {
+        write::count_reply(connection, written.class);
         write::reply_done(connection, written.keep_alive);
         return Some(Step::On(head.bytes()));
     }

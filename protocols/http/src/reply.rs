@@ -126,6 +126,8 @@ pub(crate) struct Written {
     /// Head and copied body are in the connection's output; otherwise they are in scratch space.
     pub(crate) is_queued: bool,
     pub(crate) keep_alive: bool,
+    /// The first digit of its status.
+    pub(crate) class: u8,
     pub(crate) rest: Rest,
 }
 
@@ -202,7 +204,12 @@ impl<'a> Reply<'a> {
             encode::length_header(&mut self.out, 0);
             self.end_head();
         }
+        let class = encode::class_of(match &self.out.output {
+            Some((buffer, mark)) => &buffer.filled()[*mark..],
+            None => self.out.scratch,
+        });
         Written {
+            class,
             is_queued: self.out.output.is_some(),
             keep_alive: self.request.keep_alive,
             rest: self.rest,

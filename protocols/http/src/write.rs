@@ -30,6 +30,13 @@ pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_al
     }
 }
 
+/// Counts a reply by the class of its status, which its head tells: `HTTP/1.1 200 OK`. For the
+/// moment when the head is queued.
+#[inline]
+pub(crate) fn count_reply<S: Service>(connection: &Connection<'_, S>, class: u8) {
+    connection.count_request(usize::from(class.wrapping_sub(b'1')));
+}
+
 /// The connection ends after what is queued.
 pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.is_closed = true;
@@ -60,6 +67,7 @@ pub(crate) fn queue_inline<S: Service>(
     head_bytes: usize,
 ) -> Step {
     let keep_alive = written.keep_alive;
+    let class = written.class;
     let shared = match written.rest {
         Rest::Nothing => None,
         Rest::Shared(shared) => Some(shared),
@@ -83,6 +91,7 @@ pub(crate) fn queue_inline<S: Service>(
         shared => queue_scratch(connection, shared),
     };
     if queued.is_ok() {
+        count_reply(connection, class);
         reply_done(connection, keep_alive);
         return Step::On(head_bytes);
     }
@@ -188,6 +197,7 @@ fn send_text<S: Service>(
     mut text: Box<ReplyBytes>,
 ) -> Result<(), Stall> {
     std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
+    let class = encode::class_of(&connection.thread.scratch);
     if queue_scratch(connection, text.shared.as_ref()).is_err() {
         std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
         let number = connection.session.next_reply;
@@ -196,6 +206,7 @@ fn send_text<S: Service>(
         connection.session.keep(number, reply, spares);
         return Err(Stall::Memory);
     }
+    count_reply(connection, class);
     reply_done(connection, text.keep_alive);
     Ok(())
 }
@@ -309,6 +320,7 @@ fn answered<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>
 /// Queues constant words as the reply that is due, and the last one.
 fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static str) -> bool {
     connection.write_static(words.as_bytes());
+    count_reply(connection, encode::class_of(words.as_bytes()));
     reply_done(connection, false);
     true
 }
@@ -366,6 +378,7 @@ fn send_head<S: Service>(
         encode::end_of_head(&mut out, date_line, request);
         debug_assert!(out.fits(0), "the worker left room for the end of the head");
     }
+    count_reply(connection, encode::class_of(head.filled()));
     match std::mem::take(&mut job.body) {
         Body::Empty => queue_buffer(connection, head),
         channel @ Body::Channel(_) => {
