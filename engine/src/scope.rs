@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::blocking::{Entry, Share, Visitor};
 use crate::descriptors::DescriptorBudget;
+use crate::lifecycle::{Lifecycle, ServerState};
 use flatpath_structures::pool::PoolHandle;
 
 /// How long a job pauses: several turns of a network thread.
@@ -13,6 +14,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct WorkerScope<'a> {
     pub(crate) pool: PoolHandle<'a>,
     pub(crate) descriptors: &'a DescriptorBudget,
+    pub(crate) lifecycle: &'a Lifecycle,
     pub(crate) visitor: Visitor,
 }
 
@@ -25,6 +27,13 @@ impl<'a> WorkerScope<'a> {
     /// Where descriptors are held for files that outlive the job.
     pub fn descriptors(&self) -> &'a DescriptorBudget {
         self.descriptors
+    }
+
+    /// True from the moment the server began to drain: a job that lasts should come to its end, or
+    /// is cut off with its connection after
+    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout). One load.
+    pub fn draining(&self) -> bool {
+        self.lifecycle.server_state() >= ServerState::Draining
     }
 
     /// Waits a few milliseconds, without spinning, for what another thread is about to do. The

@@ -260,6 +260,7 @@ impl Shared {
         let mut scope = WorkerScope {
             pool: self.pools.handle(home.thread, home.key.index),
             descriptors: &self.descriptors,
+            lifecycle: &self.lifecycle,
             visitor: Visitor {
                 workers_max: self.workers_max,
                 granted,

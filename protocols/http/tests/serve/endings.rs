@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use flatpath::DriverChoice;
-use flatpath_http::{Http, Request, Response};
+use flatpath::{DriverChoice, Turn, WorkerScope};
+use flatpath_http::{Disposition, Head, Http, Reply, Request, Response, Service};
 
 use crate::client::{Client, Ending, get, post};
 use crate::{Door, on_each_driver, serve};
 
 on_each_driver!(
+    a_worker_sees_that_the_server_drains,
     a_drain_finishes_what_is_in_flight_and_says_so,
     a_drain_closes_idle_connections_and_finishes_half_sent_requests,
 );
@@ -73,4 +74,37 @@ fn a_drain_closes_idle_connections_and_finishes_half_sent_requests(choice: Drive
         assert_eq!(client.rest().0, b"");
     }
     server.wait().expect("the drain is complete");
+}
+
+/// Runs until the server drains.
+struct Lasting(Arc<Door>);
+
+impl Service for Lasting {
+    type ThreadState = ();
+
+    fn thread_state(&self) {}
+
+    fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
+        Disposition::Pooled
+    }
+
+    fn pooled(&self, _: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        let was_draining = scope.draining();
+        self.0.open();
+        while !scope.draining() {
+            scope.pause();
+        }
+        Response::new(format!("{was_draining}, then true").into())
+    }
+}
+
+fn a_worker_sees_that_the_server_drains(choice: DriverChoice) {
+    let door = Arc::new(Door::default());
+    let (server, address) = serve(choice, Http::service(Lasting(Arc::clone(&door))));
+    let mut client = Client::connect(address);
+    client.send(get("/"));
+    door.pass();
+    server.handle().drain();
+    assert_eq!(client.reply().text(), "false, then true");
+    server.wait().expect("it ends");
 }
