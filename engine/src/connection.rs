@@ -298,6 +298,13 @@ impl Connection {
             && !self.output.has_waiting()
     }
 
+    /// Whether a deadline for a head means that its protocol has forgotten a phase, in all
+    /// likelihood: something was sent since the deadline runs, and nothing that was received waits
+    /// to be understood.
+    pub(crate) fn was_answered_in_phase(&self) -> bool {
+        self.clocks.send_ns > self.clocks.phase_ns && self.is_sent() && self.input.is_none()
+    }
+
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
     pub(crate) fn wants_input(&self) -> bool {
         let offers = self.takes_input() && !self.holds_too_much;

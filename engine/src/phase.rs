@@ -7,7 +7,8 @@ pub enum Phase {
     /// Nothing of a request has arrived. Guarded by `idle_timeout` from the start of the phase.
     Idle,
     /// Part of a request's head has arrived. Guarded by `head_timeout`, absolute: bytes that
-    /// trickle in do not move it. A new connection starts here, counted from its accept.
+    /// trickle in do not move it. A new connection starts here, counted from its accept. A protocol
+    /// that stays here after its reply closes clients that only wait; that is logged, once.
     Head,
     /// A body is arriving. Guarded by a bound on silence, `body_timeout`, and by a minimum rate.
     Body,

@@ -20,9 +20,18 @@ impl<D: Driver> Event<'_, D> {
             return;
         }
         if let Overdue::Phase(phase) = overdue {
+            let is_answered = phase == Phase::Head && self.connection.was_answered_in_phase();
             self.call(|protocol, io| protocol.expired(io, phase));
             if self.has_restarted(phase) {
                 return;
+            }
+            if is_answered && !std::mem::replace(&mut self.listener.has_hinted, true) {
+                let name = self.protocol().name();
+                log::warn!(
+                    "{name}: the deadline for a message has closed a connection that was answered: \
+                     does the protocol call restart_phase(Phase::Idle) after a message? \
+                     (reported once)"
+                );
             }
         }
         if !std::mem::replace(&mut self.connection.expired, true) {

@@ -40,6 +40,8 @@ pub(super) struct Listener {
     pub(super) pages_max: u32,
     /// One of its connections was called in this turn.
     pub(super) was_called: bool,
+    /// It has been reported that its protocol seems to forget phases.
+    pub(super) has_hinted: bool,
     /// Failures in a row that said nothing about descriptors: multishot may be what fails.
     pub(super) failures: u32,
 }
@@ -66,6 +68,7 @@ impl Listener {
             first_shares: options.first_pages == Pages::Shared,
             pages_max: options.pages_max.unwrap_or(pages_max).max(1),
             was_called: false,
+            has_hinted: false,
             protocol,
             failures: 0,
         }
