@@ -73,6 +73,12 @@ impl<S: Service> Protocol for Http<S> {
             };
             match step {
                 Step::On(bytes) => used += bytes,
+                // What follows is the next protocol's.
+                Step::Switched(bytes) => {
+                    return Received::NeedMore {
+                        consumed: used + bytes,
+                    };
+                }
                 Step::NeedMore(bytes) => {
                     used += bytes;
                     break;

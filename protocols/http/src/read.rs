@@ -175,6 +175,9 @@ fn answer_inline<S: Service>(
         write::reply_done(connection, written.keep_alive);
         return Some(Step::On(head.bytes()));
     }
+    if matches!(written.rest, Rest::Upgrade(_)) {
+        connection.session.follows_upload |= upgrade::is_asked_for(head) && !has_body;
+    }
     Some(write::queue_inline(
         connection,
         number,

@@ -19,7 +19,7 @@ use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::respond::{self, ReplyFraming};
-use crate::upgrade::Upgrade;
+use crate::upgrade::{self, Upgrade};
 
 /// Where a request was answered, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +118,8 @@ pub(crate) enum Rest {
     Reader(Reader, ReplyFraming),
     /// All of it: it is fed from elsewhere.
     Channel(Receiver, ReplyFraming),
+    /// None follows: the connection is another protocol's.
+    Upgrade(Upgrade),
 }
 
 /// A complete inline answer, as the connection queues it.
@@ -163,11 +165,16 @@ impl<'a> Reply<'a> {
     pub fn response(&mut self, response: Response) -> Disposition {
         self.roll_back();
         let (mut parts, body) = response.into_parts();
-        // A worker's answers go out in their turn, and can be the last of HTTP.
-        parts.extensions.remove::<Upgrade>();
         let head = respond::head(&mut self.out, &parts, &body, self.request);
         self.request.keep_alive = head.keep_alive;
         self.end_head();
+        if upgrade::is_made(&parts, self.request)
+            && let Some(upgrade) = parts.extensions.remove::<Upgrade>()
+        {
+            // The head is queued once it is known that it may be.
+            self.out.leave_output();
+            self.rest = Rest::Upgrade(upgrade);
+        }
         match (head.body, body) {
             (None, _) => {}
             (Some(framing), Body::Reader(reader)) => {

@@ -62,6 +62,8 @@ pub(crate) type Connection<'a, S> = Context<'a, Http<S>>;
 pub(crate) enum Step {
     /// Took this many bytes; there may be more to take.
     On(usize),
+    /// Took this many bytes; the others are for the protocol that the connection is handed over to.
+    Switched(usize),
     /// Took this many bytes; the others are the beginning of a message.
     NeedMore(usize),
     /// Took this many bytes; the others have to wait.

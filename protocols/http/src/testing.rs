@@ -102,7 +102,7 @@ fn written(
         return None;
     }
     match reply.written().rest {
-        Rest::Nothing => {}
+        Rest::Nothing | Rest::Upgrade(_) => {}
         Rest::Shared(shared) => out.extend_from_slice(&shared),
         Rest::Channel(..) => debug_assert!(false, "a server is needed to feed a body"),
         Rest::Reader(reader, framing) => {

@@ -22,14 +22,13 @@ impl Upgrade {
     }
 }
 
-/// The answer 101 to a request that offers to go on in `protocol` (`websocket`, say), for a handler
-/// that a worker runs: once it is sent, the connection is the successor's. More headers may be
-/// added to it.
+/// The answer 101 to a request that offers to go on in `protocol` (`websocket`, say), from any
+/// handler: once it is sent, the connection is the successor's. More headers may be added to it.
 ///
 /// What the client sends after its request belongs to the new protocol. The client gets a 503 and
 /// the end of the connection where that cannot be changed any more: the server drains, or the
 /// client said that it would send nothing more. A 500 is what becomes of a 101 for a request that
-/// did not ask for it or has a body, and of one from a handler on the network thread.
+/// did not ask for it or has a body.
 ///
 /// # Errors
 /// The request does not offer this protocol, or not as HTTP/1.1: the response to send, which is 426

@@ -75,6 +75,9 @@ pub(crate) fn queue_inline<S: Service>(
             stream_inline(connection, number, keep_alive, reader, framing);
             return Step::On(head_bytes);
         }
+        Rest::Upgrade(upgrade) => {
+            return switch_inline(connection, &upgrade, keep_alive, head_bytes);
+        }
         Rest::Channel(receiver, framing) => {
             if written.is_queued || queue_scratch(connection, None).is_ok() {
                 push::begin(connection, receiver, framing, keep_alive);
@@ -285,19 +288,65 @@ fn switch<S: Service>(
     mut job: Job<Http<S>>,
     upgrade: &Upgrade,
 ) -> bool {
-    let session = &*connection.session;
-    // Nothing behind the request was taken for HTTP.
-    let is_alone = session.follows_upload && session.owed() == 1 && !session.is_uploading();
-    let (Some(wish), Some(head), true) = (upgrade.take(), job.head.take(), is_alone) else {
+    let Some(head) = job.head.take() else {
+        debug_assert!(false, "an answer has a head");
         recycle(connection, job);
         return send_words(connection, FAILURE);
     };
-    if session.stage != Stage::Head || connection.hand_over(wish).is_err() {
-        recycle(connection, job);
-        return send_words(connection, REFUSAL);
+    let handed_over = hand_over(connection, upgrade);
+    if handed_over.is_ok() {
+        send_head(connection, &mut job, head);
     }
-    send_head(connection, &mut job, head);
     recycle(connection, job);
+    switched(connection, handed_over)
+}
+
+/// The same for a head that is in the scratch space.
+fn switch_inline<S: Service>(
+    connection: &mut Connection<'_, S>,
+    upgrade: &Upgrade,
+    keep_alive: bool,
+    head_bytes: usize,
+) -> Step {
+    let scratch_bytes = connection.thread.scratch.len();
+    let handed_over = match connection.io.reserve(scratch_bytes) {
+        Some(_) if keep_alive => hand_over(connection, upgrade),
+        _ => Err(REFUSAL),
+    };
+    if handed_over.is_ok() {
+        let queued = queue_scratch(connection, None);
+        debug_assert!(queued.is_ok(), "there is room for it");
+    }
+    switched(connection, handed_over);
+    match handed_over {
+        Ok(()) => Step::Switched(head_bytes),
+        Err(_) => Step::On(head_bytes),
+    }
+}
+
+/// Hands the connection over after the reply that is due, or says what that reply is instead.
+fn hand_over<S: Service>(
+    connection: &mut Connection<'_, S>,
+    upgrade: &Upgrade,
+) -> Result<(), &'static str> {
+    let session = &*connection.session;
+    // Nothing behind the request was taken for HTTP.
+    let is_alone = session.follows_upload && session.owed() == 1 && !session.is_uploading();
+    let wish = upgrade.take().filter(|_| is_alone).ok_or(FAILURE)?;
+    if session.stage != Stage::Head || connection.hand_over(wish).is_err() {
+        return Err(REFUSAL);
+    }
+    Ok(())
+}
+
+/// The last reply of HTTP is queued, or these words are to be.
+fn switched<S: Service>(
+    connection: &mut Connection<'_, S>,
+    handed_over: Result<(), &'static str>,
+) -> bool {
+    if let Err(words) = handed_over {
+        return send_words(connection, words);
+    }
     reply_done(connection, true);
     // This protocol says nothing more.
     connection.session.is_closed = true;

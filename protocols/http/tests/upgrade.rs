@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use flatpath::{Context, DriverChoice, Protocol, Received, Server, Successor};
-use flatpath_http::{Body, Http, Request, Response, http::StatusCode, upgrade};
+use flatpath_http::{Body, Head, Http, Request, Response, Route, http::StatusCode, upgrade};
 use flatpath_test::{Conditions, TestServer, each_seed};
 
 /// Far beyond what anything here takes.
@@ -37,9 +37,9 @@ impl Protocol for Shout {
     }
 }
 
-fn http() -> impl Protocol {
+fn http(route: Route) -> impl Protocol {
     let shout = Successor::new(Shout);
-    Http::pooled(move |request: Request| {
+    let handler = move |request: Request| {
         let path = request.uri().path().to_owned();
         match path.as_str() {
             "/plain" => Response::new("plain\n".into()),
@@ -58,7 +58,8 @@ fn http() -> impl Protocol {
             }
             _ => upgrade(&request, "shout", shout.begin(|| path)).unwrap_or_else(|it| *it),
         }
-    })
+    };
+    Http::routed(move |_: &Head<'_>| route, handler)
 }
 
 fn asking(path: &str) -> String {
@@ -130,7 +131,8 @@ fn exchanges() -> Vec<(String, Vec<&'static str>, &'static str)> {
 fn sim_the_next_protocol_takes_over_where_http_ends() {
     each_seed(40, |seed| {
         for (sent, codes, rest) in exchanges() {
-            let mut server = TestServer::new(Conditions::rough(seed), http());
+            let route = [Route::Inline, Route::Pooled][seed as usize % 2];
+            let mut server = TestServer::new(Conditions::rough(seed), http(route));
             let client = server.connect();
             for piece in sent.as_bytes().chunks(1 + seed as usize * 7) {
                 client.write(piece);
@@ -153,8 +155,14 @@ fn sim_the_next_protocol_takes_over_where_http_ends() {
 
 #[test]
 fn the_next_protocol_takes_over_on_both_drivers() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
-        let server = Server::new().driver(choice).listen("127.0.0.1:0", http());
+    for (choice, route) in [
+        (DriverChoice::Uring, Route::Pooled),
+        (DriverChoice::Uring, Route::Inline),
+        (DriverChoice::Epoll, Route::Pooled),
+        (DriverChoice::Epoll, Route::Inline),
+    ] {
+        let server = Server::new().driver(choice);
+        let server = server.listen("127.0.0.1:0", http(route));
         let running = server.start().expect("start");
         for (sent, codes, rest) in exchanges() {
             let mut client = TcpStream::connect(running.addresses()[0].address).expect("open");
