@@ -1,7 +1,8 @@
 //! The documents: every command line in them is run, every link leads somewhere.
 //!
 //! A block of commands that a test cannot run names the reason in its fence: `needs=root`,
-//! `needs=build` (it builds for minutes) or `needs=host` (another machine or program).
+//! `needs=build` (it builds for minutes) or `needs=host` (another machine or program). A program
+//! with `lines-60` in its fence has 60 lines, without empty ones, comments and what the book hides.
 
 mod page;
 mod session;
@@ -78,6 +79,28 @@ fn few_blocks_are_left_out_and_each_says_why() {
         let (_, most) = known.unwrap_or_else(|| panic!("needs={reason}: {places:?}"));
         assert!(places.len() <= *most, "needs={reason}: {places:?}");
     }
+}
+
+#[test]
+fn programs_are_as_long_as_their_fences_say() {
+    let mut counted = 0;
+    for page in page::all() {
+        for block in page::blocks(&page.text) {
+            if let Some(said) = block.mark("lines") {
+                let code = |line: &&&str| !matches!(line.trim(), "" | "#") && !is_comment(line);
+                let count = block.lines.iter().filter(code).count();
+                assert_eq!(said, count.to_string(), "{}:{}", page.name, block.line);
+                counted += 1;
+            }
+        }
+    }
+    assert!(counted > 1, "the book counts its programs");
+}
+
+/// A comment, or a line that the book hides.
+fn is_comment(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("//") || line.starts_with("# ")
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(crate) struct Block<'a> {
     pub(crate) line: usize,
     /// The first word of the info string.
     pub(crate) language: &'a str,
-    /// The others, `key=value` each.
+    /// The others, `key=value` each; `key-value` where rustdoc reads them too.
     marks: Vec<(&'a str, &'a str)>,
     pub(crate) lines: Vec<&'a str>,
 }
@@ -91,7 +91,7 @@ pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
                 line: index + 1,
                 language: words.next().unwrap_or_default(),
                 marks: words
-                    .map(|word| word.split_once('=').unwrap_or((word, "")))
+                    .map(|word| word.split_once(['=', '-']).unwrap_or((word, "")))
                     .collect(),
                 lines: Vec::new(),
             });

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use flatpath::{DriverChoice, Running, Server};
-use flatpath_example_rest_sqlite::Notes;
-use flatpath_http::{Http, Request};
+use flatpath_example_rest_sqlite::notes;
+use flatpath_http::Http;
 
 /// Far beyond what anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,8 +15,8 @@ const WRITERS: usize = 8;
 const NOTES_EACH: usize = 5;
 
 fn start(choice: DriverChoice, directory: &tempfile::TempDir) -> Running {
-    let notes = Notes::open(directory.path().join("notes.db")).expect("a database");
-    let service = Http::pooled(move |request: &Request| notes.answer(request));
+    let notes = notes(directory.path().join("notes.db")).expect("a database");
+    let service = Http::service(notes);
     let server = Server::new().driver(choice).listen("127.0.0.1:0", service);
     server.start().expect("start")
 }
@@ -27,7 +27,8 @@ fn ask(address: SocketAddr, line: &str, body: &str) -> String {
     client.set_read_timeout(Some(PATIENCE)).expect("settable");
     let length = body.len();
     let head = format!("{line} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n");
-    let request = format!("{head}Connection: close\r\n\r\n{body}");
+    let of_type = "Content-Type: application/json\r\n";
+    let request = format!("{head}{of_type}Connection: close\r\n\r\n{body}");
     client.write_all(request.as_bytes()).expect("write");
     let mut reply = String::new();
     client.read_to_string(&mut reply).expect("read");
@@ -47,14 +48,18 @@ fn a_note_lives_from_post_to_delete() {
         assert!(found.ends_with(r#"{"id":1,"text":"buy milk"}"#), "{found}");
         let all = ask(address, "GET /notes", "");
         assert!(all.ends_with(r#"[{"id":1,"text":"buy milk"}]"#), "{all}");
+        let later = ask(address, "GET /notes?after=1", "");
+        assert!(later.ends_with("\r\n\r\n[]"), "{later}");
         for (line, body, status) in [
             ("DELETE /notes/1", "", "204"),
             ("DELETE /notes/1", "", "404"),
             ("GET /notes/1", "", "404"),
-            ("GET /notes/one", "", "404"),
+            ("GET /notes/one", "", "400"),
+            ("GET /notes?after=one", "", "400"),
             ("GET /elsewhere", "", "404"),
             ("PUT /notes/1", "", "405"),
             ("POST /notes", "milk", "400"),
+            ("POST /notes", "{}", "422"),
         ] {
             let reply = ask(address, line, body);
             assert!(
