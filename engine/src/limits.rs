@@ -142,8 +142,9 @@ pub(crate) const ACCEPT_ONE_BY_ONE: usize = 1024;
 /// part of it at most.
 pub(crate) const WRITE_LOOKS: u32 = 4;
 
-/// Connections of one address that a newcomer's accept looks at to find one that rests.
-pub(crate) const ADDRESS_STEPS_MAX: usize = 64;
+/// Connections of one address, or of one listener that has as many as it may, that a newcomer's
+/// accept looks at to find one that rests.
+pub(crate) const CROWD_STEPS_MAX: usize = 64;
 
 /// Input longer than one part in this many of a common receive page is offered at the end of a
 /// turn: 1 KiB of 16 KiB, the head of a browser's request or 25 of the shortest.

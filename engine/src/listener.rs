@@ -14,6 +14,7 @@ use crate::connection::Closing;
 use crate::context::{Context, Envelope, Job};
 use crate::free_list::{FreeList, Trimmed};
 use crate::io::Io;
+use crate::listener_limits::ListenerLimits;
 use crate::options::ListenerOptions;
 use crate::phase::Phase;
 use crate::protocol::{Protocol, Received};
@@ -73,6 +74,14 @@ impl<P: Protocol> ErasedListener<P> {
             sessions: Slots::new(capacity),
             free_jobs: FreeList::default(),
         }
+    }
+
+    /// With bounds that replace its own, each that is named.
+    pub(crate) fn limited(mut self, limits: &ListenerLimits) -> ErasedListener<P> {
+        let options = &mut self.options;
+        options.limits = limits.clone().or(&options.limits);
+        options.workers_max = options.limits.workers_max.or(options.workers_max);
+        self
     }
 
     /// Calls `act` for one connection; `None` when it panicked.

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use flatpath_driver::RegionConfig;
 
+use crate::listener_limits::ListenerLimits;
+
 /// What the engine has to know of a protocol besides its methods. The default is right for most.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerOptions {
@@ -33,6 +35,9 @@ pub struct ListenerOptions {
     /// The classes in which the protocol counts its requests, eight at most, such as `2xx`: see
     /// [`Io::count_request`](crate::Io::count_request). Empty: it counts none.
     pub request_classes: &'static [&'static str],
+    /// Bounds of its connections that differ from the server's.
+    /// [`Server::listener_limits`](crate::Server::listener_limits) replaces each that it names.
+    pub limits: ListenerLimits,
 }
 
 /// Which network threads accept for a protocol.

@@ -15,6 +15,7 @@ use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::ErasedListener;
+use crate::listener_limits::ListenerLimits;
 use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
 use crate::running::Running;
@@ -84,8 +85,9 @@ impl Server {
                 cause,
             });
         let starting = Arc::clone(&protocol);
-        let protocol: ProtocolFactory = Arc::new(move |connections_max| {
-            Box::new(ErasedListener::new(Arc::clone(&protocol), connections_max))
+        let protocol: ProtocolFactory = Arc::new(move |connections_max, limits| {
+            let protocol = Arc::clone(&protocol);
+            Box::new(ErasedListener::new(protocol, connections_max).limited(limits))
         });
         self.endpoints.push(Endpoint {
             name,
@@ -95,7 +97,17 @@ impl Server {
             protocol,
             starts: Box::new(move |descriptors| starting.starts(descriptors)),
             spread,
+            limits: ListenerLimits::default(),
         });
+        self
+    }
+
+    /// Bounds of the listener that was added last, in the place of the server's and of what its
+    /// protocol says ([`ListenerOptions::limits`]). Without a listener nothing is bounded.
+    pub fn listener_limits(mut self, limits: ListenerLimits) -> Server {
+        if let Some(endpoint) = self.endpoints.last_mut() {
+            endpoint.limits = limits;
+        }
         self
     }
 

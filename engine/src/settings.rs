@@ -10,10 +10,12 @@ use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
+use crate::listener_limits::ListenerLimits;
 use crate::options::Spread;
 
 /// Makes a listener's protocol ready on one network thread.
-pub(crate) type ProtocolFactory = Arc<dyn Fn(usize) -> Box<dyn DynProtocol> + Send + Sync>;
+pub(crate) type ProtocolFactory =
+    Arc<dyn Fn(usize, &ListenerLimits) -> Box<dyn DynProtocol> + Send + Sync>;
 
 /// An address with what is spoken there.
 pub(crate) struct Endpoint {
@@ -24,6 +26,7 @@ pub(crate) struct Endpoint {
     pub(crate) protocol: ProtocolFactory,
     pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
     pub(crate) spread: Spread,
+    pub(crate) limits: ListenerLimits,
 }
 
 /// Everything that can be set, with the defaults of [`Server::new`](crate::Server::new).

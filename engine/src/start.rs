@@ -21,6 +21,7 @@ use crate::limits::{
     DESCRIPTORS_RESERVED,
 };
 use crate::listener::{DynProtocol, regions_of};
+use crate::listener_limits::ListenerLimits;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
 use crate::options::Spread;
 use crate::pools::Pools;
@@ -90,7 +91,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
             listeners,
             protocols: endpoints
                 .iter()
-                .map(|endpoint| Arc::clone(&endpoint.protocol))
+                .map(|endpoint| (Arc::clone(&endpoint.protocol), endpoint.limits.clone()))
                 .collect(),
         };
         match thread.spawn(report.clone()) {
@@ -292,7 +293,7 @@ struct NetworkThread {
     options: Options,
     uring: bool,
     listeners: Vec<Option<Listener>>,
-    protocols: Vec<ProtocolFactory>,
+    protocols: Vec<(ProtocolFactory, ListenerLimits)>,
 }
 
 impl NetworkThread {
@@ -309,7 +310,9 @@ impl NetworkThread {
         // Only for listeners that this thread accepts for.
         let protocols = self.listeners.iter().zip(&self.protocols);
         let protocols: Vec<_> = protocols
-            .filter_map(|(listener, made)| listener.as_ref().map(|_| made(places)))
+            .filter_map(|(listener, (made, limits))| {
+                listener.as_ref().map(|_| made(places, limits))
+            })
             .collect();
         let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
         self.options.driver.regions = regions;

@@ -104,6 +104,8 @@ impl<D: Driver> Network<D> {
                     self.late.push_back((key, now_ns));
                 }
                 self.thread.common.counters(number).opened.add(1);
+                let listener = &mut self.listeners[index as usize];
+                listener.count(&mut self.thread.of_listeners, key.index);
                 self.admit(key);
                 self.on(key, |event| {
                     if event.connection.control.closing == Closing::No {

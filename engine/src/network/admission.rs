@@ -21,14 +21,38 @@ use crate::connection::{Closing, Connection};
 use crate::episode::Price;
 use crate::lifecycle::ServerState;
 use crate::limits::{
-    ADDRESS_STEPS_MAX, CACHES_LOOK_NS, CACHES_PATIENCE_NS, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX,
+    CACHES_LOOK_NS, CACHES_PATIENCE_NS, CROWD_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX,
     EVICTIONS_PER_ACCEPT_MAX, FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX,
     SHED_PER_TURN_MAX, SPARE_PLACES_SHARE, SPARED_NS,
 };
 use crate::phase::Phase;
 
 use super::door::Door;
-use super::thread::Network;
+use super::thread::{Event, Network};
+
+/// What rests and may be closed for another one.
+struct Rester {
+    is_head: bool,
+    since_ns: u64,
+    key: Key,
+}
+
+/// The one to close of two: idle ones before heads, and then what has rested longer.
+fn older(left: Option<Rester>, right: Option<Rester>) -> Option<Rester> {
+    let both = left.into_iter().chain(right);
+    both.min_by_key(|rester| (rester.is_head, rester.since_ns))
+}
+
+impl<D: Driver> Event<'_, D> {
+    /// The connection is closed for another one, or refused: its place counts as free.
+    fn leaves(&mut self) {
+        if !self.connection.leaves {
+            let links = &mut self.thread.of_listeners;
+            self.listener.uncount(links, self.key.index);
+        }
+        self.thread.resting.leaves(self.connection);
+    }
+}
 
 impl<D: Driver> Network<D> {
     /// Decides over a connection that has just been accepted.
@@ -52,7 +76,35 @@ impl<D: Driver> Network<D> {
             self.note_places(Price::Refused);
             return self.refuse_connection(key);
         }
-        self.admit_address(key);
+        if self.admit_to_listener(key) {
+            self.admit_address(key);
+        }
+    }
+
+    /// False: its listener has as many connections as it may, and it is refused.
+    fn admit_to_listener(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get(key) else {
+            return false;
+        };
+        let number = usize::from(connection.listener);
+        let listener = &self.listeners[number];
+        if listener.connections_open <= listener.connections_max {
+            return true;
+        }
+        let (name, max) = (listener.protocol.name(), listener.connections_max);
+        let is_paid = self.evict_of_listener(number, key);
+        let price = if is_paid {
+            Price::Closed
+        } else {
+            Price::Refused
+        };
+        let now_ns = self.thread.common.turn.now_ns;
+        let limit = || format!("{name} has {max} on this network thread");
+        self.thread.resting.listeners.note(now_ns, price, limit);
+        if !is_paid {
+            self.refuse_connection(key);
+        }
+        is_paid
     }
 
     fn admit_address(&mut self, key: Key) {
@@ -98,34 +150,52 @@ impl<D: Driver> Network<D> {
     /// Closes the connection of an address that has been idle longest, or its oldest head that has
     /// had some time, for its connection `newcomer`. False: none of those looked at rests.
     fn evict_of_address(&mut self, address: AddressId, newcomer: Key) -> bool {
-        let mut oldest: Option<(bool, u64, Key)> = None;
+        let mut oldest = None;
         let mut at = self.addresses.first(address);
-        for _ in 0..ADDRESS_STEPS_MAX {
+        for _ in 0..CROWD_STEPS_MAX {
             let Some(index) = at.filter(|index| *index != newcomer.index) else {
                 break;
             };
             at = self.addresses.after(index);
             // The next newcomer looks at others first.
             self.addresses.move_back(address, index);
-            let Some(key) = self.connections.key_at(index) else {
-                continue;
-            };
-            let Some(connection) = self.connections.get(key) else {
-                continue;
-            };
-            let since_ns = connection.clocks.phase_ns;
-            let is_head = match connection.rests() {
-                Some(Phase::Idle) => false,
-                Some(_) if self.thread.common.turn.now_ns >= since_ns.saturating_add(SPARED_NS) => {
-                    true
-                }
-                _ => continue,
-            };
-            if oldest.is_none_or(|(head, ns, _)| (is_head, since_ns) < (head, ns)) {
-                oldest = Some((is_head, since_ns, key));
-            }
+            oldest = older(oldest, self.rester(index));
         }
-        oldest.is_some_and(|(_, _, key)| self.evict(key))
+        oldest.is_some_and(|found| self.evict(found.key))
+    }
+
+    /// The same for a listener that has as many connections as it may.
+    fn evict_of_listener(&mut self, listener: usize, newcomer: Key) -> bool {
+        let mut oldest = None;
+        let mut at = self.listeners[listener].connections.first();
+        for _ in 0..CROWD_STEPS_MAX {
+            let Some(index) = at.filter(|index| *index != newcomer.index) else {
+                break;
+            };
+            let links = &mut self.thread.of_listeners;
+            at = links.after(index);
+            links.move_back(&mut self.listeners[listener].connections, index);
+            oldest = older(oldest, self.rester(index));
+        }
+        oldest.is_some_and(|found| self.evict(found.key))
+    }
+
+    /// A connection that may be closed for a newcomer of its own address or listener.
+    fn rester(&self, index: u32) -> Option<Rester> {
+        let key = self.connections.key_at(index)?;
+        let connection = self.connections.get(key)?;
+        let since_ns = connection.clocks.phase_ns;
+        let spared_until_ns = since_ns.saturating_add(SPARED_NS);
+        let is_head = match connection.rests()? {
+            Phase::Idle => false,
+            _ if self.thread.common.turn.now_ns >= spared_until_ns => true,
+            _ => return None,
+        };
+        Some(Rester {
+            is_head,
+            since_ns,
+            key,
+        })
     }
 
     /// Connections that there are places for now.
@@ -325,7 +395,7 @@ impl<D: Driver> Network<D> {
             let connection = &mut *event.connection;
             // Its place is wanted now: it does not linger.
             connection.control.close_without_lingering();
-            event.thread.resting.leaves(connection);
+            event.leaves();
         });
         true
     }
@@ -334,7 +404,7 @@ impl<D: Driver> Network<D> {
     fn refuse_connection(&mut self, key: Key) {
         self.counters(key).refused.add(1);
         let lingers = self.thread.resting.leaving < OVERFLOW_LINGERING_MAX;
-        let Some(event) = self.event(key) else {
+        let Some(mut event) = self.event(key) else {
             return;
         };
         let connection = &mut *event.connection;
@@ -344,7 +414,8 @@ impl<D: Driver> Network<D> {
             true => Closing::Lingering,
             false => Closing::AfterOutput,
         });
-        event.thread.resting.leaves(connection);
+        event.leaves();
+        let connection = &mut *event.connection;
         // It would keep the next one of its address out while its client reads why.
         let address = std::mem::replace(&mut connection.address, AddressId::NOWHERE);
         self.addresses.leave(address, key.index);

@@ -5,12 +5,14 @@ use flatpath_structures::slots::Key;
 
 use crate::common::Common;
 use crate::connection::Closing;
-use crate::deadlines::{Overdue, shortest_ns};
+use crate::deadlines::Overdue;
 use crate::lifecycle::ServerState;
 use crate::listener::DynProtocol;
 use crate::phase::Phase;
 use crate::turn::end_ns;
 
+use super::listening::Listener;
+use super::setup::shortest_of;
 use super::thread::{Event, Network};
 
 impl<D: Driver> Event<'_, D> {
@@ -103,7 +105,7 @@ impl<D: Driver> Network<D> {
             };
             self.on(key, |event| {
                 event.connection.clocks.armed_ns = u64::MAX;
-                let limits = &event.thread.common.limits;
+                let limits = &event.listener.limits;
                 if let Some(overdue) = event.connection.overdue(limits, now_ns) {
                     event.fire(overdue);
                 }
@@ -150,9 +152,10 @@ impl<D: Driver> Network<D> {
             if common.shared.server_state() < server_state {
                 common.shared.advance(server_state);
             }
-            let limits = &mut common.limits;
-            limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
-            self.thread.shortest_ns = shortest_ns(limits);
+            for Listener { limits, .. } in &mut self.listeners {
+                limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
+            }
+            self.thread.shortest_ns = shortest_of(&self.listeners);
             self.stop_listening();
         }
         let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
@@ -227,6 +230,10 @@ impl<D: Driver> Network<D> {
         self.addresses.leave(connection.address, key.index);
         self.thread.starved.leave(&mut connection, key.index);
         self.thread.resting.left(&mut connection, key.index);
+        if !connection.leaves {
+            let listener = &mut self.listeners[usize::from(connection.listener)];
+            listener.uncount(&mut self.thread.of_listeners, key.index);
+        }
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(
             connection.held.is_empty(),

@@ -10,7 +10,9 @@
 
 use flatpath_driver::{Listener as Source, OperationMode};
 
+use crate::limits::Limits;
 use crate::listener::DynProtocol;
+use crate::lists::{Links, List};
 use crate::options::Pages;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,12 @@ pub(super) struct Listener {
     pub(super) first_shares: bool,
     /// Most fragments that a connection's users may hold.
     pub(super) pages_max: u32,
+    /// The deadlines of its connections.
+    pub(super) limits: Limits,
+    /// B1: its connections that are not to leave, if they are bounded; and the most there may be.
+    pub(super) connections: List,
+    pub(super) connections_open: usize,
+    pub(super) connections_max: usize,
     /// One of its connections was called in this turn.
     pub(super) was_called: bool,
     /// It has been reported that its protocol seems to forget phases.
@@ -51,7 +59,7 @@ impl Listener {
         parts: (Source, Box<dyn DynProtocol>),
         number: u16,
         region_id: u16,
-        pages_max: u32,
+        (server, threads): (&Limits, usize),
     ) -> Listener {
         let (source, protocol) = parts;
         let options = protocol.options();
@@ -66,11 +74,41 @@ impl Listener {
                 Pages::Listener | Pages::Shared => region_id,
             },
             first_shares: options.first_pages == Pages::Shared,
-            pages_max: options.pages_max.unwrap_or(pages_max).max(1),
+            pages_max: options
+                .pages_max
+                .unwrap_or(server.pages_per_connection_max)
+                .max(1),
+            limits: options.limits.of_server(server),
+            connections: List::default(),
+            connections_open: 0,
+            connections_max: options
+                .limits
+                .connections_of_thread(threads, options.spread)
+                .unwrap_or(usize::MAX),
             was_called: false,
             has_hinted: false,
             protocol,
             failures: 0,
+        }
+    }
+
+    pub(super) fn is_bounded(&self) -> bool {
+        self.connections_max < usize::MAX
+    }
+
+    /// A connection is there.
+    pub(super) fn count(&mut self, links: &mut Links, index: u32) {
+        if self.is_bounded() {
+            self.connections_open += 1;
+            links.push_back(&mut self.connections, index);
+        }
+    }
+
+    /// A connection that was counted is gone, or is to leave.
+    pub(super) fn uncount(&mut self, links: &mut Links, index: u32) {
+        if self.is_bounded() {
+            self.connections_open -= 1;
+            links.remove(&mut self.connections, index);
         }
     }
 

@@ -29,7 +29,7 @@ impl<D: Driver> Event<'_, D> {
                 let common = &self.thread.common;
                 let counters = common.counters(connection.listener);
                 counters.received_bytes.add(piece.len() as u64);
-                connection.received(piece.len(), common.turn.now_ns, &common.limits);
+                connection.received(piece.len(), common.turn.now_ns, &self.listener.limits);
                 match self.takes_at_once(&piece) {
                     true => self.offer(piece, 0),
                     false => self.enqueue(piece),

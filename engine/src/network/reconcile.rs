@@ -323,7 +323,7 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn reconcile_deadline(&mut self) {
         let (connection, now_ns) = (&mut *self.connection, self.thread.now_ns());
         if connection.has_new_deadline(now_ns, self.thread.shortest_ns) {
-            let deadline_ns = connection.deadline_ns(&self.thread.common.limits);
+            let deadline_ns = connection.deadline_ns(&self.listener.limits);
             if deadline_ns < connection.clocks.armed_ns {
                 connection.clocks.armed_ns = deadline_ns;
                 self.thread.arm_timer(self.key.index, deadline_ns);

@@ -25,6 +25,7 @@ pub(super) struct Resting {
     pub(super) full_since_ns: u64,
     pub(super) places: Episode,
     pub(super) addresses: Episode,
+    pub(super) listeners: Episode,
     pub(super) descriptors: Episode,
 }
 
@@ -39,6 +40,7 @@ impl Resting {
             full_since_ns: 0,
             places: Episode::new("connection limit"),
             addresses: Episode::new("connections per address"),
+            listeners: Episode::new("connections of a listener"),
             descriptors: Episode::new("descriptors"),
         }
     }
@@ -85,7 +87,12 @@ impl Resting {
         self.leaving -= usize::from(connection.leaves);
     }
 
-    pub(super) fn episodes(&mut self) -> [&mut Episode; 3] {
-        [&mut self.places, &mut self.addresses, &mut self.descriptors]
+    pub(super) fn episodes(&mut self) -> [&mut Episode; 4] {
+        [
+            &mut self.places,
+            &mut self.addresses,
+            &mut self.listeners,
+            &mut self.descriptors,
+        ]
     }
 }

@@ -15,6 +15,7 @@ use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::DynProtocol;
+use crate::lists::Links;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
 use crate::turn::Turn;
@@ -95,6 +96,12 @@ fn counted_pipes(budget: DescriptorBudget) -> Pipes {
     pipes
 }
 
+/// The shortest of all listeners' deadlines, in nanoseconds.
+pub(super) fn shortest_of(listeners: &[Listener]) -> u64 {
+    let of_listeners = listeners.iter().map(|it| shortest_ns(&it.limits));
+    of_listeners.min().unwrap_or(0)
+}
+
 impl<D: Driver> Thread<D> {
     fn new(driver: D, common: Common, places: usize, region_count: usize) -> Thread<D> {
         Thread {
@@ -109,7 +116,8 @@ impl<D: Driver> Thread<D> {
             driver,
             is_behind: false,
             long_send_bytes: 0,
-            shortest_ns: shortest_ns(&common.limits),
+            shortest_ns: 0,
+            of_listeners: Links::new(0),
             due_ns: 0,
             common,
         }
@@ -123,11 +131,11 @@ impl<D: Driver> Network<D> {
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
         let thread = usize::from(setup.thread);
         let now_ns = driver.now_ns();
-        let pages_max = setup.limits.pages_per_connection_max;
+        let bounds = (&setup.limits, setup.shared.inboxes.len());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let listeners = setup.listeners.into_iter().zip(numbers);
         let listeners = listeners
-            .map(|(parts, (number, region_id))| Listener::new(parts, number, region_id, pages_max));
+            .map(|(parts, (number, region_id))| Listener::new(parts, number, region_id, bounds));
         let listeners: Vec<Listener> = listeners.collect();
         let names = listeners.iter().map(|listener| listener.protocol.name());
         let names = names.collect();
@@ -156,7 +164,11 @@ impl<D: Driver> Network<D> {
             counters,
             wakes: Wakes::new(capacity, driver.waker()),
         };
-        let thread = Thread::new(driver, common, places, region_count);
+        let mut thread = Thread::new(driver, common, places, region_count);
+        thread.shortest_ns = shortest_of(&listeners);
+        if listeners.iter().any(Listener::is_bounded) {
+            thread.of_listeners = Links::new(places);
+        }
         Network {
             thread,
             listeners,

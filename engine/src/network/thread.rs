@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::io::Io;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
+use crate::lists::Links;
 use crate::memory::Entered;
 use crate::statistics::Counters;
 use crate::successor::Successors;
@@ -72,6 +73,8 @@ pub(crate) struct Network<D: Driver> {
 /// What the connections of a network thread share.
 pub(super) struct Thread<D: Driver> {
     pub(super) driver: D,
+    /// Links of the lists of listeners whose connections are bounded; else for no connection.
+    pub(super) of_listeners: Links,
     pub(super) common: Common,
     pub(super) wheel: Wheel,
     pub(super) waits: Waits,
