@@ -2,12 +2,14 @@
 //!
 //! A block of commands that a test cannot run names the reason in its fence: `needs=root`,
 //! `needs=build` (it builds for minutes) or `needs=host` (another machine or program). A program
-//! with `lines-60` in its fence has 60 lines, without empty ones, comments and what the book hides.
+//! with `lines-60` in its fence has 60 lines, without empty ones, comments and what the book hides;
+//! one with `of-FILE` stands in that file of the repository, word for word.
 
 mod page;
 mod session;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use flatpath_testkit::{Driver, each_driver};
@@ -97,6 +99,22 @@ fn programs_are_as_long_as_their_fences_say() {
     assert!(counted > 1, "the book counts its programs");
 }
 
+#[test]
+fn programs_of_a_file_are_in_it() {
+    let mut compared = 0;
+    for page in page::all() {
+        for block in page::blocks(&page.text) {
+            if let Some(file) = block.mark("of") {
+                let program = block.lines.join("\n");
+                let text = fs::read_to_string(page::root().join(file)).expect(file);
+                assert!(text.contains(&program), "{}:{}", page.name, block.line);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 1, "the book shows examples of the repository");
+}
+
 /// A comment, or a line that the book hides.
 fn is_comment(line: &str) -> bool {
     let line = line.trim_start();
@@ -169,7 +187,7 @@ fn every_relative_link_leads_somewhere() {
 
 /// Whether a page has the heading that an anchor names.
 fn has_heading(path: &Path, anchor: &str) -> bool {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = fs::read_to_string(path).unwrap_or_default();
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let anchors = headings.map(|heading| {
         let words = heading
