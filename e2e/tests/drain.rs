@@ -13,6 +13,7 @@ each_driver!(
     requests_in_flight_are_answered_and_told_to_close,
     both_signals_drain_and_idle_connections_are_let_go,
     a_download_in_flight_is_finished,
+    streams_of_events_end_at_once,
     new_connections_are_refused_while_others_finish,
     new_connections_are_served_while_the_drain_is_delayed,
     a_delayed_drain_ends_by_itself,
@@ -91,6 +92,25 @@ fn a_download_in_flight_is_finished(driver: Driver) {
         "{reply:?}"
     );
     client.expect_closed();
+    assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
+}
+
+fn streams_of_events_end_at_once(driver: Driver) {
+    // A test that waits for it fails.
+    let mut server = Launch::handlers(driver)
+        .with(["--drain-timeout", "3600"])
+        .start();
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.request("GET", "/events", &[]);
+        assert!(client.is_open(), "the head of the stream");
+    }
+    server.terminate();
+    for client in &mut clients {
+        let (stream, ending) = client.rest();
+        assert!(stream.ends_with(b"\r\n\r\n0\r\n\r\n"), "{stream:?}");
+        assert_eq!(ending, Ending::Closed);
+    }
     assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
 }
 

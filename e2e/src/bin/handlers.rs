@@ -6,14 +6,19 @@
 
 use std::io::{self, Cursor, Read};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flatpath::{Bytes, DriverChoice, DriverConfig, Limits, Server, SignalWatch};
 use flatpath_echo::Echo;
+use flatpath_http::sse::Broadcast;
 use flatpath_http::{Body, Head, Http, Request, Response, Route};
 use flatpath_testkit::noise;
 use http::StatusCode;
+
+/// Nothing is sent, all may listen.
+static EVENTS: LazyLock<Broadcast> = LazyLock::new(Broadcast::new);
 
 /// Handlers that have begun and not ended.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
@@ -80,7 +85,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn route(head: &Head<'_>) -> Route {
     match head.path() {
-        "/hello" | "/active" | "/panic-inline" => Route::Inline,
+        "/hello" | "/active" | "/events" | "/panic-inline" => Route::Inline,
         path if path.starts_with("/number/") => Route::Inline,
         _ => Route::Pooled,
     }
@@ -96,6 +101,7 @@ fn answer(request: &Request) -> Response {
         "number" => text(rest.into()),
         "active" => text(ACTIVE.load(Ordering::Relaxed).to_string()),
         "panic" | "panic-inline" => panic!("{name}: on purpose"),
+        "events" => EVENTS.response(),
         "never" => loop {
             std::thread::park();
         },

@@ -68,6 +68,12 @@
 //! [`Http::inline`] runs a handler on the network thread, for what takes microseconds and never
 //! blocks; [`Http::routed`] decides per request; [`Http::service`] takes a [`Service`].
 //!
+//! # Responses that last
+//!
+//! [`Body::channel`] makes a body that any thread feeds while it is sent; [`sse`] has server-sent
+//! events, for one client and for all. Neither holds a thread while it waits. A body that is read
+//! ([`Body::reader`]) is read by workers, a chunk at a time.
+//!
 //! # A streamed upload
 //!
 //! A service that [`streams`](Service::streams) a body gets it piece by piece instead, in a
