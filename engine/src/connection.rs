@@ -352,6 +352,7 @@ impl Connection {
         // It has no region of its own.
         self.region_id = 0;
         self.shares = false;
+        self.output.shrink();
     }
 
     /// True while it is stalled for want of memory.

@@ -148,6 +148,12 @@ impl Io<'_> {
         self.common.server_state >= ServerState::Leaving
     }
 
+    /// Within [`Protocol::expired`](crate::Protocol::expired): whether the connection is closed
+    /// because its place is wanted for another, before its deadline.
+    pub fn is_evicted(&self) -> bool {
+        self.connection.leaves
+    }
+
     /// Queues a copy of `bytes`, all of it or nothing.
     ///
     /// # Errors

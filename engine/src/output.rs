@@ -193,6 +193,11 @@ impl Output {
         self.tail.take_if(|tail| tail.is_empty());
     }
 
+    /// Frees room for segments that are not there: the connection may rest for long.
+    pub(crate) fn shrink(&mut self) {
+        self.segments.shrink_to_fit();
+    }
+
     /// Drops everything: the connection is being cut off.
     pub(crate) fn clear(&mut self) {
         self.segments.clear();

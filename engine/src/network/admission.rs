@@ -391,11 +391,10 @@ impl<D: Driver> Network<D> {
         };
         self.counters(key).evicted.add(1);
         self.on(key, |event| {
-            event.call(|protocol, io| protocol.expired(io, phase));
-            let connection = &mut *event.connection;
-            // Its place is wanted now: it does not linger.
-            connection.control.close_without_lingering();
             event.leaves();
+            event.call(|protocol, io| protocol.expired(io, phase));
+            // Its place is wanted now: it does not linger.
+            event.connection.control.close_without_lingering();
         });
         true
     }
