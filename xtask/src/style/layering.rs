@@ -21,6 +21,7 @@ pub(crate) const PRODUCT: &[&str] = &[
     "test",
     "pairing",
     "protocols",
+    "protocols/websocket",
     "clients",
     "services",
     "cli",
@@ -91,7 +92,12 @@ fn height(directory: &str) -> Option<usize> {
     if BESIDE.iter().any(is_in) {
         return Some(PRODUCT.len() + TOOLS.len());
     }
-    PRODUCT.iter().chain(TOOLS).position(is_in)
+    let layers = PRODUCT.iter().chain(TOOLS).enumerate();
+    // A layer may be a directory within another's.
+    let named = layers.filter(|(_, layer)| is_in(layer));
+    named
+        .max_by_key(|(_, layer)| layer.len())
+        .map(|(height, _)| height)
 }
 
 #[cfg(test)]

@@ -1,0 +1,145 @@
+//! The extension of one connection: how messages become frames, and payloads become messages.
+//! Without the feature `deflate` there is none, and both do nothing.
+
+use crate::decoder::Received;
+use crate::fault::Fault;
+use crate::limits::Limits;
+use crate::message::Message;
+
+#[cfg(feature = "deflate")]
+pub(crate) use with::{Codec, Inflater};
+#[cfg(not(feature = "deflate"))]
+pub(crate) use without::{Codec, Inflater};
+
+/// Reads payloads.
+#[derive(Debug, Default)]
+pub(crate) struct Reader(pub(crate) Inflater);
+
+impl Reader {
+    /// The message of a payload.
+    pub(crate) fn message(
+        &mut self,
+        received: Received,
+        limits: &Limits,
+    ) -> Result<Message, Fault> {
+        if !received.is_compressed {
+            return Message::of(received);
+        }
+        let payload = self
+            .0
+            .inflate(&received.payload, limits.message_bytes_max)?;
+        Message::of(Received {
+            payload,
+            ..received
+        })
+    }
+}
+
+#[cfg(feature = "deflate")]
+mod with {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use bytes::Bytes;
+
+    use crate::deflate::{Deflating, Inflating};
+    use crate::encode::Frame;
+    use crate::fault::Fault;
+    use crate::message::Message;
+
+    /// Makes compressed frames.
+    #[derive(Debug, Default)]
+    pub(crate) struct Codec(Option<Box<Negotiated>>);
+
+    #[derive(Debug)]
+    struct Negotiated {
+        bytes_min: usize,
+        deflating: Mutex<Deflating>,
+    }
+
+    impl Codec {
+        pub(crate) fn new(bytes_min: usize, deflating: Deflating) -> Codec {
+            Codec(Some(Box::new(Negotiated {
+                bytes_min,
+                deflating: Mutex::new(deflating),
+            })))
+        }
+
+        /// Whether a message is worth the try. Never waits.
+        pub(crate) fn compresses(&self, message: &Message) -> bool {
+            let negotiated = self.0.as_ref();
+            negotiated.is_some_and(|it| message.bytes().len() >= it.bytes_min)
+        }
+
+        /// The frame of a message. Until the other is dropped, no other message is compressed.
+        pub(crate) fn compress(
+            &self,
+            message: &Message,
+        ) -> (Frame, Option<MutexGuard<'_, Deflating>>) {
+            let mut deflating = self.0.as_ref().map(|it| {
+                // A compressor that panicked was taken out before.
+                let deflating = it.deflating.lock();
+                deflating.unwrap_or_else(PoisonError::into_inner)
+            });
+            let frame = deflating.as_mut().and_then(|it| it.frame(message));
+            let plain = || Frame::new(message.opcode(), message.bytes().clone());
+            (frame.unwrap_or_else(plain), deflating)
+        }
+
+        /// Frees what helps only while messages are sent. Never waits.
+        pub(crate) fn rest(&self) {
+            if let Some(negotiated) = &self.0
+                && let Ok(mut deflating) = negotiated.deflating.try_lock()
+            {
+                deflating.rest();
+            }
+        }
+    }
+
+    /// Inflates payloads.
+    #[derive(Debug, Default)]
+    pub(crate) struct Inflater(pub(crate) Option<Box<Inflating>>);
+
+    impl Inflater {
+        pub(crate) fn inflate(&mut self, payload: &[u8], max: usize) -> Result<Bytes, Fault> {
+            match &mut self.0 {
+                Some(inflating) => inflating.inflate(payload, max),
+                None => Err(Fault::ReservedBit),
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "deflate"))]
+mod without {
+    use bytes::Bytes;
+
+    use crate::encode::Frame;
+    use crate::fault::Fault;
+    use crate::message::Message;
+
+    /// Makes plain frames.
+    #[derive(Debug, Default)]
+    pub(crate) struct Codec;
+
+    impl Codec {
+        pub(crate) fn compresses(&self, _: &Message) -> bool {
+            false
+        }
+
+        pub(crate) fn compress(&self, message: &Message) -> (Frame, ()) {
+            (Frame::new(message.opcode(), message.bytes().clone()), ())
+        }
+
+        pub(crate) fn rest(&self) {}
+    }
+
+    /// Inflates nothing.
+    #[derive(Debug, Default)]
+    pub(crate) struct Inflater;
+
+    impl Inflater {
+        pub(crate) fn inflate(&mut self, _: &[u8], _: usize) -> Result<Bytes, Fault> {
+            Err(Fault::ReservedBit)
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Every bound of the crate: what a client may send, and what waits for it.
+
+/// What a program sets; see [`WebSocket::limits`](crate::WebSocket::limits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a client's message, its fragments together, inflated. A longer one ends the
+    /// connection with 1009.
+    pub message_bytes_max: usize,
+    /// Most frames of a message; a message with more ends the connection with 1009.
+    pub fragments_max: u32,
+    /// Bytes that wait for a client before [`Socket::send`](crate::Socket::send) waits too. One
+    /// message may go beyond it.
+    pub queued_bytes_max: usize,
+}
+
+/// Messages of 1 MiB in 4,096 fragments; 256 KiB queued.
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            message_bytes_max: 1 << 20,
+            fragments_max: 4096,
+            queued_bytes_max: 256 * 1024,
+        }
+    }
+}
+
+/// The longest head of a client's frame: two bytes, an extended length, the mask.
+pub(crate) const HEAD_BYTES_MAX: usize = 2 + 8 + 4;
+
+/// Most bytes that a control frame carries (RFC 6455 section 5.5).
+pub(crate) const CONTROL_BYTES_MAX: usize = 125;
+
+/// Most bytes of a close frame's reason: what the code leaves of a control frame.
+pub(crate) const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
+
+/// Messages that wait for a busy worker, in bytes, from which on no more is read from their client:
+/// what a common receive page holds. One message may go beyond it.
+pub(crate) const WAITING_BYTES_MAX: usize = 16 * 1024;

@@ -1,0 +1,403 @@
+//! The engine's protocol: what happens on a connection after its handshake.
+//!
+//! | the client is      | phase  | at its deadline                                             |
+//! |--------------------|--------|-------------------------------------------------------------|
+//! | silent             | `Idle` | a ping; after another without a sign of life it is cut off  |
+//! | amid a head        | `Head` | 1008                                                        |
+//! | amid a message     | `Body` | 1008                                                        |
+//! | being answered     | `Work` | none: only sending has one                                  |
+//! | to answer a close  | `Head` | the connection is closed; sooner while the server drains    |
+//!
+//! Invariants
+//! - W1: messages are handled one after the other, in their order. Of a pooled handler the messages
+//!   that arrived meanwhile wait in the session; beyond [`WAITING_BYTES_MAX`] nothing is read.
+//! - W2: pings are answered while a worker is busy, up to the first message that has to wait.
+//! - W3: an end, whatever its reason, comes after the messages before it are handled and what their
+//!   handler sent is queued.
+//! - W4: after our close frame nothing is sent; what the client still sends is dropped until it
+//!   answers.
+
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use flatpath::{Context, Io, Job, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope};
+use flatpath_structures::panics::contain;
+
+use crate::close::{Close, code};
+use crate::decoder::{Event, Received, Stopped};
+use crate::encode::{Frame, Opcode};
+use crate::fault::Fault;
+use crate::handler::Handler;
+use crate::limits::{Limits, WAITING_BYTES_MAX};
+use crate::session::{End, Open, Session, Work};
+use crate::socket::Flushed;
+
+/// A close frame with 1013: there is no memory for this connection now.
+const REFUSAL: [u8; 4] = [0x88, 2, 0x03, 0xF5];
+
+/// A ping that carries nothing.
+const PING: [u8; 2] = [0x89, 0];
+
+/// Where the messages of a socket are handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Inline,
+    Pooled,
+}
+
+/// The protocol behind a [`WebSocket`](crate::WebSocket).
+pub(crate) struct Sockets<H> {
+    place: Place,
+    limits: Limits,
+    handlers: PhantomData<fn() -> H>,
+}
+
+impl<H> Sockets<H> {
+    pub(crate) fn new(place: Place, limits: Limits) -> Sockets<H> {
+        Sockets {
+            place,
+            limits,
+            handlers: PhantomData,
+        }
+    }
+}
+
+impl<H: Handler> Sockets<H> {
+    /// Takes the next event from the input. False: there is none.
+    fn step(&self, context: &mut Context<'_, Self>, input: &mut &[u8]) -> Result<bool, Stall> {
+        let Some(open) = &mut context.session.0 else {
+            return Ok(false);
+        };
+        flush(open, &mut context.io)?;
+        if open.end.is_some() {
+            // W4, and after a fault: none of it counts.
+            *input = &[];
+            return Ok(false);
+        }
+        if context.io.output_is_full() {
+            return Err(Stall::Output);
+        }
+        if open.waiting_bytes >= WAITING_BYTES_MAX || open.drains && !open.is_handled() {
+            Self::hand_on(context)?;
+            return Err(Stall::Pipeline);
+        }
+        let before = *input;
+        let event = open.decoder.next(input, &self.limits, context.io.pool());
+        match event {
+            Ok(None) => Ok(false),
+            Ok(Some(event)) => {
+                let taken = self.event(context, event);
+                if taken.is_err() {
+                    *input = before;
+                }
+                taken.map(|()| true).map_err(|NoRoom| Stall::Memory)
+            }
+            Err(Stopped::NoRoom) => Err(Stall::Memory),
+            Err(Stopped::Fault(fault)) => {
+                open.ends(End::Fault(fault));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Does what an event asks for.
+    ///
+    /// # Errors
+    /// There is no memory for the answer to a ping; the event is to come again.
+    fn event(&self, context: &mut Context<'_, Self>, event: Event) -> Result<(), NoRoom> {
+        let Some(open) = &mut context.session.0 else {
+            return Ok(());
+        };
+        match event {
+            Event::Ping(payload) if !open.said_close => {
+                let pong = Frame::new(Opcode::Pong, payload);
+                context.io.reply(|io| {
+                    io.write(pong.head())?;
+                    io.write(pong.payload())
+                })?;
+            }
+            Event::Message(received) if !open.said_close => match self.place {
+                Place::Inline => self.handle(open, received),
+                Place::Pooled => open.wait(received),
+            },
+            Event::Close(close) => open.ends(End::Received(Box::new(close))),
+            Event::Ping(_) | Event::Pong | Event::Message(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Handles a message on the network thread.
+    fn handle(&self, open: &mut Open<H>, received: Received) {
+        let Some(desk) = &mut open.desk else {
+            return;
+        };
+        let handled = open
+            .socket
+            .inline(|| contain(|| desk.message(received, &self.limits)));
+        if let Err(fault) = handled.unwrap_or(Err(Fault::Handler)) {
+            open.ends(End::Fault(fault));
+        }
+    }
+
+    /// Gives what waits to a worker, unless one is busy with this connection.
+    fn hand_on(context: &mut Context<'_, Self>) -> Result<(), Stall> {
+        let is_due = |open: &Open<H>| open.desk.is_some() && !open.waiting.is_empty();
+        if !context.session.0.as_deref().is_some_and(is_due) {
+            return Ok(());
+        }
+        let job = context.job().ok_or(Stall::Jobs)?;
+        Self::dispatch(context, job);
+        Ok(())
+    }
+
+    fn dispatch(context: &mut Context<'_, Self>, mut job: Job<Self>) {
+        if let Some(open) = &mut context.session.0 {
+            job.desk = open.desk.take();
+            job.messages = open.take_waiting();
+        }
+        context.dispatch(job);
+    }
+
+    /// After each event: sends what can be sent, ends what is at its end, and says what the
+    /// connection waits for.
+    fn settle(context: &mut Context<'_, Self>, has_moved: bool) {
+        let (jobs_out, is_draining) = (context.jobs_out(), context.draining());
+        let Some(open) = &mut context.session.0 else {
+            return;
+        };
+        let io = &mut context.io;
+        let said_close = open.said_close;
+        if flush(open, io).is_ok() && open.is_handled() {
+            conclude(open, io);
+        }
+        let is_said_now = open.said_close && !said_close;
+        let phase = if open.said_close {
+            // The client has its time to answer, less of it while the server drains.
+            if is_draining {
+                Phase::Idle
+            } else {
+                Phase::Head
+            }
+        } else if jobs_out > 0 || !open.waiting.is_empty() {
+            Phase::Work
+        } else if open.decoder.is_within_message() {
+            Phase::Body
+        } else if open.has_left {
+            Phase::Head
+        } else {
+            Phase::Idle
+        };
+        if is_said_now || has_moved && !open.said_close {
+            io.restart_phase(phase);
+        } else {
+            io.phase(phase);
+        }
+    }
+}
+
+/// Moves what was sent to the output; what does not fit yet brings another call.
+fn flush<H: Handler>(open: &mut Open<H>, io: &mut Io<'_>) -> Result<(), Stall> {
+    match open.socket.flush(io) {
+        Ok(Flushed::All) => Ok(()),
+        Ok(Flushed::Closed) => {
+            open.said_close = true;
+            Ok(())
+        }
+        Ok(Flushed::Full) => Err(Stall::Output),
+        Err(NoRoom) => {
+            io.stall(Stall::Memory);
+            Err(Stall::Memory)
+        }
+    }
+}
+
+/// Brings a conversation to its end if it has one: everything before is handled and sent.
+fn conclude<H: Handler>(open: &mut Open<H>, io: &mut Io<'_>) {
+    let close = match &open.end {
+        None if open.drains => Close::new(code::GOING_AWAY, ""),
+        None => return,
+        Some(End::Broken) => {
+            open.socket.end(Close::unsaid(code::ABNORMAL));
+            return io.close_after_output();
+        }
+        Some(End::Received(close)) => Close::clone(close),
+        Some(End::Fault(fault)) => Close::from(*fault),
+    };
+    if !open.said_close {
+        open.socket.finish(&close);
+        if flush(open, io).is_err() {
+            return;
+        }
+    }
+    match open.end {
+        Some(End::Fault(_)) => {
+            open.socket.end(close);
+            // It may be sending, and is to read why this ends.
+            io.close_lingering();
+        }
+        Some(_) => {
+            open.socket.end(close);
+            io.close_after_output();
+        }
+        // Its close frame is to come.
+        None => {}
+    }
+}
+
+impl<H: Handler> Protocol for Sockets<H> {
+    type ThreadState = ();
+    type Session = Session<H>;
+    type Job = Work<H>;
+
+    fn name(&self) -> &'static str {
+        "websocket"
+    }
+
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            refusal: Bytes::from_static(&REFUSAL),
+            ..ListenerOptions::default()
+        }
+    }
+
+    fn thread_state(&self) {}
+
+    fn connected(&self, context: &mut Context<'_, Self>) {
+        match &context.session.0 {
+            Some(open) => open.socket.connected(&context.io),
+            // A listener of its own has no handshake.
+            None => context.abort(),
+        }
+        Self::settle(context, true);
+    }
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> flatpath::Received {
+        let has_moved = !input.is_empty();
+        let mut rest = input;
+        if let Some(open) = &mut context.session.0 {
+            open.awaits_pong &= !has_moved;
+        }
+        let stepped = loop {
+            match self.step(context, &mut rest) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(stall) => break Err(stall),
+            }
+        };
+        let handed_on = Self::hand_on(context);
+        if let Some(open) = &mut context.session.0 {
+            open.has_left = !rest.is_empty();
+        }
+        Self::settle(context, has_moved);
+        let consumed = input.len() - rest.len();
+        match handed_on.and(stepped) {
+            Ok(()) => flatpath::Received::NeedMore { consumed },
+            Err(on) => flatpath::Received::Blocked { consumed, on },
+        }
+    }
+
+    fn input_ended(&self, context: &mut Context<'_, Self>, _: &[u8]) {
+        if let Some(open) = &mut context.session.0 {
+            open.ends(End::Broken);
+        }
+        Self::settle(context, false);
+    }
+
+    fn run(&self, work: &mut Work<H>, _: &mut WorkerScope<'_>) {
+        let Some(desk) = &mut work.desk else {
+            return;
+        };
+        while let Some(received) = work.messages.pop_front() {
+            if let Err(fault) = desk.message(received, &self.limits) {
+                work.fault = Some(fault);
+                work.messages.clear();
+            }
+        }
+    }
+
+    fn panicked(&self, work: &mut Work<H>) {
+        work.fault = Some(Fault::Handler);
+        work.messages.clear();
+    }
+
+    fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
+        let (desk, fault) = (job.desk.take(), job.fault.take());
+        let Some(open) = &mut context.session.0 else {
+            return context.recycle(job);
+        };
+        open.desk = desk;
+        if let Some(fault) = fault {
+            open.take_waiting();
+            open.end = Some(End::Fault(fault));
+        }
+        if open.waiting.is_empty() {
+            context.recycle(job);
+        } else {
+            Self::dispatch(context, job);
+        }
+        Self::settle(context, true);
+    }
+
+    fn retire(&self, (): &mut (), work: &mut Work<H>) {
+        work.messages.clear();
+        work.fault = None;
+        // Last: it calls the handler.
+        work.desk = None;
+    }
+
+    fn drained(&self, context: &mut Context<'_, Self>) {
+        Self::settle(context, false);
+    }
+
+    fn notified(&self, context: &mut Context<'_, Self>) {
+        Self::settle(context, false);
+    }
+
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        if let Some(open) = &mut context.session.0 {
+            open.drains = true;
+        }
+        Self::settle(context, false);
+    }
+
+    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
+        let is_evicted = context.is_evicted();
+        let (Some(open), io) = (&mut context.session.0, &mut context.io) else {
+            return context.close_after_output();
+        };
+        if is_evicted && !open.said_close {
+            let close = Close::new(code::TRY_AGAIN_LATER, "");
+            // Without memory for it the client learns nothing.
+            let _ = open.socket.last_words(io, &close);
+            open.socket.end(close);
+            io.close_after_output();
+        } else if open.said_close {
+            io.close_after_output();
+        } else if phase != Phase::Idle {
+            open.ends(End::Fault(Fault::TooSlow));
+            Self::settle(context, false);
+        } else if open.awaits_pong {
+            io.abort();
+        } else {
+            // Without memory for it the client is asked the next time.
+            open.awaits_pong = io.write(&PING).is_ok();
+            open.socket.rest();
+            io.restart_phase(Phase::Idle);
+        }
+    }
+
+    fn abandoned(&self, context: &mut Context<'_, Self>) {
+        if let Some(open) = &mut context.session.0 {
+            open.decoder.abandon();
+            open.take_waiting();
+            open.socket.end(Close::new(code::TRY_AGAIN_LATER, ""));
+        }
+    }
+
+    fn closed(&self, (): &mut (), session: &mut Session<H>) {
+        if let Some(open) = session.0.take() {
+            // Whoever waits for room learns of it, also while a worker has the handler.
+            open.socket.end(Close::unsaid(code::ABNORMAL));
+        }
+    }
+}

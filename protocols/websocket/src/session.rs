@@ -1,0 +1,122 @@
+//! One connection, and one of its turns with a worker.
+
+use std::collections::VecDeque;
+
+use crate::close::Close;
+use crate::codec::Reader;
+use crate::decoder::{Decoder, Received};
+use crate::fault::Fault;
+use crate::handler::{Handler, Peer};
+use crate::limits::Limits;
+use crate::socket::Socket;
+
+/// What a connection keeps. It is a pointer, so that the table of connections is small; all that it
+/// points to goes with the connection.
+pub(crate) struct Session<H: Handler>(pub(crate) Option<Box<Open<H>>>);
+
+impl<H: Handler> Default for Session<H> {
+    fn default() -> Self {
+        Session(None)
+    }
+}
+
+/// How a conversation comes to its end; the first reason counts.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client's close frame, which is to be answered unless ours was first.
+    Received(Box<Close>),
+    /// The client did something wrong.
+    Fault(Fault),
+    /// The client's stream has ended without a close frame.
+    Broken,
+}
+
+/// See [`Session`].
+pub(crate) struct Open<H: Handler> {
+    pub(crate) decoder: Decoder,
+    pub(crate) socket: Socket,
+    /// With a worker while a job is out.
+    pub(crate) desk: Option<Desk<H>>,
+    /// Messages that wait for the worker.
+    pub(crate) waiting: VecDeque<Received>,
+    pub(crate) waiting_bytes: usize,
+    pub(crate) end: Option<End>,
+    /// The server drains: the conversation ends as soon as all that has come is handled.
+    pub(crate) drains: bool,
+    /// Our close frame is in the output, or before that.
+    pub(crate) said_close: bool,
+    /// A ping is out, and nothing has come since.
+    pub(crate) awaits_pong: bool,
+    /// Input was left unconsumed.
+    pub(crate) has_left: bool,
+}
+
+/// What handles messages; it goes to the worker with them.
+pub(crate) struct Desk<H: Handler> {
+    pub(crate) peer: Peer<H>,
+    pub(crate) reader: Reader,
+}
+
+impl<H: Handler> Desk<H> {
+    /// Gives a message to the handler.
+    pub(crate) fn message(&mut self, received: Received, limits: &Limits) -> Result<(), Fault> {
+        let message = self.reader.message(received, limits)?;
+        self.peer.message(message);
+        Ok(())
+    }
+}
+
+impl<H: Handler> Open<H> {
+    pub(crate) fn new(desk: Desk<H>, may_compress: bool) -> Open<H> {
+        Open {
+            decoder: Decoder::new(may_compress),
+            socket: desk.peer.socket.clone(),
+            desk: Some(desk),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            end: None,
+            drains: false,
+            said_close: false,
+            awaits_pong: false,
+            has_left: false,
+        }
+    }
+
+    /// Whether the handler has nothing to do, and nothing waits for it.
+    pub(crate) fn is_handled(&self) -> bool {
+        self.desk.is_some() && self.waiting.is_empty()
+    }
+
+    pub(crate) fn wait(&mut self, received: Received) {
+        self.waiting_bytes += received.payload.len();
+        self.waiting.push_back(received);
+    }
+
+    /// All that waits, for a worker.
+    pub(crate) fn take_waiting(&mut self) -> VecDeque<Received> {
+        self.waiting_bytes = 0;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Ends the conversation, unless it is ending.
+    pub(crate) fn ends(&mut self, end: End) {
+        self.end.get_or_insert(end);
+    }
+}
+
+/// Messages on their way to a worker and back.
+pub(crate) struct Work<H: Handler> {
+    pub(crate) desk: Option<Desk<H>>,
+    pub(crate) messages: VecDeque<Received>,
+    pub(crate) fault: Option<Fault>,
+}
+
+impl<H: Handler> Default for Work<H> {
+    fn default() -> Self {
+        Work {
+            desk: None,
+            messages: VecDeque::new(),
+            fault: None,
+        }
+    }
+}

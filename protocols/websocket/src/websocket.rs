@@ -1,0 +1,160 @@
+//! The kind of sockets that a program accepts: their handler, limits and options.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatpath::Successor;
+use flatpath_http::{Request, Response, upgrade};
+
+use crate::codec::{Codec, Inflater, Reader};
+#[cfg(feature = "deflate")]
+use crate::deflate::{self, Deflate, Deflating, Inflating};
+use crate::handler::{Handler, Peer};
+use crate::handshake::{self, Rejection};
+use crate::limits::Limits;
+use crate::protocol::{Place, Sockets};
+use crate::session::{Desk, Open, Session};
+use crate::socket::Socket;
+
+/// Sockets whose messages handlers of type `H` answer. Made once and used for every request;
+/// a clone is the same.
+pub struct WebSocket<H: Handler> {
+    place: Place,
+    limits: Limits,
+    subprotocols: Arc<[&'static str]>,
+    #[cfg(feature = "deflate")]
+    deflate: Option<Arc<deflate::Shared>>,
+    successor: Successor<Sockets<H>>,
+}
+
+impl<H: Handler> Clone for WebSocket<H> {
+    fn clone(&self) -> WebSocket<H> {
+        WebSocket {
+            place: self.place,
+            limits: self.limits,
+            subprotocols: Arc::clone(&self.subprotocols),
+            #[cfg(feature = "deflate")]
+            deflate: self.deflate.clone(),
+            successor: self.successor.clone(),
+        }
+    }
+}
+
+/// What is negotiated in a handshake.
+#[derive(Default)]
+struct Extension {
+    codec: Codec,
+    inflater: Inflater,
+    header: Option<flatpath_http::http::HeaderValue>,
+}
+
+impl<H: Handler> WebSocket<H> {
+    /// Messages are handled by workers: a handler may block.
+    pub fn pooled() -> WebSocket<H> {
+        WebSocket::new(Place::Pooled)
+    }
+
+    /// Messages are handled on the network thread: a handler never blocks, and takes no more than a
+    /// few microseconds.
+    pub fn inline() -> WebSocket<H> {
+        WebSocket::new(Place::Inline)
+    }
+
+    fn new(place: Place) -> WebSocket<H> {
+        let limits = Limits::default();
+        WebSocket {
+            place,
+            limits,
+            subprotocols: Arc::default(),
+            #[cfg(feature = "deflate")]
+            deflate: Some(deflate::Shared::new(Deflate::default())),
+            successor: Successor::new(Sockets::new(place, limits)),
+        }
+    }
+
+    /// Other limits than [`Limits::default`].
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> WebSocket<H> {
+        self.limits = limits;
+        self.successor = Successor::new(Sockets::new(self.place, limits));
+        self
+    }
+
+    /// The subprotocols that the handler speaks, the best first: the first that a client offers is
+    /// chosen. By default none is.
+    #[must_use]
+    pub fn subprotocols(mut self, names: &[&'static str]) -> WebSocket<H> {
+        self.subprotocols = names.into();
+        self
+    }
+
+    /// How messages are compressed for clients that offer it; `None`: they are not.
+    #[cfg(feature = "deflate")]
+    #[must_use]
+    pub fn deflate(mut self, options: Option<Deflate>) -> WebSocket<H> {
+        self.deflate = options.map(deflate::Shared::new);
+        self
+    }
+
+    /// The answer to a handshake, from a handler of HTTP: from then on the connection is a socket,
+    /// and `handler` gets its messages. More headers may be added to it.
+    ///
+    /// The origin of the request is the program's to check: browsers let any page open sockets to
+    /// any server, with the user's cookies.
+    ///
+    /// # Errors
+    /// The request is no handshake: the [`Rejection`] is a response.
+    ///
+    /// # Panics
+    /// If a subprotocol is not a token.
+    pub fn accept(&self, request: &Request, handler: H) -> Result<Response, Rejection> {
+        let slot = Arc::new(Mutex::new(Session::default()));
+        let session = Arc::clone(&slot);
+        let begin = move || std::mem::take(&mut *lock(&session));
+        let asked = upgrade(request, "websocket", self.successor.begin(begin));
+        let mut response = asked.map_err(Rejection::NotAsked)?;
+        let accept = handshake::accept(request)?;
+        let subprotocol = handshake::subprotocol(request.headers(), &self.subprotocols);
+        let Extension {
+            codec,
+            inflater,
+            header,
+        } = self.extension(request);
+        let may_compress = header.is_some();
+        let socket = Socket::new(self.limits.queued_bytes_max, subprotocol, codec);
+        let mut desk = Desk {
+            peer: Peer::new(handler, socket),
+            reader: Reader(inflater),
+        };
+        desk.peer.opened();
+        *lock(&slot) = Session(Some(Box::new(Open::new(desk, may_compress))));
+        handshake::complete(&mut response, accept, subprotocol, header);
+        Ok(response)
+    }
+
+    #[cfg(feature = "deflate")]
+    fn extension(&self, request: &Request) -> Extension {
+        let Some(shared) = &self.deflate else {
+            return Extension::default();
+        };
+        let Some((agreed, header)) = crate::offer::accept(request.headers(), &shared.options)
+        else {
+            return Extension::default();
+        };
+        let deflating = Deflating::new(shared, agreed);
+        Extension {
+            codec: Codec::new(shared.options.bytes_min, deflating),
+            inflater: Inflater(Some(Box::new(Inflating::new(shared, agreed)))),
+            header: Some(header),
+        }
+    }
+
+    #[cfg(not(feature = "deflate"))]
+    fn extension(&self, _: &Request) -> Extension {
+        Extension::default()
+    }
+}
+
+fn lock<H: Handler>(slot: &Mutex<Session<H>>) -> MutexGuard<'_, Session<H>> {
+    // Nothing under the lock panics half way.
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}

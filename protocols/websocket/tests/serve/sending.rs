@@ -1,0 +1,117 @@
+//! Sending from other threads than the one that reads, to clients that read slowly or not.
+
+use std::sync::{Arc, Mutex};
+
+use flatpath_test::{ClientState, Conditions, each_seed};
+use flatpath_websocket::{Handler, Limits, Message, SendError, Socket, WebSocket};
+
+use crate::client::{Peer, close, frame, serve};
+
+/// Gives its socket away.
+struct Gives(Arc<Mutex<Vec<Socket>>>);
+
+impl Handler for Gives {
+    fn opened(&mut self, socket: &Socket) {
+        self.0.lock().expect("no panic").push(socket.clone());
+    }
+
+    fn message(&mut self, _: &Socket, _: Message) {}
+}
+
+/// The sockets of a server's clients, and what makes their handlers.
+fn gives() -> (
+    Arc<Mutex<Vec<Socket>>>,
+    impl Fn() -> Gives + Send + Sync + 'static,
+) {
+    let sockets = Arc::new(Mutex::new(Vec::new()));
+    let given = Arc::clone(&sockets);
+    (sockets, move || Gives(Arc::clone(&given)))
+}
+
+#[test]
+fn sim_what_is_sent_from_outside_arrives_once_and_in_order() {
+    each_seed(60, |seed| {
+        let (sockets, handlers) = gives();
+        let mut server = serve(Conditions::rough(seed), WebSocket::inline(), handlers);
+        let peers: Vec<Peer> = (0..3).map(|_| Peer::open(&mut server)).collect();
+        for round in 0..20_usize {
+            let message = Message::from(format!("{round}"));
+            for socket in sockets.lock().expect("no panic").iter() {
+                socket.try_send(message.clone()).expect("there is room");
+            }
+            if round.is_multiple_of(seed as usize % 5 + 1) {
+                server.turn();
+            }
+        }
+        for peer in &peers {
+            for round in 0..20 {
+                assert_eq!(peer.text(&mut server), round.to_string());
+            }
+            peer.send(&close(1000));
+            assert_eq!(peer.closed(&mut server), 1000);
+        }
+        for socket in sockets.lock().expect("no panic").iter() {
+            let refused = socket.try_send("late");
+            assert!(matches!(refused, Err(SendError::Closed(_))));
+        }
+    });
+}
+
+#[test]
+fn sim_a_client_that_does_not_read_is_sent_no_more_than_the_bound_until_it_does() {
+    each_seed(20, |seed| {
+        let limits = Limits {
+            queued_bytes_max: 10_000,
+            ..Limits::default()
+        };
+        let (sockets, handlers) = gives();
+        let websocket = WebSocket::inline().limits(limits);
+        let mut server = serve(Conditions::rough(seed), websocket, handlers);
+        let peer = Peer::open(&mut server);
+        let socket = sockets.lock().expect("no panic")[0].clone();
+        let message = Message::from(vec![7; 5_000]);
+        let mut sent = 0;
+        loop {
+            match socket.try_send(message.clone()) {
+                Ok(()) => sent += 1,
+                Err(SendError::Full(given_back)) => {
+                    assert_eq!(given_back, message);
+                    server.settle();
+                    if socket.queued_bytes() >= limits.queued_bytes_max {
+                        break;
+                    }
+                }
+                Err(SendError::Closed(_)) => panic!("it is open"),
+            }
+        }
+        assert!(socket.queued_bytes() <= limits.queued_bytes_max + 5_004);
+        // What it sends meanwhile is heard.
+        for _ in 0..sent {
+            assert_eq!(peer.frame(&mut server), (0x82, vec![7; 5_000]));
+        }
+        socket.try_send("room again").expect("it has read");
+        assert_eq!(peer.text(&mut server), "room again");
+    });
+}
+
+#[test]
+fn sim_a_client_that_answers_nothing_and_reads_nothing_takes_nothing_away_from_others() {
+    each_seed(20, |seed| {
+        for websocket in [WebSocket::inline(), WebSocket::pooled()] {
+            let echo = crate::Echo::default();
+            let mut server = serve(Conditions::rough(seed), websocket, echo.factory());
+            let (deaf, other) = (Peer::open(&mut server), Peer::open(&mut server));
+            let large = frame(0x82, &[1; 60_000]);
+            for _ in 0..8 {
+                deaf.send(&large);
+            }
+            server.settle();
+            assert_eq!(deaf.client.state(), ClientState::Open);
+            other.send(&frame(0x81, b"hello"));
+            assert_eq!(other.text(&mut server), "hello");
+            for _ in 0..8 {
+                assert_eq!(deaf.frame(&mut server), (0x82, vec![1; 60_000]));
+            }
+        }
+    });
+}
