@@ -138,14 +138,13 @@ mod tests {
         let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
             --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
             --relay-idle 61 --nfs 127.0.0.1:2049 --read-only=true \
-            --no-root-squash=true --nfs-allow 10.0.0.0/8 \
-            --nfs-allow ::1 --nfs-secure-ports=true \
+            --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
             --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
             --ingest-socket /run/ingest --ingest-memory 64M \
             --ingest-page 32K --ingest-consumers 2 --ingest-message 1M \
             --no-ingest-sharing=true --network-threads 2 --workers 2..64 \
             --workers-per-listener 32 --driver epoll --accept single \
-            --no-defer-accept=true --max-connections 1000 \
+            --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
             --connections-per-address 0 --memory 64M --hidden=true \
             --stat-age 0.25 --writable=true --put-max 2G \
             --durable=true --uploads-max 9 --uploads-bytes 5G \
@@ -182,6 +181,7 @@ mod tests {
             driver = "epoll"
             accept = "single"
             no-defer-accept = true
+            proxy-from = ["10.0.0.0/8", "::1"]
             max-connections = 1000
             connections-per-address = 0
             memory = "64M"
@@ -278,6 +278,7 @@ mod tests {
             ("driver", "kqueue", "uring"),
             ("accept", "twice", "multishot"),
             ("nfs-allow", "10.0.0.0/33", "ADDRESS/BITS"),
+            ("proxy-from", "balancer", "ADDRESS/BITS"),
             ("idle-timeout", "0", "1ms"),
             ("stat-age", "30x", "such as 30"),
             ("hidden", "yes", "true, false"),

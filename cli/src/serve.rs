@@ -131,25 +131,29 @@ fn server(
     let mut server = Server::new()
         .limits(limits(settings, parts))
         .driver_config(parts.driver.clone());
+    let behind = |server: Server| match &settings.proxy_from[..] {
+        [] => server,
+        networks => server.behind_proxy(networks.iter().copied()),
+    };
     for &address in http {
         let files = files(settings, parts)?;
         mounts.push(files.mount_shares());
-        server = server.listen(address, Http::service(files));
+        server = behind(server.listen(address, Http::service(files)));
     }
     if let (Some(address), Some(nfs)) = (settings.nfs, nfs) {
         let protocol = nfs
             .protocol()
             .bounded(parts.nfs_page_bytes, parts.nfs_replies);
-        server = server.listen(address, protocol);
+        server = behind(server.listen(address, protocol));
     }
     if let (Some(address), Some(ingest)) = (settings.ingest, ingest) {
-        server = server.listen(address, ingest);
+        server = behind(server.listen(address, ingest));
     }
     for &address in &settings.echo {
-        server = server.listen(address, Echo);
+        server = behind(server.listen(address, Echo));
     }
     for &address in &settings.relay {
-        server = server.listen(address, relay.clone());
+        server = behind(server.listen(address, relay.clone()));
     }
     if let Some(count) = settings.network_threads {
         server = server.network_threads(count);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use flatpath_nfs::Network;
+use flatpath::Subnet;
 
 use crate::units::{address, count, delay, size, time, workers};
 
@@ -218,7 +218,7 @@ pub(crate) struct Settings {
 
     /// Serve only clients of this network, such as 10.0.0.0/8; may be repeated [default: all]
     #[arg(long, help_heading = NFS, value_delimiter = ',', value_name = "CIDR")]
-    pub(crate) nfs_allow: Vec<Network>,
+    pub(crate) nfs_allow: Vec<Subnet>,
 
     /// Serve only clients that come from a port below 1024
     #[arg(
@@ -336,6 +336,18 @@ pub(crate) struct Settings {
     /// One accept operation for all connections, or one for each [default: multishot]
     #[arg(long, help_heading = ENGINE, hide_short_help = true, value_name = "HOW")]
     pub(crate) accept: Option<Accept>,
+
+    /// Load balancers of this network, such as 10.0.0.0/8, name each connection's client in a
+    /// header of the PROXY protocol, version 1 or 2; may be repeated. With it, every listener
+    /// refuses connections from elsewhere and those without the header
+    #[arg(
+        long,
+        help_heading = LISTENERS,
+        hide_short_help = true,
+        value_delimiter = ',',
+        value_name = "CIDR"
+    )]
+    pub(crate) proxy_from: Vec<Subnet>,
 
     /// Most connections at once [default: what the descriptor limit allows, at most 100000]
     #[arg(long, help_heading = LIMITS, value_name = "N", value_parser = count::<usize>)]

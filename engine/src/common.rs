@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
+use crate::refusals::Refusals;
 use crate::statistics::{Counters, ThreadCounters};
 use crate::turn::Turn;
 use crate::wakes::Wakes;
@@ -19,6 +20,7 @@ pub(crate) struct Common {
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) counters: Arc<ThreadCounters>,
+    pub(crate) refusals: Refusals,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,
 }

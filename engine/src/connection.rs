@@ -23,6 +23,7 @@ use crate::hand_over::Becomes;
 use crate::network::{Holds, WaitSet};
 use crate::output::Output;
 use crate::phase::{Phase, Stall};
+use crate::proxy_header::Header;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,6 +152,8 @@ pub(crate) struct Connection {
     pub(crate) listener: u16,
     /// The number of the protocol that it was handed over to; 0 for the listener's own.
     pub(crate) successor: u16,
+    /// What a load balancer said of it; see `behind_proxy.rs`.
+    pub(crate) introduced: Option<Box<Header>>,
     /// Where it is counted; `Network::address_of` finds out.
     pub(crate) address: AddressId,
     /// The list of `network/resting.rs` that it is on, which is that of [`Phase::Idle`] or
@@ -213,6 +216,7 @@ impl Connection {
             session,
             listener,
             successor: 0,
+            introduced: None,
             address: AddressId::UNKNOWN,
             listed: None,
             listed_ns: 0,

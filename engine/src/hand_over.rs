@@ -25,4 +25,6 @@ pub(crate) enum Becomes {
     Spliced(ConnectionId),
     /// One of another protocol.
     Successors(HandOver),
+    /// One of the listener's protocol: its PROXY header was read.
+    Introduced,
 }

@@ -96,7 +96,20 @@ impl Io<'_> {
 
     /// Where the connection comes from: one system call, so keep it. `None` for sockets
     /// without an internet address and when the peer is gone already.
+    ///
+    /// Behind a load balancer ([`Server::behind_proxy`](crate::Server::behind_proxy)) it is the
+    /// client's address, as the balancer has named it: no system call. Where it has named none (a
+    /// health check, for one), the balancer's.
     pub fn peer(&self) -> Option<SocketAddr> {
+        let header = self.connection.introduced.as_ref();
+        let client = header.and_then(|header| header.client);
+        client.or_else(|| self.driver.peer_of(self.connection.socket))
+    }
+
+    /// The load balancer that a connection has come through: one system call. `None` for one that
+    /// came directly.
+    pub fn proxy_peer(&self) -> Option<SocketAddr> {
+        self.connection.introduced.as_ref()?;
         self.driver.peer_of(self.connection.socket)
     }
 

@@ -153,6 +153,7 @@
 //! | [`framing`]     | messages in a stream, and protocols made of a function for each      |
 //! | [`limits`]      | what the code is built around, and what an operator may set         |
 //! | [`memory`]      | received bytes, buffers, and bodies made of both                    |
+//! | [`proxy_header`] | where a client comes from, as a load balancer says it              |
 //! | [`simulation`]  | what the crate `flatpath-test` is built on                           |
 //! | [`statistics`]  | counters                                                            |
 //! | [`watch`]       | eventfds that call a function on a network thread                   |
@@ -166,6 +167,7 @@ pub mod figures;
 pub mod framing;
 pub mod limits;
 pub mod memory;
+pub mod proxy_header;
 pub mod simulation;
 pub mod statistics;
 pub mod watch;
@@ -173,6 +175,7 @@ pub mod watch;
 mod addresses;
 mod arrivals;
 
+mod behind_proxy;
 mod binding;
 mod common;
 mod connection;
@@ -197,6 +200,7 @@ mod payload;
 mod phase;
 mod pools;
 mod protocol;
+mod refusals;
 mod relief;
 mod running;
 mod scope;
@@ -207,6 +211,7 @@ mod signals;
 mod free_list;
 mod hand_over;
 mod start;
+mod subnet;
 mod successor;
 mod turn;
 mod wakes;
@@ -231,5 +236,6 @@ pub use scope::WorkerScope;
 pub use server::Server;
 pub use signals::{SignalWatch, Stopping};
 pub use start::on_network_thread;
+pub use subnet::{BadSubnet, Subnet};
 pub use successor::Successor;
 pub use turn::Turn;

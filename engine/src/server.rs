@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
+use crate::behind_proxy::Balancers;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::ErasedListener;
@@ -22,6 +23,7 @@ use crate::running::Running;
 use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::SignalWatch;
 use crate::start::start;
+use crate::subnet::Subnet;
 
 /// A server that has not started yet.
 /// The README of the project has a whole program.
@@ -98,6 +100,7 @@ impl Server {
             starts: Box::new(move |descriptors| starting.starts(descriptors)),
             spread,
             limits: ListenerLimits::default(),
+            balancers: None,
         });
         self
     }
@@ -107,6 +110,21 @@ impl Server {
     pub fn listener_limits(mut self, limits: ListenerLimits) -> Server {
         if let Some(endpoint) = self.endpoints.last_mut() {
             endpoint.limits = limits;
+        }
+        self
+    }
+
+    /// The listener added last is reached through load balancers that speak the PROXY protocol,
+    /// version 1 or 2: it takes connections from these networks only, each of which has to begin
+    /// with a header. [`Io::peer`](crate::Io::peer) is the client that the header names, and
+    /// shares and limits for each address count that client. A connection from elsewhere is reset,
+    /// and so is one whose header is not accepted ([`proxy_header`](crate::proxy_header)). The
+    /// header has [`Limits::head_timeout`], and the first request behind it has it again.
+    ///
+    /// Without networks, nobody may connect. Listeners with another address do not change.
+    pub fn behind_proxy(mut self, networks: impl IntoIterator<Item = Subnet>) -> Server {
+        if let Some(endpoint) = self.endpoints.last_mut() {
+            endpoint.balancers = Some(Arc::new(Balancers::new(networks)));
         }
         self
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
+use crate::behind_proxy::Balancers;
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -27,6 +28,8 @@ pub(crate) struct Endpoint {
     pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
     pub(crate) spread: Spread,
     pub(crate) limits: ListenerLimits,
+    /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
+    pub(crate) balancers: Option<Arc<Balancers>>,
 }
 
 /// Everything that can be set, with the defaults of [`Server::new`](crate::Server::new).

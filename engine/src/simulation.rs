@@ -15,6 +15,7 @@ pub use flatpath_driver::simulation::{
 use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
+use crate::behind_proxy::Balancers;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::listener::{DynProtocol, ErasedListener, regions_of};
@@ -23,6 +24,7 @@ use crate::pools::Pools;
 use crate::protocol::Protocol;
 use crate::running::Handle;
 use crate::statistics::Statistics;
+use crate::subnet::Subnet;
 use crate::worker::{ListenerName, Shared};
 
 /// What a simulated server is made of.
@@ -38,6 +40,9 @@ pub struct Conditions {
     pub limits: Limits,
     /// How connections are accepted.
     pub accept: OperationMode,
+    /// The load balancers of all listeners: see
+    /// [`Server::behind_proxy`](crate::Server::behind_proxy).
+    pub balancers: Option<Vec<Subnet>>,
 }
 
 impl Conditions {
@@ -49,6 +54,7 @@ impl Conditions {
             driver: DriverConfig::default(),
             limits: Limits::default(),
             accept: OperationMode::Multishot,
+            balancers: None,
         }
     }
 
@@ -279,6 +285,9 @@ impl Thread {
         let mut driver = conditions.driver.clone();
         driver.regions = regions;
         let seed = conditions.seed.wrapping_add(u64::from(thread));
+        let balancers = conditions.balancers.as_deref();
+        let balancers =
+            balancers.map(|networks| Arc::new(Balancers::new(networks.iter().copied())));
         let (simulation, world) = Simulation::new(seed, &driver, conditions.faults.clone());
         let setup = Setup {
             thread,
@@ -286,6 +295,7 @@ impl Thread {
             limits: conditions.limits.clone(),
             accept_mode: conditions.accept,
             numbers: (0..).take(protocols.len()).collect(),
+            balancers: vec![balancers; protocols.len()],
             listeners: protocols
                 .into_iter()
                 .map(|protocol| (world.listen(), protocol))

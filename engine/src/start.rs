@@ -12,6 +12,7 @@ use flatpath_structures::panics::contain;
 use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
+use crate::behind_proxy::Balancers;
 use crate::binding::{Sharing, bind, bind_patiently};
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
@@ -89,6 +90,10 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
             options: options.clone(),
             uring: selection.is_uring(),
             listeners,
+            balancers: endpoints
+                .iter()
+                .map(|endpoint| endpoint.balancers.clone())
+                .collect(),
             protocols: endpoints
                 .iter()
                 .map(|endpoint| (Arc::clone(&endpoint.protocol), endpoint.limits.clone()))
@@ -293,6 +298,7 @@ struct NetworkThread {
     options: Options,
     uring: bool,
     listeners: Vec<Option<Listener>>,
+    balancers: Vec<Option<Arc<Balancers>>>,
     protocols: Vec<(ProtocolFactory, ListenerLimits)>,
 }
 
@@ -344,6 +350,10 @@ impl NetworkThread {
         let numbers = self.listeners.iter().zip(0u16..);
         let numbers = numbers.filter_map(|(listener, number)| listener.is_some().then_some(number));
         let numbers = numbers.collect();
+        let balancers = self.listeners.iter().zip(self.balancers);
+        let balancers =
+            balancers.filter_map(|(listener, balancers)| listener.as_ref().map(|_| balancers));
+        let balancers = balancers.collect();
         let listeners = self
             .listeners
             .into_iter()
@@ -359,6 +369,7 @@ impl NetworkThread {
                 accept_mode: self.options.accept_mode,
                 listeners,
                 numbers,
+                balancers,
                 region_ids,
             },
         );

@@ -109,6 +109,9 @@ statistics! {
     refused,
     /// Of those, connections refused because their address had its share.
     refused_by_address,
+    /// Connections refused because of the PROXY protocol: they came from elsewhere than the
+    /// listener's balancers, or without a header that is accepted.
+    refused_headers,
     /// Connections closed before their time, so that a newcomer had a place.
     evicted,
     /// Times accept was paused because the kernel had no descriptor or no memory.

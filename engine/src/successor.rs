@@ -157,6 +157,17 @@ impl Successors {
         Some(self.entries.len() - 1)
     }
 
+    /// Adds a protocol that no hand-over names; its number.
+    pub(crate) fn add_own(&mut self, protocol: Box<dyn DynProtocol>) -> u16 {
+        self.entries.push(Entry {
+            // No other's: nothing lies there.
+            address: 0,
+            protocol,
+            was_called: false,
+        });
+        u16::try_from(self.entries.len()).expect("the first of them")
+    }
+
     /// The protocol with a number, which is not 0.
     pub(crate) fn get(&mut self, number: u16) -> &mut (dyn DynProtocol + 'static) {
         &mut *self.entries[usize::from(number) - 1].protocol

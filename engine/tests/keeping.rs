@@ -13,8 +13,8 @@ use std::time::Duration;
 use flatpath::memory::{Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Context, DriverChoice, DriverConfig, Job, Limits, ListenerOptions, OperationMode, Pages,
-    Protocol, Received, Running, Server, Stall, WorkerScope,
+    Context, DriverChoice, DriverConfig, Job, Limits, ListenerOptions, Pages, Protocol, Received,
+    Running, Server, Stall, WorkerScope,
 };
 use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Fault, Faults, Random, each_seed,
@@ -408,7 +408,6 @@ fn conditions(seed: u64, dice: &mut Random) -> Conditions {
         .with(Fault::EarlyEnd, dice.below(200) as u16)
         .late_by(Duration::from_millis(1));
     Conditions {
-        seed,
         faults,
         driver: DriverConfig {
             receive_buffers: 8,
@@ -419,7 +418,7 @@ fn conditions(seed: u64, dice: &mut Random) -> Conditions {
             pages_per_connection_max: 1 + dice.below(40) as u32,
             ..Limits::default()
         },
-        accept: OperationMode::Multishot,
+        ..Conditions::calm(seed)
     }
 }
 

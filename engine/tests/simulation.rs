@@ -144,7 +144,6 @@ impl Talker {
 
 fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
     Conditions {
-        seed,
         faults,
         driver: DriverConfig {
             completion_entries: [4, 8, 64, 4096][dice.below(4)],
@@ -166,6 +165,7 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
         } else {
             OperationMode::Multishot
         },
+        ..Conditions::calm(seed)
     }
 }
 

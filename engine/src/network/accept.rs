@@ -10,6 +10,7 @@ use flatpath_structures::slots::Key;
 use crate::connection::{Closing, Connection};
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
+use crate::listener::DynProtocol;
 
 use super::listening::{Listener, State};
 use super::thread::Network;
@@ -88,14 +89,23 @@ impl<D: Driver> Network<D> {
         let common = &self.thread.common;
         common.counters(number).accepted.add(1);
         let (now_ns, server_state) = (common.turn.now_ns, common.server_state);
-        let listener = &mut self.listeners[index as usize];
         if server_state == ServerState::Forced {
             return self.thread.driver.close(socket);
         }
-        let Some(session) = listener.protocol.open() else {
+        let listener = &mut self.listeners[index as usize];
+        let (successor, session) = match &listener.balancers {
+            None => (0, listener.protocol.open()),
+            Some(balancers) if self.thread.is_balancer(number, balancers, socket) => {
+                let header = self.thread.proxy_header;
+                (header, self.thread.successors.get(header).open())
+            }
+            Some(_) => return self.thread.driver.abort(socket),
+        };
+        let Some(session) = session else {
             return self.reject(number, socket);
         };
         let mut connection = Connection::new(socket, number, session, now_ns);
+        connection.successor = successor;
         connection.region_id = listener.first_region_id;
         connection.shares = listener.first_shares;
         match self.connections.insert(connection) {
@@ -114,9 +124,11 @@ impl<D: Driver> Network<D> {
                 });
             }
             Err(connection) => {
-                self.listeners[index as usize]
-                    .protocol
-                    .close(connection.session);
+                let protocol: &mut dyn DynProtocol = match connection.successor {
+                    0 => &mut *self.listeners[index as usize].protocol,
+                    header => self.thread.successors.get(header),
+                };
+                protocol.close(connection.session);
                 self.reject(number, socket);
             }
         }

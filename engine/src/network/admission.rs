@@ -28,6 +28,7 @@ use crate::limits::{
 use crate::phase::Phase;
 
 use super::door::Door;
+use super::introduce::peer_of;
 use super::thread::{Event, Network};
 
 /// What rests and may be closed for another one.
@@ -76,7 +77,7 @@ impl<D: Driver> Network<D> {
             self.note_places(Price::Refused);
             return self.refuse_connection(key);
         }
-        if self.admit_to_listener(key) {
+        if self.admit_to_listener(key) && !self.awaits_header(key) {
             self.admit_address(key);
         }
     }
@@ -107,7 +108,7 @@ impl<D: Driver> Network<D> {
         is_paid
     }
 
-    fn admit_address(&mut self, key: Key) {
+    pub(super) fn admit_address(&mut self, key: Key) {
         let max = self.thread.common.limits.connections_per_address;
         if max == 0 {
             return;
@@ -141,7 +142,7 @@ impl<D: Driver> Network<D> {
             return AddressId::UNKNOWN;
         };
         if connection.address == AddressId::UNKNOWN {
-            let peer = self.thread.driver.peer(connection.socket);
+            let peer = peer_of(&self.thread.driver, connection);
             connection.address = self.addresses.enter(key.index, peer);
         }
         connection.address

@@ -17,6 +17,7 @@ use crate::holdings::{Excess, WAITING_BUFFERS, Waited};
 use crate::limits::COUNTED_PER_LOOK;
 use crate::phase::Stall;
 
+use super::introduce::peer_of;
 use super::thread::{Event, Network};
 use super::waits::Wait;
 
@@ -36,11 +37,14 @@ impl<D: Driver> Event<'_, D> {
         if holds.counted == after || !holds.has_cells && sends_last {
             return;
         }
-        let before = std::mem::replace(&mut holds.counted, after);
-        if !std::mem::replace(&mut holds.has_cells, true) {
-            let peer = self.thread.driver.peer(self.connection.socket);
+        if !holds.has_cells {
+            let peer = peer_of(&self.thread.driver, self.connection);
+            let holds = &mut self.connection.holds;
             holds.cells = shared.holdings.cells(peer);
+            holds.has_cells = true;
         }
+        let holds = &mut self.connection.holds;
+        let before = std::mem::replace(&mut holds.counted, after);
         let number = self.listener.number;
         shared.holdings.change(number, holds.cells, before, after);
     }
@@ -81,8 +85,7 @@ impl<D: Driver> Event<'_, D> {
         match excess {
             Excess::Address => {
                 counters.address_share_stalls.add(1);
-                let (driver, socket) = (&self.thread.driver, self.connection.socket);
-                let who = || match driver.peer(socket) {
+                let who = || match peer_of(&self.thread.driver, self.connection) {
                     Some(peer) => format!("from {}", peer.ip()),
                     None => "from an unknown address".into(),
                 };

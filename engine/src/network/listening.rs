@@ -8,8 +8,11 @@
 //! | Paused     | the kernel had no descriptor or no memory  | a connection closes, or the pause |
 //! | Stopped    | the server drains                          | nothing                           |
 
+use std::sync::Arc;
+
 use flatpath_driver::{Listener as Source, OperationMode};
 
+use crate::behind_proxy::Balancers;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::lists::{Links, List};
@@ -38,6 +41,8 @@ pub(super) struct Listener {
     pub(super) first_region_id: u16,
     /// Whether they share pages at first.
     pub(super) first_shares: bool,
+    /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
+    pub(super) balancers: Option<Arc<Balancers>>,
     /// Most fragments that a connection's users may hold.
     pub(super) pages_max: u32,
     /// The deadlines of its connections.
@@ -73,6 +78,7 @@ impl Listener {
                 Pages::Common => 0,
                 Pages::Listener | Pages::Shared => region_id,
             },
+            balancers: None,
             first_shares: options.first_pages == Pages::Shared,
             pages_max: options
                 .pages_max

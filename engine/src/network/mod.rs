@@ -10,6 +10,7 @@
 //! | turn.rs      | wait, and handle completions                                    |
 //! | chores.rs    | what else is due, and in which order                            |
 //! | accept.rs    | listeners: arm, pause, limit                                    |
+//! | introduce.rs | connections through a load balancer: who they come from          |
 //! | admission.rs | which connection gets a place, and which is closed for it       |
 //! | receive.rs   | bytes in: offer, keep, stall                                    |
 //! | defer.rs     | input that takes long, at the end of the turn                   |
@@ -36,6 +37,7 @@ mod door;
 mod ending;
 mod excess;
 mod holders;
+mod introduce;
 mod jobs;
 mod listening;
 mod receive;

@@ -23,8 +23,11 @@ impl<D: Driver> Event<'_, D> {
     /// Most events have a reply to send and are done: the rest is asked for and done elsewhere.
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
-        if self.connection.control.becomes.is_some() && self.becomes() == Fate::Splices {
-            return Fate::Splices;
+        if self.connection.control.becomes.is_some() {
+            let fate = self.becomes();
+            if fate != Fate::Stays {
+                return fate;
+            }
         }
         if self.connection.quota.is_some() {
             self.check_quota();
@@ -53,6 +56,10 @@ impl<D: Driver> Event<'_, D> {
                 self.wait(Wait::Again);
                 Fate::Stays
             }
+            Some(Becomes::Introduced) => match self.connection.control.closing {
+                Closing::No => Fate::Introduced,
+                _ => Fate::Stays,
+            },
             splices => {
                 self.connection.control.becomes = splices;
                 Fate::Splices
@@ -80,6 +87,11 @@ impl<D: Driver> Event<'_, D> {
         {
             self.call(|protocol, io| protocol.draining(io));
         }
+        self.offer_left();
+    }
+
+    /// Offers a protocol that has taken a connection over what the one before it has left.
+    pub(super) fn offer_left(&mut self) {
         self.adopt_stall();
         let connection = &mut *self.connection;
         if connection.takes_input() && connection.control.becomes.is_none() {

@@ -9,13 +9,15 @@ use flatpath_structures::wheel::Wheel;
 
 use crate::addresses::Addresses;
 use crate::arrivals::Arrivals;
+use crate::behind_proxy::{Balancers, ProxyHeader};
 use crate::common::Common;
 use crate::deadlines::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
-use crate::listener::DynProtocol;
+use crate::listener::{DynProtocol, ErasedListener};
 use crate::lists::Links;
+use crate::refusals::Refusals;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
 use crate::turn::Turn;
@@ -38,6 +40,8 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) accept_mode: OperationMode,
     pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn DynProtocol>)>,
+    /// The load balancers of each listener that has some.
+    pub(crate) balancers: Vec<Option<Arc<Balancers>>>,
     /// The number of each listener in the server.
     pub(crate) numbers: Vec<u16>,
     /// Which region of the driver each listener may receive into, as `regions_of` says.
@@ -111,6 +115,7 @@ impl<D: Driver> Thread<D> {
             starved: Starved::new(places, region_count),
             holders: Holders::new(places),
             successors: Successors::new(places),
+            proxy_header: 0,
             pages_held: 0,
             receive_buffer_bytes: driver.region(0).page_bytes() as usize,
             driver,
@@ -120,6 +125,22 @@ impl<D: Driver> Thread<D> {
             of_listeners: Links::new(0),
             due_ns: 0,
             common,
+        }
+    }
+
+    /// Has the connections of listeners behind a load balancer begin with the header.
+    fn begin_with_headers(
+        &mut self,
+        listeners: &mut [Listener],
+        balancers: Vec<Option<Arc<Balancers>>>,
+        places: usize,
+    ) {
+        for (listener, balancers) in listeners.iter_mut().zip(balancers) {
+            listener.balancers = balancers;
+            if listener.balancers.is_some() && self.proxy_header == 0 {
+                let header = ErasedListener::new(Arc::new(ProxyHeader), places);
+                self.proxy_header = self.successors.add_own(Box::new(header));
+            }
         }
     }
 }
@@ -136,7 +157,7 @@ impl<D: Driver> Network<D> {
         let listeners = setup.listeners.into_iter().zip(numbers);
         let listeners = listeners
             .map(|(parts, (number, region_id))| Listener::new(parts, number, region_id, bounds));
-        let listeners: Vec<Listener> = listeners.collect();
+        let mut listeners: Vec<Listener> = listeners.collect();
         let names = listeners.iter().map(|listener| listener.protocol.name());
         let names = names.collect();
         setup.shared.lifecycle.name_listeners(setup.thread, names);
@@ -162,6 +183,7 @@ impl<D: Driver> Network<D> {
             shared: setup.shared,
             dispatcher,
             counters,
+            refusals: Refusals::default(),
             wakes: Wakes::new(capacity, driver.waker()),
         };
         let mut thread = Thread::new(driver, common, places, region_count);
@@ -169,6 +191,7 @@ impl<D: Driver> Network<D> {
         if listeners.iter().any(Listener::is_bounded) {
             thread.of_listeners = Links::new(places);
         }
+        thread.begin_with_headers(&mut listeners, setup.balancers, places);
         Network {
             thread,
             listeners,

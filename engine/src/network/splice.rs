@@ -331,7 +331,9 @@ impl<D: Driver> Network<D> {
         match event.connection.control.becomes.take() {
             Some(Becomes::Spliced(_)) => self.refuse_splice(key),
             // Another one was spliced to it meanwhile.
-            Some(Becomes::Successors(_)) => event.connection.control.close(Closing::Abort),
+            Some(Becomes::Successors(_) | Becomes::Introduced) => {
+                event.connection.control.close(Closing::Abort);
+            }
             None => {}
         }
         let Some(mut event) = self.event(key) else {
@@ -356,7 +358,7 @@ impl<D: Driver> Network<D> {
         };
         match event.reconcile_end() {
             Fate::Gone => self.remove(key),
-            Fate::Stays | Fate::Splices => event.reconcile_deadline(),
+            Fate::Stays | Fate::Splices | Fate::Introduced => event.reconcile_deadline(),
         }
     }
 

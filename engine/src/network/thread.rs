@@ -83,6 +83,9 @@ pub(super) struct Thread<D: Driver> {
     pub(super) starved: Starved,
     pub(super) holders: Holders,
     pub(super) successors: Successors,
+    /// The number among them that connections begin with whose PROXY header is awaited; 0
+    /// where no listener has load balancers.
+    pub(super) proxy_header: u16,
     /// Common pages with input of connections that are stalled.
     pub(super) pages_held: usize,
     pub(super) receive_buffer_bytes: usize,
@@ -113,6 +116,8 @@ pub(super) enum Fate {
     Gone,
     /// It wants to be spliced to another one.
     Splices,
+    /// Its PROXY header was read.
+    Introduced,
 }
 
 impl<D: Driver> Thread<D> {
@@ -307,6 +312,7 @@ impl<D: Driver> Network<D> {
             Fate::Stays => {}
             Fate::Gone => self.remove(key),
             Fate::Splices => self.splice_as_wished(key),
+            Fate::Introduced => self.introduce(key),
         }
     }
 }

@@ -10,7 +10,6 @@
 
 pub mod limits;
 
-mod allow;
 mod key;
 mod identity;
 mod status;
@@ -37,7 +36,6 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use allow::Network;
 pub use identity::Squash;
 pub use rpcbind::Registration;
 pub use service::{Nfs, Options, Port};

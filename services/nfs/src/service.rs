@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use flatpath::DriverConfig;
+use flatpath::Subnet;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::{Pipes, PoolHandle};
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
@@ -15,7 +16,6 @@ use flatpath_rpc::{
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::allow::Network;
 use crate::export::Export;
 use crate::handle::HandleKey;
 use crate::identity::{Server, Squash};
@@ -41,7 +41,7 @@ pub struct Options {
     /// Which callers become `nobody`.
     pub squash: Squash,
     /// Networks that clients may come from; empty: all.
-    pub allowed: Vec<Network>,
+    pub allowed: Vec<Subnet>,
     /// Only clients that come from a privileged port.
     pub secure_ports: bool,
 }
@@ -74,7 +74,7 @@ impl Port {
 /// The NFS service.
 pub struct Nfs {
     pub(crate) state: State,
-    allowed: Vec<Network>,
+    allowed: Vec<Subnet>,
     secure_ports: bool,
     port: Port,
 }

@@ -1,35 +1,33 @@
-//! Which clients may come: networks in CIDR notation.
-//!
-//! Cost: O(networks) per connection's call, and networks are few.
+//! Networks in CIDR notation, to name clients and load balancers by.
 
 use std::net::{AddrParseError, IpAddr};
 use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// An address with the number of bits that count.
+/// A network: an address with the number of bits that count, as in `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network(IpNet);
+pub struct Subnet(IpNet);
 
 /// The text is no address, or its number of bits is more than the address has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no network: write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8")]
-pub struct BadNetwork(String);
+pub struct BadSubnet(String);
 
-impl FromStr for Network {
-    type Err = BadNetwork;
+impl FromStr for Subnet {
+    type Err = BadSubnet;
 
-    fn from_str(text: &str) -> Result<Network, BadNetwork> {
+    fn from_str(text: &str) -> Result<Subnet, BadSubnet> {
         let network = text
             .parse()
             .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
         network
-            .map(Network)
-            .map_err(|_: AddrParseError| BadNetwork(text.into()))
+            .map(Subnet)
+            .map_err(|_: AddrParseError| BadSubnet(text.into()))
     }
 }
 
-impl Network {
+impl Subnet {
     /// True when `address` lies in this network. An IPv4 client of an IPv6 socket counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.0, address.to_canonical()) {
@@ -46,7 +44,7 @@ mod tests {
     use super::*;
 
     fn contains(network: &str, address: &str) -> bool {
-        let network: Network = network.parse().expect("a network");
+        let network: Subnet = network.parse().expect("a network");
         network.contains(address.parse().expect("an address"))
     }
 
@@ -84,7 +82,7 @@ mod tests {
             "::/129",
             "1.2.3/8",
         ] {
-            assert!(text.parse::<Network>().is_err(), "{text}");
+            assert!(text.parse::<Subnet>().is_err(), "{text}");
         }
     }
 }

@@ -1,0 +1,104 @@
+//! Connections through a load balancer: who may connect, and who a connection comes from.
+//!
+//! Limits and shares count a connection with its client's address, which the header names; what it
+//! holds before that is counted with the balancer's. Only the order in which a crowd is let in goes
+//! by the balancer's address: of the client nothing is known then.
+
+use std::net::SocketAddr;
+
+use flatpath_driver::{Driver, Socket};
+use flatpath_structures::slots::Key;
+
+use crate::behind_proxy::Balancers;
+use crate::connection::{Closing, Connection};
+use crate::lifecycle::ServerState;
+
+use super::thread::{Event, Network, Thread};
+
+/// Where a connection comes from: its client, where a load balancer has named it.
+pub(super) fn peer_of<D: Driver>(driver: &D, connection: &Connection) -> Option<SocketAddr> {
+    let client = connection
+        .introduced
+        .as_ref()
+        .and_then(|header| header.client);
+    client.or_else(|| driver.peer(connection.socket))
+}
+
+impl<D: Driver> Thread<D> {
+    /// Whether a connection comes from a load balancer; if not, it is noted as refused.
+    pub(super) fn is_balancer(
+        &mut self,
+        listener: u16,
+        balancers: &Balancers,
+        socket: Socket,
+    ) -> bool {
+        let peer = self.driver.peer(socket);
+        let is_balancer = balancers.include(peer);
+        if !is_balancer {
+            let why = "it is no load balancer that may send the PROXY header";
+            self.common.note_refused(listener, peer, &why);
+        }
+        is_balancer
+    }
+}
+
+impl<D: Driver> Event<'_, D> {
+    /// Opens a session of the listener's protocol in the place of the header's. False: it could not
+    /// be opened.
+    fn change_to_listeners(&mut self) -> bool {
+        let Some(session) = self.listener.protocol.open() else {
+            return false;
+        };
+        self.end_session();
+        self.connection.change_protocol(0, session);
+        // Of the client nothing has come yet but what was left.
+        let connection = &*self.connection;
+        self.connection.spoke = connection.input.is_some() || !connection.held.is_empty();
+        self.connection.region_id = self.listener.first_region_id;
+        self.connection.shares = self.listener.first_shares;
+        true
+    }
+
+    /// What it holds was counted with the balancer's address, and is counted anew.
+    fn forget_balancer(&mut self) {
+        let holds = &mut self.connection.holds;
+        if std::mem::take(&mut holds.has_cells) {
+            let counted = std::mem::take(&mut holds.counted);
+            let holdings = &self.thread.common.shared.holdings;
+            holdings.change(self.listener.number, holds.cells, counted, 0);
+        }
+    }
+}
+
+impl<D: Driver> Network<D> {
+    /// Whether nothing is known of a connection yet but its balancer.
+    pub(super) fn awaits_header(&self, key: Key) -> bool {
+        let number = self.thread.proxy_header;
+        let connection = self.connections.get(key);
+        number > 0 && connection.is_some_and(|connection| connection.successor == number)
+    }
+
+    /// The header of a connection is read: from now on it is one of its listener's protocol.
+    pub(super) fn introduce(&mut self, key: Key) {
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        event.forget_balancer();
+        if event.change_to_listeners() {
+            self.admit_address(key);
+        } else {
+            event.connection.control.close(Closing::Abort);
+        }
+        let common = &self.thread.common;
+        let is_known = || self.late.iter().any(|(late, _)| *late == key);
+        if common.server_state == ServerState::Draining && !is_known() {
+            self.late.push_back((key, common.turn.now_ns));
+        }
+        self.on(key, |event| {
+            if event.connection.control.closing == Closing::No {
+                event.call(|protocol, io| protocol.connected(io));
+                event.offer_left();
+            }
+        });
+    }
+}
