@@ -59,26 +59,21 @@ impl Cause {
 
     /// What helps. Looks at the machine where the number alone does not tell.
     fn cure(self) -> String {
-        if self == Cause::Forbidden
-            && let Some(cure) = sysctl_cure()
-        {
-            return cure;
+        if let Some(cure) = Surroundings::look().cure(self) {
+            return cure.to_owned();
         }
         let limit = rustix::process::getrlimit(match self {
             Cause::Descriptors => rustix::process::Resource::Nofile,
             _ => rustix::process::Resource::Memlock,
         });
         let words = match self {
-            Cause::Absent => {
-                "run a kernel built with CONFIG_IO_URING, or allow the io_uring calls in the \
-                 container's seccomp profile"
-            }
+            Cause::Absent => "run a kernel built with CONFIG_IO_URING, or use epoll",
             Cause::Forbidden => {
-                "allow io_uring_setup, io_uring_enter and io_uring_register in the container's \
-                 seccomp profile or security module"
+                "a security module of the kernel (SELinux, AppArmor) forbids io_uring: allow it \
+                 there, or use epoll"
             }
             Cause::Unsupported => "run Linux 6.0 or newer",
-            Cause::Inoperative => "ask who runs the sandbox (gVisor and some clouds), or use epoll",
+            Cause::Inoperative => "ask who runs the sandbox, or use epoll",
             Cause::Memory => {
                 "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=), or use smaller rings \
                  and fewer receive buffers"
@@ -99,18 +94,60 @@ impl Cause {
     }
 }
 
-/// The cure if it is the system-wide switch that forbids io_uring.
-fn sysctl_cure() -> Option<String> {
-    let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?;
-    match switch.trim() {
-        "1" => Some(
-            "set sysctl kernel.io_uring_disabled=0, or run with the group that sysctl \
-             kernel.io_uring_group names"
-                .to_owned(),
-        ),
-        "2" => Some("set sysctl kernel.io_uring_disabled=0".to_owned()),
-        _ => None,
+/// What refuses calls of the kernel, as far as this process can see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Surroundings {
+    /// A kernel in user space answers instead of Linux.
+    gvisor: bool,
+    /// `kernel.io_uring_disabled`.
+    switch: Option<u8>,
+    /// A seccomp filter decides about this process's calls.
+    filter: bool,
+}
+
+impl Surroundings {
+    fn look() -> Surroundings {
+        let names = rustix::system::uname();
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        Surroundings {
+            // It always says this (pkg/sentry/syscalls/linux/linux64.go of gVisor).
+            gvisor: names.release().to_bytes() == b"4.4.0"
+                && names.version().to_bytes() == b"#1 SMP Sun Jan 10 15:06:54 PST 2016",
+            switch: read("/proc/sys/kernel/io_uring_disabled")
+                .trim()
+                .parse()
+                .ok(),
+            filter: is_filtered(&read("/proc/self/status")),
+        }
     }
+
+    /// What helps against `cause` here, where it is one of these that refuses.
+    fn cure(self, cause: Cause) -> Option<&'static str> {
+        let refused = matches!(cause, Cause::Absent | Cause::Forbidden);
+        match self.switch {
+            _ if self.gvisor && (refused || cause == Cause::Inoperative) => {
+                Some("this is gVisor: start its runsc with --iouring, or use epoll")
+            }
+            Some(1) if cause == Cause::Forbidden => Some(
+                "set sysctl kernel.io_uring_disabled=0, or run with the group that sysctl \
+                 kernel.io_uring_group names",
+            ),
+            Some(2) if cause == Cause::Forbidden => Some("set sysctl kernel.io_uring_disabled=0"),
+            _ if self.filter && refused => Some(
+                "a seccomp filter is at work: allow io_uring_setup, io_uring_enter and \
+                 io_uring_register in the profile of the container or the service",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Whether `/proc/PID/status` tells of a filter (proc_pid_status(5): mode 2).
+fn is_filtered(status: &str) -> bool {
+    let mut modes = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("Seccomp:"));
+    modes.next().is_some_and(|mode| mode.trim() == "2")
 }
 
 /// A step that failed, why, and what helps.
@@ -194,6 +231,46 @@ mod tests {
                 "{errno:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_cure_is_for_what_refuses_here() {
+        let none = Surroundings {
+            gvisor: false,
+            switch: Some(0),
+            filter: false,
+        };
+        let filter = Surroundings {
+            filter: true,
+            ..none
+        };
+        let switch = Surroundings {
+            switch: Some(2),
+            ..filter
+        };
+        let gvisor = Surroundings {
+            gvisor: true,
+            ..filter
+        };
+        let cases = [
+            (filter, Cause::Absent, "seccomp"),
+            (filter, Cause::Forbidden, "seccomp"),
+            (switch, Cause::Forbidden, "io_uring_disabled=0"),
+            // The switch answers EPERM: another error is another's.
+            (switch, Cause::Absent, "seccomp"),
+            (gvisor, Cause::Absent, "gVisor"),
+            (gvisor, Cause::Inoperative, "gVisor"),
+        ];
+        for (surroundings, cause, word) in cases {
+            let cure = surroundings.cure(cause).expect("one of them refuses");
+            assert!(cure.contains(word), "{surroundings:?} {cause:?}: {cure}");
+        }
+        for cause in [Cause::Absent, Cause::Forbidden, Cause::Memory] {
+            assert_eq!(none.cure(cause), None);
+        }
+        assert_eq!(gvisor.cure(Cause::Memory), None);
+        assert!(is_filtered("Name:\tx\nSeccomp:\t2\n"));
+        assert!(!is_filtered("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
     }
 
     #[test]

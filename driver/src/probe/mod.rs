@@ -93,6 +93,11 @@ const TRIALS: &[Trial] = &[
         rings::task_run(TaskRun::Cooperative)
     }),
     (
+        "limiting a ring to the operations in use",
+        Use::Preferred,
+        rings::limited_operations,
+    ),
+    (
         "waiting without counting as input and output",
         Use::Preferred,
         rings::quiet_wait,

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::trial::{Bench, expect, result};
-use crate::uring::setup::{TaskRun, set_up_as};
+use crate::uring::setup::{TaskRun, limited, set_up_as};
 
 /// The flags of a way to run task work, and an operation with them.
 pub(super) fn task_run(task_run: TaskRun) -> io::Result<()> {
@@ -17,6 +17,18 @@ pub(super) fn task_run(task_run: TaskRun) -> io::Result<()> {
     // SAFETY: it points to nothing.
     unsafe { bench.push(&opcode::Nop::new().build()) }?;
     result(&bench.next()?).map(drop)
+}
+
+/// A ring that refuses what the driver does not use.
+pub(super) fn limited_operations() -> io::Result<()> {
+    let mut bench = Bench::of(limited(&IoUring::builder(), 4)?);
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&opcode::Nop::new().build()) }?;
+    result(&bench.next()?)?;
+    // SAFETY: it points to nothing, and there is no such descriptor.
+    unsafe { bench.push(&opcode::Fsync::new(types::Fd(-1)).build()) }?;
+    let refused = result(&bench.next()?).map_err(|error| Errno::from_io_error(&error));
+    expect(refused == Err(Some(Errno::ACCESS)))
 }
 
 /// EXT_ARG: the time-out ends the wait, and nothing else does.

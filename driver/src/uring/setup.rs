@@ -3,10 +3,17 @@
 //! Flags are tried, best set first; a kernel refuses a set it does not know as a whole. Features
 //! that have no flag are looked up where the kernel reports them at set-up. Features that have
 //! neither (multishot accept and receive) are tried by `probe`, which runs the operations.
+//!
+//! A ring is limited to the operations that the driver uses before it takes its first entry
+//! (IORING_REGISTER_RESTRICTIONS, Linux 5.10): whoever gets to write into its queues can open no
+//! file and start no program with it. Nothing can lift that. Where the kernel refuses it, the ring
+//! works without.
 
 use std::io;
 
-use io_uring::{Builder, IoUring};
+use io_uring::register::Restriction;
+use io_uring::squeue::Flags;
+use io_uring::{Builder, IoUring, opcode};
 use rustix::io::Errno;
 
 use crate::config::DriverConfig;
@@ -87,7 +94,35 @@ pub(crate) fn set_up_as(
         .setup_cqsize(completion_entries);
     task_run.apply(&mut builder);
     // The kernel refuses a completion queue smaller than the submission queue.
-    builder.build(submission_entries.min(completion_entries))
+    let entries = submission_entries.min(completion_entries);
+    limited(&builder, entries).or_else(|_| builder.build(entries))
+}
+
+/// What the driver submits, and an operation without effect with which `probe` tries rings.
+const OPERATIONS: [u8; 8] = [
+    opcode::Accept::CODE,
+    opcode::AsyncCancel::CODE,
+    opcode::Close::CODE,
+    opcode::Nop::CODE,
+    opcode::PollAdd::CODE,
+    opcode::Recv::CODE,
+    opcode::Send::CODE,
+    opcode::SendMsg::CODE,
+];
+/// IORING_REGISTER_PBUF_RING and its end: include/uapi/linux/io_uring.h.
+const REGISTRATIONS: [u8; 2] = [22, 23];
+
+/// Sets up a ring that takes these operations and no others.
+pub(crate) fn limited(builder: &Builder, entries: u32) -> io::Result<IoUring> {
+    let ring = builder.clone().setup_r_disabled().build(entries)?;
+    let flags = Flags::IO_LINK | Flags::BUFFER_SELECT | Flags::SKIP_SUCCESS;
+    let operations = OPERATIONS.map(Restriction::sqe_op).into_iter();
+    let registrations = REGISTRATIONS.map(Restriction::register_op);
+    let mut allowed: Vec<Restriction> = operations.chain(registrations).collect();
+    allowed.push(Restriction::sqe_flags_allowed(flags.bits()));
+    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_enable_rings()?;
+    Ok(ring)
 }
 
 /// Pages of all regions of a ring: a completion names its page by a number of 16 bits, and numbers
@@ -151,6 +186,21 @@ mod tests {
     use super::*;
     use crate::refusal::Cause;
     use crate::region::RegionConfig;
+
+    /// Not a file can be opened with the ring of a driver.
+    #[test]
+    fn a_ring_refuses_what_the_driver_does_not_use() {
+        let Ok((mut ring, _)) = set_up(4, 8) else {
+            eprintln!("not run: io_uring is refused");
+            return;
+        };
+        let open = opcode::OpenAt::new(io_uring::types::Fd(libc::AT_FDCWD), c"/".as_ptr());
+        // SAFETY: the path lives for ever.
+        unsafe { ring.submission().push(&open.build()) }.expect("room");
+        ring.submit_and_wait(1).expect("it completes");
+        let completed = ring.completion().next().expect("it has completed");
+        assert_eq!(completed.result(), -libc::EACCES);
+    }
 
     #[test]
     fn impossible_configurations_are_named() {
