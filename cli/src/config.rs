@@ -1,35 +1,168 @@
 //! The configuration file of `serve`.
 //!
 //! It has the long names of the flags, and `dir`: `max-connections = 1000`. What the command line
-//! sets replaces what the file sets.
+//! sets replaces what the file sets. Tables `[[listener]]` add listeners with settings of their
+//! own:
+//!
+//! ```toml
+//! idle-timeout = "30s"
+//!
+//! [[listener]]
+//! protocol = "http"
+//! address = "127.0.0.1:8080"
+//! dir = "public"
+//! max-connections = 1000
+//! ```
+//!
+//! A table may set what [`SETTINGS_OF_ALL`] and [`ListenerProtocol::settings`] name. What it leaves
+//! out is as above the tables or on the command line, except [`OF_ONE`]. What it sets, no flag
+//! replaces: flags do not name a listener.
+//!
+//! An error begins with its place, `FILE:LINE:COLUMN`.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::Path;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
-use toml_span::Value;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use toml_span::value::ValueInner;
+use toml_span::{Span, Value};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
+use crate::units::address;
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
+/// What a table may set whatever it speaks.
+const SETTINGS_OF_ALL: &[&str] = &[
+    "max-connections",
+    "workers-per-listener",
+    "head-timeout",
+    "body-timeout",
+    "idle-timeout",
+    "write-timeout",
+    "proxy-from",
+];
+
+/// Of these, what bounds the whole server above the tables, and one listener in a table.
+pub(crate) const OF_ONE: &[&str] = &["max-connections", "workers-per-listener"];
+
+/// What a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListenerProtocol {
+    Http,
+    Nfs,
+    Echo,
+    Relay,
+    Ingest,
+}
+
+impl ListenerProtocol {
+    /// What a table may set besides [`SETTINGS_OF_ALL`].
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Self::Http => &[
+                "dir",
+                "hidden",
+                "stat-age",
+                "writable",
+                "put-max",
+                "durable",
+                "uploads-max",
+                "uploads-bytes",
+                "upload-expires",
+            ],
+            Self::Nfs => &[
+                "dir",
+                "read-only",
+                "no-root-squash",
+                "nfs-allow",
+                "nfs-secure-ports",
+                "nfs-register",
+                "nfs-state",
+            ],
+            Self::Echo => &[],
+            Self::Relay => &["relay-waiting", "relay-wait", "relay-idle"],
+            Self::Ingest => &[
+                "ingest-socket",
+                "ingest-memory",
+                "ingest-page",
+                "ingest-consumers",
+                "ingest-message",
+                "no-ingest-sharing",
+            ],
+        }
+    }
+
+    /// Whether a table of this protocol may set it.
+    pub(crate) fn takes(self, name: &str) -> bool {
+        SETTINGS_OF_ALL.contains(&name) || self.settings().contains(&name)
+    }
+
+    pub(crate) fn name(self) -> String {
+        let value = self.to_possible_value().expect("none is skipped");
+        value.get_name().to_owned()
+    }
+}
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Configuration {
+    /// What stands above the tables.
+    pub(crate) settings: Settings,
+    /// The same, as it is written.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) listeners: Vec<ListenerTable>,
+}
+
+/// One `[[listener]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerTable {
+    pub(crate) protocol: ListenerProtocol,
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// What it sets itself.
+    pub(crate) own: Settings,
+    pub(crate) entries: Vec<Entry>,
+    arguments: Vec<String>,
+}
+
+/// A name with its value in TOML.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
 /// A command line of settings alone.
 #[derive(Debug, Default, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
-struct Line {
+pub(crate) struct Line {
     #[command(flatten)]
     settings: Settings,
 }
 
-impl Settings {
-    /// Reads a configuration file.
+/// Why a file is refused, and where.
+#[derive(Debug)]
+struct Refused {
+    at: Span,
+    why: String,
+}
+
+impl Refused {
+    fn new(at: Span, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { at, why }
+    }
+}
+
+impl Configuration {
+    /// Reads a file.
     pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
-        let wrong = |cause: &dyn Display| {
-            Failure::WrongUse(format!("--config {}: {cause}", path.display()))
-        };
+        let path_text = path.display();
+        let wrong =
+            |cause: &dyn Display| Failure::WrongUse(format!("configuration {path_text}: {cause}"));
         let size = std::fs::metadata(path)
             .map_err(|cause| wrong(&cause))?
             .len();
@@ -39,25 +172,158 @@ impl Settings {
             )));
         }
         let text = std::fs::read_to_string(path).map_err(|cause| wrong(&cause))?;
-        Self::from_text(&text).map_err(|cause| wrong(&cause))
+        Self::from_text(&text).map_err(|why| Failure::WrongUse(format!("{path_text}:{why}")))
     }
 
-    fn from_text(text: &str) -> Result<Self, String> {
+    /// Reads the text of a file; an error begins with `LINE:COLUMN: `.
+    pub(crate) fn from_text(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|refused| {
+            let (line, column) = place(text, refused.at.start);
+            format!("{line}:{column}: {}", refused.why)
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, Refused> {
         let document = toml_span::parse(text).map_err(|error| {
-            let (line, column) = place(text, error.span.start);
+            let (line, _) = place(text, error.span.start);
             let shown = text.lines().nth(line - 1).unwrap_or_default();
-            format!("line {line}, column {column}: {error}: {shown}")
+            Refused::new(error.span, format!("{error}: {shown}"))
         })?;
-        let mut file = Line::default();
-        for (name, value) in document.as_table().into_iter().flatten() {
-            let (line, _) = place(text, name.span.start);
-            let read = arguments(&name.name, value)
-                .and_then(|arguments| file.try_update_from(arguments).map_err(in_short));
-            read.map_err(|cause| format!("line {line}: {cause}"))?;
+        let mut file = Self::default();
+        let mut line = Line::default();
+        for (key, value) in document.as_table().into_iter().flatten() {
+            if key.name == "listener" {
+                file.listeners = listeners(value)?;
+                continue;
+            }
+            let (arguments, entry) = arguments(&key.name, key.span, value)?;
+            line.try_update_from(arguments)
+                .map_err(|error| Refused::new(key.span, in_short(error)))?;
+            file.entries.push(entry);
         }
-        Ok(file.settings)
+        file.settings = line.settings;
+        Ok(file)
+    }
+}
+
+/// All tables.
+fn listeners(value: &Value<'_>) -> Result<Vec<ListenerTable>, Refused> {
+    let wrong = |at| Refused::new(at, "listener is a list of tables: write [[listener]]");
+    let tables = value.as_array().ok_or_else(|| wrong(value.span))?;
+    let tables = tables.iter().map(|table| match table.as_table() {
+        Some(_) => ListenerTable::parse(table),
+        None => Err(wrong(table.span)),
+    });
+    tables.collect()
+}
+
+impl ListenerTable {
+    fn parse(table: &Value<'_>) -> Result<Self, Refused> {
+        let missing = |what| Refused::new(table.span, format!("this [[listener]] has no {what}"));
+        let one = |name| table.as_table().and_then(|table| table.get(name));
+        let protocol = one("protocol").ok_or_else(|| missing("protocol = \"http\""))?;
+        let protocol = protocol_of(protocol)?;
+        let addresses = one("address").ok_or_else(|| missing("address = \"HOST:PORT\""))?;
+        let mut listener = Self {
+            protocol,
+            addresses: addresses_of(addresses)?,
+            own: Settings::default(),
+            entries: Vec::new(),
+            arguments: Vec::new(),
+        };
+        let (mut line, mut directory) = (Line::default(), Vec::new());
+        for (key, value) in table.as_table().into_iter().flatten() {
+            let name = &*key.name;
+            if name == "protocol" || name == "address" {
+                continue;
+            }
+            let (arguments, entry) = arguments(name, key.span, value)?;
+            // First what is no setting at all, and values that are wrong wherever they stand.
+            line.try_update_from(&arguments)
+                .map_err(|error| Refused::new(key.span, in_short(error)))?;
+            if !protocol.takes(name) {
+                return Err(Refused::new(key.span, protocol.cannot_take(name)));
+            }
+            match name {
+                "dir" => directory = arguments,
+                _ => listener.arguments.extend(arguments),
+            }
+            listener.entries.push(entry);
+        }
+        // After its `--` nothing is a flag.
+        listener.arguments.extend(directory);
+        listener.own = line.settings;
+        Ok(listener)
     }
 
+    /// Its settings in a server that has these.
+    pub(crate) fn over(&self, settings: &Settings) -> Settings {
+        let mut line = Line {
+            settings: settings.clone(),
+        };
+        // An empty list is no argument, and replaces what it would inherit all the same.
+        for entry in self.entries.iter().filter(|entry| entry.value == "[]") {
+            match &*entry.name {
+                "nfs-allow" => line.settings.nfs_allow.clear(),
+                "proxy-from" => line.settings.proxy_from.clear(),
+                _ => {}
+            }
+        }
+        line.try_update_from(&self.arguments)
+            .expect("they were read before");
+        line.settings
+    }
+}
+
+impl ListenerProtocol {
+    fn cannot_take(self, name: &str) -> String {
+        let others = Self::value_variants().iter();
+        let others: Vec<String> = others
+            .filter(|other| other.takes(name))
+            .map(|other| other.name())
+            .collect();
+        let own = self.name();
+        match others.is_empty() {
+            true => format!("{name} holds for the whole server: write it above all tables"),
+            false => format!(
+                "{name} is for {}, and this listener speaks {own}",
+                others.join(", ")
+            ),
+        }
+    }
+}
+
+fn protocol_of(value: &Value<'_>) -> Result<ListenerProtocol, Refused> {
+    let known = value.as_str();
+    let known = known.and_then(|name| ListenerProtocol::from_str(name, false).ok());
+    known.ok_or_else(|| {
+        let all: Vec<_> = ListenerProtocol::value_variants()
+            .iter()
+            .map(|it| it.name())
+            .collect();
+        let why = format!("protocol is one of \"{}\"", all.join("\", \""));
+        Refused::new(value.span, why)
+    })
+}
+
+fn addresses_of(value: &Value<'_>) -> Result<Vec<SocketAddr>, Refused> {
+    let one = std::slice::from_ref(value);
+    let values = value.as_array().map_or(one, Vec::as_slice);
+    if values.is_empty() {
+        return Err(Refused::new(value.span, "address names none"));
+    }
+    let read = values.iter().map(|value| {
+        let text = match value.as_ref() {
+            ValueInner::String(text) => text.to_string(),
+            ValueInner::Integer(port) => port.to_string(),
+            _ => String::new(),
+        };
+        address(&text).map_err(|why| Refused::new(value.span, format!("address: {why}")))
+    });
+    read.collect()
+}
+
+impl Settings {
     /// These settings, but for those that the command line sets.
     pub(crate) fn replaced_by(mut self, command_line: &ArgMatches) -> Self {
         self.update_from_arg_matches(command_line)
@@ -66,39 +332,52 @@ impl Settings {
     }
 }
 
-/// A setting of the file as the command line has it: an argument for each value.
-fn arguments(name: &str, value: &Value<'_>) -> Result<Vec<String>, String> {
+/// A setting of the file as the command line has it, an argument for each value; and as it is.
+fn arguments(name: &str, at: Span, value: &Value<'_>) -> Result<(Vec<String>, Entry), Refused> {
     // Of an argument, the identity is its name with underscores.
     if name.contains('_')
         && Line::command()
             .get_arguments()
             .any(|it| it.get_id() == name)
     {
-        return Err(format!("{name}: write {}", name.replace('_', "-")));
+        let right = name.replace('_', "-");
+        return Err(Refused::new(at, format!("{name}: write {right}")));
     }
-    let values = value
-        .as_array()
-        .map_or(std::slice::from_ref(value), Vec::as_slice);
-    let mut arguments = Vec::new();
+    let one = std::slice::from_ref(value);
+    let values = value.as_array().map_or(one, Vec::as_slice);
+    let (mut arguments, mut literals) = (Vec::new(), Vec::new());
     for value in values {
-        let value = match value.as_ref() {
-            ValueInner::String(text) => text.to_string(),
-            ValueInner::Integer(number) => number.to_string(),
-            ValueInner::Float(number) => number.to_string(),
-            ValueInner::Boolean(switch) => switch.to_string(),
+        let (text, literal) = match value.as_ref() {
+            ValueInner::String(text) => (text.to_string(), quoted(text)),
+            ValueInner::Integer(number) => (number.to_string(), number.to_string()),
+            ValueInner::Float(number) => (number.to_string(), format!("{number:?}")),
+            ValueInner::Boolean(switch) => (switch.to_string(), switch.to_string()),
             _ => {
-                return Err(format!(
+                let why = format!(
                     "{name} is no table and no list of lists: write {name} = VALUE, or \
                      {name} = [VALUE, VALUE]"
-                ));
+                );
+                return Err(Refused::new(value.span, why));
             }
         };
         match name {
-            "dir" => arguments.extend(["--".into(), value]),
-            _ => arguments.push(format!("--{name}={value}")),
+            "dir" => arguments.extend(["--".into(), text]),
+            _ => arguments.push(format!("--{name}={text}")),
         }
+        literals.push(literal);
     }
-    Ok(arguments)
+    let value = match value.as_array() {
+        Some(_) => format!("[{}]", literals.join(", ")),
+        None => literals.concat(),
+    };
+    let name = name.to_owned();
+    Ok((arguments, Entry { name, value }))
+}
+
+/// A string in TOML: the escapes of JSON are among its own.
+pub(crate) fn quoted(text: &str) -> String {
+    let quoted = serde_json::to_string(text).expect("text has no keys that could be none");
+    quoted.replace('\u{7f}', "\\u007f")
 }
 
 /// Line and column of a byte, from 1.
@@ -120,224 +399,4 @@ fn in_short(error: clap::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::is_on;
-
-    fn line(arguments: &[&str]) -> Settings {
-        let line = Line::try_parse_from(arguments).expect("a good command line");
-        line.settings
-    }
-
-    fn file(text: &str) -> Result<Settings, String> {
-        Settings::from_text(text)
-    }
-
-    #[test]
-    fn flags_and_file_say_the_same_in_the_same_words() {
-        let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
-            --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
-            --relay-idle 61 --nfs 127.0.0.1:2049 --read-only=true \
-            --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
-            --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
-            --ingest-socket /run/ingest --ingest-memory 64M \
-            --ingest-page 32K --ingest-consumers 2 --ingest-message 1M \
-            --no-ingest-sharing=true --network-threads 2 --workers 2..64 \
-            --workers-per-listener 32 --driver epoll --accept single \
-            --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
-            --connections-per-address 0 --memory 64M --hidden=true \
-            --stat-age 0.25 --writable=true --put-max 2G \
-            --durable=true --uploads-max 9 --uploads-bytes 5G \
-            --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
-            --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \
-            --drain-delay 0 --drain-idle-timeout 9";
-        let by_line = line(&by_line.split(' ').collect::<Vec<_>>());
-        let by_file = file(
-            r#"
-            dir = "site"
-            http = ["127.0.0.1:80", "[::1]:0"]
-            echo = "127.0.0.1:7"
-            relay = "127.0.0.1:4001"
-            relay-waiting = 9
-            relay-wait = 60
-            relay-idle = 61
-            nfs = "127.0.0.1:2049"
-            read-only = true
-            no-root-squash = true
-            nfs-allow = ["10.0.0.0/8", "::1"]
-            nfs-secure-ports = true
-            nfs-register = true
-            nfs-state = "/state"
-            ingest = "127.0.0.1:9000"
-            ingest-socket = "/run/ingest"
-            no-ingest-sharing = true
-            ingest-memory = "64M"
-            ingest-page = "32K"
-            ingest-consumers = 2
-            ingest-message = "1M"
-            network-threads = 2
-            workers = "2..64"
-            workers-per-listener = 32
-            driver = "epoll"
-            accept = "single"
-            no-defer-accept = true
-            proxy-from = ["10.0.0.0/8", "::1"]
-            max-connections = 1000
-            connections-per-address = 0
-            memory = "64M"
-            hidden = true
-            stat-age = 0.25
-            writable = true
-            put-max = "2G"
-            durable = true
-            uploads-max = 9
-            uploads-bytes = "5G"
-            upload-expires = 3600
-            head-timeout = 5
-            body-timeout = 6
-            idle-timeout = 0.5
-            write-timeout = "7"
-            drain-timeout = 8
-            drain-delay = 0
-            drain-idle-timeout = 9
-            "#,
-        );
-        assert_eq!(by_file, Ok(by_line));
-    }
-
-    #[test]
-    fn the_file_has_the_names_of_the_flags_and_no_others() {
-        for argument in Line::command().get_arguments() {
-            let name = argument.get_id().as_str().replace('_', "-");
-            for value in [
-                "1",
-                "true",
-                "\"127.0.0.1:1\"",
-                "\"::1\"",
-                "\"auto\"",
-                "\"single\"",
-            ] {
-                if file(&format!("{name} = {value}")).is_ok() {
-                    break;
-                }
-                assert_ne!(value, "\"single\"", "{name} takes no value");
-            }
-        }
-        for text in [
-            "no-such-flag = 1",
-            "max_connections = 1",
-            "config = \"x\"",
-            "help = true",
-            "help = \"\"",
-            "version = true",
-            "[http]",
-            "http = [[\"127.0.0.1:1\"]]",
-            "dir = [\"a\", \"b\"]",
-            "resp = \"127.0.0.1:1\"",
-        ] {
-            assert!(file(text).is_err(), "{text}");
-        }
-        let odd = file("dir = \"--hidden\"").map(|settings| settings.dir);
-        assert_eq!(odd, Ok(Some("--hidden".into())), "a value is never a flag");
-    }
-
-    #[test]
-    fn help_is_grouped_by_topic_and_short_where_asked_for() {
-        for argument in Line::command().get_arguments() {
-            let has_topic = argument.get_help_heading().is_some();
-            assert_eq!(
-                has_topic,
-                argument.get_id() != "dir",
-                "{}",
-                argument.get_id()
-            );
-        }
-        let lines = |help: String| help.lines().count();
-        let short = lines(Line::command().render_help().to_string());
-        let long = lines(Line::command().render_long_help().to_string());
-        assert!(short < 50 && long > 100, "{short} and {long} lines");
-    }
-
-    #[test]
-    fn errors_have_the_text_that_was_given_and_what_is_accepted() {
-        for (key, given, accepted) in [
-            ("workers", "4..2", "MIN..MAX"),
-            ("workers", "two", "MIN..MAX"),
-            ("memory", "1Q", "K, M, G or T"),
-            ("memory", "99999999999999999999", "such as 256M"),
-            ("put-max", "18446744073709551615K", "such as 256M"),
-            ("ingest-page", "", "SIZE"),
-            ("ingest-page", "5120G", "at most 4294967295 bytes"),
-            ("ingest-message", "5120G", "at most 4294967295 bytes"),
-            ("ingest-consumers", "1099511627776", "at most 4294967295"),
-            ("network-threads", "0", "at least 1"),
-            ("max-connections", "-1", "at least 1"),
-            ("connections-per-address", "some", "invalid digit"),
-            ("http", "8080x", "HOST:PORT"),
-            ("nfs", "localhost", "HOST:PORT"),
-            ("driver", "kqueue", "uring"),
-            ("accept", "twice", "multishot"),
-            ("nfs-allow", "10.0.0.0/33", "ADDRESS/BITS"),
-            ("proxy-from", "balancer", "ADDRESS/BITS"),
-            ("idle-timeout", "0", "1ms"),
-            ("stat-age", "30x", "such as 30"),
-            ("hidden", "yes", "true, false"),
-        ] {
-            let argument = format!("--{key}={given}");
-            let error = Line::try_parse_from([&argument]).expect_err(&argument);
-            let error = error.to_string();
-            for part in [key, given, accepted] {
-                assert!(error.contains(part), "{argument}: {error}");
-            }
-            let error = file(&format!("\n{key} = \"{given}\"")).expect_err(given);
-            for part in ["line 2: ", key, given, accepted] {
-                assert!(error.contains(part), "{key} = {given}: {error}");
-            }
-        }
-        for (text, parts) in [
-            ("idle-timeout = 0", ["'0'", "1ms"]),
-            ("max-connections = -1", ["'-1'", "at least 1"]),
-            (
-                "network-threads = [1, 2]",
-                ["network-threads", "multiple times"],
-            ),
-            ("network-threads = true", ["'true'", "at least 1"]),
-            ("http = [true]", ["'true'", "HOST:PORT"]),
-            (
-                "memory = { size = 1 }",
-                ["memory is no table", "write memory = VALUE"],
-            ),
-            (
-                "[http]\nport = 1",
-                ["http is no table", "write http = VALUE"],
-            ),
-            ("max_connections = 1", ["line 1", "write max-connections"]),
-            ("\nmemory = 1 2", ["memory = 1 2", "line 2, column 12"]),
-        ] {
-            let error = file(text).expect_err(text);
-            for part in parts {
-                assert!(error.contains(part), "{text}: {error}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_command_line_replaces_what_the_file_sets() {
-        let arguments = [
-            "--http=127.0.0.1:1",
-            "--network-threads=3",
-            "--hidden=false",
-            "--durable",
-        ];
-        let matches = Line::command().get_matches_from(arguments);
-        let file = file(
-            "http = [\"127.0.0.1:2\"]\nnetwork-threads = 4\nhidden = true\nmemory = 4096\n\
-             writable = true\ndurable = false",
-        );
-        let both = file.expect("a good file").replaced_by(&matches);
-        assert_eq!(both.http, ["127.0.0.1:1".parse().expect("an address")]);
-        assert_eq!((both.network_threads, both.memory), (Some(3), Some(4_096)));
-        let switches = [both.hidden, both.durable, both.writable, both.read_only];
-        assert_eq!(switches.map(is_on), [false, true, true, false]);
-    }
-}
+mod tests;

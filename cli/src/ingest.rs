@@ -1,6 +1,7 @@
 //! The ingest listener of `flatpath serve`.
 
 use std::io;
+use std::path::Path;
 
 use flatpath::memory::SmallReceives;
 use flatpath_ingest::{ControlThread, Error, Ingest, Settings as IngestSettings};
@@ -10,12 +11,19 @@ use crate::settings::{Settings, is_on};
 
 /// The service with these settings, and the thread that attaches its consumers.
 pub(crate) fn open(settings: &Settings) -> Result<(Ingest, ControlThread), Failure> {
-    let Some(socket) = &settings.ingest_socket else {
-        return Err(Failure::WrongUse(
-            "--ingest needs --ingest-socket PATH, where consumers attach".into(),
-        ));
-    };
+    let socket = socket_of(settings)?;
     Ingest::open(plan(settings, IngestSettings::new(socket))?).map_err(|error| explain(&error))
+}
+
+/// Whether these settings fit each other.
+pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+    plan(settings, IngestSettings::new(socket_of(settings)?)).map(drop)
+}
+
+fn socket_of(settings: &Settings) -> Result<&Path, Failure> {
+    settings.ingest_socket.as_deref().ok_or_else(|| {
+        Failure::WrongUse("--ingest needs --ingest-socket PATH, where consumers attach".into())
+    })
 }
 
 /// The settings of the service.

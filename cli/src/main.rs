@@ -14,9 +14,11 @@ mod memory;
 mod nfs;
 mod relay;
 mod ingest;
+mod listeners;
 mod report;
 mod watchdog;
 mod serve;
+mod check;
 mod doctor;
 mod bench;
 
@@ -41,6 +43,8 @@ struct Arguments {
 enum Command {
     /// Serve a directory over HTTP or NFS, echo, relay, or hand messages to other processes.
     Serve(Box<serve::Arguments>),
+    /// Read a configuration file, and print the settings that it comes to.
+    Check(check::Arguments),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),
     /// Measure the old way and ours in one run, by the program flatpath-bench.
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
     let (_, matches) = matches.subcommand().expect("it is required");
     let outcome = match arguments.command {
         Command::Serve(arguments) => serve::run(*arguments, matches),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(arguments) => Err(bench::run(&arguments)),
         Command::Version => {

@@ -81,8 +81,9 @@ pub(crate) struct Demands {
     pub(crate) workers: u32,
     /// Listeners for HTTP, and whether they take uploads.
     pub(crate) http: usize,
-    pub(crate) writable: bool,
-    pub(crate) nfs: bool,
+    pub(crate) writable: usize,
+    /// Listeners that speak NFS.
+    pub(crate) nfs: usize,
     /// `--max-connections`.
     pub(crate) connections: Option<usize>,
     /// Descriptors that the process may open.
@@ -146,16 +147,15 @@ impl Demands {
         let (connections_wished, connections_max) = self.connections();
         let in_flight_max = (self.bytes / REQUESTS_PART / REQUEST_BYTES / threads)
             .clamp(REQUESTS_MIN, Limits::default().in_flight_max);
-        let nfs_replies =
-            (self.bytes / NFS_PART / NFS_REPLY_BYTES).clamp(NFS_REPLIES_MIN, CACHED_REPLIES_MAX);
+        let nfs_replies = (self.bytes / NFS_PART / NFS_REPLY_BYTES / self.nfs.max(1))
+            .clamp(NFS_REPLIES_MIN, CACHED_REPLIES_MAX);
         let mut parts = Parts {
             program,
             receive,
             cache: cache_each * caches,
             connections: connections_max.checked_mul(CONNECTION_BYTES)?,
             requests: in_flight_max * threads * REQUEST_BYTES,
-            nfs: usize::from(self.nfs)
-                * (nfs_replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES),
+            nfs: self.nfs * (nfs_replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES),
             slack: 0,
             buffers: 0,
             cache_each,
@@ -187,11 +187,11 @@ impl Demands {
 
     fn driver(&self) -> DriverConfig {
         let mut driver = match self.nfs {
-            true => Nfs::driver_config(),
-            false => DriverConfig::default(),
+            0 => DriverConfig::default(),
+            _ => Nfs::driver_config(),
         };
         let bytes_max = self.bytes / NFS_PART / self.network_threads;
-        while self.nfs
+        while self.nfs > 0
             && driver.receive_buffers > NFS_BUFFERS_MIN
             && common_bytes(&driver) > bytes_max
         {
@@ -216,8 +216,8 @@ impl Demands {
         let uploads = RegionConfig::default();
         let uploads = uploads.pages as usize * uploads.page_bytes as usize;
         common_bytes(driver)
-            + usize::from(self.writable) * self.http * uploads
-            + usize::from(self.nfs) * PAGES_PER_LISTENER as usize * nfs_page_bytes as usize
+            + self.writable * uploads
+            + self.nfs * PAGES_PER_LISTENER as usize * nfs_page_bytes as usize
     }
 }
 
@@ -272,8 +272,8 @@ mod tests {
             network_threads: 1,
             workers: 128,
             http: 1,
-            writable: false,
-            nfs: false,
+            writable: 0,
+            nfs: 0,
             connections: None,
             descriptors: 1 << 20,
         }
@@ -281,8 +281,8 @@ mod tests {
 
     fn all(mib: usize) -> Demands {
         Demands {
-            writable: true,
-            nfs: true,
+            writable: 1,
+            nfs: 1,
             ..demands(mib)
         }
     }

@@ -19,7 +19,7 @@ use crate::logging::REPORT;
 /// # Errors
 /// The thread cannot be started.
 pub(crate) fn start(
-    ingest: Option<Ingest>,
+    ingests: Vec<Ingest>,
     mounts: Vec<MountShares>,
 ) -> io::Result<impl FnMut(&Handle) + Send + 'static> {
     let (ask, asked) = sync_channel::<Handle>(1);
@@ -27,7 +27,7 @@ pub(crate) fn start(
         .name("flatpath-report".into())
         .spawn(move || {
             for handle in asked {
-                log(&handle, ingest.as_ref(), &mounts);
+                log(&handle, &ingests, &mounts);
             }
         })?;
     // No room: a report is asked for and has not begun, so it will say what this one would.
@@ -36,7 +36,7 @@ pub(crate) fn start(
 
 /// Logs the counters of the server, where its receive memory is, what ingest does, and how many
 /// workers wait for which mount.
-fn log(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
+fn log(handle: &Handle, ingests: &[Ingest], mounts: &[MountShares]) {
     let figures = handle.figures();
     log::info!(target: REPORT, "{}", counters(&figures));
     log::info!(target: REPORT, "{}", in_flight(&figures));
@@ -44,7 +44,7 @@ fn log(handle: &Handle, ingest: Option<&Ingest>, mounts: &[MountShares]) {
     for region in &figures.receive_memory {
         log::info!(target: REPORT, "memory: {region}");
     }
-    if let Some(ingest) = ingest {
+    for ingest in ingests {
         log::info!(target: REPORT, "ingest: {}", ingest.figures());
     }
     for (name, share) in mounts.iter().flat_map(MountShares::figures) {

@@ -4,34 +4,24 @@
 //! `ready`; nothing else ever. Logs go to standard error.
 
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
 use flatpath::limits::DESCRIPTORS_MIN;
 use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
-use flatpath_echo::Echo;
-use flatpath_files::MountShares;
-use flatpath_files::limits::CACHE_ENTRIES_MAX;
-use flatpath_files::{Durability, Files, Hidden, WriteOptions, Writing};
-use flatpath_http::Http;
-use flatpath_ingest::Ingest;
-use flatpath_nfs::Nfs;
 use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::config::{Configuration, ListenerProtocol};
 use crate::failure::Failure;
-use crate::ingest;
+use crate::listeners::{self, Listener, Services};
 use crate::memory::{Demands, Parts};
 use crate::nfs;
-use crate::relay::{self, Reporter};
+use crate::relay::Reporter;
 use crate::report;
 use crate::settings::{Accept, Driver, Settings, is_on};
 use crate::watchdog::Watchdog;
-
-/// Where HTTP is served when nothing else is named.
-const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 const UNITS: &str = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.
 TIME: seconds, or a time with units: 0.5, 500ms, 5m, 1h 30m.
@@ -46,8 +36,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     settings: Settings,
 
-    /// Read settings from this TOML file: the same names, without the leading dashes. The command
-    /// line replaces what the file sets
+    /// Read settings from this TOML file: the same names, without the leading dashes, and tables
+    /// [[listener]]. The command line replaces what the file sets
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -56,23 +46,26 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Failure> {
     // Before any thread is started.
     flatpath::memory::bound_arenas(ARENAS_MAX);
-    let mut settings = arguments.settings;
-    if let Some(path) = &arguments.config {
-        settings = Settings::from_file(path)?.replaced_by(matches);
+    let mut file = Configuration::default();
+    let settings = match &arguments.config {
+        Some(path) => {
+            file = Configuration::from_file(path)?;
+            file.settings.replaced_by(matches)
+        }
+        None => arguments.settings,
+    };
+    let listeners = listeners::of(&settings, &file.listeners)?;
+    let parts = demands(&settings, &listeners).divide()?;
+    let mut services = Services::default();
+    let mut server = server(&settings, &parts);
+    for listener in &listeners {
+        server = listener.add_to(server, &parts, &mut services)?;
     }
-    let parts = demands(&settings).divide()?;
-    let nfs = settings.nfs.map(|_| nfs::open(&settings)).transpose()?;
-    let port = nfs.as_ref().map(Nfs::port);
-    let relay = relay::service(&settings);
-    let (ingest, control) = settings
-        .ingest
-        .map(|_| ingest::open(&settings))
-        .transpose()?
-        .unzip();
-    let reported = ingest.clone();
-    let mut mounts = Vec::new();
-    let server = server(&settings, &parts, nfs, ingest, &relay, &mut mounts)?;
-    let report = report::start(reported, mounts).map_err(|cause| no_thread(&cause))?;
+    let (ingests, mounts) = (
+        services.ingests.clone(),
+        std::mem::take(&mut services.mounts),
+    );
+    let report = report::start(ingests, mounts).map_err(|cause| no_thread(&cause))?;
     let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
     let watch = SignalWatch::begin()
         .and_then(|watch| watch.reporting(report))
@@ -81,16 +74,17 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let drain = limits.drain_delay.saturating_add(limits.drain_timeout);
     parts.log();
     let running = server.start().map_err(|error| explain(&error))?;
-    let bound = running.addresses().iter().find(|bound| bound.name == "nfs");
-    if let (Some(port), Some(bound)) = (port, bound) {
-        port.announce(bound.address.port());
+    let mut registrar = None;
+    for (number, port, is_registered) in &services.nfs {
+        let bound = running.addresses()[*number].address;
+        port.announce(bound.port());
+        if *is_registered {
+            registrar = Some(nfs::register(bound)?);
+        }
     }
-    let registrar = bound
-        .filter(|_| is_on(settings.nfs_register))
-        .map(|bound| nfs::register(bound.address))
-        .transpose()?;
-    let has_relay = !settings.relay.is_empty();
-    let reporter = has_relay.then(|| Reporter::start(running.handle(), relay.statistics()));
+    let relays = services.relays.iter().map(Relay::statistics);
+    let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));
+    let reporters: Vec<_> = reporters.collect();
     announce(&running);
     let (mut draining, withdrawn) = registrar.unzip();
     let mut end_in_time = watchdog.on_stopping(drain);
@@ -98,63 +92,21 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
         end_in_time(stopping);
         drop(draining.take());
     });
-    drop(reporter);
+    drop(reporters);
     if let Some(withdrawn) = withdrawn {
         nfs::await_withdrawal(withdrawn);
     }
-    drop(control);
+    drop(services);
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
 }
 
-/// A server with these settings, not started.
-fn server(
-    settings: &Settings,
-    parts: &Parts,
-    nfs: Option<Nfs>,
-    ingest: Option<Ingest>,
-    relay: &Relay,
-    mounts: &mut Vec<MountShares>,
-) -> Result<Server, Failure> {
-    let http = http_addresses(settings);
-    if http.is_empty()
-        && settings.nfs.is_none()
-        && let Some(dir) = &settings.dir
-    {
-        return Err(Failure::WrongUse(format!(
-            "{} would be served over HTTP, but only --echo, --relay or --ingest names a listener: \
-             add --http ADDR, or leave DIR out",
-            dir.display()
-        )));
-    }
+/// A server with these settings, without listeners, not started.
+fn server(settings: &Settings, parts: &Parts) -> Server {
     let mut server = Server::new()
         .limits(limits(settings, parts))
         .driver_config(parts.driver.clone());
-    let behind = |server: Server| match &settings.proxy_from[..] {
-        [] => server,
-        networks => server.behind_proxy(networks.iter().copied()),
-    };
-    for &address in http {
-        let files = files(settings, parts)?;
-        mounts.push(files.mount_shares());
-        server = behind(server.listen(address, Http::service(files)));
-    }
-    if let (Some(address), Some(nfs)) = (settings.nfs, nfs) {
-        let protocol = nfs
-            .protocol()
-            .bounded(parts.nfs_page_bytes, parts.nfs_replies);
-        server = behind(server.listen(address, protocol));
-    }
-    if let (Some(address), Some(ingest)) = (settings.ingest, ingest) {
-        server = behind(server.listen(address, ingest));
-    }
-    for &address in &settings.echo {
-        server = behind(server.listen(address, Echo));
-    }
-    for &address in &settings.relay {
-        server = behind(server.listen(address, relay.clone()));
-    }
     if let Some(count) = settings.network_threads {
         server = server.network_threads(count);
     }
@@ -167,77 +119,30 @@ fn server(
         Some(Driver::Epoll) => DriverChoice::Epoll,
     });
     server = server.defer_accept(!is_on(settings.no_defer_accept));
-    Ok(server.accept(match settings.accept {
+    server.accept(match settings.accept {
         None | Some(Accept::Multishot) => OperationMode::Multishot,
         Some(Accept::Single) => OperationMode::Single,
-    }))
-}
-
-/// Where HTTP is served.
-fn http_addresses(settings: &Settings) -> &[SocketAddr] {
-    let is_default = settings.http.is_empty()
-        && settings.echo.is_empty()
-        && settings.relay.is_empty()
-        && settings.nfs.is_none()
-        && settings.ingest.is_none();
-    if is_default {
-        &[HTTP_DEFAULT]
-    } else {
-        settings.http.as_slice()
-    }
-}
-
-fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
-    let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
-    let files = Files::open(dir).map_err(|cause| {
-        let dir = dir.display();
-        Failure::WrongUse(format!(
-            "cannot serve directory {dir}: {cause}; name a readable directory"
-        ))
-    })?;
-    let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
-    let files = match settings.stat_age {
-        Some(age) => files.stat_age(age),
-        None => files,
-    };
-    let files = files.writable(match is_on(settings.writable) {
-        true => Writing::Allowed(write_options(settings)),
-        false => Writing::Refused,
-    });
-    Ok(files.hidden(match is_on(settings.hidden) {
-        true => Hidden::Served,
-        false => Hidden::Refused,
-    }))
-}
-
-fn write_options(settings: &Settings) -> WriteOptions {
-    let usual = WriteOptions::default();
-    WriteOptions {
-        bytes_max: settings.put_max.unwrap_or(usual.bytes_max),
-        durability: match is_on(settings.durable) {
-            true => Durability::Disk,
-            false => Durability::Kernel,
-        },
-        unfinished_max: settings.uploads_max.unwrap_or(usual.unfinished_max),
-        unfinished_bytes_max: settings.uploads_bytes,
-        expires: settings.upload_expires.unwrap_or(usual.expires),
-    }
+    })
 }
 
 /// Heaps of the allocator for all threads: what they hand each other is pooled, so few are enough.
 const ARENAS_MAX: u16 = 2;
 
 /// What `--memory` is to be divided among.
-fn demands(settings: &Settings) -> Demands {
+pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
+    let count = |is_counted: fn(&Listener) -> bool| {
+        let counted = listeners.iter().filter(|listener| is_counted(listener));
+        counted.map(|listener| listener.addresses.len()).sum()
+    };
     let default = Limits::default();
     let workers = settings.workers.as_ref();
     Demands {
         bytes: settings.memory.unwrap_or(default.buffer_bytes_max),
         network_threads: settings.network_threads.unwrap_or(1),
         workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.end()),
-        http: http_addresses(settings).len(),
-        writable: is_on(settings.writable),
-        nfs: settings.nfs.is_some(),
+        http: count(|it| it.protocol == ListenerProtocol::Http),
+        writable: count(|it| it.protocol == ListenerProtocol::Http && is_on(it.settings.writable)),
+        nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
         connections: settings.max_connections,
         descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
     }

@@ -9,20 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Client, DEADLINE, Served, get, run, run_command};
+use support::{Client, DEADLINE, DRIVERS, Served, assert_wrong_use, get, run, run_command, site};
 use tempfile::TempDir;
-
-/// Both ways to talk to the kernel; the first is epoll too where io_uring is refused.
-const DRIVERS: [&str; 2] = ["auto", "epoll"];
-
-fn site() -> TempDir {
-    let folder = tempfile::tempdir().expect("tempdir");
-    fs::create_dir_all(folder.path().join("sub")).expect("mkdir");
-    fs::write(folder.path().join("hello.txt"), "hello\n").expect("write");
-    fs::write(folder.path().join("sub/page.html"), "<p>page").expect("write");
-    fs::write(folder.path().join(".hidden"), "hidden").expect("write");
-    folder
-}
 
 /// Bytes that repeat at no power of two.
 fn pattern(length: usize) -> Vec<u8> {
@@ -169,51 +157,6 @@ fn hidden_files_are_served_when_asked_for() {
     let folder = site();
     let served = serve(&folder, "auto", &["--hidden"]);
     assert_eq!(get(served.address(), "/.hidden").text(), "hidden");
-}
-
-#[test]
-fn a_configuration_file_says_the_same_and_the_command_line_wins() {
-    let folder = site();
-    let config = "dir = \"sub\"\nhttp = \"127.0.0.1:0\"\nhidden = true\nnetwork-threads = 2\n";
-    fs::write(folder.path().join("flatpath.toml"), config).expect("write");
-    let served = Served::start(folder.path(), &["--config", "flatpath.toml"]);
-    assert_eq!(get(served.address(), "/page.html").text(), "<p>page");
-    drop(served);
-    let more = ["--config", "flatpath.toml", "--hidden=false", "."];
-    let served = Served::start(folder.path(), &more);
-    assert_eq!(get(served.address(), "/hello.txt").text(), "hello\n");
-    assert_eq!(get(served.address(), "/.hidden").status, 404);
-}
-
-#[test]
-fn the_environment_stands_between_the_file_and_the_command_line() {
-    let folder = site();
-    let config = "http = \"127.0.0.1:1\"\ndir = \"none\"\nhidden = true\nmemory = \"64M\"\n";
-    fs::write(folder.path().join("flatpath.toml"), config).expect("write");
-    let served = Served::start_with(
-        folder.path(),
-        &["--config", "flatpath.toml", "."],
-        &[
-            ("FLATPATH_HTTP", "127.0.0.1:0,127.0.0.1:0"),
-            ("FLATPATH_DIR", "none"),
-            ("FLATPATH_HIDDEN", "false"),
-            ("FLATPATH_WORKERS", ""),
-            ("FLATPATH_LOG", "off"),
-        ],
-    );
-    assert_eq!(served.listening.len(), 2);
-    assert_eq!(get(served.address(), "/hello.txt").text(), "hello\n");
-    assert_eq!(get(served.address(), "/.hidden").status, 404);
-    served.signal(Signal::TERM);
-    let (code, log) = served.end();
-    assert_eq!((code, log.as_str()), (Some(0), ""));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
-    command.arg("serve").env("FLATPATH_MAX_CONNECTIONS", "many");
-    let ended = run_command(&mut command);
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    for part in ["many", "--max-connections", "at least 1"] {
-        assert!(ended.stderr.contains(part), "{ended:?}");
-    }
 }
 
 #[test]
@@ -376,23 +319,6 @@ fn a_second_server_with_several_threads_does_not_join_the_first() {
     assert_eq!(get(served.address(), "/hello.txt").text(), "hello\n");
 }
 
-/// Runs it and finds code 2, nothing on standard output, and all of `parts` in the message.
-fn assert_wrong_use(arguments: &[&str], parts: &[&str]) {
-    let ended = run(arguments);
-    assert_eq!(
-        (ended.code, ended.stdout.as_str()),
-        (Some(2), ""),
-        "{arguments:?}: {ended:?}"
-    );
-    for part in parts {
-        assert!(
-            ended.stderr.contains(part),
-            "{arguments:?}: {part} in {}",
-            ended.stderr
-        );
-    }
-}
-
 #[test]
 fn a_registration_without_rpcbind_fails_and_says_why() {
     if std::net::TcpStream::connect("127.0.0.1:111").is_ok() {
@@ -462,16 +388,11 @@ fn a_wrong_directory_or_configuration_ends_with_code_2() {
     with(&file, &["cannot serve", "hello.txt", "directory"]);
     assert_wrong_use(
         &["serve", "--config", &config],
-        &[
-            "config.toml",
-            "line 1",
-            "max-conections",
-            "--max-connections",
-        ],
+        &["config.toml:1:1: ", "max-conections", "--max-connections"],
     );
     assert_wrong_use(
         &["serve", "--config", &missing],
-        &["--config", "No such file"],
+        &["configuration ", "No such file"],
     );
 }
 

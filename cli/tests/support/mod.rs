@@ -1,6 +1,7 @@
 //! Runs the real program and talks to it. Every wait has a deadline.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -9,9 +10,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 /// Longer than anything here takes; a hang becomes a named failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Both ways to talk to the kernel; the first is epoll too where io_uring is refused.
+pub(crate) const DRIVERS: [&str; 2] = ["auto", "epoll"];
 
 /// A running `flatpath serve`. Killed when dropped.
 pub(crate) struct Served {
@@ -253,4 +258,31 @@ impl Client {
 /// One GET on a connection of its own.
 pub(crate) fn get(address: SocketAddr, target: &str) -> Reply {
     Client::connect(address).get(target, "")
+}
+
+/// A directory with a few files.
+pub(crate) fn site() -> TempDir {
+    let folder = tempfile::tempdir().expect("tempdir");
+    fs::create_dir_all(folder.path().join("sub")).expect("mkdir");
+    fs::write(folder.path().join("hello.txt"), "hello\n").expect("write");
+    fs::write(folder.path().join("sub/page.html"), "<p>page").expect("write");
+    fs::write(folder.path().join(".hidden"), "hidden").expect("write");
+    folder
+}
+
+/// Runs it and finds code 2, nothing on standard output, and all of `parts` in the message.
+pub(crate) fn assert_wrong_use(arguments: &[&str], parts: &[&str]) {
+    let ended = run(arguments);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(2), ""),
+        "{arguments:?}: {ended:?}"
+    );
+    for part in parts {
+        assert!(
+            ended.stderr.contains(part),
+            "{arguments:?}: {part} in {}",
+            ended.stderr
+        );
+    }
 }

@@ -1,0 +1,136 @@
+//! `flatpath check`: what a configuration file comes to, as another one with the same meaning.
+//!
+//! The output has each setting: those that are set, and as comments those that are not, with their
+//! defaults. A listener of a table has what it inherits written out. A file with a mistake is
+//! refused as `serve` refuses it. Nothing is bound, created or written.
+
+use std::fmt::Write;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use clap::{Arg, Args, CommandFactory};
+
+use crate::config::{Configuration, Entry, Line, ListenerTable, OF_ONE, quoted};
+use crate::failure::Failure;
+use crate::listeners;
+use crate::serve::demands;
+
+/// The command line of `check`.
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    /// The configuration file, as for serve --config
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Prints the settings.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let file = Configuration::from_file(&arguments.file)?;
+    let listeners = listeners::of(&file.settings, &file.listeners)?;
+    demands(&file.settings, &listeners).divide()?;
+    listeners.iter().try_for_each(listeners::Listener::check)?;
+    let written = io::stdout().lock().write_all(text_of(&file).as_bytes());
+    written.map_err(|cause| Failure::Failed(format!("standard output: {cause}")))
+}
+
+/// The file with everything in it.
+fn text_of(file: &Configuration) -> String {
+    let mut text = String::new();
+    let mut topic = None;
+    for argument in Line::command().get_arguments() {
+        let heading = argument.get_help_heading();
+        if heading != topic {
+            topic = heading;
+            let _ = writeln!(text, "\n# {}", heading.unwrap_or_default());
+        }
+        let name = name_of(argument);
+        let _ = match entry_of(&file.entries, &name) {
+            Some(value) => writeln!(text, "{name} = {value}"),
+            None => writeln!(text, "# {name}: {}", default_of(argument)),
+        };
+    }
+    for table in &file.listeners {
+        write_table(file, table, &mut text);
+    }
+    text
+}
+
+fn write_table(file: &Configuration, table: &ListenerTable, text: &mut String) {
+    let addresses = table.addresses.iter().map(|it| quoted(&it.to_string()));
+    let addresses: Vec<String> = addresses.collect();
+    let _ = writeln!(
+        text,
+        "\n[[listener]]\nprotocol = {}\naddress = [{}]",
+        quoted(&table.protocol.name()),
+        addresses.join(", ")
+    );
+    for argument in Line::command().get_arguments() {
+        let name = name_of(argument);
+        if !table.protocol.takes(&name) {
+            continue;
+        }
+        let inherited = || match OF_ONE.contains(&&*name) {
+            true => None,
+            false => entry_of(&file.entries, &name),
+        };
+        let value = entry_of(&table.entries, &name).or_else(inherited);
+        if let Some(value) = value {
+            let _ = writeln!(text, "{name} = {value}");
+        }
+    }
+}
+
+fn entry_of<'a>(entries: &'a [Entry], name: &str) -> Option<&'a str> {
+    let found = entries.iter().find(|entry| entry.name == name);
+    found.map(|entry| &*entry.value)
+}
+
+fn name_of(argument: &Arg) -> String {
+    argument.get_id().as_str().replace('_', "-")
+}
+
+/// What its help says about the default.
+fn default_of(argument: &Arg) -> String {
+    let help = argument.get_help().map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    let default = help.split_once("[default: ").map(|(_, default)| default);
+    match default.and_then(|default| default.split_once(']')) {
+        Some((default, _)) => format!("not set; default: {default}"),
+        None => "not set".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_means_the_same_and_names_everything() {
+        let text = "dir = \"a \\\"b\\\"\"\nhttp = [8080, \"[::1]:80\"]\nhidden = true\n\
+            idle-timeout = 0.5\nmax-connections = 9\n\
+            [[listener]]\nprotocol = \"http\"\naddress = 81\nwritable = true\ndir = \"c\"\n\
+            [[listener]]\nprotocol = \"relay\"\naddress = [1, 2]\nrelay-wait = \"5m\"\n";
+        let file = Configuration::from_text(text).expect("a good file");
+        let printed = text_of(&file);
+        let again = Configuration::from_text(&printed).expect("it can be read");
+        assert_eq!(again.settings, file.settings, "{printed}");
+        for (left, right) in file.listeners.iter().zip(&again.listeners) {
+            assert_eq!(left.addresses, right.addresses);
+            assert_eq!(left.over(&file.settings), right.over(&again.settings));
+            assert_eq!(left.own.max_connections, right.own.max_connections);
+        }
+        assert_eq!(text_of(&again), printed, "nothing more to say");
+        for argument in Line::command().get_arguments() {
+            assert!(
+                printed.contains(&name_of(argument)),
+                "{argument}: {printed}"
+            );
+        }
+        for part in [
+            "# relay-idle: not set; default: 1h",
+            "# HTTP\nhidden = true",
+        ] {
+            assert!(printed.contains(part), "{part} in {printed}");
+        }
+    }
+}

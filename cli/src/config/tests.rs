@@ -1,0 +1,377 @@
+//! The configuration file beside the command line.
+
+use std::time::Duration;
+
+use super::*;
+use crate::settings::is_on;
+
+fn line(arguments: &[&str]) -> Settings {
+    let line = Line::try_parse_from(arguments).expect("a good command line");
+    line.settings
+}
+
+fn file(text: &str) -> Result<Settings, String> {
+    Configuration::from_text(text).map(|file| file.settings)
+}
+
+#[test]
+fn flags_and_file_say_the_same_in_the_same_words() {
+    let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
+        --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
+        --relay-idle 61 --nfs 127.0.0.1:2049 --read-only=true \
+        --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
+        --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
+        --ingest-socket /run/ingest --ingest-memory 64M \
+        --ingest-page 32K --ingest-consumers 2 --ingest-message 1M \
+        --no-ingest-sharing=true --network-threads 2 --workers 2..64 \
+        --workers-per-listener 32 --driver epoll --accept single \
+        --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
+        --connections-per-address 0 --memory 64M --hidden=true \
+        --stat-age 0.25 --writable=true --put-max 2G \
+        --durable=true --uploads-max 9 --uploads-bytes 5G \
+        --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
+        --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \
+        --drain-delay 0 --drain-idle-timeout 9";
+    let by_line = line(&by_line.split(' ').collect::<Vec<_>>());
+    let by_file = file(
+        r#"
+        dir = "site"
+        http = ["127.0.0.1:80", "[::1]:0"]
+        echo = "127.0.0.1:7"
+        relay = "127.0.0.1:4001"
+        relay-waiting = 9
+        relay-wait = 60
+        relay-idle = 61
+        nfs = "127.0.0.1:2049"
+        read-only = true
+        no-root-squash = true
+        nfs-allow = ["10.0.0.0/8", "::1"]
+        nfs-secure-ports = true
+        nfs-register = true
+        nfs-state = "/state"
+        ingest = "127.0.0.1:9000"
+        ingest-socket = "/run/ingest"
+        no-ingest-sharing = true
+        ingest-memory = "64M"
+        ingest-page = "32K"
+        ingest-consumers = 2
+        ingest-message = "1M"
+        network-threads = 2
+        workers = "2..64"
+        workers-per-listener = 32
+        driver = "epoll"
+        accept = "single"
+        no-defer-accept = true
+        proxy-from = ["10.0.0.0/8", "::1"]
+        max-connections = 1000
+        connections-per-address = 0
+        memory = "64M"
+        hidden = true
+        stat-age = 0.25
+        writable = true
+        put-max = "2G"
+        durable = true
+        uploads-max = 9
+        uploads-bytes = "5G"
+        upload-expires = 3600
+        head-timeout = 5
+        body-timeout = 6
+        idle-timeout = 0.5
+        write-timeout = "7"
+        drain-timeout = 8
+        drain-delay = 0
+        drain-idle-timeout = 9
+        "#,
+    );
+    assert_eq!(by_file, Ok(by_line));
+}
+
+#[test]
+fn the_file_has_the_names_of_the_flags_and_no_others() {
+    for argument in Line::command().get_arguments() {
+        let name = argument.get_id().as_str().replace('_', "-");
+        for value in [
+            "1",
+            "true",
+            "\"127.0.0.1:1\"",
+            "\"::1\"",
+            "\"auto\"",
+            "\"single\"",
+        ] {
+            if file(&format!("{name} = {value}")).is_ok() {
+                break;
+            }
+            assert_ne!(value, "\"single\"", "{name} takes no value");
+        }
+    }
+    for text in [
+        "no-such-flag = 1",
+        "max_connections = 1",
+        "config = \"x\"",
+        "help = true",
+        "help = \"\"",
+        "version = true",
+        "[http]",
+        "http = [[\"127.0.0.1:1\"]]",
+        "dir = [\"a\", \"b\"]",
+        "resp = \"127.0.0.1:1\"",
+    ] {
+        assert!(file(text).is_err(), "{text}");
+    }
+    let odd = file("dir = \"--hidden\"").map(|settings| settings.dir);
+    assert_eq!(odd, Ok(Some("--hidden".into())), "a value is never a flag");
+}
+
+#[test]
+fn help_is_grouped_by_topic_and_short_where_asked_for() {
+    for argument in Line::command().get_arguments() {
+        let has_topic = argument.get_help_heading().is_some();
+        assert_eq!(
+            has_topic,
+            argument.get_id() != "dir",
+            "{}",
+            argument.get_id()
+        );
+    }
+    let lines = |help: String| help.lines().count();
+    let short = lines(Line::command().render_help().to_string());
+    let long = lines(Line::command().render_long_help().to_string());
+    assert!(short < 50 && long > 100, "{short} and {long} lines");
+}
+
+#[test]
+fn errors_have_the_text_that_was_given_and_what_is_accepted() {
+    for (key, given, accepted) in [
+        ("workers", "4..2", "MIN..MAX"),
+        ("workers", "two", "MIN..MAX"),
+        ("memory", "1Q", "K, M, G or T"),
+        ("memory", "99999999999999999999", "such as 256M"),
+        ("put-max", "18446744073709551615K", "such as 256M"),
+        ("ingest-page", "", "SIZE"),
+        ("ingest-page", "5120G", "at most 4294967295 bytes"),
+        ("ingest-message", "5120G", "at most 4294967295 bytes"),
+        ("ingest-consumers", "1099511627776", "at most 4294967295"),
+        ("network-threads", "0", "at least 1"),
+        ("max-connections", "-1", "at least 1"),
+        ("connections-per-address", "some", "invalid digit"),
+        ("http", "8080x", "HOST:PORT"),
+        ("nfs", "localhost", "HOST:PORT"),
+        ("driver", "kqueue", "uring"),
+        ("accept", "twice", "multishot"),
+        ("nfs-allow", "10.0.0.0/33", "ADDRESS/BITS"),
+        ("proxy-from", "balancer", "ADDRESS/BITS"),
+        ("idle-timeout", "0", "1ms"),
+        ("stat-age", "30x", "such as 30"),
+        ("hidden", "yes", "true, false"),
+    ] {
+        let argument = format!("--{key}={given}");
+        let error = Line::try_parse_from([&argument]).expect_err(&argument);
+        let error = error.to_string();
+        for part in [key, given, accepted] {
+            assert!(error.contains(part), "{argument}: {error}");
+        }
+        let error = file(&format!("\n{key} = \"{given}\"")).expect_err(given);
+        for part in ["2:1: ", key, given, accepted] {
+            assert!(error.contains(part), "{key} = {given}: {error}");
+        }
+    }
+    for (text, parts) in [
+        ("idle-timeout = 0", ["'0'", "1ms"]),
+        ("max-connections = -1", ["'-1'", "at least 1"]),
+        (
+            "network-threads = [1, 2]",
+            ["network-threads", "multiple times"],
+        ),
+        ("network-threads = true", ["'true'", "at least 1"]),
+        ("http = [true]", ["'true'", "HOST:PORT"]),
+        (
+            "memory = { size = 1 }",
+            ["memory is no table", "write memory = VALUE"],
+        ),
+        (
+            "[http]\nport = 1",
+            ["http is no table", "write http = VALUE"],
+        ),
+        ("max_connections = 1", ["1:1: ", "write max-connections"]),
+        ("\nmemory = 1 2", ["memory = 1 2", "2:12: "]),
+    ] {
+        let error = file(text).expect_err(text);
+        for part in parts {
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_command_line_replaces_what_the_file_sets() {
+    let arguments = [
+        "--http=127.0.0.1:1",
+        "--network-threads=3",
+        "--hidden=false",
+        "--durable",
+    ];
+    let matches = Line::command().get_matches_from(arguments);
+    let file = file(
+        "http = [\"127.0.0.1:2\"]\nnetwork-threads = 4\nhidden = true\nmemory = 4096\n\
+         writable = true\ndurable = false",
+    );
+    let both = file.expect("a good file").replaced_by(&matches);
+    assert_eq!(both.http, ["127.0.0.1:1".parse().expect("an address")]);
+    assert_eq!((both.network_threads, both.memory), (Some(3), Some(4_096)));
+    let switches = [both.hidden, both.durable, both.writable, both.read_only];
+    assert_eq!(switches.map(is_on), [false, true, true, false]);
+}
+
+fn tables(text: &str) -> Result<Vec<ListenerTable>, String> {
+    Configuration::from_text(text).map(|file| file.listeners)
+}
+
+#[test]
+fn tables_have_settings_of_their_own_over_those_of_the_server() {
+    let text = "hidden = true\nidle-timeout = 30\nmax-connections = 500\ndir = \"all\"\n\
+        [[listener]]\nprotocol = \"http\"\naddress = \":80\"\ndir = \"--odd\"\n\
+        max-connections = 10\nwritable = true\n\
+        [[listener]]\nprotocol = \"relay\"\naddress = [4001, \"[::1]:4001\"]\nidle-timeout = 5\n\
+        [[listener]]\nprotocol = \"http\"\naddress = \"127.0.0.1:81\"\nhidden = false\n";
+    let file = Configuration::from_text(text).expect("a good file");
+    let [first, relay, last] = &file.listeners[..] else {
+        panic!("{:?}", file.listeners);
+    };
+    assert_eq!(first.protocol, ListenerProtocol::Http);
+    assert_eq!(first.own.max_connections, Some(10));
+    assert_eq!(
+        last.own.max_connections, None,
+        "that of the server is no listener's"
+    );
+    let over = first.over(&file.settings);
+    assert_eq!(over.dir, Some("--odd".into()));
+    assert_eq!((is_on(over.hidden), is_on(over.writable)), (true, true));
+    assert_eq!(relay.addresses.len(), 2);
+    assert_eq!(
+        relay.over(&file.settings).idle_timeout,
+        Some(Duration::from_secs(5))
+    );
+    let over = last.over(&file.settings);
+    assert_eq!((over.dir, is_on(over.hidden)), (Some("all".into()), false));
+    // A flag replaces what stands above the tables, and nothing in them.
+    let flags = Line::command().get_matches_from(["--hidden=true", "flagged"]);
+    let settings = file.settings.clone().replaced_by(&flags);
+    let dirs = [first, last].map(|table| table.over(&settings).dir);
+    assert_eq!(dirs, [Some("--odd".into()), Some("flagged".into())]);
+    assert!(!is_on(last.over(&settings).hidden));
+}
+
+#[test]
+fn an_empty_list_in_a_table_replaces_that_of_the_server() {
+    let table = |rest: &str| {
+        format!("proxy-from = \"::1\"\n[[listener]]\nprotocol = \"echo\"\naddress = 0\n{rest}")
+    };
+    for (rest, count) in [
+        ("", 1),
+        ("proxy-from = []", 0),
+        ("proxy-from = [\"::1\", \"::2\"]", 2),
+    ] {
+        let file = Configuration::from_text(&table(rest)).expect("a good file");
+        let over = file.listeners[0].over(&file.settings);
+        assert_eq!(over.proxy_from.len(), count, "{rest}");
+    }
+}
+
+#[test]
+fn each_setting_of_a_table_is_a_setting() {
+    let all = Line::command();
+    let all: Vec<_> = all
+        .get_arguments()
+        .map(|it| it.get_id().as_str().replace('_', "-"))
+        .collect();
+    for protocol in ListenerProtocol::value_variants() {
+        for name in SETTINGS_OF_ALL.iter().chain(protocol.settings()) {
+            assert!(all.iter().any(|known| known == name), "{name}");
+        }
+    }
+    for name in OF_ONE {
+        assert!(SETTINGS_OF_ALL.contains(name));
+    }
+}
+
+#[test]
+fn every_mistake_in_a_table_has_its_place_and_a_cure() {
+    let table = "# first\n[[listener]]\n";
+    for (text, parts) in [
+        ("listener = 1", ["1:12: ", "write [[listener]]"]),
+        ("listener = [1]", ["1:13: ", "write [[listener]]"]),
+        (
+            "[listener]\nprotocol = \"http\"",
+            ["1:", "write [[listener]]"],
+        ),
+        (table, ["2:1: ", "no protocol"]),
+        (
+            &format!("{table}protocol = \"echo\""),
+            ["2:1: ", "no address"],
+        ),
+        (
+            &format!("{table}protocol = \"gopher\""),
+            ["3:13: ", "\"http\", \"nfs\""],
+        ),
+        (
+            &format!("{table}protocol = 1"),
+            ["3:12: ", "\"http\", \"nfs\""],
+        ),
+        (&with("address = \"nowhere\""), ["4:12: ", "HOST:PORT"]),
+        (&with("address = [80, true]"), ["4:16: ", "HOST:PORT"]),
+        (&with("address = []"), ["4:11: ", "names none"]),
+        (
+            &with("address = 80\nmax-conections = 1"),
+            ["5:1: ", "--max-connections"],
+        ),
+        (
+            &with("address = 80\nmax_connections = 1"),
+            ["5:1: ", "write max-connections"],
+        ),
+        (
+            &with("address = 80\nmax-connections = 0"),
+            ["5:1: ", "at least 1"],
+        ),
+        (
+            &with("address = 80\nnfs-allow = \"::1\""),
+            ["5:1: ", "is for nfs"],
+        ),
+        (
+            &with("address = 80\nmemory = \"64M\""),
+            ["5:1: ", "whole server"],
+        ),
+        (&with("address = 80\nhttp = 81"), ["5:1: ", "whole server"]),
+        (
+            &with("address = 80\nhidden = {}"),
+            ["5:10: ", "hidden is no table"],
+        ),
+        (
+            &with("address = 80\nhidden = 1\nhidden = 1"),
+            ["6:1: ", "duplicate"],
+        ),
+    ] {
+        let error = tables(text).expect_err(text);
+        for part in parts {
+            assert!(error.contains(part), "{text}: {part} in {error}");
+        }
+    }
+}
+
+/// A listener that speaks HTTP, from the second line on.
+fn with(rest: &str) -> String {
+    format!("\n[[listener]]\nprotocol = \"http\"\n{rest}\n")
+}
+
+#[test]
+fn strings_are_quoted_as_toml_reads_them() {
+    for text in [
+        "plain",
+        "a\"b\\c",
+        "tab\tline\n",
+        "\u{7f}\u{1}",
+        "\u{e9}\u{1f980}",
+    ] {
+        let read = file(&format!("dir = {}", quoted(text)));
+        assert_eq!(read.map(|it| it.dir), Ok(Some(text.into())));
+    }
+}

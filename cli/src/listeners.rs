@@ -1,0 +1,238 @@
+//! The listeners of `flatpath serve`: what each speaks, with its settings, as part of the server.
+//!
+//! Flags, and what stands above the tables of the file, name listeners that share their settings;
+//! each table of the file is one with settings of its own.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use flatpath::{ListenerLimits, Server};
+use flatpath_echo::Echo;
+use flatpath_files::limits::CACHE_ENTRIES_MAX;
+use flatpath_files::{Durability, Files, Hidden, MountShares, WriteOptions, Writing};
+use flatpath_http::Http;
+use flatpath_ingest::{ControlThread, Ingest};
+use flatpath_nfs::Port;
+use flatpath_relay::Relay;
+
+use crate::config::{ListenerProtocol, ListenerTable};
+use crate::failure::Failure;
+use crate::memory::Parts;
+use crate::settings::{Settings, is_on};
+use crate::{ingest, nfs, relay};
+
+/// Where HTTP is served when nothing else is named.
+const HTTP_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+/// One listener, or several that share a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Listener {
+    pub(crate) protocol: ListenerProtocol,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) settings: Settings,
+    limits: ListenerLimits,
+}
+
+/// What runs beside the listeners, and is asked while they serve.
+#[derive(Default)]
+pub(crate) struct Services {
+    pub(crate) mounts: Vec<MountShares>,
+    pub(crate) relays: Vec<Relay>,
+    pub(crate) ingests: Vec<Ingest>,
+    pub(crate) controls: Vec<ControlThread>,
+    /// Of each NFS listener: its number in the server, where its port is told, and whether it is
+    /// registered with rpcbind.
+    pub(crate) nfs: Vec<(usize, Port, bool)>,
+    /// Listeners so far.
+    count: usize,
+}
+
+/// All listeners of these settings and tables.
+///
+/// # Errors
+/// An address is named twice; a directory is named for nothing; two listeners are to be registered.
+pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Listener>, Failure> {
+    let mut listeners = flat(settings);
+    listeners.extend(tables.iter().map(|table| {
+        let settings = table.over(settings);
+        Listener {
+            protocol: table.protocol,
+            addresses: table.addresses.clone(),
+            limits: limits_of(&settings, &table.own),
+            settings,
+        }
+    }));
+    if listeners.is_empty() {
+        listeners.push(Listener::flat(
+            ListenerProtocol::Http,
+            &[HTTP_DEFAULT],
+            settings,
+        ));
+    }
+    let serves =
+        |it: &Listener| matches!(it.protocol, ListenerProtocol::Http | ListenerProtocol::Nfs);
+    if let Some(dir) = &settings.dir
+        && !listeners.iter().any(serves)
+    {
+        return Err(Failure::WrongUse(format!(
+            "{} would be served over HTTP, but only --echo, --relay or --ingest names a listener: \
+             add --http ADDR, or leave DIR out",
+            dir.display()
+        )));
+    }
+    let mut taken = HashSet::new();
+    for address in listeners.iter().flat_map(|it| &it.addresses) {
+        if address.port() != 0 && !taken.insert(address) {
+            let why = format!("two listeners have the address {address}");
+            return Err(Failure::WrongUse(why));
+        }
+    }
+    let registers =
+        |it: &&Listener| it.protocol == ListenerProtocol::Nfs && is_on(it.settings.nfs_register);
+    if listeners.iter().filter(registers).count() > 1 {
+        let why = "rpcbind knows one NFS server: set nfs-register for one listener";
+        return Err(Failure::WrongUse(why.into()));
+    }
+    Ok(listeners)
+}
+
+/// The listeners that flags name.
+fn flat(settings: &Settings) -> Vec<Listener> {
+    let (nfs, ingest) = (settings.nfs.as_slice(), settings.ingest.as_slice());
+    let named = [
+        (ListenerProtocol::Http, settings.http.as_slice()),
+        (ListenerProtocol::Nfs, nfs),
+        (ListenerProtocol::Ingest, ingest),
+        (ListenerProtocol::Echo, settings.echo.as_slice()),
+        (ListenerProtocol::Relay, settings.relay.as_slice()),
+    ];
+    let named = named
+        .into_iter()
+        .filter(|(_, addresses)| !addresses.is_empty());
+    named
+        .map(|(protocol, addresses)| Listener::flat(protocol, addresses, settings))
+        .collect()
+}
+
+/// The bounds of a table, which has `own` settings among all that hold for it.
+fn limits_of(settings: &Settings, own: &Settings) -> ListenerLimits {
+    ListenerLimits {
+        connections_max: own.max_connections,
+        workers_max: own.workers_per_listener,
+        head_timeout: own.head_timeout,
+        idle_timeout: own.idle_timeout,
+        body_timeout: own.body_timeout,
+        write_timeout: own.write_timeout,
+        wait_timeout: settings.relay_wait,
+        spliced_timeout: settings.relay_idle,
+    }
+}
+
+impl Listener {
+    fn flat(protocol: ListenerProtocol, addresses: &[SocketAddr], settings: &Settings) -> Self {
+        Self {
+            protocol,
+            addresses: addresses.to_vec(),
+            settings: settings.clone(),
+            limits: ListenerLimits::default(),
+        }
+    }
+
+    /// Whether its directory, if it has one, can be served.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self.protocol {
+            ListenerProtocol::Http | ListenerProtocol::Nfs => open(&self.settings).map(drop),
+            ListenerProtocol::Ingest => ingest::check(&self.settings),
+            ListenerProtocol::Echo | ListenerProtocol::Relay => Ok(()),
+        }
+    }
+
+    /// The server with this listener as well.
+    pub(crate) fn add_to(
+        &self,
+        mut server: Server,
+        parts: &Parts,
+        services: &mut Services,
+    ) -> Result<Server, Failure> {
+        let settings = &self.settings;
+        let relay = relay::service(settings);
+        if self.protocol == ListenerProtocol::Relay {
+            services.relays.push(relay.clone());
+        }
+        for &address in &self.addresses {
+            server = match self.protocol {
+                ListenerProtocol::Http => {
+                    let files = files(settings, parts)?;
+                    services.mounts.push(files.mount_shares());
+                    server.listen(address, Http::service(files))
+                }
+                ListenerProtocol::Nfs => {
+                    let nfs = nfs::open(settings)?;
+                    let is_registered = is_on(settings.nfs_register);
+                    services
+                        .nfs
+                        .push((services.count, nfs.port(), is_registered));
+                    let protocol = nfs.protocol();
+                    let protocol = protocol.bounded(parts.nfs_page_bytes, parts.nfs_replies);
+                    server.listen(address, protocol)
+                }
+                ListenerProtocol::Ingest => {
+                    let (ingest, control) = ingest::open(settings)?;
+                    services.ingests.push(ingest.clone());
+                    services.controls.push(control);
+                    server.listen(address, ingest)
+                }
+                ListenerProtocol::Echo => server.listen(address, Echo),
+                ListenerProtocol::Relay => server.listen(address, relay.clone()),
+            };
+            server = server.listener_limits(self.limits.clone());
+            if !settings.proxy_from.is_empty() {
+                server = server.behind_proxy(settings.proxy_from.iter().copied());
+            }
+            services.count += 1;
+        }
+        Ok(server)
+    }
+}
+
+fn open(settings: &Settings) -> Result<Files, Failure> {
+    let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
+    Files::open(dir).map_err(|cause| {
+        let dir = dir.display();
+        Failure::WrongUse(format!(
+            "cannot serve directory {dir}: {cause}; name a readable directory"
+        ))
+    })
+}
+
+fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
+    let files = open(settings)?;
+    let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
+    let files = match settings.stat_age {
+        Some(age) => files.stat_age(age),
+        None => files,
+    };
+    let files = files.writable(match is_on(settings.writable) {
+        true => Writing::Allowed(write_options(settings)),
+        false => Writing::Refused,
+    });
+    Ok(files.hidden(match is_on(settings.hidden) {
+        true => Hidden::Served,
+        false => Hidden::Refused,
+    }))
+}
+
+fn write_options(settings: &Settings) -> WriteOptions {
+    let usual = WriteOptions::default();
+    WriteOptions {
+        bytes_max: settings.put_max.unwrap_or(usual.bytes_max),
+        durability: match is_on(settings.durable) {
+            true => Durability::Disk,
+            false => Durability::Kernel,
+        },
+        unfinished_max: settings.uploads_max.unwrap_or(usual.unfinished_max),
+        unfinished_bytes_max: settings.uploads_bytes,
+        expires: settings.upload_expires.unwrap_or(usual.expires),
+    }
+}
