@@ -42,6 +42,7 @@ targets!(
     relay_handshake,
     ranges,
     uploads,
+    websocket_frames,
 );
 
 #[test]

@@ -7,6 +7,7 @@ mod ingest;
 mod relay;
 mod ranges;
 mod uploads;
+mod websocket;
 
 /// One target.
 pub struct Target {
@@ -59,5 +60,10 @@ pub const TARGETS: &[Target] = &[
         name: "uploads",
         body: uploads::run,
         mutations: 1_000,
+    },
+    Target {
+        name: "websocket_frames",
+        body: websocket::run,
+        mutations: 20_000,
     },
 ];
