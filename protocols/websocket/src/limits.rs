@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of a client's message, its fragments together, inflated. A longer one ends the
-    /// connection with 1009.
+    /// connection with 1009. While it arrives it counts for what one connection may hold of the
+    /// server's buffers ([`flatpath::Limits::share_bytes`]), 16 MiB unless set.
     pub message_bytes_max: usize,
     /// Most frames of a message; a message with more ends the connection with 1009.
     pub fragments_max: u32,

@@ -11,7 +11,7 @@ pub(crate) fn serve<H: Handler>(
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> TestServer {
     let accept = move |request: Request| websocket.accept(&request, handler());
-    if conditions.seed % 2 == 0 {
+    if conditions.seed.is_multiple_of(2) {
         TestServer::new(conditions, Http::pooled(accept))
     } else {
         TestServer::new(conditions, Http::inline(accept))
