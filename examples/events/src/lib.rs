@@ -3,7 +3,7 @@
 //! | request       | answer                                        |
 //! |---------------|-----------------------------------------------|
 //! | `GET /`       | a page that shows the chat                    |
-//! | `GET /events` | the events, for as long as the client listens |
+//! | `GET /events` | what was said last, or since the client's `Last-Event-ID`, and from then on |
 //! | `POST /say`   | 204; the body is what all get                 |
 //! | `GET /count`  | how many listen                               |
 //!
@@ -11,21 +11,31 @@
 //! What has no body is answered on the network threads, where nothing here can block.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatpath_http::http::StatusCode;
+use flatpath_http::http::{HeaderMap, StatusCode};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Html, Response, Router, State, routing};
 
 /// What may be said at once, in bytes.
 const SAID_BYTES_MAX: u64 = 4 * 1024;
 
+/// How much of what was said newcomers get.
+const REMEMBERED_MAX: usize = 50;
+
 /// One chat. Clones are the same one.
 #[derive(Clone, Default)]
 pub struct Chat {
     listeners: Broadcast,
-    said: Arc<AtomicU64>,
+    said: Arc<Mutex<Said>>,
+}
+
+/// What was said, numbered.
+#[derive(Default)]
+struct Said {
+    latest: VecDeque<(u64, String)>,
+    count: u64,
 }
 
 impl Chat {
@@ -39,14 +49,35 @@ impl Chat {
             .route("/say", routing::post(say).body_bytes_max(SAID_BYTES_MAX))
             .with_state(self.clone())
     }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whatever is in the words, they stay the data of one event.
+fn event(number: u64, words: &str) -> Event {
+    Event::new()
+        .event("said")
+        .id(number.to_string())
+        .data(words)
 }
 
 fn page() -> Html<&'static str> {
     Html(include_str!("page.html"))
 }
 
-fn listen(State(chat): State<Chat>) -> Response {
-    chat.listeners.response()
+fn listen(State(chat): State<Chat>, headers: HeaderMap) -> Response {
+    let last_id = headers.get("last-event-id");
+    let last_id = last_id.and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
+    // Under the lock: nothing is missing between what was said and what will be, nor comes twice.
+    let said = chat.said();
+    let missed = said
+        .latest
+        .iter()
+        .filter(|it| last_id.is_none_or(|id| it.0 > id));
+    let missed = missed.map(|(number, words)| event(*number, words));
+    chat.listeners.response_after(missed)
 }
 
 fn count(State(chat): State<Chat>) -> String {
@@ -54,9 +85,13 @@ fn count(State(chat): State<Chat>) -> String {
 }
 
 fn say(State(chat): State<Chat>, words: String) -> StatusCode {
-    let number = chat.said.fetch_add(1, Ordering::Relaxed);
-    // Whatever is in it, it stays the data of one event.
-    let event = Event::new().event("said").id(number.to_string());
-    chat.listeners.send(event.data(words));
+    let mut said = chat.said();
+    let number = said.count;
+    said.count += 1;
+    chat.listeners.send(event(number, &words));
+    if said.latest.len() == REMEMBERED_MAX {
+        said.latest.pop_front();
+    }
+    said.latest.push_back((number, words));
     StatusCode::NO_CONTENT
 }

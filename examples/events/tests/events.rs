@@ -60,6 +60,21 @@ fn all_get_what_one_says_and_a_drain_ends_their_streams() {
         for client in &mut listeners {
             expect_end_of(client, "id: 1\ndata: still here\n\n\r\n");
         }
+        // One comes back, and one is new.
+        let mut back = Client::connect(running.addresses()[0].address);
+        back.request("GET", "/events", &[("Last-Event-ID", "0")]);
+        expect_end_of(
+            &mut back,
+            "\r\n\r\n24\r\nevent: said\nid: 1\ndata: still here\n\n\r\n",
+        );
+        let mut new = Client::connect(running.addresses()[0].address);
+        new.request("GET", "/events", &[]);
+        expect_end_of(
+            &mut new,
+            "id: 0\ndata: hello\ndata: event: none\ndata: \n\nevent: said\n",
+        );
+        expect_end_of(&mut new, "id: 1\ndata: still here\n\n\r\n");
+        listeners.extend([back, new]);
         running.handle().drain();
         for client in &mut listeners {
             assert_eq!(client.exactly(5), b"0\r\n\r\n");

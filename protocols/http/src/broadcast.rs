@@ -123,9 +123,10 @@ impl Broadcast {
         shared.wake_all();
     }
 
-    /// One who takes the events that are sent from now on.
-    pub(crate) fn listener(&self) -> Listener {
+    /// One who takes what is given first, and then the events that are sent from now on.
+    pub(crate) fn listener(&self, first: Bytes) -> Listener {
         Listener {
+            first,
             next: lock(&self.0.0.history).next,
             shared: Arc::clone(&self.0.0),
             taken_bytes: 0,
@@ -186,6 +187,8 @@ impl Shared {
 
 /// One who listens.
 pub(crate) struct Listener {
+    /// What it takes before all others; empty in the end.
+    first: Bytes,
     /// The number of the event that it takes next.
     next: u64,
     shared: Arc<Shared>,
@@ -213,6 +216,9 @@ impl Listener {
     }
 
     pub(crate) fn next(&mut self) -> Next {
+        if !self.first.is_empty() {
+            return Next::Piece(self.first.clone());
+        }
         let history = lock(&self.shared.history);
         let behind = history.next - self.next;
         if behind > history.events.len() as u64 {
@@ -231,6 +237,10 @@ impl Listener {
     }
 
     pub(crate) fn advance(&mut self, bytes: usize) {
+        if !self.first.is_empty() {
+            self.first = self.first.slice(bytes..);
+            return;
+        }
         self.taken_bytes += bytes;
         self.left_bytes -= bytes;
         if self.left_bytes == 0 {

@@ -60,10 +60,55 @@ pub fn channel() -> (Events, Response) {
 }
 
 impl Broadcast {
-    /// The response that makes its client a listener: of the events that are sent from now on.
+    /// The response that makes its client a listener, of the events that are sent from now on.
     #[must_use]
     pub fn response(&self) -> Response {
-        response(Body::Channel(self.listener().into()))
+        self.response_after([])
+    }
+
+    /// The same, of these events first: what happened before, or since the client's
+    /// `Last-Event-ID`.
+    ///
+    /// No event is left out and none comes twice if a lock is held while an event is recorded and
+    /// sent, and while the record is read and this is called.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    ///
+    /// use flatpath_http::Response;
+    /// use flatpath_http::sse::{Broadcast, Event};
+    ///
+    /// struct Scores {
+    ///     all: Mutex<Vec<u32>>,
+    ///     listeners: Broadcast,
+    /// }
+    ///
+    /// fn event(number: usize, score: u32) -> Event {
+    ///     Event::new().id(number.to_string()).data(score.to_string())
+    /// }
+    ///
+    /// impl Scores {
+    ///     fn add(&self, score: u32) {
+    ///         let mut all = self.all.lock().expect("whole");
+    ///         self.listeners.send(event(all.len(), score));
+    ///         all.push(score);
+    ///     }
+    ///
+    ///     fn listen_from(&self, number: usize) -> Response {
+    ///         let all = self.all.lock().expect("whole");
+    ///         let missed = all.iter().copied().enumerate().skip(number);
+    ///         self.listeners.response_after(missed.map(|(number, score)| event(number, score)))
+    ///     }
+    /// }
+    /// # let scores = Scores { all: Mutex::default(), listeners: Broadcast::new() };
+    /// # scores.add(7);
+    /// # let _ = scores.listen_from(0);
+    /// ```
+    #[must_use]
+    pub fn response_after(&self, first: impl IntoIterator<Item = Event>) -> Response {
+        let first = first.into_iter().map(|event| event.to_bytes());
+        let first = first.collect::<Vec<_>>().concat();
+        response(Body::Channel(self.listener(first.into()).into()))
     }
 }
 

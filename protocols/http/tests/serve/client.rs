@@ -133,6 +133,19 @@ impl Client {
         }
     }
 
+    /// Reads up to this end, and takes what is before it.
+    pub(crate) fn line(&mut self, end: &str) -> String {
+        loop {
+            let text = String::from_utf8_lossy(&self.arrived);
+            if let Some((line, _)) = text.split_once(end) {
+                let line = line.to_owned();
+                self.arrived.drain(..line.len() + end.len());
+                return line;
+            }
+            self.read_more();
+        }
+    }
+
     fn take_line(&mut self) -> String {
         loop {
             if let Some(at) = self.arrived.windows(2).position(|pair| pair == b"\r\n") {

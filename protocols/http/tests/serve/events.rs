@@ -12,6 +12,8 @@ use crate::{on_each_driver, serve, start};
 
 on_each_driver!(
     every_listener_gets_every_event_and_no_worker_waits,
+    listeners_that_join_while_events_are_sent_miss_none,
+    what_happened_before_comes_first,
     a_listener_that_leaves_is_forgotten_at_once,
     a_stream_that_rests_is_kept_alive,
     a_drain_ends_every_stream_at_once,
@@ -19,7 +21,8 @@ on_each_driver!(
     events_for_one_client_come_with_the_right_headers,
 );
 
-const LISTENERS: usize = 40;
+/// More than are woken at a time.
+const LISTENERS: usize = 150;
 
 fn broadcasting(pooled: bool) -> (Http<impl flatpath_http::Service>, Broadcast) {
     let news = Broadcast::new();
@@ -63,6 +66,65 @@ fn every_listener_gets_every_event_and_no_worker_waits(choice: DriverChoice) {
             }
         }
     }
+}
+
+/// The number after `id: ` in the next event.
+fn next_id(client: &mut Client) -> usize {
+    client.until("id: ");
+    client.line("\n").parse().expect("a number")
+}
+
+fn listeners_that_join_while_events_are_sent_miss_none(choice: DriverChoice) {
+    const EVENTS: usize = 2000;
+    let news = Broadcast::with_history(EVENTS);
+    let listen = news.clone();
+    let http = Http::inline(move |_: Request| listen.response());
+    let (_server, address) = start(Server::new().network_threads(2), choice, http);
+    let sender = std::thread::spawn(move || {
+        for number in 0..EVENTS {
+            news.send(Event::new().id(number.to_string()).data("x"));
+            std::thread::yield_now();
+        }
+        until_true("a listener", || news.listeners() > 0);
+        news.send(Event::new().id(EVENTS.to_string()).data("last"));
+        news
+    });
+    let mut clients = Vec::new();
+    while !sender.is_finished() || clients.is_empty() {
+        let mut client = Client::connect(address);
+        client.send(get("/"));
+        client.until("\r\n\r\n");
+        clients.push(client);
+        if clients.len() == LISTENERS {
+            break;
+        }
+    }
+    let news = sender.join().expect("no panic");
+    // Those who joined after all else get this one.
+    news.send(Event::new().id((EVENTS + 1).to_string()).data("end"));
+    for client in &mut clients {
+        let mut id = next_id(client);
+        while id <= EVENTS {
+            let next = next_id(client);
+            assert_eq!(next, id + 1, "none is missing");
+            id = next;
+        }
+    }
+}
+
+fn what_happened_before_comes_first(choice: DriverChoice) {
+    let news = Broadcast::new();
+    let listen = news.clone();
+    let http = Http::inline(move |_: Request| {
+        let before = ["one", "two"].map(Event::from);
+        listen.response_after(before)
+    });
+    let (_server, address) = serve(choice, http);
+    let mut client = Client::connect(address);
+    client.send(get("/"));
+    client.until("\r\n\r\n16\r\ndata: one\n\ndata: two\n\n\r\n");
+    news.send("three");
+    client.until("d\r\ndata: three\n\n\r\n");
 }
 
 fn a_listener_that_leaves_is_forgotten_at_once(choice: DriverChoice) {
