@@ -76,43 +76,17 @@
 //!
 //! # A streamed upload
 //!
-//! A service that [`streams`](Service::streams) a body gets it piece by piece instead, in a
-//! [`Sink`], while it arrives. No thread waits for the client; while a worker is busy with a piece,
-//! the next one gathers up to a bound, and then the client has to wait.
+//! A route that is [`streamed`](Methods::streamed) gets a body piece by piece, in a [`Sink`], while
+//! it arrives. No thread waits for the client; while a worker is busy with a piece, the next one
+//! gathers up to a bound, and then the client has to wait. [`Upload::to`] is the sink of a file.
 //!
 //! ```
 //! use flatpath_http::{
-//!     Disposition, Head, Http, Payload, Reply, Request, Response, Service, Sink, Turn,
-//!     UploadDecision, WorkerScope,
+//!     Http, IntoResponse, Payload, Response, Router, Sink, Upload, WorkerScope, routing,
 //! };
 //! use flatpath_test::{Conditions, TestServer, each_seed};
 //!
 //! /// Answers an upload with the number of its bytes.
-//! struct Count;
-//!
-//! impl Service for Count {
-//!     type ThreadState = ();
-//!
-//!     fn thread_state(&self) {}
-//!
-//!     fn inline(&self, _: &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
-//!         Disposition::Pooled
-//!     }
-//!
-//!     fn pooled(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> Response {
-//!         Response::new("send something\n".into())
-//!     }
-//!
-//!     fn streams(&self, _: &Head<'_>) -> bool {
-//!         true
-//!     }
-//!
-//!     fn open(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> UploadDecision {
-//!         UploadDecision::Sink(Box::new(Counter { bytes: 0 }))
-//!     }
-//! }
-//!
-//! /// One upload.
 //! struct Counter {
 //!     bytes: usize,
 //! }
@@ -128,15 +102,21 @@
 //!     }
 //!
 //!     fn finish(self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
-//!         Response::new(format!("{} bytes\n", self.bytes).into())
+//!         format!("{} bytes\n", self.bytes).into_response()
 //!     }
+//! }
+//!
+//! /// Called when the head has arrived.
+//! fn count() -> Upload {
+//!     Upload::new(Counter { bytes: 0 })
 //! }
 //!
 //! // In a test: a seed decides when which part arrives, and when workers run.
 //! each_seed(20, |seed| {
-//!     let mut server = TestServer::new(Conditions::rough(seed), Http::service(Count));
+//!     let router = Router::new().route("/count", routing::put(count).streamed());
+//!     let mut server = TestServer::new(Conditions::rough(seed), Http::service(router));
 //!     let client = server.connect();
-//!     client.write(b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n");
+//!     client.write(b"PUT /count HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n");
 //!     client.write(&[b'x'; 100_000]);
 //!     let mut reply = Vec::new();
 //!     server.run_until(|| {
@@ -182,6 +162,7 @@
 // | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
 // | handler | `handler`, `extract`, `into_response` | functions as services              |
 // | routes  | `router`, `methods`, `parameters`    | paths to handlers                   |
+// | routes  | `streamed`, `fallback`               | uploads; another service beside     |
 // | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
 // | state   | `state`                              | listener, network thread, session   |
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
@@ -236,7 +217,9 @@ mod handler;
 mod closures;
 mod parameters;
 mod methods;
+mod streamed;
 mod router;
+mod fallback;
 #[cfg(feature = "json")]
 mod fields;
 #[cfg(feature = "json")]
@@ -261,6 +244,7 @@ pub use extract::{
     Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,
     OptionalFromRequestParts, State, StringRejection, ViaParts, ViaRequest,
 };
+pub use fallback::WithFallback;
 pub use fault::Fault;
 pub use feed::Receiver;
 #[cfg(feature = "json")]
@@ -287,4 +271,5 @@ pub use scan::Scan;
 pub use service::Service;
 pub use sink::{Sink, UploadDecision};
 pub use state::{Http, Session, ThreadState};
+pub use streamed::Upload;
 pub use upgrade::upgrade;

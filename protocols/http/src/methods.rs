@@ -18,6 +18,8 @@ pub(crate) struct Endpoint<S> {
     call: Call<S>,
     pub(crate) place: Route,
     pub(crate) body_bytes_max: Option<u64>,
+    /// Its body is taken piece by piece.
+    pub(crate) streams: bool,
 }
 
 /// What a layer calls to go on: the handler, or the layer inside.
@@ -39,6 +41,7 @@ impl<S: 'static> Endpoint<S> {
             call: Arc::new(move |request, state| handler.call(request, state)),
             place: Route::Pooled,
             body_bytes_max: None,
+            streams: false,
         }
     }
 
@@ -63,6 +66,7 @@ impl<S: 'static> Endpoint<S> {
             call: Arc::new(move |request, _| call(request, &state)),
             place: self.place,
             body_bytes_max: self.body_bytes_max,
+            streams: self.streams,
         }
     }
 
@@ -145,6 +149,19 @@ impl<S: 'static> Methods<S> {
     pub fn body_bytes_max(mut self, bytes: u64) -> Self {
         for (_, endpoint) in &mut self.endpoints {
             endpoint.body_bytes_max = Some(bytes);
+        }
+        self
+    }
+
+    /// Calls the handlers so far when the head has arrived, to answer with an
+    /// [`Upload`](crate::Upload), which takes the body piece by piece. The body is of any length,
+    /// unless [`body_bytes_max`](Self::body_bytes_max) is set. What is no `Upload` answers instead
+    /// of taking it, and ends the connection. Layers see the head and that first answer; the one at
+    /// the end of the body goes past them.
+    #[must_use]
+    pub fn streamed(mut self) -> Self {
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.streams = true;
         }
         self
     }

@@ -22,6 +22,8 @@ use crate::methods::{Endpoint, Methods, Next};
 use crate::parameters::Parameters;
 use crate::reply::{Disposition, Reply};
 use crate::service::Service;
+use crate::sink::UploadDecision;
+use crate::streamed::{self, Within};
 
 /// A service that sends each request to the handler of its path and method.
 ///
@@ -165,6 +167,8 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// Puts a function around every handler so far, and around what answers 404, 405 and `OPTIONS`
     /// so far. It runs where the handler runs, those three on workers; it takes the request, so it
     /// costs a header map. The layer that was added last is called first.
+    ///
+    /// A `fn` names what it returns, `Response` say: `impl IntoResponse` would borrow from `Next`.
     #[must_use]
     pub fn layer<R, F>(mut self, layer: F) -> Self
     where
@@ -229,6 +233,15 @@ impl<S: Send + Sync + 'static> Router<S> {
             None => (methods.rest(), Some(methods)),
         };
         (Found { endpoint, allow }, parameters)
+    }
+
+    pub(crate) fn has_fallback(&self) -> bool {
+        self.fallback.is_some()
+    }
+
+    /// Whether a path has a route, or is the whole server.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        path == "*" || self.spelled_out.contains_key(path) || self.matcher.at(path).is_ok()
     }
 
     fn endpoint(&self, head: &Head<'_>) -> &Endpoint<S> {
@@ -312,8 +325,33 @@ impl Service for Router {
         thread.answer(head, reply, |request| self.answer(request, &()))
     }
 
-    fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
-        self.answer(request, &())
+    fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        let mut response = self.answer(request, &());
+        match streamed::take(&mut response) {
+            // An empty body has nothing to be streamed.
+            Some(sink) if request.body().is_empty() => sink.finish(scope),
+            _ => response,
+        }
+    }
+
+    fn streams(&self, head: &Head<'_>) -> bool {
+        self.endpoint(head).streams
+    }
+
+    fn open(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> UploadDecision {
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let bytes_max = self.find(method, path).0.endpoint.body_bytes_max;
+        if bytes_max.is_some_and(|bytes_max| streamed::is_longer(request.headers(), bytes_max)) {
+            return UploadDecision::Response(streamed::too_long());
+        }
+        let mut response = self.answer(request, &());
+        match (streamed::take(&mut response), bytes_max) {
+            (Some(sink), None) => UploadDecision::Sink(sink),
+            (Some(sink), Some(bytes_left)) => {
+                UploadDecision::Sink(Box::new(Within { sink, bytes_left }))
+            }
+            (None, _) => UploadDecision::Response(response),
+        }
     }
 
     fn body_bytes_max(&self, head: &Head<'_>) -> Option<u64> {

@@ -53,8 +53,8 @@ pub trait Service: Send + Sync + 'static {
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
 
     /// Whether the body of this request is taken piece by piece, by what [`Service::open`] makes
-    /// of its head. Asked for requests with a body that were not answered inline. By default no:
-    /// the body arrives completely first, within
+    /// of its head. Asked for requests with a body; one whose body is empty goes to
+    /// [`Service::pooled`]. By default no: the body arrives completely first, within
     /// [`body_bytes_max`](crate::Limits::body_bytes_max).
     fn streams(&self, head: &Head<'_>) -> bool {
         let _ = head;

@@ -1,8 +1,14 @@
 //! Routes, as clients see them, in the simulation.
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
 use flatpath_http::flatpath::Bytes;
-use flatpath_http::http::Method;
-use flatpath_http::{Http, Next, Parameters, Request, Response, Router, State, routing};
+use flatpath_http::http::{HeaderMap, Method, StatusCode};
+use flatpath_http::{
+    Http, IntoResponse, Next, Parameters, Payload, Request, Response, Router, Sink, State, Upload,
+    WorkerScope, routing,
+};
 use flatpath_test::{Conditions, TestServer};
 
 /// What a client gets that sends this and no more.
@@ -161,6 +167,143 @@ fn sim_pipelined_requests_are_answered_in_order_wherever_they_run() {
         }
         assert!(rest.ends_with("user last"), "seed {seed}: {rest}");
     }
+}
+
+/// Counts a body, and refuses one that has a `!`.
+struct Count {
+    bytes: usize,
+}
+
+impl Sink for Count {
+    fn write(&mut self, piece: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        self.bytes += piece.len();
+        match piece.parts().any(|part| part.bytes().contains(&b'!')) {
+            true => Err(Box::new(StatusCode::BAD_REQUEST.into_response())),
+            false => Ok(()),
+        }
+    }
+
+    fn finish(self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
+        self.bytes.to_string().into_response()
+    }
+}
+
+/// Keeps what it is given.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match bytes.contains(&b'!') {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.0.lock().expect("no panic").write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn uploads() -> Router {
+    let count = || Upload::new(Count { bytes: 0 });
+    let guarded = |headers: HeaderMap| match headers.contains_key("x-key") {
+        true => Ok(Upload::new(Count { bytes: 0 })),
+        false => Err(StatusCode::UNAUTHORIZED),
+    };
+    let kept = || {
+        Upload::to(Kept::default(), |kept: Kept| {
+            let kept = std::mem::take(&mut *kept.0.lock().expect("no panic"));
+            String::from_utf8(kept).map_err(|_| StatusCode::BAD_REQUEST)
+        })
+    };
+    let mark = |request: Request, next: &Next<'_>| {
+        let response = next.run(request);
+        (StatusCode::IM_A_TEAPOT, response)
+    };
+    Router::new()
+        .route("/layered", routing::put(count).streamed())
+        .layer(mark)
+        .route("/count", routing::put(count).streamed())
+        .route("/guarded", routing::put(guarded).streamed())
+        .route("/short", routing::put(count).body_bytes_max(9).streamed())
+        .route("/kept/{of}", routing::put(kept).streamed())
+        .put("/whole", count)
+}
+
+#[test]
+fn a_streamed_route_takes_bodies_of_any_length_piece_by_piece() {
+    let long = "x".repeat(3_000_000);
+    for (path, body, status, end) in [
+        ("/count", long.as_str(), 200, "\r\n\r\n3000000"),
+        ("/count", "", 200, "\r\n\r\n0"),
+        ("/layered", "four", 200, "\r\n\r\n4"),
+        ("/short", "123456789", 200, "\r\n\r\n9"),
+        ("/short", "1234567890", 413, "\r\n\r\n"),
+        ("/count", "x!", 400, "\r\n\r\n"),
+        ("/guarded", "x", 401, "\r\n\r\n"),
+        ("/kept/a", "hello", 200, "\r\n\r\nhello"),
+        ("/kept/a", "!", 500, "\r\n\r\n"),
+        ("/kept/%ff", "hello", 400, "UTF-8\n"),
+        ("/whole", "x", 500, "not streamed\n"),
+    ] {
+        let reply = one(uploads(), "PUT", path, body);
+        let status = format!("HTTP/1.1 {status} ");
+        assert!(
+            reply.starts_with(&status) && reply.ends_with(end),
+            "{path}: {reply}"
+        );
+    }
+    let chunked = "PUT /short HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\
+        Transfer-Encoding: chunked\r\n\r\n\
+        8\r\n12345678\r\n2\r\n90\r\n0\r\n\r\n";
+    assert!(ask(uploads(), chunked).starts_with("HTTP/1.1 413 "));
+}
+
+#[test]
+fn another_service_takes_what_has_no_route() {
+    let both = || {
+        let path = |request: &Request| format!("{} within", request.uri().path());
+        let inner = Router::new()
+            .route("/inner", routing::get(path).inline())
+            .any("/{*rest}", path);
+        let routes = Router::new()
+            .get("/a", || "a")
+            .get("/b/{c}", |parameters: Parameters| format!("{parameters:?}"))
+            .route("/fast", routing::get(|| "fast").inline())
+            .route(
+                "/count",
+                routing::put(|| Upload::new(Count { bytes: 0 })).streamed(),
+            )
+            .layer(|request: Request, next: &Next<'_>| ([("x-layer", "1")], next.run(request)));
+        Http::service(routes.fallback_service(inner))
+    };
+    let mut server = TestServer::new(Conditions::rough(5), both());
+    let mut ask = |line: &str, body: &str| {
+        let client = server.connect();
+        let length = body.len();
+        let head = format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+        client.write(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes());
+        String::from_utf8(server.read_to_end(&client)).expect("ASCII")
+    };
+    for (line, body, end) in [
+        ("GET /a", "", "\r\n\r\na"),
+        ("GET /fast", "", "\r\n\r\nfast"),
+        ("PUT /count", "four", "\r\n\r\n4"),
+        ("GET /elsewhere", "", "/elsewhere within"),
+        ("PUT /elsewhere", "body", "/elsewhere within"),
+        ("GET /inner", "", "/inner within"),
+    ] {
+        let reply = ask(line, body);
+        assert!(
+            reply.starts_with("HTTP/1.1 200 ") && reply.ends_with(end),
+            "{line}: {reply}"
+        );
+        let is_layered = !end.ends_with("within") && body.is_empty();
+        assert_eq!(reply.contains("x-layer"), is_layered, "{line}: {reply}");
+    }
+    assert!(ask("PUT /a", "").starts_with("HTTP/1.1 405 "));
+    assert!(ask("OPTIONS *", "").starts_with("HTTP/1.1 204 "));
 }
 
 fn panics(build: impl FnOnce() -> Router + std::panic::UnwindSafe) -> String {

@@ -1,18 +1,19 @@
 //! Files over HTTP for Flatpath: a directory, and nothing outside it.
 //!
-//! In the order of a request's way:
+//! ```no_run
+//! use flatpath::Server;
+//! use flatpath_files::Files;
+//! use flatpath_http::{Http, Router};
 //!
-//! | step | module |
-//! |------|--------|
-//! | a cached file is answered on the network thread | `cache`, `freshness` |
-//! | else a worker takes the request | `answer` |
-//! | target → path: decoded once, no dots, no hidden names | `target` |
-//! | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
-//! | which state of the file it is | `identity` |
-//! | plain or compressed before | `encoding`, `media` |
-//! | has the client got it already | `conditional` |
-//! | all of it or parts | [`range`] |
-//! | the bytes; or a page that lists a directory | `content`, `listing`, `order`, `page` |
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let files = Files::open("public".as_ref())?;
+//!     // What has no route is a file; or `Http::service(files)`, for files alone.
+//!     let router = Router::new().get("/api/hello", || "hello\n");
+//!     let service = Http::service(router.fallback_service(files));
+//!     Server::new().listen("127.0.0.1:8080", service).run()?;
+//!     Ok(())
+//! }
+//! ```
 //!
 //! With [`Files::writable`] PUT replaces files (`put`), and uploads that can be resumed do
 //! (`tus`); both give them their names by `publish`.
@@ -20,6 +21,20 @@
 //! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz`
 //! beside the file), server-side includes, per-directory configuration files, users and passwords.
 #![forbid(unsafe_code)]
+
+// In the order of a request's way:
+//
+// | step | module |
+// |------|--------|
+// | a cached file is answered on the network thread | `cache`, `freshness` |
+// | else a worker takes the request | `answer` |
+// | target → path: decoded once, no dots, no hidden names | `target` |
+// | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
+// | which state of the file it is | `identity` |
+// | plain or compressed before | `encoding`, `media` |
+// | has the client got it already | `conditional` |
+// | all of it or parts | `range` |
+// | the bytes; or a page that lists a directory | `content`, `listing`, `order`, `page` |
 
 pub mod limits;
 

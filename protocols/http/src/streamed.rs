@@ -1,0 +1,168 @@
+//! Bodies that a route takes piece by piece: what its handler returns.
+//!
+//! A handler of such a route is called when the head has arrived. It returns an [`Upload`], which
+//! is a response with a sink in its extensions, so that layers and `Result` treat it like any
+//! other. The router takes the sink out again; where no router does, the response is a 500.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flatpath::WorkerScope;
+use flatpath::memory::Payload;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, StatusCode};
+
+use crate::into_response::{IntoResponse, refused};
+use crate::message::Response;
+use crate::sink::Sink;
+
+/// The answer of a handler that takes the body piece by piece, on a route that is
+/// [`streamed`](crate::Methods::streamed): what takes it.
+///
+/// ```
+/// use std::fs::File;
+///
+/// use flatpath_http::http::StatusCode;
+/// use flatpath_http::{Http, Parameters, Router, Upload, routing};
+/// use flatpath_test::{Conditions, TestServer};
+///
+/// fn put(parameters: Parameters) -> Result<Upload, StatusCode> {
+///     // One segment of a path may still be `..`.
+///     let name = parameters.get("name").filter(|name| !name.contains(['/', '.']));
+///     let name = name.ok_or(StatusCode::FORBIDDEN)?.to_owned();
+///     let path = std::env::temp_dir().join(&name);
+///     let file = File::create(path).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+///     Ok(Upload::to(file, move |file| match file.sync_all() {
+///         Ok(()) => Ok((StatusCode::CREATED, name)),
+///         Err(_) => Err(StatusCode::INTERNAL_SERVER_ERROR),
+///     }))
+/// }
+///
+/// let router = Router::new().route("/files/{name}", routing::put(put).streamed());
+/// # let name = format!("flatpath-doctest-{}", std::process::id());
+/// # let mut server = TestServer::new(Conditions::rough(1), Http::service(router));
+/// # let client = server.connect();
+/// # client.write(format!("PUT /files/{name} HTTP/1.1\r\nHost: h\r\n").as_bytes());
+/// # client.write(b"Content-Length: 100000\r\n\r\n");
+/// # client.write(&[b'x'; 100_000]);
+/// # client.write(b"PUT /files/a%2Fb HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
+/// # let replies = String::from_utf8(server.read_to_end(&client)).unwrap();
+/// # assert!(replies.contains(" 201 ") && replies.contains(&name), "{replies}");
+/// # assert!(replies.contains("\r\n\r\nHTTP/1.1 403 ") || replies.contains(" 403 "), "{replies}");
+/// # let path = std::env::temp_dir().join(&name);
+/// # assert_eq!(std::fs::metadata(&path).unwrap().len(), 100_000);
+/// # std::fs::remove_file(path).unwrap();
+/// ```
+pub struct Upload(Box<dyn Sink>);
+
+impl Upload {
+    /// Gives the body to this sink.
+    pub fn new(sink: impl Sink + 'static) -> Self {
+        Self(Box::new(sink))
+    }
+
+    /// Writes the body to `writer`, and answers with what `finish` makes of it at the end. What
+    /// `writer` reports is logged and becomes a 500. A body that breaks off drops both.
+    pub fn to<W, R>(writer: W, finish: impl FnOnce(W) -> R + Send + 'static) -> Self
+    where
+        W: Write + Send + 'static,
+        R: IntoResponse,
+    {
+        Self::new(Written { writer, finish })
+    }
+}
+
+/// The sink of an [`Upload::to`].
+struct Written<W, F> {
+    writer: W,
+    finish: F,
+}
+
+impl<W, F, R> Sink for Written<W, F>
+where
+    W: Write + Send,
+    F: FnOnce(W) -> R + Send,
+    R: IntoResponse,
+{
+    fn write(&mut self, piece: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        let mut parts = piece.parts();
+        let written = parts.try_for_each(|part| self.writer.write_all(part.bytes()));
+        written.map_err(|reason| Box::new(broken(&reason)))
+    }
+
+    fn finish(mut self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
+        match self.writer.flush() {
+            Ok(()) => (self.finish)(self.writer).into_response(),
+            Err(reason) => broken(&reason),
+        }
+    }
+}
+
+fn broken(reason: &dyn std::fmt::Display) -> Response {
+    log::error!("a body that arrived cannot be written: {reason}");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
+/// A sink on its way from a handler to its router: an extension of a response.
+#[derive(Clone)]
+struct Carried(Arc<Mutex<Option<Box<dyn Sink>>>>);
+
+impl IntoResponse for Upload {
+    fn into_response(self) -> Response {
+        let reason = "the handler takes a body piece by piece, and its route is not streamed";
+        let mut response = refused(StatusCode::INTERNAL_SERVER_ERROR, &reason);
+        let carried = Carried(Arc::new(Mutex::new(Some(self.0))));
+        response.extensions_mut().insert(carried);
+        response
+    }
+}
+
+/// The sink that a handler has answered with.
+pub(crate) fn take(response: &mut Response) -> Option<Box<dyn Sink>> {
+    let Carried(carried) = response.extensions_mut().remove()?;
+    let mut sink = carried.lock().unwrap_or_else(PoisonError::into_inner);
+    sink.take()
+}
+
+/// Whether the head already tells that the body is longer.
+pub(crate) fn is_longer(headers: &HeaderMap, bytes_max: u64) -> bool {
+    let length = headers.get(CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    length.is_some_and(|length: u64| length > bytes_max)
+}
+
+pub(crate) fn too_long() -> Response {
+    StatusCode::PAYLOAD_TOO_LARGE.into_response()
+}
+
+/// A sink that takes so many bytes and no more.
+pub(crate) struct Within {
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) bytes_left: u64,
+}
+
+impl Sink for Within {
+    fn write(
+        &mut self,
+        piece: &mut Payload,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        let bytes = piece.len() as u64;
+        if bytes > self.bytes_left {
+            return Err(Box::new(too_long()));
+        }
+        let written = self.sink.write(piece, scope);
+        if !scope.is_parked() {
+            self.bytes_left -= bytes;
+        }
+        written
+    }
+
+    fn keeps_parts(&self) -> bool {
+        self.sink.keeps_parts()
+    }
+
+    fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
+        self.sink.finish(scope)
+    }
+}
