@@ -21,16 +21,16 @@
 //! An error begins with its place, `FILE:LINE:COLUMN`.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use flatpath::sockets::ListenAddress;
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::units::address;
+use crate::units::listen_address;
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -121,7 +121,7 @@ pub(crate) struct Configuration {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerTable {
     pub(crate) protocol: ListenerProtocol,
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<ListenAddress>,
     /// What it sets itself.
     pub(crate) own: Settings,
     pub(crate) entries: Vec<Entry>,
@@ -306,7 +306,7 @@ fn protocol_of(value: &Value<'_>) -> Result<ListenerProtocol, Refused> {
     })
 }
 
-fn addresses_of(value: &Value<'_>) -> Result<Vec<SocketAddr>, Refused> {
+fn addresses_of(value: &Value<'_>) -> Result<Vec<ListenAddress>, Refused> {
     let one = std::slice::from_ref(value);
     let values = value.as_array().map_or(one, Vec::as_slice);
     if values.is_empty() {
@@ -318,7 +318,7 @@ fn addresses_of(value: &Value<'_>) -> Result<Vec<SocketAddr>, Refused> {
             ValueInner::Integer(port) => port.to_string(),
             _ => String::new(),
         };
-        address(&text).map_err(|why| Refused::new(value.span, format!("address: {why}")))
+        listen_address(&text).map_err(|why| Refused::new(value.span, format!("address: {why}")))
     });
     read.collect()
 }

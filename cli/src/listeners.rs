@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use flatpath::sockets::ListenAddress;
 use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
@@ -23,13 +24,16 @@ use crate::settings::{Settings, is_on};
 use crate::{ingest, nfs, relay};
 
 /// Where HTTP is served when nothing else is named.
-const HTTP_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::new(
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    8080,
+))];
 
 /// One listener, or several that share a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Listener {
     pub(crate) protocol: ListenerProtocol,
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<ListenAddress>,
     pub(crate) settings: Settings,
     limits: ListenerLimits,
 }
@@ -66,7 +70,7 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
     if listeners.is_empty() {
         listeners.push(Listener::flat(
             ListenerProtocol::Http,
-            &[HTTP_DEFAULT],
+            &HTTP_DEFAULT,
             settings,
         ));
     }
@@ -83,7 +87,8 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
     }
     let mut taken = HashSet::new();
     for address in listeners.iter().flat_map(|it| &it.addresses) {
-        if address.port() != 0 && !taken.insert(address) {
+        let is_any = address.internet().is_some_and(|it| it.port() == 0);
+        if !is_any && !taken.insert(address) {
             let why = format!("two listeners have the address {address}");
             return Err(Failure::WrongUse(why));
         }
@@ -130,7 +135,7 @@ fn limits_of(settings: &Settings, own: &Settings) -> ListenerLimits {
 }
 
 impl Listener {
-    fn flat(protocol: ListenerProtocol, addresses: &[SocketAddr], settings: &Settings) -> Self {
+    fn flat(protocol: ListenerProtocol, addresses: &[ListenAddress], settings: &Settings) -> Self {
         Self {
             protocol,
             addresses: addresses.to_vec(),
@@ -160,14 +165,18 @@ impl Listener {
         if self.protocol == ListenerProtocol::Relay {
             services.relays.push(relay.clone());
         }
-        for &address in &self.addresses {
+        for address in self.addresses.iter().cloned() {
             server = match self.protocol {
                 ListenerProtocol::Http => {
                     let files = files(settings, parts)?;
                     services.mounts.push(files.mount_shares());
-                    server.listen(address, Http::service(files))
+                    server.listen_at(address, Http::service(files))
                 }
                 ListenerProtocol::Nfs => {
+                    if let ListenAddress::Unix(_) = address {
+                        let why = format!("nfs: no client mounts {address}; name a port");
+                        return Err(Failure::WrongUse(why));
+                    }
                     let nfs = nfs::open(settings)?;
                     let is_registered = is_on(settings.nfs_register);
                     services
@@ -175,16 +184,16 @@ impl Listener {
                         .push((services.count, nfs.port(), is_registered));
                     let protocol = nfs.protocol();
                     let protocol = protocol.bounded(parts.nfs_page_bytes, parts.nfs_replies);
-                    server.listen(address, protocol)
+                    server.listen_at(address, protocol)
                 }
                 ListenerProtocol::Ingest => {
                     let (ingest, control) = ingest::open(settings)?;
                     services.ingests.push(ingest.clone());
                     services.controls.push(control);
-                    server.listen(address, ingest)
+                    server.listen_at(address, ingest)
                 }
-                ListenerProtocol::Echo => server.listen(address, Echo),
-                ListenerProtocol::Relay => server.listen(address, relay.clone()),
+                ListenerProtocol::Echo => server.listen_at(address, Echo),
+                ListenerProtocol::Relay => server.listen_at(address, relay.clone()),
             };
             server = server.listener_limits(self.limits.clone());
             if !settings.proxy_from.is_empty() {

@@ -19,6 +19,7 @@ mod report;
 mod watchdog;
 mod serve;
 mod check;
+mod service_manager;
 mod doctor;
 mod bench;
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args};
 use flatpath::limits::DESCRIPTORS_MIN;
+use flatpath::sockets::PassedSockets;
 use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
 use flatpath_relay::Relay;
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use crate::memory::{Demands, Parts};
 use crate::nfs;
 use crate::relay::Reporter;
 use crate::report;
+use crate::service_manager::ServiceManager;
 use crate::settings::{Accept, Driver, Settings, is_on};
 use crate::watchdog::Watchdog;
 
@@ -46,6 +48,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Failure> {
     // Before any thread is started.
     flatpath::memory::bound_arenas(ARENAS_MAX);
+    let passed =
+        PassedSockets::from_manager().map_err(|cause| Failure::WrongUse(cause.to_string()))?;
+    let manager = ServiceManager::from_environment();
     let mut file = Configuration::default();
     let settings = match &arguments.config {
         Some(path) => {
@@ -73,10 +78,14 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let limits = limits(&settings, &parts);
     let drain = limits.drain_delay.saturating_add(limits.drain_timeout);
     parts.log();
+    let server = server.passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
+    refuse_strangers(&passed)?;
     let mut registrar = None;
     for (number, port, is_registered) in &services.nfs {
-        let bound = running.addresses()[*number].address;
+        let Some(bound) = running.listeners()[*number].address.internet() else {
+            continue;
+        };
         port.announce(bound.port());
         if *is_registered {
             registrar = Some(nfs::register(bound)?);
@@ -86,10 +95,12 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));
     let reporters: Vec<_> = reporters.collect();
     announce(&running);
+    manager.ready("Serving");
     let (mut draining, withdrawn) = registrar.unzip();
     let mut end_in_time = watchdog.on_stopping(drain);
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
+        manager.stopping();
         drop(draining.take());
     });
     drop(reporters);
@@ -100,6 +111,19 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
+}
+
+/// A socket that the service manager has passed, and that no listener is named for, is a mistake in
+/// one of the two configurations: its clients would wait for ever.
+fn refuse_strangers(passed: &PassedSockets) -> Result<(), Failure> {
+    match passed.left().as_slice() {
+        [] => Ok(()),
+        left => Err(Failure::WrongUse(format!(
+            "passed to this process, and named by no listener: {}; name each as --http, --echo or \
+             --relay fd:NAME, or by its address",
+            left.join(", ")
+        ))),
+    }
 }
 
 /// A server with these settings, without listeners, not started.
@@ -183,7 +207,7 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
 /// which is no reason not to serve.
 fn announce(running: &Running) {
     let mut lines = String::new();
-    for bound in running.addresses() {
+    for bound in running.listeners() {
         lines += &format!("listening {} {}\n", bound.name, bound.address);
     }
     lines += "ready\n";
@@ -205,13 +229,20 @@ fn explain(error: &Error) -> Failure {
     match error {
         Error::Limits(what) => Failure::WrongUse(what.clone()),
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::AddrInUse => {
-            let port = address.port();
+            let what = match address.internet() {
+                Some(address) => format!("port {} is taken", address.port()),
+                None => "somebody listens there, or the file is no socket".into(),
+            };
             Failure::Failed(format!(
-                "cannot listen on {address}: port {port} is taken; stop the program that uses it, \
-                 or name another with --http, --nfs, --echo, --relay or --ingest ADDR (port 0 \
-                 picks a free one)"
+                "cannot listen on {address}: {what}; stop the program that uses it, or name \
+                 another with --http, --nfs, --echo, --relay or --ingest ADDR (port 0 picks a free \
+                 one)"
             ))
         }
+        Error::NotPassed { name } => Failure::WrongUse(format!(
+            "fd:{name}: no socket of this name was passed to this process; name the socket so in \
+             the service manager (FileDescriptorName={name} in systemd's socket unit)"
+        )),
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
             Failure::Failed(format!(
                 "cannot listen on {address}: {cause}; ports below 1024 need CAP_NET_BIND_SERVICE, \

@@ -3,15 +3,15 @@
 //! The command line's parser reads the values of all three, so names, values and errors are the
 //! same everywhere, and a misspelled limit is an error.
 
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use flatpath::Subnet;
+use flatpath::sockets::ListenAddress;
 
-use crate::units::{address, count, delay, size, time, workers};
+use crate::units::{count, delay, listen_address, size, time, workers};
 
 // The topics of `serve --help`.
 const LISTENERS: &str = "Listeners";
@@ -40,9 +40,9 @@ pub(crate) struct Settings {
         alias = "port",
         short_alias = 'p',
         value_name = "ADDR",
-        value_parser = address
+        value_parser = listen_address
     )]
-    pub(crate) http: Vec<SocketAddr>,
+    pub(crate) http: Vec<ListenAddress>,
 
     /// Serve files and directories whose names begin with a dot
     #[arg(
@@ -144,9 +144,9 @@ pub(crate) struct Settings {
         help_heading = LISTENERS,
         value_delimiter = ',',
         value_name = "ADDR",
-        value_parser = address
+        value_parser = listen_address
     )]
-    pub(crate) echo: Vec<SocketAddr>,
+    pub(crate) echo: Vec<ListenAddress>,
 
     /// Relay at this address: connect two clients that name the same token, by the protocol of the
     /// magic-wormhole transit relay; may be repeated
@@ -155,9 +155,9 @@ pub(crate) struct Settings {
         help_heading = LISTENERS,
         value_delimiter = ',',
         value_name = "ADDR",
-        value_parser = address
+        value_parser = listen_address
     )]
-    pub(crate) relay: Vec<SocketAddr>,
+    pub(crate) relay: Vec<ListenAddress>,
 
     /// Most clients that may wait for their partner, at most half of the connections
     /// [default: 50000]
@@ -192,8 +192,8 @@ pub(crate) struct Settings {
 
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
     /// one
-    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = address)]
-    pub(crate) nfs: Option<SocketAddr>,
+    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = listen_address)]
+    pub(crate) nfs: Option<ListenAddress>,
 
     /// Refuse every change
     #[arg(
@@ -249,8 +249,8 @@ pub(crate) struct Settings {
 
     /// Ingest at this address: deliver length-prefixed messages to processes that attach at
     /// --ingest-socket. Port 0 picks a free one
-    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = address)]
-    pub(crate) ingest: Option<SocketAddr>,
+    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = listen_address)]
+    pub(crate) ingest: Option<ListenAddress>,
 
     /// The Unix socket where consumers attach; only this user may open it
     #[arg(long, help_heading = INGEST, value_name = "PATH")]

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use flatpath::sockets::ListenAddress;
+
 const SIZE: &str = "write bytes, or a number with K, M, G or T for powers of 1024, such as 256M";
 const TIME: &str = "write seconds, or a time with units, such as 30, 0.5, 500ms or 1h 30m; at \
                     least 1ms and at most 365 days";
@@ -100,6 +102,15 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     found
         .next()
         .ok_or_else(|| format!("the host has no address; {ADDRESS}"))
+}
+
+/// Where to listen: an internet address, `unix:PATH`, or `fd:NAME` for sockets that a service
+/// manager has passed.
+pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
+    match ListenAddress::from_prefix(text) {
+        Some(address) => Ok(address),
+        None => address(text).map(ListenAddress::from),
+    }
 }
 
 /// A count of at least one.

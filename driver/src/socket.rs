@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
@@ -66,21 +67,22 @@ impl Socket {
     }
 }
 
-/// A socket that connections are accepted from. The caller owns it; it may serve several drivers of
-/// the same kind in turn or at once (each with a `try_clone` of the descriptor).
+/// A socket that connections are accepted from. The caller owns it. Several drivers, of this
+/// process or another one, may accept from the same socket in turn or at once, each with a
+/// descriptor of its own; the kernel may give one of them most of what comes.
 #[derive(Debug)]
 pub struct Listener {
     source: Source,
-    mode: AtomicU8,
+    is_prepared: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Source {
-    Descriptor(OwnedFd),
+    Descriptor(Arc<OwnedFd>),
     Simulated(u32),
 }
 
-/// Which blocking mode a driver wants its listener in.
+/// Which blocking mode a driver wants a socket in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Blocking = 1,
@@ -88,11 +90,13 @@ pub(crate) enum Mode {
 }
 
 impl Listener {
-    /// A listening stream socket. Drivers set its blocking mode when they first accept from it.
-    pub fn new(descriptor: OwnedFd) -> Listener {
+    /// A listening stream socket. Drivers make it non-blocking when they first accept from it: the
+    /// mode belongs to the socket, which a driver of another kind in another process may use too.
+    /// It is closed when the last reference is gone.
+    pub fn new(descriptor: impl Into<Arc<OwnedFd>>) -> Listener {
         Listener {
-            source: Source::Descriptor(descriptor),
-            mode: AtomicU8::new(0),
+            source: Source::Descriptor(descriptor.into()),
+            is_prepared: AtomicBool::new(false),
         }
     }
 
@@ -122,7 +126,7 @@ impl Listener {
     pub(crate) fn simulated(number: u32) -> Listener {
         Listener {
             source: Source::Simulated(number),
-            mode: AtomicU8::new(0),
+            is_prepared: AtomicBool::new(true),
         }
     }
 
@@ -137,19 +141,19 @@ impl Listener {
         }
     }
 
-    /// The descriptor, in the mode a driver wants. Costs system calls the first time only.
+    /// The descriptor, not blocking. Costs system calls the first time only.
     ///
     /// # Panics
     /// When the listener is a simulated one.
-    pub(crate) fn prepare(&self, mode: Mode, system_calls: &mut u64) -> RawFd {
+    pub(crate) fn prepare(&self, system_calls: &mut u64) -> RawFd {
         let Source::Descriptor(descriptor) = &self.source else {
             unreachable!("a simulated listener on a real driver")
         };
         // ORDER: Relaxed: a fact about the descriptor, which publishes nothing; setting it twice is
         // harmless.
-        if self.mode.swap(mode as u8, Ordering::Relaxed) != mode as u8 {
+        if !self.is_prepared.swap(true, Ordering::Relaxed) {
             *system_calls += 2;
-            if let Err(error) = set_mode(descriptor, mode) {
+            if let Err(error) = set_mode(descriptor, Mode::NonBlocking) {
                 log::warn!("setting the blocking mode of a listener: {error}");
             }
         }

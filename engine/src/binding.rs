@@ -9,11 +9,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
-use flatpath_driver::Listener;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::limits::{BACKLOG, BIND_PATIENCE, BIND_PAUSE};
+use crate::sockets::SocketFile;
 
 /// Tries again for a second while the address is in use: the kernel lets go of the listener of an
 /// io_uring a little after the process that had it was killed.
@@ -44,7 +49,7 @@ pub(crate) enum Sharing {
     Joins,
 }
 
-pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(Listener, SocketAddr)> {
+pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd, SocketAddr)> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(
         Domain::for_address(address),
@@ -70,7 +75,62 @@ pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(Listene
         .local_addr()?
         .as_socket()
         .ok_or_else(|| io::Error::other("a TCP socket has an IP address"))?;
-    Ok((Listener::new(socket.into()), bound))
+    Ok((socket.into(), bound))
+}
+
+/// Lets more sockets of this process join those that another one has bound, as [`Sharing::First`]
+/// does.
+pub(crate) fn let_join(sockets: &[OwnedFd]) -> io::Result<()> {
+    for socket in sockets {
+        sockopt::set_socket_reuseport(socket, true)?;
+    }
+    Ok(())
+}
+
+/// Has the connections of a passed socket send what is written at once, as those of our own do.
+pub(crate) fn send_at_once(socket: impl AsFd) {
+    // It fails for a Unix socket, which has no such delay.
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+}
+
+/// Binds a Unix socket for its owner and group (0660). What a server that has ended without
+/// removing it has left there is replaced.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`] when somebody listens there, or the file is no socket.
+pub(crate) fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    // Two servers that start at once do not remove each other's file. Held until it is closed; a
+    // file system that has no locks has none.
+    let _ = rustix::fs::flock(&directory, FlockOperation::LockExclusive);
+    let address = SocketAddrUnix::new(path)?;
+    let new = || {
+        let flags = SocketFlags::CLOEXEC;
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    };
+    let socket = new()?;
+    let is_dead = || {
+        let is_socket = rustix::fs::lstat(path)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
+        let refused = |probe| rustix::net::connect(probe, &address) == Err(Errno::CONNREFUSED);
+        is_socket && new().is_ok_and(refused)
+    };
+    match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) if is_dead() => {
+            std::fs::remove_file(path)?;
+            rustix::net::bind(&socket, &address)?;
+        }
+        bound => bound?,
+    }
+    let file = SocketFile::at(path)?;
+    rustix::fs::chmod(path, Mode::from_raw_mode(0o660))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok((socket, file))
 }
 
 #[cfg(test)]
@@ -122,6 +182,31 @@ mod tests {
             let cause = refused.expect_err("another server listens");
             assert_eq!(cause.kind(), io::ErrorKind::AddrInUse, "{sharing:?}");
         }
+    }
+
+    #[test]
+    fn a_unix_socket_replaces_a_dead_one_and_nothing_else() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let (socket, file) = bind_unix(&path).expect("free");
+        let mode = rustix::fs::stat(&path).expect("there").st_mode & 0o777;
+        assert_eq!(mode, 0o660);
+        let taken = || {
+            bind_unix(&path)
+                .map(|_| ())
+                .expect_err("it is taken")
+                .kind()
+        };
+        assert_eq!(taken(), io::ErrorKind::AddrInUse, "a live one");
+        file.keep();
+        drop((socket, file));
+        assert!(path.exists(), "its server was killed");
+        let (socket, file) = bind_unix(&path).expect("nobody listens there");
+        drop((socket, file));
+        assert!(!path.exists());
+        std::fs::write(&path, "precious").expect("written");
+        assert!(bind_unix(&path).is_err());
+        assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
     }
 
     #[test]

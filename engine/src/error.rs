@@ -1,10 +1,11 @@
 //! Why a server could not start or had to end, and why a write could not be queued.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use flatpath_driver::Refusal;
+
+use crate::sockets::ListenAddress;
 
 /// No buffer could be had within the memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,10 +32,17 @@ pub enum Error {
     #[error("cannot listen on {address}: {cause}")]
     Bind {
         /// Where.
-        address: SocketAddr,
+        address: ListenAddress,
         /// What the kernel said.
         #[source]
         cause: io::Error,
+    },
+    /// No socket of this name was passed to the process; see
+    /// [`PassedSockets`](crate::sockets::PassedSockets).
+    #[error("no socket named {name} was passed to this process")]
+    NotPassed {
+        /// The name.
+        name: String,
     },
     /// io_uring was asked for by name and this machine refuses it.
     #[error("io_uring is refused: {0}")]

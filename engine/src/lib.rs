@@ -170,6 +170,7 @@ pub mod memory;
 pub mod proxy_header;
 pub mod simulation;
 pub mod statistics;
+pub mod sockets;
 pub mod watch;
 
 mod addresses;
@@ -189,6 +190,7 @@ mod scaler_waker;
 mod holdings;
 mod io;
 mod lifecycle;
+mod listen;
 mod listener;
 mod listener_limits;
 mod lists;

@@ -15,11 +15,12 @@ use crate::figures::{Figures, RunningHandler};
 use crate::lifecycle::ServerState;
 use crate::memory::MemoryFigures;
 use crate::scaler::Scaler;
+use crate::sockets::Listening;
 use crate::statistics::Statistics;
 use crate::watch::{EventWatch, Eventfd};
 use crate::worker::Shared;
 
-/// Where a listener was bound, and what is spoken there.
+/// Where a listener with an internet address was bound, and what is spoken there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// The protocol's name.
@@ -30,6 +31,7 @@ pub struct Bound {
 
 /// A running server. Dropping it drains it and waits.
 pub struct Running {
+    pub(crate) listening: Vec<Listening>,
     pub(crate) addresses: Vec<Bound>,
     pub(crate) driver: &'static str,
     pub(crate) handle: Handle,
@@ -118,6 +120,11 @@ impl Handle {
 
 impl Running {
     /// The listeners in the order they were named.
+    pub fn listeners(&self) -> &[Listening] {
+        &self.listening
+    }
+
+    /// Those of them that have an internet address, in the same order.
     pub fn addresses(&self) -> &[Bound] {
         &self.addresses
     }
@@ -154,6 +161,9 @@ impl Running {
         }
         if let Some(scaler) = self.scaler.take() {
             left.extend(scaler.stop(shared));
+        }
+        for file in &shared.socket_files {
+            file.remove();
         }
         shared.lifecycle.outcome(left)
     }

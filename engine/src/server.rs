@@ -8,6 +8,7 @@
 
 use std::net::ToSocketAddrs;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
@@ -20,8 +21,9 @@ use crate::listener_limits::ListenerLimits;
 use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
 use crate::running::Running;
-use crate::settings::{Endpoint, Options, ProtocolFactory};
+use crate::settings::{Asked, Endpoint, Options, ProtocolFactory};
 use crate::signals::SignalWatch;
+use crate::sockets::{ListenAddress, PassedSockets};
 use crate::start::start;
 use crate::subnet::Subnet;
 
@@ -60,6 +62,7 @@ impl Server {
                 defer_accept: true,
                 driver: DriverConfig::default(),
                 limits: Limits::default(),
+                passed: PassedSockets::default(),
             },
         }
     }
@@ -67,14 +70,6 @@ impl Server {
     /// Adds a listener. Port 0 picks a free one: see [`Running::addresses`]. A wrong address is
     /// reported by [`Server::start`].
     pub fn listen<P: Protocol>(mut self, address: impl ToSocketAddrs, protocol: P) -> Server {
-        let name = protocol.name();
-        let ListenerOptions {
-            spread,
-            defer_accept,
-            request_classes,
-            ..
-        } = protocol.options();
-        let protocol = Arc::new(protocol);
         let address = address
             .to_socket_addrs()
             .and_then(|mut found| {
@@ -83,25 +78,44 @@ impl Server {
                     .ok_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())
             })
             .map_err(|cause| Error::Address {
-                address: format!("the {name} address"),
+                address: format!("the {} address", protocol.name()),
                 cause,
             });
-        let starting = Arc::clone(&protocol);
-        let protocol: ProtocolFactory = Arc::new(move |connections_max, limits| {
-            let protocol = Arc::clone(&protocol);
-            Box::new(ErasedListener::new(protocol, connections_max).limited(limits))
-        });
-        self.endpoints.push(Endpoint {
-            name,
-            address,
-            defer_accept,
-            request_classes,
-            protocol,
-            starts: Box::new(move |descriptors| starting.starts(descriptors)),
-            spread,
-            limits: ListenerLimits::default(),
-            balancers: None,
-        });
+        let asked = address.map(|address| Asked::At(address.into()));
+        self.endpoints.push(endpoint(asked, protocol));
+        self
+    }
+
+    /// Adds a listener at an internet address, a path, or on sockets that were passed under a name
+    /// ([`Server::passed_sockets`]).
+    ///
+    /// A Unix socket is made for its owner and group (0660), replaces the file of a server that was
+    /// killed, and is removed at the end. One network thread accepts from it. Its connections have
+    /// no [`Io::peer`](crate::Io::peer).
+    pub fn listen_at<P: Protocol>(mut self, address: ListenAddress, protocol: P) -> Server {
+        let asked = Ok(Asked::At(address));
+        self.endpoints.push(endpoint(asked, protocol));
+        self
+    }
+
+    /// Adds a listener on listening stream sockets that the caller has opened, TCP's or Unix'. As
+    /// many network threads accept as there are sockets; with more sockets, a thread takes several.
+    /// A drain closes them when its last accept has ended, so that a socket that another process
+    /// has too loses no connection.
+    pub fn listen_on<P: Protocol>(
+        mut self,
+        sockets: impl IntoIterator<Item = OwnedFd>,
+        protocol: P,
+    ) -> Server {
+        let asked = Ok(Asked::Given(sockets.into_iter().collect()));
+        self.endpoints.push(endpoint(asked, protocol));
+        self
+    }
+
+    /// Lets listeners take sockets that were passed to this process instead of binding their
+    /// addresses. What is [left](PassedSockets::left) after the start was meant for none of them.
+    pub fn passed_sockets(mut self, sockets: &PassedSockets) -> Server {
+        self.options.passed = sockets.clone();
         self
     }
 
@@ -201,5 +215,32 @@ impl Server {
     pub fn run(self) -> Result<(), Error> {
         let signals = SignalWatch::begin()?;
         signals.run(self.start()?)
+    }
+}
+
+fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
+    let name = protocol.name();
+    let ListenerOptions {
+        spread,
+        defer_accept,
+        request_classes,
+        ..
+    } = protocol.options();
+    let protocol = Arc::new(protocol);
+    let starting = Arc::clone(&protocol);
+    let protocol: ProtocolFactory = Arc::new(move |connections_max, limits| {
+        let protocol = Arc::clone(&protocol);
+        Box::new(ErasedListener::new(protocol, connections_max).limited(limits))
+    });
+    Endpoint {
+        name,
+        asked,
+        defer_accept,
+        request_classes,
+        protocol,
+        starts: Box::new(move |descriptors| starting.starts(descriptors)),
+        spread,
+        limits: ListenerLimits::default(),
+        balancers: None,
     }
 }

@@ -1,7 +1,7 @@
 //! What a server is started with.
 
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
@@ -13,15 +13,22 @@ use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
 use crate::options::Spread;
+use crate::sockets::{ListenAddress, PassedSockets};
 
 /// Makes a listener's protocol ready on one network thread.
 pub(crate) type ProtocolFactory =
     Arc<dyn Fn(usize, &ListenerLimits) -> Box<dyn DynProtocol> + Send + Sync>;
 
+/// Where a listener is to listen.
+pub(crate) enum Asked {
+    At(ListenAddress),
+    Given(Vec<OwnedFd>),
+}
+
 /// An address with what is spoken there.
 pub(crate) struct Endpoint {
     pub(crate) name: &'static str,
-    pub(crate) address: Result<SocketAddr, Error>,
+    pub(crate) asked: Result<Asked, Error>,
     pub(crate) defer_accept: bool,
     pub(crate) request_classes: &'static [&'static str],
     pub(crate) protocol: ProtocolFactory,
@@ -44,4 +51,5 @@ pub(crate) struct Options {
     pub(crate) defer_accept: bool,
     pub(crate) driver: DriverConfig,
     pub(crate) limits: Limits,
+    pub(crate) passed: PassedSockets,
 }

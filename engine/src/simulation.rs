@@ -298,7 +298,7 @@ impl Thread {
             balancers: vec![balancers; protocols.len()],
             listeners: protocols
                 .into_iter()
-                .map(|protocol| (world.listen(), protocol))
+                .map(|protocol| (vec![world.listen()], protocol))
                 .collect(),
             region_ids,
         };

@@ -13,7 +13,6 @@ use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::behind_proxy::Balancers;
-use crate::binding::{Sharing, bind, bind_patiently};
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::lifecycle::ServerState;
@@ -21,15 +20,16 @@ use crate::limits::{
     ACCEPT_ONE_BY_ONE, CONNECTIONS_FEW, DESCRIPTORS_MIN, DESCRIPTORS_PER_THREAD,
     DESCRIPTORS_RESERVED,
 };
+use crate::listen::open_all;
 use crate::listener::{DynProtocol, regions_of};
 use crate::listener_limits::ListenerLimits;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
-use crate::options::Spread;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
 use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
+use crate::sockets::Listening;
 use crate::worker::{ListenerName, Shared};
 
 /// What the names of network threads begin with.
@@ -57,26 +57,31 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     complete_limits(&mut options)?;
     let selection = select(&options)?;
     log::info!("driver {}: {}", selection.name(), selection.reason());
-    let sockets = bind_all(
+    let sockets = open_all(
         &mut endpoints,
+        &options.passed,
         options.network_threads,
         options.defer_accept,
     )?;
 
-    let names = endpoints.iter().zip(&sockets.bound);
-    let names = names.map(|(endpoint, bound)| ListenerName {
+    let names = endpoints.iter().zip(&sockets.listening);
+    let names = names.map(|(endpoint, listening)| ListenerName {
         name: endpoint.name,
-        address: bound.address.to_string(),
+        address: listening.address.to_string(),
         request_classes: endpoint.request_classes,
     });
-    let shared = Arc::new(shared(&options, names.collect()));
+    let mut shared = shared(&options, names.collect());
+    shared.open_sockets = sockets.open;
+    shared.socket_files = sockets.files;
+    let shared = Arc::new(shared);
     for endpoint in &endpoints {
         (endpoint.starts)(&shared.descriptors);
     }
     let scaler = Scaler::start(Arc::clone(&shared)).map_err(Error::Thread)?;
 
     let mut running = Running {
-        addresses: sockets.bound,
+        addresses: internet_addresses(&sockets.listening),
+        listening: sockets.listening,
         driver: selection.name(),
         handle: Handle(Arc::clone(&shared)),
         networks: Vec::new(),
@@ -109,6 +114,16 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
         Ok(()) => Ok(running),
         Err(error) => Err(running.abandon(error)),
     }
+}
+
+/// Those of the listeners that have one.
+fn internet_addresses(listening: &[Listening]) -> Vec<Bound> {
+    let bound = |one: &Listening| {
+        let address = one.address.internet()?;
+        let name = one.name;
+        Some(Bound { name, address })
+    };
+    listening.iter().filter_map(bound).collect()
 }
 
 fn shared(options: &Options, listeners: Vec<ListenerName>) -> Shared {
@@ -242,62 +257,13 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
     Ok(())
 }
 
-struct Sockets {
-    bound: Vec<Bound>,
-    /// For each thread, a socket for each endpoint that it accepts for.
-    per_thread: Vec<Vec<Option<Listener>>>,
-}
-
-/// Takes the endpoints' addresses.
-fn bind_all(
-    endpoints: &mut [Endpoint],
-    threads: usize,
-    defer_accept: bool,
-) -> Result<Sockets, Error> {
-    let mut sockets = Sockets {
-        bound: Vec::new(),
-        per_thread: (0..threads).map(|_| Vec::new()).collect(),
-    };
-    for (number, endpoint) in endpoints.iter_mut().enumerate() {
-        let mut address = std::mem::replace(&mut endpoint.address, Err(Error::NoListener))?;
-        let alone = endpoint.spread == Spread::OneThread;
-        for (thread, listeners) in sockets.per_thread.iter_mut().enumerate() {
-            // Listeners of one thread are shared out, too.
-            if alone && thread != number % threads {
-                listeners.push(None);
-                continue;
-            }
-            let sharing = match thread {
-                _ if threads == 1 || alone => Sharing::Alone,
-                0 => Sharing::First,
-                _ => Sharing::Joins,
-            };
-            let (listener, bound) = bind_patiently(|| bind(address, sharing), std::thread::sleep)
-                .map_err(|cause| Error::Bind { address, cause })?;
-            if defer_accept
-                && endpoint.defer_accept
-                && let Err(cause) = listener.defer_accept()
-            {
-                log::debug!("accept does not wait for first bytes: {cause}");
-            }
-            // With port 0 the first socket picks, the others share.
-            address = bound;
-            listeners.push(Some(listener));
-        }
-        sockets.bound.push(Bound {
-            name: endpoint.name,
-            address,
-        });
-    }
-    Ok(sockets)
-}
-
 struct NetworkThread {
     thread: u16,
     shared: Arc<Shared>,
     options: Options,
     uring: bool,
-    listeners: Vec<Option<Listener>>,
+    /// For each endpoint the sockets that this thread accepts from.
+    listeners: Vec<Vec<Listener>>,
     balancers: Vec<Option<Arc<Balancers>>>,
     protocols: Vec<(ProtocolFactory, ListenerLimits)>,
 }
@@ -316,9 +282,8 @@ impl NetworkThread {
         // Only for listeners that this thread accepts for.
         let protocols = self.listeners.iter().zip(&self.protocols);
         let protocols: Vec<_> = protocols
-            .filter_map(|(listener, (made, limits))| {
-                listener.as_ref().map(|_| made(places, limits))
-            })
+            .filter(|(sockets, _)| !sockets.is_empty())
+            .map(|(_, (made, limits))| made(places, limits))
             .collect();
         let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
         self.options.driver.regions = regions;
@@ -348,16 +313,17 @@ impl NetworkThread {
         let is_first = inbox.waker.set(driver.waker()).is_ok();
         debug_assert!(is_first, "a network thread starts once");
         let numbers = self.listeners.iter().zip(0u16..);
-        let numbers = numbers.filter_map(|(listener, number)| listener.is_some().then_some(number));
+        let numbers =
+            numbers.filter_map(|(sockets, number)| (!sockets.is_empty()).then_some(number));
         let numbers = numbers.collect();
         let balancers = self.listeners.iter().zip(self.balancers);
         let balancers =
-            balancers.filter_map(|(listener, balancers)| listener.as_ref().map(|_| balancers));
+            balancers.filter_map(|(sockets, balancers)| (!sockets.is_empty()).then_some(balancers));
         let balancers = balancers.collect();
         let listeners = self
             .listeners
             .into_iter()
-            .flatten()
+            .filter(|sockets| !sockets.is_empty())
             .zip(protocols)
             .collect();
         let mut network = Network::new(

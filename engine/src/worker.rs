@@ -48,6 +48,7 @@ use crate::relief::Relief;
 use crate::scaler_waker::ScalerWaker;
 use crate::scope::WorkerScope;
 use crate::shares::ShareRule;
+use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
 use crate::watch_queue::WatchQueue;
 
@@ -134,6 +135,10 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// Workers started after the first ones.
     pub(crate) workers_grown: Count,
+    /// The listening sockets, while they are open.
+    pub(crate) open_sockets: Vec<OpenSocket>,
+    /// Files of Unix sockets among them.
+    pub(crate) socket_files: Vec<SocketFile>,
     /// Jobs taken from the queue since the start; the scaler's measure of progress.
     popped: AtomicU64,
 }
@@ -176,6 +181,8 @@ impl Shared {
             workers_grown: Count::default(),
             started: Instant::now(),
             listeners: listeners.into(),
+            open_sockets: Vec::new(),
+            socket_files: Vec::new(),
             popped: AtomicU64::new(0),
         }
     }

@@ -1,5 +1,6 @@
 //! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
-//! process, file handles, file identities of threads, TCP's options, the allocator.
+//! process, file handles, file identities of threads, TCP's options, passed descriptors, the
+//! allocator.
 //!
 //! It depends on no other crate of the workspace, so a program that needs one mapping does not
 //! pull in a driver. Descriptors and addresses are those of `std`; every error is an
@@ -14,5 +15,6 @@ pub mod allocator;
 pub mod file_handle;
 pub mod file_identity;
 pub mod mapping;
+pub mod passed;
 pub mod shared_memory;
 pub mod tcp;

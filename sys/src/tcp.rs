@@ -28,9 +28,23 @@ pub fn defer_accept(listener: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// Connections that wait in a listening socket to be accepted (`tcpi_unacked`, net/ipv4/tcp.c,
+/// `tcp_get_info`). `None` for sockets that are not TCP's.
+pub fn queued(listener: impl AsFd) -> Option<u32> {
+    info(listener).map(|(info, _)| info.tcpi_unacked)
+}
+
 /// Bytes that the peer has acknowledged since the connection began (`tcpi_bytes_acked`, Linux 4.1).
 /// `None` for sockets that are not TCP's.
 pub fn bytes_acked(socket: impl AsFd) -> Option<u64> {
+    let (info, length) = info(socket)?;
+    // Older kernels return a shorter structure, without the field.
+    let end = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_acked) + size_of::<u64>();
+    (length >= end).then_some(info.tcpi_bytes_acked)
+}
+
+/// What the kernel tells of a TCP socket, and how many bytes of it.
+fn info(socket: impl AsFd) -> Option<(libc::tcp_info, usize)> {
     // SAFETY: every field of the structure is a number, for which 0 is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -44,7 +58,5 @@ pub fn bytes_acked(socket: impl AsFd) -> Option<u64> {
             &raw mut length,
         )
     };
-    // Older kernels return a shorter structure, without the field.
-    let end = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_acked) + size_of::<u64>();
-    (outcome == 0 && length as usize >= end).then_some(info.tcpi_bytes_acked)
+    (outcome == 0).then_some((info, length as usize))
 }

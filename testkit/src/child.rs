@@ -175,18 +175,23 @@ impl Child {
         }
     }
 
-    /// Waits until a server prints `ready`: the listeners that it named, of which there is one.
+    /// Waits until a server prints `ready`: the listeners that it named, of which there is one, but
+    /// for those at paths.
     ///
     /// # Errors
     /// As [`line`](Self::line), or it names no listener, or prints anything else.
     pub fn listeners(&mut self) -> io::Result<Vec<(String, SocketAddr)>> {
         let deadline = Deadline::default();
-        let mut listeners = Vec::new();
+        let (mut listeners, mut has_path) = (Vec::new(), false);
         loop {
             let line = self.line(deadline.left())?;
             match listener_of(&line) {
                 Some(listener) => listeners.push(listener),
-                None if line == "ready" && !listeners.is_empty() => return Ok(listeners),
+                // Who has named the path knows it.
+                None if is_at_path(&line) => has_path = true,
+                None if line == "ready" && (has_path || !listeners.is_empty()) => {
+                    return Ok(listeners);
+                }
                 None => return Err(self.failure(&format!("printed {line:?} too early"))),
             }
         }
@@ -336,6 +341,11 @@ fn lines(output: Option<impl Read + Send + 'static>) -> Receiver<String> {
 fn listener_of(line: &str) -> Option<(String, SocketAddr)> {
     let (name, address) = line.strip_prefix("listening ")?.split_once(' ')?;
     Some((name.to_owned(), address.parse().ok()?))
+}
+
+/// Whether a line names a listener at a path, `listening NAME unix:PATH`.
+fn is_at_path(line: &str) -> bool {
+    line.starts_with("listening ") && line.contains(" unix:")
 }
 
 /// Whether a socket listens at this port, of whatever address.

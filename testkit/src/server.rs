@@ -77,6 +77,23 @@ impl Launch {
         self
     }
 
+    /// The program and its arguments, started by another program with these arguments first.
+    pub fn started_by<A: AsRef<OsStr>>(
+        mut self,
+        program: PathBuf,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let own = std::mem::take(&mut self.arguments);
+        let started = std::mem::replace(&mut self.program, program);
+        self.with(arguments).with([started]).with(own)
+    }
+
+    /// Adds a variable to the environment.
+    pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
     /// Adds the directory to serve.
     pub fn directory(self, path: &Path) -> Self {
         self.with([path])

@@ -216,7 +216,8 @@ fn the_command_line_replaces_what_the_file_sets() {
          writable = true\ndurable = false",
     );
     let both = file.expect("a good file").replaced_by(&matches);
-    assert_eq!(both.http, ["127.0.0.1:1".parse().expect("an address")]);
+    let address: std::net::SocketAddr = "127.0.0.1:1".parse().expect("an address");
+    assert_eq!(both.http, [address.into()]);
     assert_eq!((both.network_threads, both.memory), (Some(3), Some(4_096)));
     let switches = [both.hidden, both.durable, both.writable, both.read_only];
     assert_eq!(switches.map(is_on), [false, true, true, false]);

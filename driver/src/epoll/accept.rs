@@ -20,7 +20,7 @@ use super::table::Entry;
 use super::{Epoll, LISTENER, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
-use crate::socket::{Handle, Listener, Mode, Socket};
+use crate::socket::{Handle, Listener, Socket};
 
 /// Connections accepted from one listener in one turn: a millisecond of it. The caller orders
 /// crowds by address, and cannot order what is still in the backlog.
@@ -51,7 +51,7 @@ impl Epoll {
         user_data: u64,
         mode: OperationMode,
     ) {
-        let descriptor = listener.prepare(Mode::NonBlocking, &mut self.counters.system_calls);
+        let descriptor = listener.prepare(&mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.counters.submissions += 1;
         let mut listeners = self.listeners.iter();

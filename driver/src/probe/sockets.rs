@@ -21,6 +21,8 @@ const GROUP: u16 = 0;
 /// One accept takes two connections and lives on.
 pub(super) fn multishot_accept() -> io::Result<()> {
     let listener = listen()?;
+    // As drivers have it.
+    listener.set_nonblocking(true)?;
     let mut bench = Bench::new()?;
     let entry = accept_entry(types::Fd(listener.as_raw_fd()), OperationMode::Multishot)
         .entry()

@@ -1,8 +1,10 @@
 //! Accept: one entry for one connection, or one for all that come.
 //!
 //! A multishot accept completes with `more` per connection; its final completion may carry one too.
-//! Descriptors are made close-on-exec and left blocking: a non-blocking socket would make
-//! the kernel answer EAGAIN where it should wait for the peer.
+//! Descriptors are made close-on-exec and left blocking: a non-blocking socket would make the
+//! kernel answer EAGAIN where it should wait for the peer. For an accept it waits nevertheless,
+//! which the probe of `multishot_accept` tries; and a listener that does not block can be shared
+//! with an epoll driver.
 
 use io_uring::types;
 
@@ -11,7 +13,7 @@ use super::entry::accept_entry;
 use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
-use crate::socket::{Handle, Listener, Mode, Socket};
+use crate::socket::{Handle, Listener, Socket};
 
 impl Uring {
     pub(super) fn start_accept(
@@ -20,7 +22,7 @@ impl Uring {
         user_data: u64,
         mode: OperationMode,
     ) {
-        let descriptor = listener.prepare(Mode::Blocking, &mut self.counters.system_calls);
+        let descriptor = listener.prepare(&mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.outstanding += 1;
         let entry = accept_entry(types::Fd(descriptor), mode);

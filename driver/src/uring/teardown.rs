@@ -100,6 +100,7 @@ impl Drop for Uring {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
 
     use super::*;
     use crate::config::DriverConfig;
@@ -120,7 +121,7 @@ mod tests {
             };
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let address = listener.local_addr().expect("bound");
-            let listener = Listener::new(listener.into());
+            let listener = Listener::new(OwnedFd::from(listener));
             let mut clients = vec![];
             for user_data in 0..20 {
                 clients.push(TcpStream::connect(address).expect("listening"));

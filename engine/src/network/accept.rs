@@ -12,7 +12,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
 use crate::listener::DynProtocol;
 
-use super::listening::{Listener, State};
+use super::listening::{Acceptor, State};
 use super::thread::Network;
 use super::user_data::{KIND_ACCEPT, user_data};
 
@@ -22,42 +22,42 @@ const FAILURES_MAX: u32 = 8;
 impl<D: Driver> Network<D> {
     pub(super) fn accept_completed(&mut self, index: u32, operation: u8, completion: Completion) {
         let now_ns = self.thread.common.turn.now_ns;
-        let number = number_of(index);
         let known = self
-            .listeners
+            .acceptors
             .get_mut(index as usize)
-            .filter(|listener| listener.operation == operation && !listener.is_quiet());
-        let Some(listener) = known else {
+            .filter(|acceptor| acceptor.operation == operation && !acceptor.is_quiet());
+        let Some(acceptor) = known else {
             return self.thread.discard(completion.outcome);
         };
         self.accepts_are_due |=
             !completion.more || !matches!(completion.outcome, Outcome::Accepted(_));
         if !completion.more {
             let stopped = self.thread.common.server_state >= ServerState::Draining;
-            listener.state = if stopped { State::Stopped } else { State::Off };
+            acceptor.state = if stopped { State::Stopped } else { State::Off };
             if stopped {
-                listener.source = None;
+                acceptor.source = None;
             }
         }
         match completion.outcome {
             Outcome::Accepted(socket) => {
-                listener.failures = 0;
-                self.arrivals.push((index, socket));
+                acceptor.failures = 0;
+                self.arrivals.push((acceptor.listener, socket));
             }
             Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
             Outcome::Failed(
                 errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
             ) => {
-                if listener.state == State::Off {
-                    listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+                if acceptor.state == State::Off {
+                    acceptor.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                 }
+                let number = acceptor.listener;
                 self.thread.common.counters(number).accept_pauses.add(1);
                 self.no_descriptor(errno);
             }
             Outcome::Failed(errno) => {
-                listener.failures = listener.failures.saturating_add(1);
-                if listener.state == State::Off && listener.failures > FAILURES_MAX {
-                    listener.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+                acceptor.failures = acceptor.failures.saturating_add(1);
+                if acceptor.state == State::Off && acceptor.failures > FAILURES_MAX {
+                    acceptor.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                 }
                 log::debug!("accept failed: {errno}");
             }
@@ -84,15 +84,14 @@ impl<D: Driver> Network<D> {
 
     /// A connection is there: it gets a place, or is told that there is none. One that a cancelled
     /// accept still brings while the server drains is served: no other process can be given it.
-    fn accepted(&mut self, index: u32, socket: Socket) {
-        let number = number_of(index);
+    fn accepted(&mut self, number: u16, socket: Socket) {
         let common = &self.thread.common;
         common.counters(number).accepted.add(1);
         let (now_ns, server_state) = (common.turn.now_ns, common.server_state);
         if server_state == ServerState::Forced {
             return self.thread.driver.close(socket);
         }
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.listeners[usize::from(number)];
         let (successor, session) = match &listener.balancers {
             None => (0, listener.protocol.open()),
             Some(balancers) if self.thread.is_balancer(number, balancers, socket) => {
@@ -114,7 +113,7 @@ impl<D: Driver> Network<D> {
                     self.late.push_back((key, now_ns));
                 }
                 self.thread.common.counters(number).opened.add(1);
-                let listener = &mut self.listeners[index as usize];
+                let listener = &mut self.listeners[usize::from(number)];
                 listener.count(&mut self.thread.of_listeners, key.index);
                 self.admit(key);
                 self.on(key, |event| {
@@ -125,7 +124,7 @@ impl<D: Driver> Network<D> {
             }
             Err(connection) => {
                 let protocol: &mut dyn DynProtocol = match connection.successor {
-                    0 => &mut *self.listeners[index as usize].protocol,
+                    0 => &mut *self.listeners[usize::from(number)].protocol,
                     header => self.thread.successors.get(header),
                 };
                 protocol.close(connection.session);
@@ -145,55 +144,55 @@ impl<D: Driver> Network<D> {
         self.thread.driver.close(socket);
     }
 
-    /// Arms, cancels or resumes accept on every listener, as the room allows.
+    /// Arms, cancels or resumes accept on every socket, as the room allows.
     pub(super) fn update_accepts(&mut self) {
         if self.thread.common.server_state >= ServerState::Draining {
             return;
         }
         let room = self.places().saturating_sub(self.open_connections());
         let accepts = self.accepts();
-        for index in 0..self.listeners.len() {
-            let listener = &mut self.listeners[index];
-            if let State::PausedUntil(until) = listener.state
+        for index in 0..self.acceptors.len() {
+            let acceptor = &mut self.acceptors[index];
+            if let State::PausedUntil(until) = acceptor.state
                 && self.thread.common.turn.now_ns >= until
             {
-                listener.state = State::Off;
+                acceptor.state = State::Off;
             }
-            let plenty = room > ACCEPT_ONE_BY_ONE && listener.failures <= FAILURES_MAX;
+            let plenty = room > ACCEPT_ONE_BY_ONE && acceptor.failures <= FAILURES_MAX;
             let mode = if plenty {
                 self.accept_mode
             } else {
                 OperationMode::Single
             };
-            match listener.state {
+            match acceptor.state {
                 State::Off if accepts => self.arm_accept(index, mode),
                 State::Armed(OperationMode::Multishot) if !plenty => self.cancel_accept(index),
                 State::Armed(_) if !accepts => self.cancel_accept(index),
                 _ => {}
             }
         }
-        let is_armed = |listener: &Listener| matches!(listener.state, State::Armed(_));
-        self.accepts_are_due = !self.listeners.iter().all(is_armed);
+        let is_armed = |acceptor: &Acceptor| matches!(acceptor.state, State::Armed(_));
+        self.accepts_are_due = !self.acceptors.iter().all(is_armed);
     }
 
     fn arm_accept(&mut self, index: usize, mode: OperationMode) {
-        let listener = &mut self.listeners[index];
-        let Some(source) = &listener.source else {
+        let acceptor = &mut self.acceptors[index];
+        let Some(source) = &acceptor.source else {
             return;
         };
-        listener.state = State::Armed(mode);
-        listener.operation = listener.operation.wrapping_add(1);
-        let user_data = accept_user_data(index, listener.operation);
+        acceptor.state = State::Armed(mode);
+        acceptor.operation = acceptor.operation.wrapping_add(1);
+        let user_data = accept_user_data(index, acceptor.operation);
         self.thread.driver.accept(source, user_data, mode);
     }
 
     fn cancel_accept(&mut self, index: usize) {
-        let listener = &mut self.listeners[index];
-        let Some(source) = &listener.source else {
+        let acceptor = &mut self.acceptors[index];
+        let Some(source) = &acceptor.source else {
             return;
         };
-        listener.state = State::Cancelling;
-        let user_data = accept_user_data(index, listener.operation);
+        acceptor.state = State::Cancelling;
+        let user_data = accept_user_data(index, acceptor.operation);
         self.thread
             .driver
             .cancel(Operation::Accept(source), user_data);
@@ -201,13 +200,13 @@ impl<D: Driver> Network<D> {
 
     /// The drain begins: no more connections. A listener closes when its accept has ended.
     pub(super) fn stop_listening(&mut self) {
-        for index in 0..self.listeners.len() {
-            match self.listeners[index].state {
+        for index in 0..self.acceptors.len() {
+            match self.acceptors[index].state {
                 State::Armed(_) => self.cancel_accept(index),
                 State::Cancelling => {}
                 State::Off | State::PausedUntil(_) | State::Stopped => {
-                    self.listeners[index].state = State::Stopped;
-                    self.listeners[index].source = None;
+                    self.acceptors[index].state = State::Stopped;
+                    self.acceptors[index].source = None;
                 }
             }
         }
@@ -215,20 +214,20 @@ impl<D: Driver> Network<D> {
 
     /// A connection is gone: a paused accept may find its descriptor.
     pub(super) fn connection_left(&mut self) {
-        for listener in &mut self.listeners {
-            if let State::PausedUntil(_) = listener.state {
-                listener.state = State::Off;
+        for acceptor in &mut self.acceptors {
+            if let State::PausedUntil(_) = acceptor.state {
+                acceptor.state = State::Off;
             }
         }
     }
 
     /// How long until a paused accept is tried again.
     pub(super) fn accept_timeout_ns(&self, now_ns: u64) -> Option<u64> {
-        self.listeners
+        self.acceptors
             .iter()
-            .filter_map(|listener| match listener.state {
+            .filter_map(|acceptor| match acceptor.state {
                 State::PausedUntil(until) => Some(until.saturating_sub(now_ns)),
-                State::Off if listener.source.is_some() => {
+                State::Off if acceptor.source.is_some() => {
                     // Armed at the end of the first turn, or as soon as there is room.
                     self.accepts_in_ns(now_ns)
                 }
@@ -236,11 +235,6 @@ impl<D: Driver> Network<D> {
             })
             .min()
     }
-}
-
-/// A listener of this thread, as connections have it.
-fn number_of(index: u32) -> u16 {
-    u16::try_from(index).unwrap_or_default()
 }
 
 fn accept_user_data(index: usize, operation: u8) -> u64 {

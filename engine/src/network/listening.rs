@@ -1,4 +1,4 @@
-//! One listener of a network thread: when accept is armed on it.
+//! One listener of a network thread, and its sockets: when accept is armed on each.
 //!
 //! | state      | what happened                              | what ends it                      |
 //! |------------|--------------------------------------------|-----------------------------------|
@@ -27,14 +27,43 @@ pub(super) enum State {
     Stopped,
 }
 
+/// A socket that a network thread accepts from.
+pub(super) struct Acceptor {
+    /// There until the drain has ended its accept.
+    pub(super) source: Option<Source>,
+    /// The thread's number for the listener that the connections are for.
+    pub(super) listener: u16,
+    pub(super) state: State,
+    pub(super) operation: u8,
+    /// Failures in a row that said nothing about descriptors: multishot may be what fails.
+    pub(super) failures: u32,
+}
+
+impl Acceptor {
+    pub(super) fn new(source: Source, listener: u16) -> Acceptor {
+        Acceptor {
+            source: Some(source),
+            listener,
+            state: State::Off,
+            operation: 0,
+            failures: 0,
+        }
+    }
+
+    /// True when nothing is outstanding.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(
+            self.state,
+            State::Off | State::PausedUntil(_) | State::Stopped
+        )
+    }
+}
+
 /// One listener of a network thread.
 pub(super) struct Listener {
-    pub(super) source: Option<Source>,
     pub(super) protocol: Box<dyn DynProtocol>,
     /// Its number in the server.
     pub(super) number: u16,
-    pub(super) state: State,
-    pub(super) operation: u8,
     /// The number of its region, 0 if it has none.
     pub(super) region_id: u16,
     /// The region that its connections begin with.
@@ -55,24 +84,18 @@ pub(super) struct Listener {
     pub(super) was_called: bool,
     /// It has been reported that its protocol seems to forget phases.
     pub(super) has_hinted: bool,
-    /// Failures in a row that said nothing about descriptors: multishot may be what fails.
-    pub(super) failures: u32,
 }
 
 impl Listener {
     pub(super) fn new(
-        parts: (Source, Box<dyn DynProtocol>),
+        protocol: Box<dyn DynProtocol>,
         number: u16,
         region_id: u16,
         (server, threads): (&Limits, usize),
     ) -> Listener {
-        let (source, protocol) = parts;
         let options = protocol.options();
         Listener {
-            source: Some(source),
-            state: State::Off,
             number,
-            operation: 0,
             region_id,
             first_region_id: match options.first_pages {
                 Pages::Common => 0,
@@ -94,7 +117,6 @@ impl Listener {
             was_called: false,
             has_hinted: false,
             protocol,
-            failures: 0,
         }
     }
 
@@ -116,17 +138,5 @@ impl Listener {
             self.connections_open -= 1;
             links.remove(&mut self.connections, index);
         }
-    }
-
-    pub(super) fn source(&self) -> Option<&Source> {
-        self.source.as_ref()
-    }
-
-    /// True when nothing is outstanding.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(
-            self.state,
-            State::Off | State::PausedUntil(_) | State::Stopped
-        )
     }
 }

@@ -26,7 +26,7 @@ use crate::worker::{Dispatcher, Shared};
 
 use super::door::Door;
 use super::holders::Holders;
-use super::listening::Listener;
+use super::listening::{Acceptor, Listener};
 use super::resting::Resting;
 use super::starved::Starved;
 use super::thread::{Network, Thread};
@@ -39,7 +39,8 @@ pub(crate) struct Setup {
     pub(crate) shared: Arc<Shared>,
     pub(crate) limits: Limits,
     pub(crate) accept_mode: OperationMode,
-    pub(crate) listeners: Vec<(flatpath_driver::Listener, Box<dyn DynProtocol>)>,
+    /// The sockets of each listener, and what it speaks.
+    pub(crate) listeners: Vec<(Vec<flatpath_driver::Listener>, Box<dyn DynProtocol>)>,
     /// The load balancers of each listener that has some.
     pub(crate) balancers: Vec<Option<Arc<Balancers>>>,
     /// The number of each listener in the server.
@@ -91,6 +92,21 @@ fn dispatcher_of(
     let (shared, thread) = (Arc::clone(shared), usize::from(thread));
     let dispatcher = Dispatcher::new(shared, own, thread, limits.in_flight_max, &rule);
     (counters, dispatcher)
+}
+
+/// The listeners, and the sockets of all of them.
+fn listeners_of(
+    parts: Vec<(Vec<flatpath_driver::Listener>, Box<dyn DynProtocol>)>,
+    numbers: impl Iterator<Item = (u16, u16)>,
+    bounds: (&Limits, usize),
+) -> (Vec<Acceptor>, Vec<Listener>) {
+    let (mut acceptors, mut listeners) = (Vec::new(), Vec::new());
+    for (((sockets, protocol), (number, region_id)), own) in parts.into_iter().zip(numbers).zip(0..)
+    {
+        acceptors.extend(sockets.into_iter().map(|socket| Acceptor::new(socket, own)));
+        listeners.push(Listener::new(protocol, number, region_id, bounds));
+    }
+    (acceptors, listeners)
 }
 
 /// Pipes for spliced connections; none is opened while descriptors are short.
@@ -154,10 +170,7 @@ impl<D: Driver> Network<D> {
         let now_ns = driver.now_ns();
         let bounds = (&setup.limits, setup.shared.inboxes.len());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
-        let listeners = setup.listeners.into_iter().zip(numbers);
-        let listeners = listeners
-            .map(|(parts, (number, region_id))| Listener::new(parts, number, region_id, bounds));
-        let mut listeners: Vec<Listener> = listeners.collect();
+        let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
         let names = listeners.iter().map(|listener| listener.protocol.name());
         let names = names.collect();
         setup.shared.lifecycle.name_listeners(setup.thread, names);
@@ -195,6 +208,7 @@ impl<D: Driver> Network<D> {
         Network {
             thread,
             listeners,
+            acceptors,
             connections: Slots::new(capacity),
             addresses: Addresses::new(places),
             sources: Slots::new(SOURCES_MAX),
@@ -217,9 +231,9 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// What a listener accepts from, while it does.
+    /// What the acceptor with this number accepts from, while it does.
     pub(crate) fn source(&self, index: usize) -> Option<&flatpath_driver::Listener> {
-        self.listeners.get(index)?.source()
+        self.acceptors.get(index)?.source.as_ref()
     }
 
     /// The driver, for tests and for reading its statistics.

@@ -26,7 +26,7 @@ use crate::successor::Successors;
 
 use super::door::Door;
 use super::holders::Holders;
-use super::listening::Listener;
+use super::listening::{Acceptor, Listener};
 use super::resting::Resting;
 use super::sources::Source;
 use super::starved::Starved;
@@ -37,6 +37,8 @@ pub(crate) struct Network<D: Driver> {
     pub(super) thread: Thread<D>,
     pub(super) connections: Slots<Connection>,
     pub(super) listeners: Vec<Listener>,
+    /// The sockets of all listeners, in their order.
+    pub(super) acceptors: Vec<Acceptor>,
     pub(super) addresses: Addresses,
     /// When the server's state last changed, as far as this thread has followed it.
     pub(super) state_began_ns: u64,
@@ -60,7 +62,7 @@ pub(crate) struct Network<D: Driver> {
     /// What the driver has handed out and no turn has handled yet, oldest first.
     pub(super) backlog: VecDeque<Completion>,
     /// Accepted by a listener and not let in: a crowd at the door does not delay those who are in.
-    pub(super) arrivals: Arrivals<(u32, Socket)>,
+    pub(super) arrivals: Arrivals<(u16, Socket)>,
     pub(super) completions: Vec<Completion>,
     /// When idle memory was last given back, and whether anything has happened since.
     pub(super) trimmed_ns: u64,

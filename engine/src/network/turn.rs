@@ -9,7 +9,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::{TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX};
 use crate::turn::Turn;
 
-use super::listening::Listener;
+use super::listening::Acceptor;
 use super::thread::Network;
 use super::user_data::{GENERATION_MASK, KIND_ACCEPT, KIND_SEND, KIND_WATCH, kind_of, parts};
 
@@ -177,7 +177,7 @@ impl<D: Driver> Network<D> {
         self.tell_late();
         let idle = self.connections.is_empty()
             && self.arrivals.is_empty()
-            && self.listeners.iter().all(Listener::is_quiet);
+            && self.acceptors.iter().all(Acceptor::is_quiet);
         if idle {
             let common = &mut self.thread.common;
             if common.server_state == ServerState::Draining {

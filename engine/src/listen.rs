@@ -1,0 +1,246 @@
+//! Opens the sockets of all listeners, and shares them out among the network threads.
+//!
+//! | a listener has          | its sockets                                                        |
+//! |-------------------------|--------------------------------------------------------------------|
+//! | an internet address     | one for each thread that accepts, by SO_REUSEPORT                  |
+//! | a path                  | one: a Unix socket has no SO_REUSEPORT                             |
+//! | sockets that were given | those                                                              |
+//! | sockets of a server     | those, and for an internet address more until each thread has one  |
+//!
+//! With fewer sockets than threads only so many threads accept: several io_urings that accept from
+//! one socket do not share it out (one of them got all connections that came one after the other).
+//! With more, a thread takes several: whatever waits in any of them is served.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use flatpath_driver::Listener;
+
+use crate::binding::{Sharing, bind, bind_patiently, bind_unix, let_join};
+use crate::error::Error;
+use crate::options::Spread;
+use crate::settings::{Asked, Endpoint};
+use crate::sockets::{ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, listening};
+
+/// The sockets of a server.
+pub(crate) struct Sockets {
+    /// Each listener.
+    pub(crate) listening: Vec<Listening>,
+    /// For each thread, the sockets of each listener that it accepts from.
+    pub(crate) per_thread: Vec<Vec<Vec<Listener>>>,
+    /// All of them, to hand over.
+    pub(crate) open: Vec<OpenSocket>,
+    pub(crate) files: Vec<SocketFile>,
+}
+
+/// What one listener has got.
+struct Opened {
+    sockets: Vec<OwnedFd>,
+    asked: ListenAddress,
+    address: ListenAddress,
+    file: Option<SocketFile>,
+}
+
+/// Opens the sockets of all endpoints.
+pub(crate) fn open_all(
+    endpoints: &mut [Endpoint],
+    passed: &PassedSockets,
+    threads: usize,
+    defer_accept: bool,
+) -> Result<Sockets, Error> {
+    let mut all = Sockets {
+        listening: Vec::new(),
+        per_thread: (0..threads).map(|_| Vec::new()).collect(),
+        open: Vec::new(),
+        files: Vec::new(),
+    };
+    for (number, endpoint) in (0u16..).zip(endpoints) {
+        let asked = std::mem::replace(&mut endpoint.asked, Err(Error::NoListener))?;
+        let wanted = match endpoint.spread {
+            Spread::OneThread => 1,
+            Spread::EveryThread => threads,
+        };
+        let opened = open(asked, endpoint.name, passed, wanted)?;
+        if opened.sockets.len() < wanted {
+            log::warn!(
+                "{} {}: {} of {wanted} network threads accept: it has no more sockets",
+                endpoint.name,
+                opened.address,
+                opened.sockets.len(),
+            );
+        }
+        all.listening.push(Listening {
+            name: endpoint.name,
+            address: opened.address,
+        });
+        all.files.extend(opened.file);
+        let own = share_out(opened.sockets, usize::from(number), wanted, threads);
+        for (of_all, own) in all.per_thread.iter_mut().zip(own) {
+            let own = own.into_iter().map(|socket| {
+                all.open.push(OpenSocket {
+                    listener: number,
+                    protocol: endpoint.name,
+                    asked: opened.asked.clone(),
+                    socket: Arc::downgrade(&socket),
+                });
+                let listener = Listener::new(socket);
+                if defer_accept
+                    && endpoint.defer_accept
+                    && let Err(cause) = listener.defer_accept()
+                {
+                    log::debug!("accept does not wait for first bytes: {cause}");
+                }
+                listener
+            });
+            of_all.push(own.collect());
+        }
+    }
+    Ok(all)
+}
+
+/// Which thread accepts from which sockets. Listeners of few sockets begin with different threads.
+fn share_out(
+    sockets: Vec<OwnedFd>,
+    number: usize,
+    wanted: usize,
+    threads: usize,
+) -> Vec<Vec<Arc<OwnedFd>>> {
+    let mut shares: Vec<Vec<Arc<OwnedFd>>> = (0..threads).map(|_| Vec::new()).collect();
+    let first = match wanted.min(sockets.len()) < threads {
+        true => number,
+        false => 0,
+    };
+    for (socket, place) in sockets.into_iter().zip((0..wanted).cycle()) {
+        shares[(first + place) % threads].push(Arc::new(socket));
+    }
+    shares
+}
+
+fn open(
+    asked: Asked,
+    protocol: &'static str,
+    passed: &PassedSockets,
+    wanted: usize,
+) -> Result<Opened, Error> {
+    let asked = match asked {
+        Asked::Given(sockets) => return given(protocol, sockets),
+        Asked::At(asked) => asked,
+    };
+    let (mut sockets, is_servers) = passed.take(protocol, &asked);
+    let Some(first) = sockets.first() else {
+        return bind_at(asked, wanted);
+    };
+    let refused = |cause| Error::Bind {
+        address: asked.clone(),
+        cause,
+    };
+    let address = ListenAddress::of(first).map_err(refused)?;
+    for socket in &sockets {
+        crate::binding::send_at_once(socket);
+    }
+    if let (true, ListenAddress::Internet(at)) = (is_servers, &address) {
+        if sockets.len() < wanted {
+            let_join(&sockets).map_err(refused)?;
+        }
+        while sockets.len() < wanted {
+            sockets.push(bind(*at, Sharing::Joins).map_err(refused)?.0);
+        }
+    }
+    let file = match &address {
+        ListenAddress::Unix(path) if is_servers => SocketFile::at(path).ok(),
+        _ => None,
+    };
+    Ok(Opened {
+        sockets,
+        asked,
+        address,
+        file,
+    })
+}
+
+/// Sockets that the program has opened itself.
+fn given(protocol: &'static str, sockets: Vec<OwnedFd>) -> Result<Opened, Error> {
+    let refused = |cause| Error::Address {
+        address: format!("a socket for {protocol}"),
+        cause,
+    };
+    let addresses: Result<Vec<_>, _> = sockets.iter().map(listening).collect();
+    let address = addresses.map_err(refused)?.into_iter().next();
+    let Some(address) = address else {
+        return Err(refused(std::io::Error::other("there is none")));
+    };
+    Ok(Opened {
+        sockets,
+        asked: address.clone(),
+        address,
+        file: None,
+    })
+}
+
+/// Binds an address.
+fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
+    let refused = |cause| Error::Bind {
+        address: asked.clone(),
+        cause,
+    };
+    match &asked {
+        ListenAddress::Internet(at) => {
+            let (mut sockets, mut at) = (Vec::new(), *at);
+            for place in 0..wanted {
+                let sharing = match place {
+                    _ if wanted == 1 => Sharing::Alone,
+                    0 => Sharing::First,
+                    _ => Sharing::Joins,
+                };
+                let bound = bind_patiently(|| bind(at, sharing), std::thread::sleep);
+                let (socket, bound) = bound.map_err(refused)?;
+                // With port 0 the first socket picks, the others share.
+                at = bound;
+                sockets.push(socket);
+            }
+            let address = ListenAddress::Internet(at);
+            Ok(Opened {
+                sockets,
+                address,
+                asked,
+                file: None,
+            })
+        }
+        ListenAddress::Unix(path) => {
+            let (socket, file) = bind_unix(path).map_err(refused)?;
+            Ok(Opened {
+                sockets: vec![socket],
+                address: asked.clone(),
+                asked,
+                file: Some(file),
+            })
+        }
+        ListenAddress::Passed(name) => Err(Error::NotPassed { name: name.clone() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(sockets: usize, number: usize, wanted: usize, threads: usize) -> Vec<usize> {
+        let open = || {
+            std::net::TcpListener::bind("127.0.0.1:0")
+                .expect("a free port")
+                .into()
+        };
+        let sockets = (0..sockets).map(|_| open()).collect();
+        let shares = share_out(sockets, number, wanted, threads);
+        shares.iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn each_socket_goes_to_one_thread_and_as_many_threads_as_can_be_have_one() {
+        assert_eq!(shares(3, 1, 3, 3), [1, 1, 1]);
+        assert_eq!(shares(5, 0, 3, 3), [2, 2, 1]);
+        assert_eq!(shares(1, 0, 3, 3), [1, 0, 0]);
+        assert_eq!(shares(1, 4, 3, 3), [0, 1, 0]);
+        assert_eq!(shares(2, 1, 1, 2), [0, 2], "one thread takes all");
+        assert_eq!(shares(1, 1, 1, 2), [0, 1]);
+    }
+}

@@ -1,0 +1,390 @@
+//! Where a server listens, and listening sockets that another process made for it.
+//!
+//! A service manager passes sockets that outlive the server (sd_listen_fds(3)); a server that hands
+//! over passes its own ([`handover`](crate::handover)). Both come here as [`PassedSockets`], and a
+//! listener takes those that are meant for it instead of binding its address:
+//!
+//! | from            | a listener takes them                                                  |
+//! |-----------------|------------------------------------------------------------------------|
+//! | service manager | by their name (`fd:NAME`), or by their address                         |
+//! | another server  | that speaks the same protocol where it was told to listen, or does     |
+//!
+//! Whoever has a passed socket beside this process keeps the connections that wait in it, so no
+//! option of it is changed but that it does not block, sends at once, and waits for first bytes.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::net::{SocketType, sockopt};
+
+/// Where to listen, or where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ListenAddress {
+    /// TCP. As a wish, port 0 is any free one.
+    Internet(SocketAddr),
+    /// A stream socket at this path (unix(7)).
+    Unix(PathBuf),
+    /// Sockets that were passed to this process under this name.
+    Passed(String),
+}
+
+impl ListenAddress {
+    /// Reads `unix:PATH` and `fd:NAME`; `None` for anything else, which may be an internet address.
+    pub fn from_prefix(text: &str) -> Option<ListenAddress> {
+        let unix = text.strip_prefix("unix:").filter(|path| !path.is_empty());
+        let passed = || text.strip_prefix("fd:").filter(|name| !name.is_empty());
+        match unix {
+            Some(path) => Some(ListenAddress::Unix(path.into())),
+            None => passed().map(|name| ListenAddress::Passed(name.into())),
+        }
+    }
+
+    /// The internet address, if it is one.
+    pub fn internet(&self) -> Option<SocketAddr> {
+        match self {
+            ListenAddress::Internet(address) => Some(*address),
+            ListenAddress::Unix(_) | ListenAddress::Passed(_) => None,
+        }
+    }
+
+    /// Where a socket listens. One without a name is `unix:`.
+    pub(crate) fn of(socket: impl AsFd) -> io::Result<ListenAddress> {
+        let address = rustix::net::getsockname(socket)?;
+        if let Ok(internet) = SocketAddr::try_from(address.clone()) {
+            return Ok(ListenAddress::Internet(internet));
+        }
+        let unix = rustix::net::SocketAddrUnix::try_from(address)?;
+        let path = unix.path_bytes().unwrap_or_default();
+        let path: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(path);
+        Ok(ListenAddress::Unix(path.into()))
+    }
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> ListenAddress {
+        ListenAddress::Internet(address)
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Internet(address) => address.fmt(formatter),
+            ListenAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            ListenAddress::Passed(name) => write!(formatter, "fd:{name}"),
+        }
+    }
+}
+
+/// A listener of a running server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// The protocol's name.
+    pub name: &'static str,
+    /// The address, with the real port.
+    pub address: ListenAddress,
+}
+
+/// Sockets that were passed to this process and wait for listeners. Clones are the same sockets.
+#[derive(Clone, Debug, Default)]
+pub struct PassedSockets(Arc<Mutex<Vec<PassedSocket>>>);
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct PassedSocket {
+    pub(crate) origin: Origin,
+    pub(crate) address: ListenAddress,
+    pub(crate) socket: OwnedFd,
+}
+
+/// Who passed a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A service manager, under a name.
+    Manager { name: String },
+    #[cfg_attr(not(test), expect(dead_code, reason = "the handover makes it"))]
+    /// A server that hands over: the number of its listener, what that speaks and where it was told
+    /// to listen.
+    Server {
+        listener: u16,
+        protocol: String,
+        asked: ListenAddress,
+    },
+}
+
+impl PassedSockets {
+    /// The sockets that a service manager has passed (`LISTEN_FDS`, sd_listen_fds(3)); none where
+    /// it has passed none. Only the first call of a process finds them.
+    ///
+    /// # Errors
+    /// One of them is not open, or is not a listening stream socket.
+    pub fn from_manager() -> io::Result<PassedSockets> {
+        let sockets = PassedSockets::default();
+        for (name, socket) in flatpath_sys::passed::take()? {
+            let address = listening(&socket).map_err(|cause| {
+                let cause = format!("the passed socket {name:?} cannot be used: {cause}");
+                io::Error::new(io::ErrorKind::InvalidInput, cause)
+            })?;
+            sockets.add(PassedSocket {
+                origin: Origin::Manager { name },
+                address,
+                socket,
+            });
+        }
+        Ok(sockets)
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<PassedSocket>> {
+        // Nothing under the lock panics half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, socket: PassedSocket) {
+        self.list().push(socket);
+    }
+
+    /// Adds those of another collection.
+    pub fn extend(&self, others: &PassedSockets) {
+        let others = std::mem::take(&mut *others.list());
+        self.list().extend(others);
+    }
+
+    /// What no listener has taken: in words, for an error or a warning.
+    pub fn left(&self) -> Vec<String> {
+        let list = self.list();
+        list.iter().map(PassedSocket::in_words).collect()
+    }
+
+    /// Closes what no listener has taken. Returns each in words, with the connections that waited
+    /// in it and are reset, unless another process has the socket too.
+    pub fn close_left(&self) -> Vec<(String, u32)> {
+        let left = std::mem::take(&mut *self.list());
+        let queued = |one: &PassedSocket| flatpath_sys::tcp::queued(&one.socket).unwrap_or(0);
+        left.iter()
+            .map(|one| (one.in_words(), queued(one)))
+            .collect()
+    }
+
+    /// Takes the sockets that are meant for a listener; `true` with those that a server passed.
+    pub(crate) fn take(&self, protocol: &str, asked: &ListenAddress) -> (Vec<OwnedFd>, bool) {
+        let mut list = self.list();
+        let Some(first) = list.iter().find(|one| one.is_for(protocol, asked)) else {
+            return (Vec::new(), false);
+        };
+        let first = (first.origin.clone(), first.address.clone());
+        let is_same = |one: &PassedSocket| match (&one.origin, &first.0) {
+            (
+                Origin::Server { listener, .. },
+                Origin::Server {
+                    listener: other, ..
+                },
+            ) => listener == other,
+            (Origin::Manager { name }, Origin::Manager { .. }) => match asked {
+                ListenAddress::Passed(asked) => name == asked,
+                _ => one.address == first.1,
+            },
+            _ => false,
+        };
+        let taken = list
+            .extract_if(.., |one| is_same(one))
+            .map(|one| one.socket);
+        (taken.collect(), matches!(first.0, Origin::Server { .. }))
+    }
+}
+
+impl PassedSocket {
+    fn is_for(&self, protocol: &str, wanted: &ListenAddress) -> bool {
+        match &self.origin {
+            Origin::Manager { name } => match wanted {
+                ListenAddress::Passed(wanted) => name == wanted,
+                _ => self.address == *wanted,
+            },
+            Origin::Server {
+                protocol: spoken,
+                asked,
+                ..
+            } => spoken == protocol && (asked == wanted || self.address == *wanted),
+        }
+    }
+
+    fn in_words(&self) -> String {
+        let address = &self.address;
+        match &self.origin {
+            Origin::Manager { name } => format!("fd:{name} ({address})"),
+            Origin::Server { protocol, .. } => format!("{protocol} {address}"),
+        }
+    }
+}
+
+/// Where a passed socket listens.
+///
+/// # Errors
+/// It does not, or is no stream socket.
+pub(crate) fn listening(socket: &OwnedFd) -> io::Result<ListenAddress> {
+    let is_stream = sockopt::socket_type(socket)? == SocketType::STREAM;
+    if !is_stream || !sockopt::socket_acceptconn(socket)? {
+        return Err(io::Error::other("it is not a listening stream socket"));
+    }
+    ListenAddress::of(socket)
+}
+
+/// A listener's socket for as long as it is open, to hand over.
+#[derive(Clone, Debug)]
+#[expect(dead_code, reason = "the handover reads it")]
+pub(crate) struct OpenSocket {
+    /// The listener's number in its server.
+    pub(crate) listener: u16,
+    pub(crate) protocol: &'static str,
+    pub(crate) asked: ListenAddress,
+    pub(crate) socket: Weak<OwnedFd>,
+}
+
+/// The file of a Unix socket that this server has made or taken over: removed when this is dropped,
+/// if it is still the same file.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// It was removed, or is not to be.
+    is_done: AtomicBool,
+}
+
+impl SocketFile {
+    /// The file that is there now.
+    pub(crate) fn at(path: &Path) -> io::Result<SocketFile> {
+        let stat = rustix::fs::lstat(path)?;
+        Ok(SocketFile {
+            path: path.to_owned(),
+            identity: (stat.st_dev, stat.st_ino),
+            is_done: AtomicBool::new(false),
+        })
+    }
+
+    /// Another server has it now.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the handover calls it"))]
+    pub(crate) fn keep(&self) {
+        // ORDER: Relaxed: it decides who removes the file, and publishes nothing.
+        self.is_done.store(true, Ordering::Relaxed);
+    }
+
+    /// Removes it, if it is still the same file. Once.
+    pub(crate) fn remove(&self) {
+        // ORDER: Relaxed: it decides who removes it, and publishes nothing.
+        if self.is_done.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let is_same = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino) == self.identity;
+        if rustix::fs::lstat(&self.path).is_ok_and(is_same)
+            && let Err(cause) = std::fs::remove_file(&self.path)
+        {
+            log::warn!("{} cannot be removed: {cause}", self.path.display());
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn socket() -> (OwnedFd, ListenAddress) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let socket = OwnedFd::from(listener);
+        let address = listening(&socket).expect("it listens");
+        (socket, address)
+    }
+
+    fn passed(sockets: &PassedSockets, origin: Origin) -> ListenAddress {
+        let (socket, address) = socket();
+        sockets.add(PassedSocket {
+            origin,
+            address: address.clone(),
+            socket,
+        });
+        address
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for text in ["unix:/run/http", "unix:http", "fd:http"] {
+            let address = ListenAddress::from_prefix(text).expect(text);
+            assert_eq!(address.to_string(), text);
+            assert_eq!(address.internet(), None);
+        }
+        for text in ["unix:", "fd:", "127.0.0.1:80", "80", ""] {
+            assert_eq!(ListenAddress::from_prefix(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_managers_sockets_are_taken_by_name_or_address_and_once() {
+        let sockets = PassedSockets::default();
+        let named = |name: &str| Origin::Manager { name: name.into() };
+        let first = passed(&sockets, named("web"));
+        passed(&sockets, named("web"));
+        let other = passed(&sockets, named("other"));
+        let web = ListenAddress::Passed("web".into());
+        assert_eq!(sockets.take("http", &other).0.len(), 1);
+        assert!(sockets.take("http", &other).0.is_empty());
+        assert_eq!(sockets.left()[0], format!("fd:web ({first})"));
+        assert_eq!(sockets.take("http", &web).0.len(), 2);
+        assert!(sockets.left().is_empty());
+    }
+
+    #[test]
+    fn a_servers_sockets_are_for_the_same_protocol_where_it_was_told_or_is() {
+        let free = ListenAddress::Internet("127.0.0.1:0".parse().expect("an address"));
+        let server = |listener, protocol: &str| Origin::Server {
+            listener,
+            protocol: protocol.into(),
+            asked: free.clone(),
+        };
+        let sockets = PassedSockets::default();
+        passed(&sockets, server(0, "http"));
+        passed(&sockets, server(0, "http"));
+        let second = passed(&sockets, server(1, "http"));
+        assert!(sockets.take("echo", &second).0.is_empty());
+        assert_eq!(sockets.take("http", &second).0.len(), 1);
+        assert_eq!(sockets.take("http", &free).0.len(), 2);
+        passed(&sockets, server(2, "relay"));
+        let left = sockets.close_left();
+        assert_eq!(left.len(), 1);
+        assert!(left[0].0.starts_with("relay 127.0.0.1:") && left[0].1 == 0);
+    }
+
+    #[test]
+    fn what_does_not_listen_is_refused() {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        assert!(listening(&socket.into()).is_err());
+    }
+
+    #[test]
+    fn a_socket_file_is_removed_only_while_it_is_the_same() {
+        let directory = std::env::temp_dir().join(format!("flatpath-file-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let path = directory.join("socket");
+        std::fs::write(&path, "first").expect("written");
+        let first = SocketFile::at(&path).expect("there");
+        let other = directory.join("other");
+        std::fs::write(&other, "second").expect("written");
+        std::fs::rename(&other, &path).expect("replaced");
+        drop(first);
+        let second = SocketFile::at(&path).expect("it is another one's");
+        drop(second);
+        assert!(!path.exists());
+        std::fs::remove_dir(&directory).expect("empty");
+    }
+}
