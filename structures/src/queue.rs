@@ -56,6 +56,18 @@ const LOOK_READY: Ordering = edge!("queue_look_ready_acquire", Acquire, Relaxed)
 const LOOK_NEW: Ordering = edge!("queue_look_new_acquire", Acquire, Relaxed);
 
 /// A queue of indices below its capacity. See the module for who may run beside whom.
+///
+/// ```
+/// use flatpath_structures::queue::Queue;
+///
+/// let queue = Queue::new(16);
+/// assert!(queue.push(3), "it was empty: the taker may have to be woken");
+/// assert!(!queue.push(5));
+/// assert_eq!(queue.pop(), Some(3));
+/// queue.push(7);
+/// assert_eq!(queue.take_all().collect::<Vec<_>>(), [5, 7]);
+/// assert!(queue.is_empty());
+/// ```
 #[derive(Debug)]
 pub struct Queue {
     /// The newest index, or END.

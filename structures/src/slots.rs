@@ -55,6 +55,19 @@ impl Key {
 }
 
 /// A bounded table of `T` with generation-checked keys. See the module's header.
+///
+/// ```
+/// use flatpath_structures::slots::Slots;
+///
+/// let mut slots = Slots::new(1);
+/// let first = slots.insert("one").unwrap();
+/// assert_eq!(slots.insert("two"), Err("two"), "full: the value comes back");
+/// assert_eq!(slots.remove(first), Some("one"));
+///
+/// let second = slots.insert("two").unwrap();
+/// assert_eq!(slots.get(first), None, "a late key finds nothing, though the slot is used again");
+/// assert_eq!(slots.get(second), Some(&"two"));
+/// ```
 #[derive(Debug)]
 pub struct Slots<T> {
     segments: Vec<Box<[Slot<T>]>>,

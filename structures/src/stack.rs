@@ -49,6 +49,18 @@ const TAKE_ALL: Ordering = edge!("stack_take_all_acquire", Acquire, Relaxed);
 const GENERATION_STEP: u64 = 1;
 
 /// A stack of indices below its capacity. See the module for who may run beside whom.
+///
+/// ```
+/// use flatpath_structures::stack::Stack;
+///
+/// let stack = Stack::new(16);
+/// assert!(stack.push(3), "it was empty");
+/// assert!(!stack.push(5));
+/// assert_eq!(stack.pop(), Some(5));
+/// stack.push(7);
+/// assert_eq!(stack.take_all().collect::<Vec<_>>(), [7, 3]);
+/// assert!(stack.is_empty());
+/// ```
 #[derive(Debug)]
 pub struct Stack {
     head: Padded<AtomicU64>,

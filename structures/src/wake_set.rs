@@ -35,6 +35,22 @@ const INSERT: Ordering = edge!("wake_set_insert_publish", AcqRel, Acquire);
 const TAKE: Ordering = edge!("wake_set_take_acquire", AcqRel, Release);
 
 /// Keys of one table that its thread should look at. See the module for who may run beside whom.
+///
+/// ```
+/// use flatpath_structures::slots::Slots;
+/// use flatpath_structures::wake_set::WakeSet;
+///
+/// let mut slots = Slots::new(16);
+/// let key = slots.insert("a connection").unwrap();
+///
+/// let set = WakeSet::new(16);
+/// assert!(set.insert(key), "it was not there: its thread may have to be woken");
+/// assert!(!set.insert(key), "a thousand wishes are one");
+///
+/// // On the thread that owns the table:
+/// let looked_at: Vec<_> = set.indices().map(|index| slots.get(set.take(index))).collect();
+/// assert_eq!(looked_at, [Some(&"a connection")]);
+/// ```
 #[derive(Debug)]
 pub struct WakeSet {
     /// Per index the generation that was inserted; 0 for none.

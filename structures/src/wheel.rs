@@ -47,6 +47,25 @@ const FAR: u32 = u32::MAX;
 pub const SLOTS_MAX: u32 = 1 << 20;
 
 /// A hashed timing wheel. See the module's header.
+///
+/// ```
+/// use flatpath_structures::wheel::Wheel;
+///
+/// const MS: u64 = 1_000_000;
+///
+/// let mut wheel = Wheel::new(MS, 1024);
+/// wheel.arm(3, 20 * MS);
+/// wheel.arm(5, 30 * MS);
+/// wheel.arm(5, 40 * MS); // moved
+/// assert!(wheel.next_ns(0).unwrap() >= 20 * MS, "so long its owner may sleep");
+///
+/// let mut due = Vec::new();
+/// wheel.expire(25 * MS, &mut due);
+/// assert_eq!(due, [3]);
+/// assert!(wheel.confirm(3), "neither cancelled nor moved meanwhile");
+/// assert!(wheel.cancel(5));
+/// assert_eq!(wheel.next_ns(25 * MS), None);
+/// ```
 #[derive(Debug)]
 pub struct Wheel {
     tick_ns: u64,

@@ -6,6 +6,32 @@
 //! writes a descriptor: the server's half is `services/ingest`, the consumers' halves are
 //! `clients/rust` and `clients/python`.
 //!
+//! # What a producer sends
+//!
+//! ```
+//! use flatpath_messages::framing::{Decoder, Part, length, naming};
+//!
+//! // The token that names the consumer, if any, then messages, each with its length in front.
+//! let mut stream = naming(7).to_vec();
+//! stream.extend_from_slice(&length(5).unwrap());
+//! stream.extend_from_slice(b"hello");
+//!
+//! let (mut decoder, mut rest) = (Decoder::default(), stream.as_slice());
+//! let mut parts = Vec::new();
+//! loop {
+//!     let (consumed, part) = decoder.next(rest, 1024)?;
+//!     rest = &rest[consumed..];
+//!     if part == Part::Nothing {
+//!         break;
+//!     }
+//!     parts.push(part);
+//! }
+//! let begin = Part::Begin { message_bytes: 5 };
+//! assert_eq!(parts, [Part::Token { token: 7 }, begin, Part::Payload { last: true }]);
+//! assert!(decoder.is_between_messages());
+//! # Ok::<(), flatpath_messages::framing::TooLong>(())
+//! ```
+//!
 //! # What is shared
 //!
 //! | descriptor          | server        | consumer | what it is                             |

@@ -6,6 +6,51 @@
 //! engine. Everything but `server` and `job` is without input and output: no descriptor, no clock,
 //! no thread.
 //!
+//! ```
+//! use flatpath::memory::PoolHandle;
+//! use flatpath_rpc::xdr::Writer;
+//! use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
+//!
+//! /// Every procedure of every program answers with its own number.
+//! struct Numbers;
+//!
+//! impl Programs for Numbers {
+//!     fn name(&self) -> &'static str {
+//!         "numbers"
+//!     }
+//!
+//!     fn route(&self, _: &Call) -> Route {
+//!         Route::Inline
+//!     }
+//!
+//!     fn inline(&self, call: &Call, _: Arguments<'_>, results: &mut Writer<'_>) -> CallOutcome {
+//!         results.u32(call.procedure);
+//!         CallOutcome::Results
+//!     }
+//!
+//!     fn pooled(
+//!         &self,
+//!         _: &Call,
+//!         _: Arguments<'_>,
+//!         _: &mut Reply,
+//!         _: PoolHandle<'_>,
+//!     ) -> CallOutcome {
+//!         CallOutcome::SystemError // `route` sends nothing to workers
+//!     }
+//! }
+//!
+//! // In a test: a call of procedure 5 (RFC 5531 section 9), in a record of its own.
+//! use flatpath_test::{Conditions, TestServer};
+//!
+//! let mut server = TestServer::new(Conditions::calm(1), Rpc::new(Numbers));
+//! let client = server.connect();
+//! let words = [1 << 31 | 40_u32, 9, 0, 2, 100_000, 1, 5, 0, 0, 0, 0];
+//! client.write(&words.map(u32::to_be_bytes).concat());
+//! let reply = server.read_exact(&client, 32);
+//! assert_eq!(reply[4..8], 9_u32.to_be_bytes(), "the number of the call");
+//! assert_eq!(reply[28..], 5_u32.to_be_bytes(), "its result");
+//! ```
+//!
 //! Not here: datagrams (an amplifier), calls to clients, RPCSEC_GSS, TLS.
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,15 @@
 //!
 //! It has no requests: nothing ever goes to a worker.
 //!
+//! ```no_run
+//! use flatpath::Server;
+//! use flatpath_echo::Echo;
+//!
+//! fn main() -> Result<(), flatpath::Error> {
+//!     Server::new().listen("127.0.0.1:7777", Echo).run()
+//! }
+//! ```
+//!
 //! Cost: one copy per byte, from the receive buffer to the output.
 #![forbid(unsafe_code)]
 

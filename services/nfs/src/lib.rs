@@ -5,6 +5,22 @@
 //! lets a worker act as the caller, `request` is a call on its worker, `procedures` has one file
 //! per group of procedures, and `service` routes calls to them.
 //!
+//! ```no_run
+//! use flatpath::Server;
+//! use flatpath_nfs::{Access, Nfs, Options};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let options = Options {
+//!         access: Access::ReadOnly,
+//!         state: Some("/var/lib/nfs-key".into()), // handles outlive the server
+//!         ..Options::new("/srv/www")
+//!     };
+//!     let (nfs, config) = (Nfs::open(options)?, Nfs::driver_config());
+//!     Server::new().driver_config(config).listen("127.0.0.1:2049", nfs.protocol()).run()?;
+//!     Ok(())
+//! }
+//! ```
+//!
 //! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
 #![forbid(unsafe_code)]
 

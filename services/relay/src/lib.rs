@@ -28,6 +28,19 @@
 //! connections there, and moving one between threads would cost more than the kernel's copies allow
 //! one thread to relay.
 //!
+//! ```no_run
+//! use flatpath::{Server};
+//! use flatpath_relay::Relay;
+//!
+//! fn main() -> Result<(), flatpath::Error> {
+//!     let relay = Relay::new().waiting_max(10_000);
+//!     let statistics = relay.statistics();
+//!     Server::new().listen("127.0.0.1:4001", relay).run()?;
+//!     println!("{:?}", statistics.read());
+//!     Ok(())
+//! }
+//! ```
+//!
 //! Cost: a client that waits is a connection, a registration and no buffer. A match is two lookups.
 #![forbid(unsafe_code)]
 
