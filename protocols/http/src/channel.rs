@@ -102,9 +102,10 @@ impl Channel {
     }
 }
 
-/// The client is gone, or its server: no more is sent. See [`Sender::send`].
+/// No more is sent: the client is gone, or its server, or a drain has ended a stream of events. See
+/// [`Sender::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client of this response is gone")]
+#[error("this response takes no more: its client is gone, or the server drains")]
 pub struct SendError;
 
 /// Why [`Sender::try_send`] has not taken a piece, which it gives back.
@@ -113,8 +114,8 @@ pub enum TrySendError {
     /// As much waits as may.
     #[error("the client of this response has not read what waits for it")]
     Full(Bytes),
-    /// The client is gone.
-    #[error("the client of this response is gone")]
+    /// No more is sent, as with [`SendError`].
+    #[error("this response takes no more: its client is gone, or the server drains")]
     Closed(Bytes),
 }
 

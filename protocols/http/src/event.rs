@@ -175,4 +175,52 @@ mod tests {
         }
         assert!(!text(Event::new().id(bad)).contains('\0'));
     }
+
+    /// What a browser makes of a stream, by WHATWG HTML, 9.2.6: name, id and data of its events.
+    fn interpreted(stream: &str) -> Vec<[String; 3]> {
+        let (mut events, mut id) = (Vec::new(), String::new());
+        let (mut name, mut data) = (String::new(), String::new());
+        let stream = stream.replace("\r\n", "\n").replace('\r', "\n");
+        for line in stream.split_terminator('\n') {
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "" if line.is_empty() => {
+                    let (name, data) = (std::mem::take(&mut name), std::mem::take(&mut data));
+                    if let Some(data) = data.strip_suffix('\n') {
+                        events.push([name, id.clone(), data.to_owned()]);
+                    }
+                }
+                "event" => value.clone_into(&mut name),
+                "data" => data += &format!("{value}\n"),
+                "id" if !value.contains('\0') => value.clone_into(&mut id),
+                _ => {}
+            }
+        }
+        events
+    }
+
+    #[test]
+    fn model_a_browser_finds_the_fields_that_were_put_in_whatever_is_in_them() {
+        const PARTS: [&str; 12] = [
+            "\r", "\n", "\r\n", "\n\n", ":", " ", "\0", "data: ", "id", "event:", "\u{feff}", "ü",
+        ];
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..2000 {
+            let mut value = || -> String {
+                let parts = 0..random.usize(..6);
+                parts.map(|_| PARTS[random.usize(..PARTS.len())]).collect()
+            };
+            let (comment, name, id, data) = (value(), value(), value(), value());
+            let event = Event::new().comment(&comment).event(&name).id(&id);
+            let stream = text(event.data(&data)) + &text("after".into());
+            let one_line = |value: &str| value.replace(['\r', '\n', '\0'], " ");
+            let lines = data.replace("\r\n", "\n").replace('\r', "\n");
+            let expected = [
+                [one_line(&name), one_line(&id), lines],
+                [String::new(), one_line(&id), "after".to_owned()],
+            ];
+            assert_eq!(interpreted(&stream), expected, "{stream:?}");
+        }
+    }
 }
