@@ -67,6 +67,7 @@ impl ListenerProtocol {
                 "dir",
                 "hidden",
                 "stat-age",
+                "etag",
                 "writable",
                 "put-max",
                 "durable",

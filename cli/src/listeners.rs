@@ -11,7 +11,7 @@ use flatpath::sockets::ListenAddress;
 use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
-use flatpath_files::{Durability, Files, Hidden, MountShares, WriteOptions, Writing};
+use flatpath_files::{Durability, EntityTags, Files, Hidden, MountShares, WriteOptions, Writing};
 use flatpath_http::Http;
 use flatpath_ingest::{ControlThread, Ingest};
 use flatpath_nfs::Port;
@@ -20,7 +20,7 @@ use flatpath_relay::Relay;
 use crate::config::{ListenerProtocol, ListenerTable};
 use crate::failure::Failure;
 use crate::memory::Parts;
-use crate::settings::{Settings, is_on};
+use crate::settings::{Etag, Settings, is_on};
 use crate::{ingest, nfs, relay};
 
 /// Where HTTP is served when nothing else is named.
@@ -222,6 +222,10 @@ fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
         Some(age) => files.stat_age(age),
         None => files,
     };
+    let files = files.entity_tags(match settings.etag {
+        None | Some(Etag::Exact) => EntityTags::Exact,
+        Some(Etag::Portable) => EntityTags::Portable,
+    });
     let files = files.writable(match is_on(settings.writable) {
         true => Writing::Allowed(write_options(settings)),
         false => Writing::Refused,

@@ -66,6 +66,12 @@ pub(crate) struct Settings {
     )]
     pub(crate) stat_age: Option<Duration>,
 
+    /// What entity tags are made of: all that the kernel knows of a file's state, or size and
+    /// modification time, as nginx has them, so that copies of a directory behind a balancer agree
+    /// [default: exact]
+    #[arg(long, help_heading = HTTP, hide_short_help = true, value_name = "HOW")]
+    pub(crate) etag: Option<Etag>,
+
     /// Let PUT create and replace files, with the rights of this process
     #[arg(
         long,
@@ -448,6 +454,15 @@ pub(crate) enum Driver {
     Uring,
     /// epoll
     Epoll,
+}
+
+/// The values of `--etag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Etag {
+    /// Every change has another one; so has every copy
+    Exact,
+    /// Copies with the same size and time have the same
+    Portable,
 }
 
 /// The values of `--accept`.

@@ -1,5 +1,8 @@
 //! What a directory over HTTP answers: methods, ranges, conditions, encodings, listings.
 
+use std::fs;
+use std::time::{Duration, UNIX_EPOCH};
+
 use flatpath_testkit::noise;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
 
@@ -14,6 +17,7 @@ each_driver!(
     directories_redirect_list_and_have_an_index,
     hidden_files_are_served_only_when_asked,
     a_changed_file_is_served_changed,
+    copies_on_two_servers_agree_on_portable_tags,
 );
 
 fn serve(driver: Driver, site: &Site) -> Server {
@@ -441,8 +445,61 @@ fn a_changed_file_is_served_changed(driver: Driver) {
         "another version has another tag, or none yet"
     );
     site.write("new", "third one");
-    std::fs::rename(site.at("new"), site.at("file")).expect("a rename in one directory");
+    fs::rename(site.at("new"), site.at("file")).expect("a rename in one directory");
     assert_eq!(ask(&mut client).0, "third one");
-    std::fs::remove_file(site.at("file")).expect("the file is there");
+    fs::remove_file(site.at("file")).expect("the file is there");
     assert_eq!(client.get("/file").status, 404);
+}
+
+/// A server of a copy, whose files were changed at this second.
+fn copy(driver: Driver, seconds: u64, options: &[&str]) -> (Site, Server) {
+    let site = Site::new()
+        .with("file", "0123456789")
+        .with("more", "0123456789ab");
+    site.settle_at(UNIX_EPOCH + Duration::from_secs(seconds));
+    let launch = Launch::serve(driver).with(options).directory(site.path());
+    (site, launch.start())
+}
+
+fn copies_on_two_servers_agree_on_portable_tags(driver: Driver) {
+    const TIME: u64 = 1_600_000_000;
+    let portable = &["--etag", "portable"][..];
+    let [one, two, later] = [TIME, TIME, TIME + 1].map(|time| copy(driver, time, portable));
+    let exact = copy(driver, TIME, &[]);
+    let tag_of = |(_, server): &(Site, Server), target| {
+        let reply = server.client().get(target);
+        reply.field("etag").expect("a tag").to_owned()
+    };
+    let tag = tag_of(&one, "/file");
+    assert_eq!(tag, format!("\"{TIME:x}-a\""));
+    assert_eq!(tag_of(&two, "/file"), tag);
+    for other in [
+        tag_of(&later, "/file"),
+        tag_of(&exact, "/file"),
+        tag_of(&one, "/more"),
+    ] {
+        assert_ne!(other, tag);
+    }
+    let ask = |(_, server): &(Site, Server), condition, range: &str| {
+        let mut client = server.client();
+        let mut headers = vec![(condition, &*tag)];
+        if !range.is_empty() {
+            headers.push(("Range", range));
+        }
+        client.request("GET", "/file", &headers);
+        let reply = client.reply();
+        (reply.status, reply.text().to_owned())
+    };
+    // Once from a worker, and once from the cache.
+    for _ in 0..2 {
+        assert_eq!(ask(&two, "If-None-Match", ""), (304, String::new()));
+        assert_eq!(ask(&two, "If-Match", ""), (200, "0123456789".into()));
+        assert_eq!(ask(&two, "If-Range", "bytes=7-"), (206, "789".into()));
+        assert_eq!(ask(&later, "If-None-Match", "").0, 200);
+        assert_eq!(ask(&later, "If-Match", "").0, 412);
+        assert_eq!(
+            ask(&later, "If-Range", "bytes=7-"),
+            (200, "0123456789".into())
+        );
+    }
 }

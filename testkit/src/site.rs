@@ -44,14 +44,18 @@ impl Site {
     /// it has no version to name.
     pub fn settle(&self) {
         const HOUR: Duration = Duration::from_secs(3600);
+        self.settle_at(SystemTime::now() - HOUR);
+    }
+
+    /// The same with every file changed at this time.
+    pub fn settle_at(&self, time: SystemTime) {
         const WHILE: Duration = Duration::from_millis(100);
         for path in paths_below(self.path()) {
             let file = std::fs::File::options()
                 .append(true)
                 .open(path)
                 .expect("it is ours");
-            file.set_modified(SystemTime::now() - HOUR)
-                .expect("its time can be set");
+            file.set_modified(time).expect("its time can be set");
         }
         // The time of this change itself cannot be set, so it has to pass.
         std::thread::sleep(WHILE);

@@ -14,27 +14,8 @@ fn file(text: &str) -> Result<Settings, String> {
     Configuration::from_text(text).map(|file| file.settings)
 }
 
-#[test]
-fn flags_and_file_say_the_same_in_the_same_words() {
-    let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
-        --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
-        --relay-idle 61 --nfs 127.0.0.1:2049 --read-only=true \
-        --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
-        --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
-        --ingest-socket /run/ingest --ingest-memory 64M \
-        --ingest-page 32K --ingest-consumers 2 --ingest-message 1M \
-        --no-ingest-sharing=true --network-threads 2 --workers 2..64 \
-        --workers-per-listener 32 --driver epoll --accept single \
-        --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
-        --connections-per-address 0 --memory 64M --hidden=true \
-        --stat-age 0.25 --writable=true --put-max 2G \
-        --durable=true --uploads-max 9 --uploads-bytes 5G \
-        --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
-        --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \
-        --drain-delay 0 --drain-idle-timeout 9";
-    let by_line = line(&by_line.split(' ').collect::<Vec<_>>());
-    let by_file = file(
-        r#"
+/// The same settings as in the test of flags.
+const ALL_BY_FILE: &str = r#"
         dir = "site"
         http = ["127.0.0.1:80", "[::1]:0"]
         echo = "127.0.0.1:7"
@@ -68,6 +49,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         memory = "64M"
         hidden = true
         stat-age = 0.25
+        etag = "portable"
         writable = true
         put-max = "2G"
         durable = true
@@ -81,8 +63,28 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         drain-timeout = 8
         drain-delay = 0
         drain-idle-timeout = 9
-        "#,
-    );
+        "#;
+
+#[test]
+fn flags_and_file_say_the_same_in_the_same_words() {
+    let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
+        --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
+        --relay-idle 61 --nfs 127.0.0.1:2049 --read-only=true \
+        --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
+        --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
+        --ingest-socket /run/ingest --ingest-memory 64M \
+        --ingest-page 32K --ingest-consumers 2 --ingest-message 1M \
+        --no-ingest-sharing=true --network-threads 2 --workers 2..64 \
+        --workers-per-listener 32 --driver epoll --accept single \
+        --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
+        --connections-per-address 0 --memory 64M --hidden=true \
+        --stat-age 0.25 --etag portable --writable=true --put-max 2G \
+        --durable=true --uploads-max 9 --uploads-bytes 5G \
+        --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
+        --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \
+        --drain-delay 0 --drain-idle-timeout 9";
+    let by_line = line(&by_line.split(' ').collect::<Vec<_>>());
+    let by_file = file(ALL_BY_FILE);
     assert_eq!(by_file, Ok(by_line));
 }
 
@@ -96,6 +98,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"127.0.0.1:1\"",
             "\"::1\"",
             "\"auto\"",
+            "\"portable\"",
             "\"single\"",
         ] {
             if file(&format!("{name} = {value}")).is_ok() {
@@ -158,6 +161,7 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("nfs", "localhost", "HOST:PORT"),
         ("driver", "kqueue", "uring"),
         ("accept", "twice", "multishot"),
+        ("etag", "weak", "portable"),
         ("nfs-allow", "10.0.0.0/33", "ADDRESS/BITS"),
         ("proxy-from", "balancer", "ADDRESS/BITS"),
         ("idle-timeout", "0", "1ms"),

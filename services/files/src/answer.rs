@@ -15,7 +15,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::cache::{NewEntry, Prebuilt};
-use crate::conditional::{Validators, Verdict};
+use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::encoding::{Coding, Preference};
 use crate::error::FilesError;
@@ -45,6 +45,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) root: &'a Root,
     pub(crate) hidden: Hidden,
     pub(crate) writing: Writing,
+    pub(crate) tags: EntityTags,
     pub(crate) pool: PoolHandle<'a>,
     pub(crate) descriptors: &'a DescriptorBudget,
     pub(crate) began: LookupStart,
@@ -205,7 +206,8 @@ impl Answerer<'_> {
         tries: usize,
     ) -> Result<Option<Response>, FilesError> {
         let size = chosen.opened.identity.size;
-        let validators = Validators::of(&chosen.opened.identity, chosen.opened.looked_at);
+        let validators =
+            Validators::of(&chosen.opened.identity, chosen.opened.looked_at, self.tags);
         let mut headers = file_headers(&chosen, &validators);
         let verdict = validators.evaluate(request.headers());
         if verdict == Verdict::PreconditionFailed {

@@ -6,6 +6,8 @@
 //!   same size and given the same date has another tag (and, which is the price, so has one whose
 //!   mode or link count changed). The tag is always strong, and held back for the two clock ticks
 //!   in which a second write would leave all of these as they are ([`Identity::is_stable`]).
+//! - With [`EntityTags::Portable`] it is made of size and modification time alone, and held back
+//!   until the second of that is over.
 //! - `Last-Modified` has whole seconds, so it is held back until its second is over. That also
 //!   keeps it from lying in the future (8.8.2.1), and makes it strong in the sense of 8.8.2.2.
 //!
@@ -23,6 +25,23 @@ use crate::responses::visible;
 
 /// The first second that an HTTP date cannot say: the year 10000.
 const DATE_SECONDS_END: u64 = 253_402_300_800;
+
+/// What the entity tags of files are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EntityTags {
+    /// What no change leaves as it is, as far as the kernel knows of it: device, inode, size, and
+    /// both times of change in nanoseconds. A copy of the file has another tag.
+    #[default]
+    Exact,
+    /// Size and modification time in whole seconds, as nginx has them, so that servers with copies
+    /// of a directory agree: what one has sent, another one continues or confirms. Given out when
+    /// the second of the modification is over.
+    ///
+    /// It does not tell apart contents of the same size whose files have the same time: versions
+    /// that were given one time on purpose (`touch -r`, `cp -p`, reproducible builds and archives
+    /// with one date for all). Replace such files with others of another size or time.
+    Portable,
+}
 
 /// What distinguishes one state of a file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,13 +73,20 @@ pub(crate) enum Verdict {
 
 impl Validators {
     /// Of a file that was in this state at `now` or later.
-    pub(crate) fn of(identity: &Identity, now: SystemTime) -> Self {
-        let tag = identity.is_stable(now).then(|| tag_of(identity));
+    pub(crate) fn of(identity: &Identity, now: SystemTime, tags: EntityTags) -> Self {
         let now_seconds = seconds_since_epoch(now).unwrap_or_default();
         let modified = match u64::try_from(identity.modified.seconds) {
             Ok(seconds) if seconds < now_seconds.min(DATE_SECONDS_END) => Modified::At(seconds),
             Ok(seconds) if seconds < DATE_SECONDS_END => Modified::Recently(seconds),
             _ => Modified::Unknown,
+        };
+        let is_stable = identity.is_stable(now);
+        let tag = match (tags, modified) {
+            (EntityTags::Exact, _) => is_stable.then(|| exact_tag(identity)),
+            (EntityTags::Portable, Modified::At(seconds)) if is_stable => {
+                Some(portable_tag(seconds, identity.size))
+            }
+            (EntityTags::Portable, _) => None,
         };
         Self { tag, modified }
     }
@@ -135,9 +161,14 @@ impl Validators {
     }
 }
 
+/// The tag that a copy has, too: the same text as nginx gives.
+fn portable_tag(seconds: u64, size: u64) -> HeaderValue {
+    visible(format!("\"{seconds:x}-{size:x}\""))
+}
+
 /// The tag of a file in one state. Not a secret, but device and inode are folded into one number
 /// with a time that no response contains: inode numbers are half a file handle.
-fn tag_of(identity: &Identity) -> HeaderValue {
+fn exact_tag(identity: &Identity) -> HeaderValue {
     let Identity {
         modified, changed, ..
     } = identity;
@@ -248,7 +279,11 @@ mod tests {
     }
 
     fn validators() -> Validators {
-        Validators::of(&identity(), after(SECONDS + 60, 0))
+        of(after(SECONDS + 60, 0))
+    }
+
+    fn of(now: SystemTime) -> Validators {
+        Validators::of(&identity(), now, EntityTags::Exact)
     }
 
     fn tag() -> String {
@@ -286,7 +321,7 @@ mod tests {
         for change in changes {
             let mut other = identity();
             change(&mut other);
-            assert_ne!(tag_of(&other), tag_of(&identity()));
+            assert_ne!(exact_tag(&other), exact_tag(&identity()));
         }
     }
 
@@ -306,22 +341,53 @@ mod tests {
                 modified,
                 changed: stamp,
             };
-            assert!(tag_of(&extreme).as_bytes().ends_with(b"\""));
+            assert!(exact_tag(&extreme).as_bytes().ends_with(b"\""));
         }
     }
 
     #[test]
     fn a_file_that_may_still_change_unseen_has_no_tag() {
-        assert_eq!(Validators::of(&identity(), after(SECONDS, 6)).tag, None);
-        assert_ne!(
-            Validators::of(&identity(), after(SECONDS, 20_000_005)).tag,
-            None
-        );
+        assert_eq!(of(after(SECONDS, 6)).tag, None);
+        assert_ne!(of(after(SECONDS, 20_000_005)).tag, None);
+    }
+
+    #[test]
+    fn a_portable_tag_is_that_of_every_copy_and_of_no_other_state() {
+        let tag =
+            |identity: &Identity, now| Validators::of(identity, now, EntityTags::Portable).tag;
+        let later = after(SECONDS + 60, 0);
+        let own = tag(&identity(), later);
+        // As nginx: seconds and size in hexadecimal.
+        assert_eq!(own, Some(HeaderValue::from_static("\"2ebc98a1-9\"")));
+        let copy = |change: fn(&mut Identity)| {
+            let mut other = identity();
+            change(&mut other);
+            tag(&other, later)
+        };
+        let same: [fn(&mut Identity); 4] = [
+            |identity| identity.device += 1,
+            |identity| identity.inode += 1,
+            |identity| identity.changed.seconds += 1,
+            |identity| identity.modified.nanoseconds = 0,
+        ];
+        assert!(same.into_iter().all(|change| copy(change) == own));
+        let other: [fn(&mut Identity); 2] = [
+            |identity| identity.size += 1,
+            |identity| identity.modified.seconds -= 1,
+        ];
+        assert!(other.into_iter().all(|change| copy(change) != own));
+        // Within its second another change may leave it as it is.
+        assert_eq!(tag(&identity(), after(SECONDS, 999_999_999)), None);
+        assert_eq!(tag(&identity(), after(SECONDS + 1, 0)), own);
+        // A change of what is no content, right now, holds it back as well.
+        let mut touched = identity();
+        touched.changed.seconds = i64::try_from(SECONDS).expect("it fits") + 60;
+        assert_eq!(tag(&touched, later), None);
     }
 
     #[test]
     fn a_date_is_told_when_its_second_is_over() {
-        let at = |now| Validators::of(&identity(), now).modified;
+        let at = |now| of(now).modified;
         assert_eq!(at(after(SECONDS, 999_999_999)), Modified::Recently(SECONDS));
         assert_eq!(at(after(SECONDS, 999_999_999)).to_header(), None);
         assert_eq!(at(after(SECONDS + 1, 0)), Modified::At(SECONDS));
@@ -339,7 +405,7 @@ mod tests {
         for seconds in [i64::MIN, -1, 253_402_300_800, i64::MAX] {
             let mut odd = identity();
             odd.modified.seconds = seconds;
-            let validators = Validators::of(&odd, SystemTime::now());
+            let validators = Validators::of(&odd, SystemTime::now(), EntityTags::Portable);
             assert_eq!(validators.modified, Modified::Unknown);
             let map = headers(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
             assert_eq!(validators.evaluate(&map), Verdict::Proceed);
@@ -435,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_file_of_this_second_counts_as_modified() {
-        let validators = Validators::of(&identity(), after(SECONDS, 900_000_000));
+        let validators = of(after(SECONDS, 900_000_000));
         let since = headers(&[(IF_MODIFIED_SINCE, DATE)]);
         assert_eq!(validators.evaluate(&since), Verdict::Proceed);
         let unmodified = headers(&[(IF_UNMODIFIED_SINCE, BEFORE)]);

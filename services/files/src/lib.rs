@@ -68,6 +68,7 @@ mod error;
 #[cfg(test)]
 mod tests;
 
+pub use conditional::EntityTags;
 pub use mounts::MountShares;
 pub use root::Resolution;
 pub use service::{Files, FilesState};

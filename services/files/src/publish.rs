@@ -27,7 +27,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use rustix::fs::{AtFlags, CWD, RenameFlags};
 use rustix::io::Errno;
 
-use crate::conditional::Validators;
+use crate::conditional::{EntityTags, Validators};
 use crate::identity::Identity;
 use crate::keyed::KeyedLock;
 use crate::limits::RACY_NS;
@@ -39,6 +39,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) name: &'a [u8],
     /// What must hold for the file that is replaced.
     pub(crate) conditions: &'a HeaderMap,
+    pub(crate) tags: EntityTags,
     pub(crate) file: &'a File,
     /// Its present name in the same directory, if it has one.
     pub(crate) hidden: Option<&'a [u8]>,
@@ -69,7 +70,7 @@ impl Publication<'_> {
         let stat = rustix::fs::fstat(self.directory)?;
         let naming = NAMING.lock(&(stat.st_dev, stat.st_ino));
         let existing = existing_at(self.directory, self.name)?;
-        allow(&existing, self.conditions)?;
+        allow(&existing, self.conditions, self.tags)?;
         let published = match existing {
             Existing::File { mode, .. } => {
                 if mode_set != Some(mode) {
@@ -154,6 +155,10 @@ impl Publication<'_> {
     }
 
     fn tag_when_stable(&self) -> Option<HeaderValue> {
+        if self.tags == EntityTags::Portable {
+            // Not before the second of the modification is over.
+            return None;
+        }
         let identity = || Some(Identity::from_stat(&rustix::fs::fstat(self.file).ok()?));
         let stored = identity()?;
         let mut now = SystemTime::now();
@@ -164,7 +169,7 @@ impl Publication<'_> {
         }
         // Changed meanwhile, or replaced, it is no longer what this request stored.
         let same = identity()? == stored;
-        same.then(|| Validators::of(&stored, now).tag)?
+        same.then(|| Validators::of(&stored, now, self.tags).tag)?
     }
 }
 

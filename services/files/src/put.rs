@@ -30,6 +30,7 @@ use http::header::{self, HeaderMap};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::conditional::EntityTags;
 use crate::deferred_close::TempFile;
 use crate::error::FilesError;
 use crate::headers::{Headers, number};
@@ -53,6 +54,7 @@ struct Upload {
     file: TempFile,
     written: u64,
     options: WriteOptions,
+    tags: EntityTags,
 }
 
 /// Looks at the head of a PUT, and makes room for its body, which may be empty.
@@ -83,7 +85,7 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
     let directory = directory_at(&uploads.root, parent)?;
     let existing = existing_at(&directory, name)?;
     let conditions = conditions_of(headers);
-    allow(&existing, &conditions)?;
+    allow(&existing, &conditions, uploads.tags)?;
     let directory = Arc::new(directory);
     let file = open_new(&directory)?;
     Ok(Upload {
@@ -93,6 +95,7 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
         file,
         written: 0,
         options: uploads.options,
+        tags: uploads.tags,
     })
 }
 
@@ -144,6 +147,7 @@ impl Upload {
             directory: &self.directory,
             name: &self.name,
             conditions: &self.conditions,
+            tags: self.tags,
             file: &self.file,
             hidden: self.file.name(),
             durability: self.options.durability,

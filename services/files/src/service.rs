@@ -18,7 +18,7 @@ use http::{Extensions, Method};
 
 use crate::answer::Answerer;
 use crate::cache::{self, Cache, CacheLimits, NewEntry};
-use crate::conditional::Verdict;
+use crate::conditional::{EntityTags, Verdict};
 use crate::encoding::Preference;
 use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
@@ -42,6 +42,7 @@ pub struct Files {
     hidden: Hidden,
     cache: CacheLimits,
     writing: Writing,
+    tags: EntityTags,
     mounts: Mounts,
     /// Files that were written through this service, successfully or not.
     writes: Arc<AtomicU64>,
@@ -82,6 +83,7 @@ impl Files {
             hidden: Hidden::default(),
             cache: CacheLimits::default(),
             writing: Writing::default(),
+            tags: EntityTags::default(),
             _sweeper: None,
         })
     }
@@ -106,6 +108,7 @@ impl Files {
             root: Arc::clone(&self.root),
             hidden: self.hidden,
             options,
+            tags: self.tags,
             ledger: Arc::clone(&self.ledger),
         }
     }
@@ -114,6 +117,12 @@ impl Files {
     #[must_use]
     pub fn hidden(self, hidden: Hidden) -> Self {
         Self { hidden, ..self }
+    }
+
+    /// Sets what entity tags are made of: [`EntityTags::Exact`] by default.
+    #[must_use]
+    pub fn entity_tags(self, tags: EntityTags) -> Self {
+        Self { tags, ..self }
     }
 
     /// Sets how much each network thread keeps of small files; zero of either keeps none.
@@ -228,6 +237,7 @@ impl Files {
             root: &self.root,
             hidden: self.hidden,
             writing: self.writing,
+            tags: self.tags,
             pool,
             descriptors,
             reach,

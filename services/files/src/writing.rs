@@ -9,7 +9,7 @@ use http::header::{self, HeaderMap, HeaderName};
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 
-use crate::conditional::{Validators, Verdict};
+use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::{UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
@@ -144,10 +144,10 @@ pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Result<Existing> {
 }
 
 /// The conditions of a PUT (RFC 9110, 13.2.2): what would be 304 for a GET is 412 here.
-pub(crate) fn allow(existing: &Existing, conditions: &HeaderMap) -> Result<()> {
+pub(crate) fn allow(existing: &Existing, conditions: &HeaderMap, tags: EntityTags) -> Result<()> {
     let verdict = match existing {
         Existing::File { identity, .. } => {
-            Validators::of(identity, SystemTime::now()).evaluate(conditions)
+            Validators::of(identity, SystemTime::now(), tags).evaluate(conditions)
         }
         // Nothing matches, not even `*`; and what is not there was not modified.
         Existing::Nothing if conditions.contains_key(header::IF_MATCH) => {

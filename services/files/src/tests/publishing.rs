@@ -12,6 +12,7 @@ use seccompiler::{
     SeccompRule,
 };
 
+use crate::conditional::EntityTags;
 use crate::publish::{Publication, Published};
 use crate::responses::Result;
 use crate::writing::Durability;
@@ -89,6 +90,7 @@ fn publish(
         directory: &directory,
         name: b"name",
         conditions: &HeaderMap::new(),
+        tags: EntityTags::Exact,
         file: &file,
         hidden: hidden.map(str::as_bytes),
         durability,

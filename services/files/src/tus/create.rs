@@ -59,7 +59,7 @@ pub(super) fn create(uploads: &Uploads, request: &Request) -> Result<Begun> {
     let checksum = patch::checksum_of(request)?;
     let (path, directory, name) = target_of(uploads, request, metadata)?;
     let conditions = conditions_of(all);
-    allow(&existing_at(&directory, &name)?, &conditions)?;
+    allow(&existing_at(&directory, &name)?, &conditions, uploads.tags)?;
     let id = Id::fresh()?;
     let record = Record {
         length,

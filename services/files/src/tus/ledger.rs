@@ -18,6 +18,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::fs::AtFlags;
 
+use crate::conditional::EntityTags;
 use crate::limits::UNFINISHED_DISK_PART;
 use crate::root::Root;
 use crate::target::Hidden;
@@ -44,6 +45,7 @@ pub(crate) struct Uploads {
     pub(crate) root: Arc<Root>,
     pub(crate) hidden: Hidden,
     pub(crate) options: WriteOptions,
+    pub(crate) tags: EntityTags,
     pub(crate) ledger: Arc<Ledger>,
 }
 

@@ -13,6 +13,7 @@ use flatpath_http::{Body, Request, Response};
 use flatpath_structures::pool::{PoolConfig, Zero};
 use sha1_smol::Sha1;
 
+use crate::conditional::EntityTags;
 use crate::root::Root;
 use crate::target::Hidden;
 use crate::writing::{Durability, WriteOptions};
@@ -55,6 +56,7 @@ impl Site {
             root: Arc::clone(&self.root),
             hidden: Hidden::Refused,
             options: self.options,
+            tags: EntityTags::Exact,
             ledger: Arc::clone(&self.ledger),
         }
     }

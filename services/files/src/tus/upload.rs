@@ -231,6 +231,7 @@ impl Locked<'_> {
             directory: self.directory,
             name: &self.record.name,
             conditions: &self.record.conditions,
+            tags: self.upload.uploads.tags,
             file: self.data,
             hidden: Some(&hidden),
             durability: self.upload.uploads.options.durability,
