@@ -1,28 +1,5 @@
-//! The interface that io_uring, epoll and the simulation share, and the promises of both sides.
-//!
-//! The caller promises (the simulation asserts it, and the others where that costs little)
-//! - C1: user_data is at most [`USER_DATA_MAX`], and no two live operations have the same one.
-//! - C2: one receive (or recv_into) and one send at a time per socket; one accept at a time per
-//!   listener; one poll at a time per eventfd.
-//! - C3: no operation is outstanding on a socket that is closed or aborted; a send is not
-//!   outstanding on a socket whose writing side is shut down.
-//! - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
-//!   its final completion says `closed`.
-//! - C5: every [`Piece`] is recycled once, to the driver it came from.
-//! - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) is closed and every piece recycled,
-//!   also when the caller no longer knows its user_data (a late completion after a cancel).
-//! - C7: all methods are called from the thread that made the driver.
-//!
-//! The driver promises
-//! - D1: an operation has any number of completions with `more`, then exactly one without. Only
-//!   that flag tells whether it has ended; neither a success nor an error does.
-//! - D2: completions of one operation come in order; those of different operations in any order.
-//! - D3: completions come out of [`Driver::wait`] only.
-//! - D4: it owns a send list until the final completion, and frees each segment as it is sent.
-//! - D5: dropping the driver ends every operation first, and closes the sockets still open; memory
-//!   the kernel may write to outlives the kernel's use of it.
-//! - D6: a wait before which pages of a region were awaited returns while one of them is free,
-//!   whichever thread gave it back and whenever it did.
+//! The interface that io_uring, epoll and the simulation share: [`Driver`] has the promises of both
+//! sides.
 //!
 //! Ordering
 //! - E1 wake: publish, `wake` (fence, look at the sleeping flag) -> `wait` (set the flag, fence,
@@ -80,7 +57,31 @@ pub enum Operation<'a> {
     PollEventfd(&'a Arc<Eventfd>),
 }
 
-/// An event loop's way to the kernel. See the module for the promises of both sides.
+/// An event loop's way to the kernel.
+///
+/// The caller promises (the simulation asserts it, and the others where that costs little)
+/// - C1: user_data is at most [`USER_DATA_MAX`], and no two live operations have the same one.
+/// - C2: one receive (or recv_into) and one send at a time per socket; one accept at a time per
+///   listener; one poll at a time per eventfd.
+/// - C3: no operation is outstanding on a socket that is closed or aborted; a send is not
+///   outstanding on a socket whose writing side is shut down.
+/// - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
+///   its final completion says `closed`.
+/// - C5: every [`Piece`] is recycled once, to the driver it came from.
+/// - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) is closed and every piece recycled,
+///   also when the caller no longer knows its user_data (a late completion after a cancel).
+/// - C7: all methods are called from the thread that made the driver.
+///
+/// The driver promises
+/// - D1: an operation has any number of completions with `more`, then exactly one without. Only
+///   that flag tells whether it has ended; neither a success nor an error does.
+/// - D2: completions of one operation come in order; those of different operations in any order.
+/// - D3: completions come out of [`Driver::wait`] only.
+/// - D4: it owns a send list until the final completion, and frees each segment as it is sent.
+/// - D5: dropping the driver ends every operation first, and closes the sockets still open; memory
+///   the kernel may write to outlives the kernel's use of it.
+/// - D6: a wait before which pages of a region were awaited returns while one of them is free,
+///   whichever thread gave it back and whenever it did.
 ///
 /// A method that takes the number of a region panics when there is no such region: 0 is the common
 /// one, the others are those of [`DriverConfig::regions`](crate::DriverConfig::regions) in order.

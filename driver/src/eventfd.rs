@@ -1,7 +1,4 @@
-//! An eventfd: a counter that another thread, another process or a device adds to (eventfd(2)).
-//!
-//! A driver that [polls](crate::Driver::poll_eventfd) one takes what was added, and reports how
-//! much. So it stands for an interrupt: its writer needs to know the descriptor alone.
+//! An eventfd (eventfd(2)) that a driver polls.
 //!
 //! Invariants
 //! - F1: what is written is taken once: reading sets the counter to zero.
@@ -21,7 +18,11 @@ use crate::completion::Errno;
 /// The largest count (eventfd(2)).
 const COUNT_MAX: u64 = u64::MAX - 1;
 
-/// See the module. Shared by its writers and the driver that polls it, each with an `Arc`.
+/// A counter that another thread, another process or a device adds to. Shared by its writers and
+/// the driver that polls it, each with an `Arc`.
+///
+/// A driver that [polls](crate::Driver::poll_eventfd) one takes what was added, and reports how
+/// much. So it stands for an interrupt: its writer needs to know the descriptor alone.
 #[derive(Debug)]
 pub struct Eventfd(Source);
 

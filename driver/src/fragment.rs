@@ -1,11 +1,5 @@
 //! Fragments: received bytes that stay where they are for as long as a fragment refers to them.
 //!
-//! A fragment is an owned value: it may be held for any time, sent to another thread, cut and
-//! cloned. Dropping it is the only way to give it back, so it cannot be given back twice, and it
-//! cannot be forged. Another user of the page, such as another process, takes a token through an
-//! [`Attachment`] while a fragment of the page lives; a token that is returned twice, forged or
-//! stale is refused.
-//!
 //! Invariants
 //! - F1: a fragment holds one count of its page, so the page is not received into (region, G2).
 //! - F2: a quota's `held` is the number of its live fragments.
@@ -112,7 +106,13 @@ impl Drop for QuotaGuard {
     }
 }
 
-/// Received bytes in a page of a region. See the module.
+/// Received bytes in a page of a region.
+///
+/// A fragment is an owned value: it may be held for any time, sent to another thread, cut and
+/// cloned. Dropping it is the only way to give it back, so it cannot be given back twice, and it
+/// cannot be forged. Another user of the page, such as another process, takes a token through an
+/// [`Attachment`] while a fragment of the page lives; a token that is returned twice, forged or
+/// stale is refused.
 pub struct Fragment {
     /// Drops before the guard: a connection that is woken by it finds the page on its way back.
     pin: Pinned<RegionMemory>,

@@ -1,9 +1,5 @@
 //! Region: receive memory in pages, each with a count of its readers.
 //!
-//! A received page is lent to the caller as a [`Piece`], and usually recycled in the same turn:
-//! that costs no count. Bytes that outlive the turn are *retained* as [`Fragment`]s, which any
-//! thread may hold and drop; the page returns to the driver when its count is 0.
-//!
 //! | may run beside         | retain, reclaim (the driver's thread) | fragments, attachments |
 //! |------------------------|-------------------------------------|------------------------|
 //! | retain, reclaim          | no                                  | yes                    |
@@ -110,7 +106,11 @@ impl Default for RegionConfig {
     }
 }
 
-/// Receive memory; a handle, cheap to clone. See the module.
+/// Receive memory in pages; a handle, cheap to clone.
+///
+/// A received page is lent to the caller as a [`Piece`], and usually recycled in the same turn:
+/// that costs no count. Bytes that outlive the turn are *retained* as [`Fragment`]s, which any
+/// thread may hold and drop; the page returns to the driver when its count is 0.
 #[derive(Clone)]
 pub struct Region(tokens::PageRefs<RegionMemory>);
 

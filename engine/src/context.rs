@@ -1,8 +1,4 @@
 //! What one call of a protocol works on: the thread's state, the session, and the connection.
-//!
-//! A context is built once for an event and is all that a method of [`Protocol`] takes besides its
-//! data. Its parts can be borrowed side by side; what [`Io`] can do can be asked of the context as
-//! well.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
@@ -61,7 +57,11 @@ impl<P: Protocol> Task for Envelope<P> {
     }
 }
 
-/// See the module.
+/// What one call of a protocol works on: the state of its thread, the session, and the connection.
+///
+/// A context is built once for an event and is all that a method of [`Protocol`] takes besides its
+/// data. Its parts can be borrowed side by side; what [`Io`] can do can be asked of the context as
+/// well.
 pub struct Context<'a, P: Protocol> {
     /// What the network thread keeps for the listener.
     pub thread: &'a mut P::ThreadState,

@@ -1,9 +1,5 @@
 //! A body, or a part of one, in the memory where the kernel put it.
 //!
-//! A payload is an owned list of fragments of receive pages, and of pooled buffers where bytes had
-//! to be copied. It may outlive its request and its connection, and be sent to other threads. What
-//! is read from the front is given back at once, fragment by fragment; the rest when it is dropped.
-//!
 //! Invariants
 //! - Y1: no part is empty, and `bytes` is the sum of the parts.
 //!
@@ -26,7 +22,11 @@ const SLICES_MAX: usize = 64;
 /// The smallest buffer taken for bytes that have to be copied.
 const COPY_BYTES_MIN: usize = 4 * 1024;
 
-/// Received bytes in order. A clone is another reference to the same bytes. See the module.
+/// Received bytes in order. A clone is another reference to the same bytes.
+///
+/// A payload is an owned list of fragments of receive pages, and of pooled buffers where bytes had
+/// to be copied. It may outlive its request and its connection, and be sent to other threads. What
+/// is read from the front is given back at once, fragment by fragment; the rest when it is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     parts: VecDeque<Part>,

@@ -1,11 +1,4 @@
 //! A TCP connection as an end: spliced to another one, or its bytes go to a callback.
-//!
-//! A protocol keeps one in the session of a connection, together with its
-//! [`Pairing`](crate::Pairing), and asks it in two places: [`ConnectionEnd::meet`] after
-//! registering, and [`ConnectionEnd::pass`] with input. It does nothing when the connection is
-//! gone, because the session's end ends the registration.
-//!
-//! Connections are consumers of connections only: what else is produced has no place in a stream.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +7,14 @@ use flatpath::{ConnectionHandle, Io, Phase, Received, Stall};
 use crate::ends::{Intake, Item, Refused, Sink, Source};
 use crate::gate::{Gate, Passed};
 
-/// See the module.
+/// A TCP connection as an end of a pair.
+///
+/// A protocol keeps one in the session of a connection, together with its
+/// [`Pairing`](crate::Pairing), and asks it in two places: [`ConnectionEnd::meet`] after
+/// registering, and [`ConnectionEnd::pass`] with input. It does nothing when the connection is
+/// gone, because the session's end ends the registration.
+///
+/// Connections are consumers of connections only: what else is produced has no place in a stream.
 #[derive(Debug)]
 pub struct ConnectionEnd {
     end: ConnectionHandle,

@@ -50,8 +50,8 @@ impl From<WatchError> for Refused {
     }
 }
 
-/// An end that items come from. Its methods are called by the registry only; see the module for
-/// their order.
+/// An end that items come from. Its methods are called by the registry only; see [the crate](crate)
+/// for their order.
 pub trait Source: Send + Sync {
     /// From now on, but for what `stop` holds back, its items go to this consumer.
     ///
@@ -75,8 +75,8 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// An end that items go to. Its methods are called by the registry only; see the module for their
-/// order.
+/// An end that items go to. Its methods are called by the registry only; see [the crate](crate) for
+/// their order.
 pub trait Sink: Send + Sync {
     /// From now on it is called by this producer.
     ///

@@ -94,7 +94,7 @@ impl PairingKey for Token {
 
 type Ends = Registry<Token, dyn Source, dyn Sink>;
 
-/// The registry for ends of any kind; see the module. Clones are the same registry.
+/// The registry for ends of any kind; see [the crate](crate). Clones are the same registry.
 #[derive(Clone, Debug)]
 pub struct Pairings(Arc<Ends>);
 

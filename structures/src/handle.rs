@@ -9,7 +9,7 @@
 use crate::buffer::Buffer;
 use crate::pool::Pool;
 
-/// A borrowed right to take buffers for one owner; see the module. Two words and a number, copied
+/// A borrowed right to take buffers for one owner. Two words and a number, copied
 /// freely.
 ///
 /// ```

@@ -1,8 +1,6 @@
 //! Owners: how many bytes of buffers each owner has out, added up as they are taken and returned.
 //!
-//! Other names: memory accounting, Linux memory cgroups' charges. An owner is a number of the
-//! caller's choosing; 0 means none and is not counted. A buffer knows its owner, so the thread that
-//! drops it, whichever that is, subtracts from the right count.
+//! Other names: memory accounting, Linux memory cgroups' charges.
 //!
 //! | may run beside | add | subtract | held |
 //! |----------------|-----|----------|------|
@@ -23,7 +21,10 @@ use crate::sync::{Arc, AtomicU32, Ordering};
 /// What a count counts in, in bytes: blocks are rounded up to it.
 const UNIT_BYTES: usize = 64;
 
-/// The counts of all owners of one or several pools; clones share them. See the module.
+/// The counts of all owners of one or several pools; clones share them.
+///
+/// An owner is a number of the caller's choosing; 0 means none and is not counted. A buffer knows
+/// its owner, so the thread that drops it, whichever that is, subtracts from the right count.
 #[derive(Clone, Debug)]
 pub struct Owners {
     counts: Arc<Box<[AtomicU32]>>,
