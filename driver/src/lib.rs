@@ -4,6 +4,60 @@
 //! [`Driver::wait`]. Only `wait` hands out completions, so a turn of the caller's loop is the same
 //! on every driver: start operations, wait, handle completions.
 //!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::net::{TcpListener, TcpStream};
+//! use std::os::fd::OwnedFd;
+//!
+//! use bytes::Bytes;
+//! use flatpath_driver::epoll::Epoll;
+//! use flatpath_driver::{
+//!     AfterSend, Driver, DriverConfig, Listener, OperationMode, Outcome, Segment, SendList,
+//! };
+//!
+//! /// What the completions are of.
+//! const ACCEPT: u64 = 1;
+//! const RECEIVE: u64 = 2;
+//! const SEND: u64 = 3;
+//!
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let mut client = TcpStream::connect(listener.local_addr()?)?;
+//! client.write_all(b"hello")?;
+//!
+//! // Or `uring::Uring`, where `select` says that the machine offers it.
+//! let mut driver = Epoll::new(&DriverConfig::default())?;
+//! let listener = Listener::new(OwnedFd::from(listener));
+//! driver.accept(&listener, ACCEPT, OperationMode::Single);
+//!
+//! let (mut completions, mut connection) = (Vec::new(), None);
+//! 'turns: loop {
+//!     driver.wait(None, &|| false, &mut completions)?;
+//!     for completion in completions.drain(..) {
+//!         match completion.outcome {
+//!             Outcome::Accepted(socket) => {
+//!                 connection = Some(socket);
+//!                 driver.receive(socket, RECEIVE, OperationMode::Single, 0);
+//!             }
+//!             Outcome::Received(piece) => {
+//!                 let mut list = SendList::new();
+//!                 let bytes = Bytes::copy_from_slice(driver.bytes(&piece));
+//!                 list.push(Segment::Shared(bytes.into())).expect("the first of several");
+//!                 driver.recycle(piece);
+//!                 let socket = connection.expect("accepted before");
+//!                 driver.send(socket, SEND, list, AfterSend::Close);
+//!             }
+//!             Outcome::Sent { closed: true, .. } => break 'turns,
+//!             Outcome::Sent { .. } => {}
+//!             other => panic!("{other:?}"),
+//!         }
+//!     }
+//! }
+//! let mut echo = String::new();
+//! client.read_to_string(&mut echo)?;
+//! assert_eq!(echo, "hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! In reading order: [`driver`](Driver) is the contract, `socket` and `completion` its types,
 //! `segment` what is sent, `region` and `fragment` what is received and retained, `waker` how
 //! another thread ends a wait, `eventfd` what a driver polls. Then `uring`, `epoll` and

@@ -5,6 +5,28 @@
 //! refuses it. An index is a `u32`; `u32::MAX` means none. The holder of an index owns what it
 //! names; a structure moves that right from one thread to another and states the ordering.
 //!
+//! ```
+//! use std::thread;
+//!
+//! use flatpath_structures::queue::Queue;
+//!
+//! // What an index names is the caller's: an entry of a table, say.
+//! let queue = Queue::new(100);
+//! thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         for index in 0..100 {
+//!             queue.push(index);
+//!         }
+//!     });
+//!     let mut taken = Vec::new();
+//!     while taken.len() < 100 {
+//!         taken.extend(queue.take_all());
+//!         thread::yield_now();
+//!     }
+//!     assert!(taken.is_sorted(), "oldest first");
+//! });
+//! ```
+//!
 //! | module | what it is for | other names |
 //! |--------|----------------|-------------|
 //! | `table` | storage that never moves and never shrinks | slab segments |

@@ -2,6 +2,17 @@
 //! process, file handles, file identities of threads, TCP's options, passed descriptors, the
 //! allocator.
 //!
+//! ```
+//! use flatpath_sys::shared_memory::{Access, SharedWords};
+//!
+//! // Another process would get the descriptor over a Unix socket.
+//! let (ours, descriptor) = SharedWords::to_write("words", 512)?;
+//! let theirs = SharedWords::open(&descriptor, 512, Access::Read)?;
+//! ours.store(7, 42);
+//! assert_eq!(theirs.load(7), 42);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! It depends on no other crate of the workspace, so a program that needs one mapping does not
 //! pull in a driver. Descriptors and addresses are those of `std`; every error is an
 //! [`io::Error`](std::io::Error) with the kernel's number.
