@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::limits::{BACKLOG, BIND_PATIENCE, BIND_PAUSE};
 use crate::sockets::SocketFile;
@@ -50,32 +50,29 @@ pub(crate) enum Sharing {
 }
 
 pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd, SocketAddr)> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    socket.set_reuse_address(true)?;
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, kind, flags, Some(ipproto::TCP))?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
     if sharing == Sharing::Joins {
-        socket.set_reuse_port(true)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
     }
     if address.is_ipv6() {
-        socket.set_only_v6(true)?;
+        sockopt::set_ipv6_v6only(&socket, true)?;
     }
     // Inherited by every accepted connection: replies are written whole, nothing is gained by
     // waiting.
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
     if sharing == Sharing::First {
-        socket.set_reuse_port(true)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
     }
-    let bound = socket
-        .local_addr()?
-        .as_socket()
-        .ok_or_else(|| io::Error::other("a TCP socket has an IP address"))?;
-    Ok((socket.into(), bound))
+    let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+    Ok((socket, bound))
 }
 
 /// Lets more sockets of this process join those that another one has bound, as [`Sharing::First`]

@@ -60,7 +60,7 @@ struct Chosen {
     path: Vec<u8>,
     coding: Coding,
     opened: Opened,
-    media: String,
+    media: &'static str,
     /// What the choice hangs on, beside the file that is sent.
     observations: Vec<Observation>,
     locality: Locality,
@@ -291,7 +291,7 @@ impl Answerer<'_> {
             }
             Ranges::Several(parts) => {
                 let boundary = content::fresh_boundary();
-                let multipart = Multipart::new(file, &parts, size, &chosen.media, &boundary);
+                let multipart = Multipart::new(file, &parts, size, chosen.media, &boundary);
                 let media = visible(format!("multipart/byteranges; boundary={boundary}"));
                 headers.insert(header::CONTENT_TYPE, media);
                 let length = multipart.length();
@@ -351,7 +351,10 @@ fn file_headers(chosen: &Chosen, validators: &Validators) -> HeaderMap {
         token => token,
     };
     let all = [
-        (header::CONTENT_TYPE, Some(visible(chosen.media.clone()))),
+        (
+            header::CONTENT_TYPE,
+            Some(HeaderValue::from_static(chosen.media)),
+        ),
         (header::X_CONTENT_TYPE_OPTIONS, text("nosniff")),
         (header::CONTENT_ENCODING, coding.and_then(text)),
         // Also where there are no siblings: there may be some tomorrow.
