@@ -131,6 +131,22 @@ pub(crate) fn take_bytes(request: &mut Request) -> Bytes {
 }
 
 /// The state of the router: a clone of it.
+///
+/// It is cloned for each request. Of an `Arc` that writes a count which all workers share; a
+/// reference to something static, as from [`Box::leak`], writes nothing.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use flatpath_http::{Router, State};
+///
+/// fn visit(State(visits): State<Arc<AtomicU64>>) -> String {
+///     format!("visit {}\n", visits.fetch_add(1, Ordering::Relaxed) + 1)
+/// }
+///
+/// let router: Router = Router::new().get("/", visit).with_state(Arc::default());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct State<S>(pub S);
 
