@@ -20,6 +20,7 @@ mod watchdog;
 mod serve;
 mod check;
 mod service_manager;
+mod restart;
 mod doctor;
 mod bench;
 

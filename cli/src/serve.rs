@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args};
 use flatpath::limits::DESCRIPTORS_MIN;
 use flatpath::sockets::PassedSockets;
-use flatpath::{DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch};
+use flatpath::{
+    DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch, Stopping,
+};
 use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -21,6 +23,7 @@ use crate::memory::{Demands, Parts};
 use crate::nfs;
 use crate::relay::Reporter;
 use crate::report;
+use crate::restart::{self, Restart};
 use crate::service_manager::ServiceManager;
 use crate::settings::{Accept, Driver, Settings, is_on};
 use crate::watchdog::Watchdog;
@@ -48,8 +51,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Failure> {
     // Before any thread is started.
     flatpath::memory::bound_arenas(ARENAS_MAX);
-    let passed =
-        PassedSockets::from_manager().map_err(|cause| Failure::WrongUse(cause.to_string()))?;
+    let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
     let mut file = Configuration::default();
     let settings = match &arguments.config {
@@ -78,6 +80,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let limits = limits(&settings, &parts);
     let drain = limits.drain_delay.saturating_add(limits.drain_timeout);
     parts.log();
+    let restart = Restart::begin(&settings, &listeners, &passed)?;
     let server = server.passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
     refuse_strangers(&passed)?;
@@ -94,8 +97,12 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let relays = services.relays.iter().map(Relay::statistics);
     let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));
     let reporters: Vec<_> = reporters.collect();
-    announce(&running);
+    // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
+    let mut relieved = watchdog.on_stopping(limits.drain_timeout);
+    let handed_over = move || relieved(Stopping::Draining);
+    let handover = restart.finish(&passed, running.handle(), handed_over)?;
+    announce(&running);
     let (mut draining, withdrawn) = registrar.unzip();
     let mut end_in_time = watchdog.on_stopping(drain);
     let outcome = watch.run_with(running, move |stopping| {
@@ -103,6 +110,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
         manager.stopping();
         drop(draining.take());
     });
+    drop(handover);
     drop(reporters);
     if let Some(withdrawn) = withdrawn {
         nfs::await_withdrawal(withdrawn);

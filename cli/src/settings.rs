@@ -315,6 +315,11 @@ pub(crate) struct Settings {
     )]
     pub(crate) no_ingest_sharing: Option<Option<bool>>,
 
+    /// Take the listening sockets of the server that waits at this path, have it drain once this
+    /// one accepts, and wait there for the next: a restart that loses no connection
+    #[arg(long, help_heading = ENGINE, value_name = "PATH")]
+    pub(crate) handover: Option<PathBuf>,
+
     /// Network threads [default: 1]
     #[arg(long, help_heading = ENGINE, value_name = "N", value_parser = count::<usize>)]
     pub(crate) network_threads: Option<usize>,

@@ -90,12 +90,16 @@ pub(crate) fn send_at_once(socket: impl AsFd) {
     let _ = sockopt::set_tcp_nodelay(socket, true);
 }
 
-/// Binds a Unix socket for its owner and group (0660). What a server that has ended without
+/// Binds a Unix socket whose file has this mode. What a server that has ended without
 /// removing it has left there is replaced.
 ///
 /// # Errors
 /// [`io::ErrorKind::AddrInUse`] when somebody listens there, or the file is no socket.
-pub(crate) fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+pub(crate) fn bind_unix(
+    path: &Path,
+    kind: SocketType,
+    mode: u32,
+) -> io::Result<(OwnedFd, SocketFile)> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
@@ -108,7 +112,7 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     let new = || {
         let flags = SocketFlags::CLOEXEC;
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
     };
     let socket = new()?;
     let is_dead = || {
@@ -125,7 +129,7 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
         bound => bound?,
     }
     let file = SocketFile::at(path)?;
-    rustix::fs::chmod(path, Mode::from_raw_mode(0o660))?;
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode))?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok((socket, file))
 }
@@ -185,11 +189,11 @@ mod tests {
     fn a_unix_socket_replaces_a_dead_one_and_nothing_else() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
-        let (socket, file) = bind_unix(&path).expect("free");
+        let (socket, file) = bind_unix(&path, SocketType::STREAM, 0o660).expect("free");
         let mode = rustix::fs::stat(&path).expect("there").st_mode & 0o777;
         assert_eq!(mode, 0o660);
         let taken = || {
-            bind_unix(&path)
+            bind_unix(&path, SocketType::STREAM, 0o660)
                 .map(|_| ())
                 .expect_err("it is taken")
                 .kind()
@@ -198,11 +202,12 @@ mod tests {
         file.keep();
         drop((socket, file));
         assert!(path.exists(), "its server was killed");
-        let (socket, file) = bind_unix(&path).expect("nobody listens there");
+        let (socket, file) =
+            bind_unix(&path, SocketType::STREAM, 0o660).expect("nobody listens there");
         drop((socket, file));
         assert!(!path.exists());
         std::fs::write(&path, "precious").expect("written");
-        assert!(bind_unix(&path).is_err());
+        assert!(bind_unix(&path, SocketType::STREAM, 0o660).is_err());
         assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
     }
 

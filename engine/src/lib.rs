@@ -170,6 +170,7 @@ pub mod memory;
 pub mod proxy_header;
 pub mod simulation;
 pub mod statistics;
+pub mod handover;
 pub mod sockets;
 pub mod watch;
 

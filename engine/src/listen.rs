@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use flatpath_driver::Listener;
+use rustix::net::SocketType;
 
 use crate::binding::{Sharing, bind, bind_patiently, bind_unix, let_join};
 use crate::error::Error;
@@ -207,7 +208,7 @@ fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
             })
         }
         ListenAddress::Unix(path) => {
-            let (socket, file) = bind_unix(path).map_err(refused)?;
+            let (socket, file) = bind_unix(path, SocketType::STREAM, 0o660).map_err(refused)?;
             Ok(Opened {
                 sockets: vec![socket],
                 address: asked.clone(),

@@ -108,11 +108,10 @@ pub(crate) struct PassedSocket {
 pub(crate) enum Origin {
     /// A service manager, under a name.
     Manager { name: String },
-    #[cfg_attr(not(test), expect(dead_code, reason = "the handover makes it"))]
     /// A server that hands over: the number of its listener, what that speaks and where it was told
     /// to listen.
     Server {
-        listener: u16,
+        listener: u32,
         protocol: String,
         asked: ListenAddress,
     },
@@ -149,22 +148,27 @@ impl PassedSockets {
         self.list().push(socket);
     }
 
-    /// Adds those of another collection.
+    /// Takes those of another collection.
     pub fn extend(&self, others: &PassedSockets) {
+        if Arc::ptr_eq(&self.0, &others.0) {
+            return;
+        }
         let others = std::mem::take(&mut *others.list());
         self.list().extend(others);
     }
 
-    /// What no listener has taken: in words, for an error or a warning.
+    /// What a service manager has passed and no listener has taken, in words: for an error.
     pub fn left(&self) -> Vec<String> {
         let list = self.list();
-        list.iter().map(PassedSocket::in_words).collect()
+        let left = list.iter().filter(|one| !one.is_servers());
+        left.map(PassedSocket::in_words).collect()
     }
 
-    /// Closes what no listener has taken. Returns each in words, with the connections that waited
-    /// in it and are reset, unless another process has the socket too.
-    pub fn close_left(&self) -> Vec<(String, u32)> {
-        let left = std::mem::take(&mut *self.list());
+    /// Closes what a server has handed over and no listener has taken. Returns each in words, with
+    /// the connections that waited in it and are reset.
+    pub(crate) fn close_left(&self) -> Vec<(String, u32)> {
+        let mut list = self.list();
+        let left: Vec<_> = list.extract_if(.., |one| one.is_servers()).collect();
         let queued = |one: &PassedSocket| flatpath_sys::tcp::queued(&one.socket).unwrap_or(0);
         left.iter()
             .map(|one| (one.in_words(), queued(one)))
@@ -213,6 +217,10 @@ impl PassedSocket {
         }
     }
 
+    fn is_servers(&self) -> bool {
+        matches!(self.origin, Origin::Server { .. })
+    }
+
     fn in_words(&self) -> String {
         let address = &self.address;
         match &self.origin {
@@ -236,7 +244,6 @@ pub(crate) fn listening(socket: &OwnedFd) -> io::Result<ListenAddress> {
 
 /// A listener's socket for as long as it is open, to hand over.
 #[derive(Clone, Debug)]
-#[expect(dead_code, reason = "the handover reads it")]
 pub(crate) struct OpenSocket {
     /// The listener's number in its server.
     pub(crate) listener: u16,
@@ -268,7 +275,6 @@ impl SocketFile {
     }
 
     /// Another server has it now.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the handover calls it"))]
     pub(crate) fn keep(&self) {
         // ORDER: Relaxed: it decides who removes the file, and publishes nothing.
         self.is_done.store(true, Ordering::Relaxed);

@@ -62,6 +62,7 @@ const ALL_BY_FILE: &str = r#"
         write-timeout = "7"
         drain-timeout = 8
         drain-delay = 0
+        handover = "/run/next"
         drain-idle-timeout = 9
         "#;
 
@@ -82,7 +83,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --durable=true --uploads-max 9 --uploads-bytes 5G \
         --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
         --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \
-        --drain-delay 0 --drain-idle-timeout 9";
+        --drain-delay 0 --drain-idle-timeout 9 --handover /run/next";
     let by_line = line(&by_line.split(' ').collect::<Vec<_>>());
     let by_file = file(ALL_BY_FILE);
     assert_eq!(by_file, Ok(by_line));

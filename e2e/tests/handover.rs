@@ -1,0 +1,244 @@
+//! A server relieves another one under load, and no client notices.
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use flatpath_testkit::client::request_bytes;
+use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::reply::Asked;
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, binary, each_driver, until_true};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+use rustix::process::Signal;
+
+each_driver!(
+    servers_relieve_each_other_and_no_client_notices,
+    a_new_server_that_dies_changes_nothing,
+    what_a_dying_server_has_handed_over_is_served,
+    listeners_may_change,
+    a_server_that_is_killed_leaves_the_path_to_the_next,
+);
+
+/// Far longer than a client of these tests may be asleep: what is asked on a kept connection by
+/// then is answered.
+const IDLE: &str = "60";
+
+fn launch(driver: Driver, site: &Site, path: &Path) -> Launch {
+    let flags = ["--drain-idle-timeout", IDLE, "--handover"];
+    Launch::serve(driver)
+        .with(flags)
+        .with([path])
+        .directory(site.path())
+}
+
+fn ended_well(mut server: Server) {
+    assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
+}
+
+/// Asks on kept connections: each is told with a reply when it is the last.
+fn ask_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+    const KEPT: usize = 20;
+    let connect = || Client::connect(address).patient(LONG_PATIENCE);
+    let mut clients: Vec<Client> = (0..KEPT).map(|_| connect()).collect();
+    while !is_over.load(Ordering::Relaxed) {
+        for client in &mut clients {
+            let reply = client.get("/file");
+            assert_eq!(reply.text(), "contents");
+            asked.fetch_add(1, Ordering::Relaxed);
+            if reply.says_close() {
+                client.expect_closed();
+                *client = connect();
+            }
+        }
+    }
+}
+
+fn ask_anew(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+    while !is_over.load(Ordering::Relaxed) {
+        let mut client = Client::connect(address).patient(LONG_PATIENCE);
+        let reply = client.ask("/file", &[("Connection", "close")]);
+        assert_eq!(reply.text(), "contents");
+        asked.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// With one network thread, then two, then one again.
+fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
+    let servers =
+        std::env::var("FLATPATH_HANDOVERS").map_or(6, |count| count.parse().expect("a number"));
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let start = |number: usize| {
+        let threads = ["1", "2"][number % 2];
+        let launch = launch(driver, &site, &run.at("next"));
+        launch.with(["--network-threads", threads]).start()
+    };
+    let mut current = start(0);
+    let address = current.address("http");
+    let (is_over, anew, kept) = (
+        AtomicBool::new(false),
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+    );
+    std::thread::scope(|scope| {
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(scope.spawn(|| ask_anew(address, &is_over, &anew)));
+        }
+        for _ in 0..2 {
+            clients.push(scope.spawn(|| ask_on_kept(address, &is_over, &kept)));
+        }
+        let fails = || clients.iter().any(ScopedJoinHandle::is_finished);
+        for number in 1..=servers {
+            let before = (anew.load(Ordering::Relaxed), kept.load(Ordering::Relaxed));
+            let next = start(number);
+            assert_eq!(next.address("http"), address);
+            ended_well(std::mem::replace(&mut current, next));
+            until_true("clients to be served by the next", || {
+                let now = (anew.load(Ordering::Relaxed), kept.load(Ordering::Relaxed));
+                fails() || now.0 > before.0 + 10 && now.1 > before.1 + 10
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().expect("no request was lost");
+        }
+    });
+    current.terminate();
+    ended_well(current);
+    assert!(!run.at("next").exists());
+}
+
+/// One that the servers that are started meanwhile do not inherit.
+fn packet_socket() -> rustix::io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
+}
+
+/// As a new server does, up to a point.
+fn begin_as_new(path: &Path) -> OwnedFd {
+    let socket = packet_socket();
+    let socket = socket.expect("a socket");
+    let address = SocketAddrUnix::new(path).expect("short");
+    rustix::net::connect(&socket, &address).expect("a server waits there");
+    socket
+}
+
+fn a_new_server_that_dies_changes_nothing(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let server = launch(driver, &site, &path).start();
+    drop(begin_as_new(&path));
+    for hello in ["flatpath-handover 1", "flatpath-handover 999", "nonsense"] {
+        let socket = begin_as_new(&path);
+        rustix::net::send(&socket, hello.as_bytes(), SendFlags::NOSIGNAL).expect("sent");
+        let mut bytes = [0; 4_096];
+        let (count, _) = rustix::net::recv(&socket, &mut bytes, rustix::net::RecvFlags::empty())
+            .expect("an answer");
+        let answer = String::from_utf8_lossy(&bytes[..count]);
+        let is_ours = hello == "flatpath-handover 1";
+        let expected = if is_ours {
+            "socket 0 http "
+        } else {
+            "refused the versions"
+        };
+        assert!(answer.starts_with(expected), "{answer}");
+        drop(socket);
+        assert_eq!(server.client().get("/file").text(), "contents");
+    }
+    let next = launch(driver, &site, &path).start();
+    ended_well(server);
+    assert_eq!(next.client().get("/file").text(), "contents");
+}
+
+/// A server that is killed in the middle of handing over: one socket has gone across, with a
+/// connection in it.
+fn what_a_dying_server_has_handed_over_is_served(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let waiting = packet_socket();
+    let waiting = waiting.expect("a socket");
+    let at = SocketAddrUnix::new(&path).expect("short");
+    rustix::net::bind(&waiting, &at).expect("free");
+    rustix::net::listen(&waiting, 1).expect("it listens");
+    let mut client = Client::connect(address).patient(LONG_PATIENCE);
+    client.send(&request_bytes("GET", "/file", &[]));
+    let old = std::thread::spawn(move || {
+        let peer = rustix::net::accept_with(&waiting, SocketFlags::CLOEXEC).expect("a new server");
+        let line = format!("socket 0 http {address}");
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let sockets = [listener.as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
+        let bytes = [std::io::IoSlice::new(line.as_bytes())];
+        rustix::net::sendmsg(&peer, &bytes, &mut ancillary, SendFlags::NOSIGNAL).expect("sent");
+    });
+    let at = address.to_string();
+    let launch = Launch::new(binary::flatpath().to_path_buf())
+        .with([
+            "serve",
+            "--driver",
+            driver.name(),
+            "--http",
+            &at,
+            "--handover",
+        ])
+        .with([&path])
+        .directory(site.path());
+    let mut server = launch.start();
+    old.join().expect("it has handed over");
+    let reply = client.try_reply(Asked::Any).expect("an answer");
+    assert_eq!(reply.text(), "contents");
+    server.terminate();
+    assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
+}
+
+fn listeners_may_change(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let at_path = format!("unix:{}", run.at("http").display());
+    let first = launch(driver, &site, &path)
+        .with(["--http", &at_path])
+        .echo()
+        .start();
+    let (address, echo) = (first.address("http"), first.address("echo"));
+    let next = launch(driver, &site, &path).with(["--http", &at_path, "--relay", "127.0.0.1:0"]);
+    let mut next = next.start();
+    ended_well(first);
+    assert_eq!(next.address("http"), address);
+    assert_eq!(next.client().get("/file").text(), "contents");
+    next.await_log("no longer served: echo");
+    assert!(std::net::TcpStream::connect(echo).is_err());
+    assert!(std::net::TcpStream::connect(next.address("relay")).is_ok());
+    assert!(std::os::unix::net::UnixStream::connect(run.at("http")).is_ok());
+    next.terminate();
+    assert_eq!(next.exit_status().code(), Some(0), "{}", next.log());
+    assert!(
+        !run.at("http").exists() && !path.exists(),
+        "the last one tidies up"
+    );
+}
+
+fn a_server_that_is_killed_leaves_the_path_to_the_next(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let mut killed = launch(driver, &site, &path).start();
+    killed.process().signal(Signal::KILL);
+    killed.exit_status();
+    let server = launch(driver, &site, &path).start();
+    assert_eq!(server.client().get("/file").text(), "contents");
+    let next = launch(driver, &site, &path).start();
+    ended_well(server);
+    assert_eq!(next.client().get("/file").text(), "contents");
+}
