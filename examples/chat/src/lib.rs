@@ -1,0 +1,103 @@
+//! A chat over WebSockets: what one client says, all get at once.
+//!
+//! | request     | answer                                                        |
+//! |-------------|---------------------------------------------------------------|
+//! | `GET /`     | a page that shows the chat                                    |
+//! | `GET /chat` | a WebSocket; the first message of a client is its name        |
+//!
+//! A client holds no thread. One that does not keep up is closed: it may come back, and others do
+//! not wait for it.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatpath_http::http::header;
+use flatpath_http::{Html, IntoResponse, Request, Response, Router, http::StatusCode, routing};
+use flatpath_websocket::{Close, Handler, Limits, Message, Socket, WebSocket, code};
+
+/// What may be said at once, in bytes.
+const SAID_BYTES_MAX: usize = 4 * 1024;
+
+/// One chat. Clones are the same one.
+#[derive(Clone, Default)]
+pub struct Chat(Arc<Mutex<Vec<Socket>>>);
+
+impl Chat {
+    /// The routes of this chat.
+    #[must_use]
+    pub fn router(&self) -> Router {
+        // Telling others never waits, so it may be done on the network threads.
+        let sockets = WebSocket::inline().limits(Limits {
+            message_bytes_max: SAID_BYTES_MAX,
+            ..Limits::default()
+        });
+        let chat = self.clone();
+        let join = move |request: Request| join(&chat, &sockets, &request);
+        Router::new()
+            .route(
+                "/",
+                routing::get(|| Html(include_str!("page.html"))).inline(),
+            )
+            .route("/chat", routing::get(join).inline())
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, Vec<Socket>> {
+        // Nothing under the lock panics half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, words: String) {
+        // All share its bytes.
+        let message = Message::from(words);
+        for socket in self.sockets().iter() {
+            if socket.try_send(message.clone()).is_err() {
+                socket.close(code::POLICY, "you do not keep up");
+            }
+        }
+    }
+}
+
+fn join(chat: &Chat, sockets: &WebSocket<Member>, request: &Request) -> Response {
+    // Any page may open a socket to any server: only this server's own pages may join.
+    let headers = request.headers();
+    let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
+    let origin = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok());
+    let is_own = |origin: &str| origin.split_once("://").map(|(_, host)| host) == host;
+    if origin.is_some_and(|origin| !is_own(origin)) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let member = Member {
+        chat: chat.clone(),
+        name: None,
+    };
+    sockets.accept(request, member).into_response()
+}
+
+/// One client.
+struct Member {
+    chat: Chat,
+    name: Option<String>,
+}
+
+impl Handler for Member {
+    fn message(&mut self, socket: &Socket, message: Message) {
+        let Some(words) = message.text() else {
+            return socket.close(code::UNSUPPORTED, "only text is said here");
+        };
+        match &self.name {
+            Some(name) => self.chat.tell(format!("{name}: {words}")),
+            None => {
+                self.chat.sockets().push(socket.clone());
+                self.chat.tell(format!("{words} has come"));
+                self.name = Some(words.to_owned());
+            }
+        }
+    }
+
+    fn closed(&mut self, socket: &Socket, _: &Close) {
+        if let Some(name) = self.name.take() {
+            self.chat.sockets().retain(|other| other != socket);
+            self.chat.tell(format!("{name} has left"));
+        }
+    }
+}
