@@ -39,6 +39,12 @@ pub(crate) enum Kind {
     RestEpoll,
     /// The same work in axum: two tokio threads, and `spawn_blocking` for SQLite.
     RestAxum,
+    /// An echo of WebSocket messages on io_uring, whatever `--driver` says.
+    SocketsUring,
+    /// That on epoll.
+    SocketsEpoll,
+    /// The same in tokio-tungstenite, on one thread.
+    SocketsTungstenite,
     /// tokio and hyper on one thread.
     Hyper,
     /// Two tokio threads, and every request through `spawn_blocking`.
@@ -105,8 +111,12 @@ impl Kind {
     /// The driver that it is about, whatever `--driver` says.
     pub(crate) fn driver(self) -> Option<&'static str> {
         match self {
-            Self::FlatpathUring | Self::PooledUring | Self::RestUring => Some("uring"),
-            Self::FlatpathEpoll | Self::PooledEpoll | Self::RestEpoll => Some("epoll"),
+            Self::FlatpathUring | Self::PooledUring | Self::RestUring | Self::SocketsUring => {
+                Some("uring")
+            }
+            Self::FlatpathEpoll | Self::PooledEpoll | Self::RestEpoll | Self::SocketsEpoll => {
+                Some("epoll")
+            }
             _ => None,
         }
     }

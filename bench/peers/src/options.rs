@@ -58,6 +58,8 @@ pub(crate) enum Scenario {
     Pooled,
     /// JSON and SQLite
     Rest,
+    /// Messages over WebSockets, and sockets that wait
+    Websocket,
     /// One request in ten sleeps: how long do the others take?
     Sleepers,
     /// A hot file and a pooled answer while busy loops run, one for each core

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ours`, `hyper`, `tiny`, `echo` | a fixed reply, or an echo |
 //! | `rest` | JSON and SQLite: ours, and axum |
+//! | `sockets` | an echo of WebSocket messages: ours, and tokio-tungstenite |
 //! | `copying`, `share` | a tokio server that puts messages into the memory of consumers |
 //! | `bare` | the least that any relay has to ask of the kernel |
 //! | `observed` | NFS that reports what dispatch costs |
@@ -21,6 +22,7 @@ pub(crate) mod observed;
 mod ours;
 pub(crate) mod rest;
 mod share;
+mod sockets;
 mod tiny;
 
 use std::io::{self, Write};
@@ -79,6 +81,8 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
         Kind::RestUring | Kind::RestEpoll => rest::ours::run(serve),
         Kind::RestAxum => rest::axum::run(serve),
+        Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours::run(serve),
+        Kind::SocketsTungstenite => sockets::tungstenite::run(),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => echo::run(),
         Kind::TokioCopying => copying::run(&serve.socket, 1, Copies::Once),

@@ -13,6 +13,7 @@ mod rest;
 mod rounds;
 mod sleepers;
 mod burst;
+mod websocket;
 
 use std::io;
 
@@ -34,6 +35,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
                 requests::run(session, scenario)?
             }
             Scenario::Rest => rest::run(session)?,
+            Scenario::Websocket => websocket::run(session)?,
             Scenario::Sleepers => vec![sleepers::run(session)?],
             Scenario::Busy => busy::run(session)?,
             Scenario::Put => vec![put::run(session)?],
@@ -100,6 +102,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Hello => &requests::HELLO,
         Scenario::Pooled => &requests::POOLED,
         Scenario::Rest => &rest::KINDS,
+        Scenario::Websocket => &websocket::KINDS,
         Scenario::Sleepers => &sleepers::KINDS,
         Scenario::Busy => &busy::KINDS,
         Scenario::Put => &put::KINDS,
