@@ -39,6 +39,7 @@ pub(crate) struct Open<H: Handler> {
     pub(crate) desk: Option<Desk<H>>,
     /// Messages that wait for the worker.
     pub(crate) waiting: VecDeque<Received>,
+    /// What they take of memory.
     pub(crate) waiting_bytes: usize,
     pub(crate) end: Option<End>,
     /// The server drains: the conversation ends as soon as all that has come is handled.
@@ -88,7 +89,8 @@ impl<H: Handler> Open<H> {
     }
 
     pub(crate) fn wait(&mut self, received: Received) {
-        self.waiting_bytes += received.payload.len();
+        // An empty one takes memory, too.
+        self.waiting_bytes += size_of::<Received>() + received.payload.len();
         self.waiting.push_back(received);
     }
 
@@ -118,5 +120,33 @@ impl<H: Handler> Default for Work<H> {
             messages: VecDeque::new(),
             fault: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Codec;
+    use crate::limits::WAITING_BYTES_MAX;
+    use crate::message::Message;
+
+    #[test]
+    fn empty_messages_that_wait_are_bounded() {
+        let handler = |_: &Socket, _: Message| {};
+        let desk = Desk {
+            peer: Peer::new(handler, Socket::new(0, None, Codec::default())),
+            reader: Reader::default(),
+        };
+        let mut open = Open::new(desk, false);
+        for _ in 0..WAITING_BYTES_MAX / 8 {
+            open.wait(Received {
+                is_text: true,
+                is_compressed: false,
+                payload: bytes::Bytes::new(),
+            });
+        }
+        assert!(open.waiting_bytes >= WAITING_BYTES_MAX);
+        open.take_waiting();
+        assert_eq!(open.waiting_bytes, 0);
     }
 }
