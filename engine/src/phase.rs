@@ -3,6 +3,7 @@
 
 /// What a connection is waiting for; it decides which deadline guards it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Phase {
     /// Nothing of a request has arrived. Guarded by `idle_timeout` from the start of the phase.
     Idle,

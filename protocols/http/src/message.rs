@@ -19,6 +19,7 @@ pub type Response = http::Response<Body>;
 
 /// The content of a message.
 #[derive(Default)]
+#[non_exhaustive]
 pub enum Body {
     /// No bytes.
     #[default]

@@ -173,9 +173,7 @@ impl<S: Service> Protocol for Http<S> {
             Phase::Body => read::fault(connection, Fault::BodyTimeout),
             Phase::Push => push::keep_alive(connection),
             // It has asked for nothing, so it gets no reply.
-            Phase::Idle | Phase::Head | Phase::Work | Phase::Wait | Phase::Spliced => {
-                write::close(connection);
-            }
+            _ => write::close(connection),
         }
     }
 
