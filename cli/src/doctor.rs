@@ -13,7 +13,7 @@ use flatpath::{DriverChoice, DriverConfig, Limits};
 use flatpath_driver::probe::{Finding, Probe, Use};
 use flatpath_files::{Files, Resolution};
 use rustix::process::{Resource, getrlimit};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 /// Everything there is to say.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Report {
     probe: Probe,
     processors: usize,
@@ -46,7 +46,7 @@ struct Report {
 }
 
 /// Limits of this process and settings of this machine; absent where they cannot be read.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct MachineLimits {
     descriptors: Bounds,
     locked_memory_bytes: Bounds,
@@ -61,7 +61,7 @@ struct MachineLimits {
 }
 
 /// A resource limit; absent means there is none.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Bounds {
     now: Option<u64>,
     /// What the process may raise it to by itself.
@@ -69,7 +69,7 @@ struct Bounds {
 }
 
 /// What `flatpath serve` will do here without flags.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Verdict {
     driver: &'static str,
     driver_reason: String,
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let report = Report::of_this_machine()?;
     let text = if arguments.json {
         let failed = |cause| Failure::Failed(format!("the report cannot be written: {cause}"));
-        serde_json::to_string_pretty(&report).map_err(failed)? + "\n"
+        serde_json::to_string_pretty(&report.to_json()).map_err(failed)? + "\n"
     } else {
         report.to_string()
     };
@@ -108,6 +108,61 @@ impl Report {
             advice,
         })
     }
+}
+
+impl Report {
+    /// The same for programs, by the names of the fields.
+    fn to_json(&self) -> Value {
+        let bounds = |it: &Bounds| json!({ "now": it.now, "at_most": it.at_most });
+        let findings = self.probe.findings.iter().map(|finding| {
+            let refusal = finding.refusal.as_ref().map(|refusal| {
+                json!({
+                    "step": refusal.step,
+                    "errno": refusal.errno,
+                    "cause": words(refusal.cause),
+                    "cure": refusal.cure,
+                })
+            });
+            json!({ "feature": finding.feature, "used": words(finding.used), "refusal": refusal })
+        });
+        let (limits, verdict) = (&self.limits, &self.verdict);
+        json!({
+            "probe": {
+                "kernel": self.probe.kernel,
+                "task_run": self.probe.task_run.map(words),
+                "findings": findings.collect::<Vec<_>>(),
+            },
+            "processors": self.processors,
+            "limits": {
+                "descriptors": bounds(&limits.descriptors),
+                "locked_memory_bytes": bounds(&limits.locked_memory_bytes),
+                "io_uring_disabled": limits.io_uring_disabled,
+                "io_uring_group": limits.io_uring_group,
+                "backlog_max": limits.backlog_max,
+                "local_ports": limits.local_ports,
+            },
+            "verdict": {
+                "driver": verdict.driver,
+                "driver_reason": verdict.driver_reason,
+                "connections_max": verdict.connections_max,
+                "buffer_bytes_max": verdict.buffer_bytes_max,
+                "path_resolution": verdict.path_resolution,
+            },
+            "advice": self.advice,
+        })
+    }
+}
+
+/// The name of a variant as JSON has it: `locked-memory` for `LockedMemory`.
+fn words(variant: impl fmt::Debug) -> String {
+    let mut words = String::new();
+    for letter in format!("{variant:?}").chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push('-');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
 }
 
 impl MachineLimits {
@@ -338,10 +393,7 @@ mod tests {
     #[test]
     fn the_report_has_every_feature_in_both_forms() {
         let report = Report::of_this_machine().expect("a report");
-        let (text, json) = (
-            report.to_string(),
-            serde_json::to_string(&report).expect("JSON"),
-        );
+        let (text, json) = (report.to_string(), report.to_json().to_string());
         for finding in &report.probe.findings {
             assert!(
                 text.contains(finding.feature) && json.contains(finding.feature),

@@ -6,11 +6,11 @@
 use std::fmt;
 
 use rustix::io::Errno;
-use serde::Serialize;
 
 /// Why something is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Cause {
     /// The kernel was built without it, or a filter pretends so (ENOSYS).
@@ -151,7 +151,8 @@ fn is_filtered(status: &str) -> bool {
 }
 
 /// A step that failed, why, and what helps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Refusal {
     /// What was tried.
     pub step: &'static str,

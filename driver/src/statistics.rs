@@ -1,7 +1,8 @@
 //! What a driver counts.
 
 /// Counters since the driver was made, and gauges where it is noted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DriverStatistics {
     /// System calls of any kind, `enters` included.
     pub system_calls: u64,

@@ -13,16 +13,15 @@ pub(crate) mod sharing;
 
 use std::io;
 
-use serde::Serialize;
-
 use crate::config::DriverConfig;
 use crate::refusal::Refusal;
 use crate::uring::Uring;
 use crate::uring::setup::{self, TaskRun};
 
 /// What the io_uring driver does with a feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Use {
     /// Without it, epoll is used.
     Required,
@@ -31,7 +30,8 @@ pub enum Use {
 }
 
 /// One feature and what became of trying it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
     /// The feature's name.
     pub feature: &'static str,
@@ -49,7 +49,8 @@ impl Finding {
 }
 
 /// What this machine offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Probe {
     /// The kernel's name and release, for reports; nothing is concluded from it.
     pub kernel: String,

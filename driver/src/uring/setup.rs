@@ -21,8 +21,9 @@ use crate::refusal::Refusal;
 use crate::region::{BUFFER_BYTES_MAX, BUFFERS_MAX};
 
 /// When completions are worked out in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum TaskRun {
     /// Only when this thread waits (SINGLE_ISSUER and DEFER_TASKRUN, Linux 6.1).
     Deferred,
