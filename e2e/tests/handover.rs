@@ -42,7 +42,7 @@ fn ended_well(mut server: Server) {
 
 /// Asks on kept connections: each is told with a reply when it is the last.
 fn ask_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
-    const KEPT: usize = 20;
+    const KEPT: usize = 100;
     let connect = || Client::connect(address).patient(LONG_PATIENCE);
     let mut clients: Vec<Client> = (0..KEPT).map(|_| connect()).collect();
     while !is_over.load(Ordering::Relaxed) {
@@ -69,6 +69,7 @@ fn ask_anew(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicU
 
 /// With one network thread, then two, then one again.
 fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
+    // FLATPATH_HANDOVERS=50 for more of the same.
     let servers =
         std::env::var("FLATPATH_HANDOVERS").map_or(6, |count| count.parse().expect("a number"));
     let site = Site::new().with("file", "contents");
