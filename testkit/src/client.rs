@@ -42,6 +42,20 @@ impl Client {
         Self::of(stream.unwrap_or_else(|error| panic!("connect to {address}: {error}")))
     }
 
+    /// Connects from an address of this machine.
+    pub fn connect_from(from: SocketAddr, to: SocketAddr) -> Self {
+        let kind = socket2::Type::STREAM;
+        let socket = socket2::Socket::new(socket2::Domain::for_address(to), kind, None)
+            .expect("a socket can be made");
+        socket
+            .bind(&from.into())
+            .expect("it is this machine's address");
+        socket
+            .connect_timeout(&to.into(), Deadline::default().left())
+            .unwrap_or_else(|error| panic!("connect to {to}: {error}"));
+        Self::of(socket.into())
+    }
+
     /// Connects with a receive buffer of that size, set before the connection is made: the window
     /// the server sees stays small.
     pub fn connect_with_window(address: SocketAddr, bytes: usize) -> Self {
