@@ -22,6 +22,7 @@ mod check;
 mod service_manager;
 mod restart;
 mod doctor;
+mod admin;
 mod bench;
 
 use std::process::ExitCode;

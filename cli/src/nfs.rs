@@ -45,9 +45,12 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
     })
 }
 
+/// What ends a registration when it is dropped, and the thread that withdraws it.
+pub(crate) type Registered = (Sender<()>, JoinHandle<()>);
+
 /// Tells rpcbind where NFS and MOUNT are, until what is returned first is dropped; the thread then
 /// takes it back.
-pub(crate) fn register(bound: SocketAddr) -> Result<(Sender<()>, JoinHandle<()>), Failure> {
+pub(crate) fn register(bound: SocketAddr) -> Result<Registered, Failure> {
     let registration = Registration::begin(bound.port()).map_err(|cause| {
         Failure::Failed(format!(
             "--nfs-register: {cause}; see to that (is rpcbind running?), or leave --nfs-register \

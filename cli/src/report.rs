@@ -6,9 +6,10 @@
 use std::io;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::Duration;
 
 use flatpath::Handle;
-use flatpath::figures::{Figures, JobAge, JobFigures};
+use flatpath::figures::{Figures, JobFigures};
 use flatpath_files::MountShares;
 use flatpath_ingest::Ingest;
 
@@ -60,29 +61,24 @@ fn log(handle: &Handle, ingests: &[Ingest], mounts: &[MountShares]) {
 }
 
 fn in_flight(figures: &Figures) -> String {
-    let JobFigures {
-        queued,
-        held_back,
-        parked,
-        running,
-        oldest_queued,
-        longest_running,
-        ..
-    } = figures.jobs;
-    let age = |job: Option<JobAge>| match job {
-        None => "none".into(),
-        Some(JobAge { listener, age }) => {
-            let name = figures.listeners.get(listener);
-            let name = name.map_or("?", |listener| listener.name);
-            format!("{:.1}s of {name}", age.as_secs_f64())
-        }
+    let jobs = figures.jobs();
+    let age = |age: fn(&JobFigures) -> Option<Duration>| {
+        let ages = figures.listeners.iter();
+        let ages = ages.filter_map(|listener| Some((age(&listener.jobs)?, listener.name)));
+        ages.max().map_or_else(
+            || "none".into(),
+            |(age, name)| format!("{:.1}s of {name}", age.as_secs_f64()),
+        )
     };
     format!(
-        "in flight: workers={} queued={queued} held_back={held_back} parked={parked} \
-         running={running} oldest={} longest={}",
+        "in flight: workers={} queued={} held_back={} parked={} running={} oldest={} longest={}",
         figures.workers.threads,
-        age(oldest_queued),
-        age(longest_running)
+        jobs.queued,
+        jobs.held_back,
+        jobs.parked,
+        jobs.running,
+        age(|jobs| jobs.oldest_queued),
+        age(|jobs| jobs.longest_running)
     )
 }
 

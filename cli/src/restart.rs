@@ -58,7 +58,7 @@ impl Restart {
     pub(crate) fn finish(
         self,
         passed: &PassedSockets,
-        server: Handle,
+        servers: Vec<Handle>,
         handed_over: impl FnOnce() + Send + 'static,
     ) -> Result<Option<Handover>, Failure> {
         let Some(path) = self.path else {
@@ -70,7 +70,7 @@ impl Restart {
                 .map_err(|cause| failed(&path, &cause))?,
             None => Default::default(),
         };
-        let handover = Handover::start(&path, waiting, vec![server], handed_over);
+        let handover = Handover::start(&path, waiting, servers, handed_over);
         handover.map(Some).map_err(|cause| failed(&path, &cause))
     }
 }

@@ -16,6 +16,7 @@ use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::admin::AdminServer;
 use crate::config::{Configuration, ListenerProtocol};
 use crate::failure::Failure;
 use crate::listeners::{self, Listener, Services};
@@ -53,14 +54,7 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     flatpath::memory::bound_arenas(ARENAS_MAX);
     let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
-    let mut file = Configuration::default();
-    let settings = match &arguments.config {
-        Some(path) => {
-            file = Configuration::from_file(path)?;
-            file.settings.replaced_by(matches)
-        }
-        None => arguments.settings,
-    };
+    let (settings, file) = configured(arguments, matches)?;
     let listeners = listeners::of(&settings, &file.listeners)?;
     let parts = demands(&settings, &listeners).divide()?;
     let mut services = Services::default();
@@ -68,10 +62,8 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     for listener in &listeners {
         server = listener.add_to(server, &parts, &mut services)?;
     }
-    let (ingests, mounts) = (
-        services.ingests.clone(),
-        std::mem::take(&mut services.mounts),
-    );
+    let ingests = services.ingests.clone();
+    let mounts = std::mem::take(&mut services.mounts);
     let report = report::start(ingests, mounts).map_err(|cause| no_thread(&cause))?;
     let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
     let watch = SignalWatch::begin()
@@ -81,19 +73,15 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let drain = limits.drain_delay.saturating_add(limits.drain_timeout);
     parts.log();
     let restart = Restart::begin(&settings, &listeners, &passed)?;
+    let admin = settings.admin.map(|at| AdminServer::start(at, &passed));
+    let admin = admin.transpose().map_err(|error| explain(&error))?;
     let server = server.passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
     refuse_strangers(&passed)?;
-    let mut registrar = None;
-    for (number, port, is_registered) in &services.nfs {
-        let Some(bound) = running.listeners()[*number].address.internet() else {
-            continue;
-        };
-        port.announce(bound.port());
-        if *is_registered {
-            registrar = Some(nfs::register(bound)?);
-        }
-    }
+    admin
+        .iter()
+        .for_each(|admin| admin.attach(running.handle()));
+    let registrar = register(&running, &services)?;
     let relays = services.relays.iter().map(Relay::statistics);
     let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));
     let reporters: Vec<_> = reporters.collect();
@@ -101,8 +89,12 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     manager.ready("Serving");
     let mut relieved = watchdog.on_stopping(limits.drain_timeout);
     let handed_over = move || relieved(Stopping::Draining);
-    let handover = restart.finish(&passed, running.handle(), handed_over)?;
-    announce(&running);
+    let servers = [running.handle()].into_iter();
+    let servers = servers
+        .chain(admin.iter().map(AdminServer::handle))
+        .collect();
+    let handover = restart.finish(&passed, servers, handed_over)?;
+    announce(&running, admin.as_ref());
     let (mut draining, withdrawn) = registrar.unzip();
     let mut end_in_time = watchdog.on_stopping(drain);
     let outcome = watch.run_with(running, move |stopping| {
@@ -116,9 +108,38 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
         nfs::await_withdrawal(withdrawn);
     }
     drop(services);
+    // The last one, so that it shows the end of the others.
+    drop(admin);
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
+}
+
+/// The settings of the command line over those of the file, and the file.
+fn configured(
+    arguments: Arguments,
+    matches: &ArgMatches,
+) -> Result<(Settings, Configuration), Failure> {
+    let Some(path) = &arguments.config else {
+        return Ok((arguments.settings, Configuration::default()));
+    };
+    let file = Configuration::from_file(path)?;
+    Ok((file.settings.clone().replaced_by(matches), file))
+}
+
+/// Tells NFS its ports, and rpcbind where that is wanted.
+fn register(running: &Running, services: &Services) -> Result<Option<nfs::Registered>, Failure> {
+    let mut registrar = None;
+    for (number, port, is_registered) in &services.nfs {
+        let Some(bound) = running.listeners()[*number].address.internet() else {
+            continue;
+        };
+        port.announce(bound.port());
+        if *is_registered {
+            registrar = Some(nfs::register(bound)?);
+        }
+    }
+    Ok(registrar)
 }
 
 /// A socket that the service manager has passed, and that no listener is named for, is a mistake in
@@ -213,10 +234,13 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
 
 /// Announces the listeners. The program that reads them may have closed the pipe,
 /// which is no reason not to serve.
-fn announce(running: &Running) {
+fn announce(running: &Running, admin: Option<&AdminServer>) {
     let mut lines = String::new();
     for bound in running.listeners() {
         lines += &format!("listening {} {}\n", bound.name, bound.address);
+    }
+    for address in admin.into_iter().flat_map(AdminServer::addresses) {
+        lines += &format!("listening admin {address}\n");
     }
     lines += "ready\n";
     let mut output = io::stdout().lock();
@@ -243,8 +267,8 @@ fn explain(error: &Error) -> Failure {
             };
             Failure::Failed(format!(
                 "cannot listen on {address}: {what}; stop the program that uses it, or name \
-                 another with --http, --nfs, --echo, --relay or --ingest ADDR (port 0 picks a free \
-                 one)"
+                 another with --http, --nfs, --echo, --relay, --ingest or --admin ADDR (port 0 \
+                 picks a free one)"
             ))
         }
         Error::NotPassed { name } => Failure::WrongUse(format!(

@@ -44,6 +44,11 @@ pub(crate) struct Settings {
     )]
     pub(crate) http: Vec<ListenAddress>,
 
+    /// Show metrics and health checks at this address: /metrics, /healthz, /readyz.
+    /// There is no access control, so choose one that only operators reach [default: off]
+    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = listen_address)]
+    pub(crate) admin: Option<ListenAddress>,
+
     /// Serve files and directories whose names begin with a dot
     #[arg(
         long,

@@ -29,7 +29,10 @@ const FORCE_MARGIN: Duration = Duration::from_millis(300);
 const NAME_BYTES_MAX: usize = 15;
 
 /// Threads of the process that are no part of its server.
-const OWN_THREADS: [&str; 5] = [
+const OWN_THREADS: [&str; 8] = [
+    "admin-net-0",
+    "admin-scaler",
+    "admin-worker",
     "flatpath",
     "flatpath-log",
     "flatpath-report",

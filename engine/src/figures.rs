@@ -28,8 +28,6 @@ pub struct Figures {
     pub threads: Vec<ThreadFigures>,
     /// Its workers.
     pub workers: WorkerFigures,
-    /// Requests that workers run or that wait for one.
-    pub jobs: JobFigures,
     /// The memory for buffers.
     pub pool: PoolFigures,
     /// Where the pages of receive memory are, for each network thread that runs.
@@ -48,6 +46,8 @@ pub struct ListenerFigures {
     pub address: String,
     /// What [`Statistics::requests`] counts, by index.
     pub request_classes: &'static [&'static str],
+    /// Requests of it that workers run or that wait for one.
+    pub jobs: JobFigures,
     /// What it counted, by the number of the network thread; only of those that accept for it.
     pub threads: Vec<(usize, Statistics)>,
 }
@@ -65,7 +65,7 @@ pub struct ThreadFigures {
     pub turns: Durations,
     /// Its present turn, unless it waits for something to happen: how long that has lasted, and the
     /// listener that it called last. Long: a handler that runs inline blocks.
-    pub turn: Option<JobAge>,
+    pub turn: Option<TurnAge>,
     /// Times it called the function of an eventfd that was written to.
     pub signals: u64,
     /// Panics caught in these functions.
@@ -91,12 +91,12 @@ pub struct WorkerFigures {
     pub grown: u64,
 }
 
-/// How long a job or a turn has lasted.
+/// How long a turn has lasted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobAge {
-    /// The listener whose it is, by its place in [`Figures::listeners`].
+pub struct TurnAge {
+    /// The listener that was called last, by its place in [`Figures::listeners`].
     pub listener: usize,
-    /// Within 10 ms.
+    /// Since its beginning.
     pub age: Duration,
 }
 
@@ -107,15 +107,17 @@ pub struct JobFigures {
     /// In the queue, until a worker takes them.
     pub queued: usize,
     /// Not in the queue yet: they wait for their listener's share of the workers, or for memory.
+    /// Of several listeners of a network thread, only the one that has waited longest is considered
+    /// in `oldest_queued`.
     pub held_back: usize,
     /// Waiting for their share of what may block, such as a mount.
     pub parked: usize,
     /// With a worker.
     pub running: usize,
-    /// The one that has waited longest, of the first three.
-    pub oldest_queued: Option<JobAge>,
-    /// The one that a worker has been at for longest.
-    pub longest_running: Option<JobAge>,
+    /// How long that one has waited that has waited longest, of the first three; within 10 ms.
+    pub oldest_queued: Option<Duration>,
+    /// How long a worker has been at that one that it has been at for longest; within 10 ms.
+    pub longest_running: Option<Duration>,
 }
 
 /// A handler that runs now: in a worker, or inline in a turn of a network thread.
@@ -161,7 +163,27 @@ pub struct ClassFigures {
     pub idle_bytes: usize,
 }
 
+impl JobFigures {
+    fn add(&mut self, other: JobFigures) {
+        self.queued += other.queued;
+        self.held_back += other.held_back;
+        self.parked += other.parked;
+        self.running += other.running;
+        self.oldest_queued = self.oldest_queued.max(other.oldest_queued);
+        self.longest_running = self.longest_running.max(other.longest_running);
+    }
+}
+
 impl Figures {
+    /// The requests of all listeners that workers run or that wait for one.
+    pub fn jobs(&self) -> JobFigures {
+        let mut sum = JobFigures::default();
+        for listener in &self.listeners {
+            sum.add(listener.jobs);
+        }
+        sum
+    }
+
     /// What all listeners counted on all network threads.
     pub fn total(&self) -> Statistics {
         let mut sum = Statistics::default();

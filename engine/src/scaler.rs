@@ -56,7 +56,7 @@ impl Scaler {
         let thread = started.and_then(|()| {
             let (shared, (hand, handed)) = (Arc::clone(&shared), channel());
             let thread = std::thread::Builder::new()
-                .name("flatpath-scaler".into())
+                .name(format!("{}-scaler", shared.name))
                 .spawn(move || {
                     let workers = handed.recv().unwrap_or_default();
                     oversee(&shared, workers)
@@ -134,7 +134,7 @@ fn start_all(shared: &Arc<Shared>, workers: &mut Vec<JoinHandle<()>>) -> io::Res
 fn start_worker(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
-        .name("flatpath-worker".into())
+        .name(format!("{}-worker", shared.name))
         .spawn(move || work(&shared))
 }
 

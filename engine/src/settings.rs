@@ -42,6 +42,7 @@ pub(crate) struct Endpoint {
 /// Everything that can be set, with the defaults of [`Server::new`](crate::Server::new).
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    pub(crate) name: &'static str,
     pub(crate) network_threads: usize,
     pub(crate) workers: RangeInclusive<u32>,
     pub(crate) worker_idle_ns_max: u64,

@@ -1,6 +1,7 @@
 //! How a server starts: limits, listening sockets, shared state, workers, network threads, each of
 //! which makes its own driver, because a ring belongs to one thread.
 
+use std::cell::Cell;
 use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -30,10 +31,11 @@ use crate::scaler::Scaler;
 use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::sockets::Listening;
-use crate::worker::{ListenerName, Shared};
+use crate::worker::{DEFAULT_NAME, ListenerName, Shared};
 
-/// What the names of network threads begin with.
-const NETWORK_THREAD: &str = "flatpath-net-";
+thread_local! {
+    static IS_NETWORK_THREAD: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Whether the caller runs on a network thread of a server, where nothing may block: all other
 /// connections of the thread would wait. False in a simulation.
@@ -43,10 +45,7 @@ const NETWORK_THREAD: &str = "flatpath-net-";
 /// ```
 #[must_use]
 pub fn on_network_thread() -> bool {
-    let thread = std::thread::current();
-    thread
-        .name()
-        .is_some_and(|name| name.starts_with(NETWORK_THREAD))
+    IS_NETWORK_THREAD.get()
 }
 
 pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Result<Running, Error> {
@@ -56,7 +55,11 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     outlive_file_size_limit();
     complete_limits(&mut options)?;
     let selection = select(&options)?;
-    log::info!("driver {}: {}", selection.name(), selection.reason());
+    let (driver, reason) = (selection.name(), selection.reason());
+    match options.name {
+        DEFAULT_NAME => log::info!("driver {driver}: {reason}"),
+        name => log::debug!("{name}: driver {driver}: {reason}"),
+    }
     let sockets = open_all(
         &mut endpoints,
         &options.passed,
@@ -151,6 +154,7 @@ fn shared(options: &Options, listeners: Vec<ListenerName>) -> Shared {
         .saturating_mul(options.network_threads);
     shared.descriptors = DescriptorBudget::new(room, connections_max, options.network_threads);
     shared.observes_dispatch = options.observes_dispatch;
+    shared.name = options.name;
     shared
 }
 
@@ -272,8 +276,11 @@ impl NetworkThread {
     fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<()>> {
         let (thread, shared) = (self.thread, Arc::clone(&self.shared));
         std::thread::Builder::new()
-            .name(format!("{NETWORK_THREAD}{thread}"))
-            .spawn(move || run_network(thread, &shared, move || self.run(report)))
+            .name(format!("{}-net-{thread}", shared.name))
+            .spawn(move || {
+                IS_NETWORK_THREAD.set(true);
+                run_network(thread, &shared, move || self.run(report));
+            })
     }
 
     /// Makes the driver here, because a ring belongs to the thread that made it.

@@ -183,6 +183,10 @@ statistics! {
     share_waits,
     /// Those of them that have gone to workers since; the others wait now.
     share_waits_over,
+    /// Jobs that had to wait because there was no memory for their reply.
+    memory_waits,
+    /// Those of them that have gone to workers since; the others wait now.
+    memory_waits_over,
     /// Panics caught in handlers that workers ran.
     handler_panics,
 }
@@ -191,6 +195,13 @@ impl Statistics {
     /// Connections open now.
     pub fn connections(&self) -> u64 {
         self.opened.saturating_sub(self.closed)
+    }
+
+    /// Jobs that are not with workers nor in their queue: they wait for their listener's share, or
+    /// for memory.
+    pub fn held_back(&self) -> u64 {
+        let waits = self.share_waits + self.memory_waits;
+        waits.saturating_sub(self.share_waits_over + self.memory_waits_over)
     }
 
     /// Connections closed because a deadline passed.
@@ -257,27 +268,19 @@ pub(crate) struct ThreadCounters {
     pub(crate) held_back: HeldBack,
 }
 
-/// Jobs that a network thread holds back, as it said last.
+/// The oldest of the jobs that a network thread holds back, as it said last.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBack {
-    count: AtomicU64,
-    /// The oldest one.
     mark: Mark,
 }
 
 impl HeldBack {
-    /// So many are held back, the oldest of them for a listener and since that time.
-    pub(crate) fn tell(&self, count: usize, oldest: Option<(u16, u64)>) {
-        // ORDER: Relaxed: for display, it publishes nothing.
-        self.count.store(count as u64, Ordering::Relaxed);
+    /// The oldest of them is for a listener, and has waited since that time.
+    pub(crate) fn tell(&self, oldest: Option<(u16, u64)>) {
         match oldest {
             Some((listener, since_ns)) => self.mark.set(JobState::Queued, listener, since_ns),
             None => self.mark.clear(),
         }
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
     }
 
     /// Its listener and since when it has waited, in milliseconds.

@@ -56,6 +56,9 @@ pub(crate) use dispatcher::Dispatcher;
 use parked::Parked;
 pub(crate) use reservation::Reservation;
 
+/// What the names of a server's threads begin with.
+pub(crate) const DEFAULT_NAME: &str = "flatpath";
+
 /// A job as the workers see it, whatever its protocol.
 pub(crate) trait Task: Any + Send {
     fn run(&mut self, scope: &mut WorkerScope<'_>);
@@ -127,6 +130,8 @@ pub(crate) struct Shared {
     /// Receive memory of the network threads that run.
     pub(crate) memory: Memory,
     pub(crate) scaler: ScalerWaker,
+    /// What the names of its threads begin with.
+    pub(crate) name: &'static str,
     /// Whether network threads measure what dispatch takes.
     pub(crate) observes_dispatch: bool,
     /// Event watches made so far, to share them out among the network threads.
@@ -175,6 +180,7 @@ impl Shared {
             descriptors: DescriptorBudget::default(),
             memory: Memory::default(),
             scaler: ScalerWaker::default(),
+            name: DEFAULT_NAME,
             observes_dispatch: false,
             watches_made: AtomicUsize::new(0),
             lifecycle: Lifecycle::new(threads, limits),

@@ -116,19 +116,20 @@ impl Dispatcher {
         wanted: Wanted,
         now_ns: u64,
     ) {
+        let listener = task.connection().listener;
+        self.counters.of(listener).memory_waits.add(1);
         self.without_memory[wanted as usize].push_back((task, now_ns));
         self.tell_held_back();
     }
 
-    /// Says what waits here, and since when, to those who read figures.
+    /// Says since when the oldest of what waits here has waited, to those who read figures.
     #[cold]
     fn tell_held_back(&self) {
-        let count = self.waiting_for_memory() + self.shares.waiting();
         let fronts = self.without_memory.iter().filter_map(VecDeque::front);
         let fronts = fronts.map(|(task, since_ns)| (task.connection().listener, *since_ns));
         let oldest = fronts.chain(self.shares.oldest());
         let oldest = oldest.min_by_key(|(_, since_ns)| *since_ns);
-        self.counters.held_back.tell(count, oldest);
+        self.counters.held_back.tell(oldest);
     }
 
     pub(crate) fn waiting_for_memory(&self) -> usize {
@@ -153,6 +154,7 @@ impl Dispatcher {
                 break;
             };
             let listener = task.connection().listener;
+            self.counters.of(listener).memory_waits_over.add(1);
             self.dispatch(task, listener, now_ns);
             self.tell_held_back();
         }

@@ -9,7 +9,7 @@ use flatpath_driver::monotonic_coarse_ns;
 
 use super::{Place, Shared};
 use crate::error::LeftBehind;
-use crate::figures::{JobAge, JobFigures, RunningHandler};
+use crate::figures::{JobFigures, RunningHandler};
 use crate::mark::{JobState, Marked};
 
 impl Shared {
@@ -56,14 +56,13 @@ impl Shared {
         left.collect()
     }
 
-    /// What is with workers or waits for one.
-    pub(crate) fn jobs(&self) -> JobFigures {
-        let mut jobs = JobFigures::default();
+    /// What is with workers or waits for one, by listener; without what is held back.
+    pub(crate) fn jobs(&self) -> Vec<JobFigures> {
+        let mut all = vec![JobFigures::default(); self.listeners.len()];
         let now_ms = now_ms();
         for (thread, mark) in self.marks() {
-            let job = JobAge {
-                listener: self.number_of(thread, mark.listener),
-                age: age(mark.since_ms, now_ms),
+            let Some(jobs) = all.get_mut(self.number_of(thread, mark.listener)) else {
+                continue;
             };
             let (count, oldest) = match mark.state {
                 JobState::Queued => (&mut jobs.queued, &mut jobs.oldest_queued),
@@ -71,20 +70,16 @@ impl Shared {
                 JobState::Parked => (&mut jobs.parked, &mut jobs.oldest_queued),
             };
             *count += 1;
-            note(oldest, job);
+            *oldest = (*oldest).max(Some(age(mark.since_ms, now_ms)));
         }
-        for (thread, counters) in self.threads() {
-            jobs.held_back += counters.held_back.count() as usize;
-            if let Some((listener, since_ms)) = counters.held_back.oldest() {
-                let thread = u16::try_from(thread).expect("at most 1024 were granted");
-                let job = JobAge {
-                    listener: self.number_of(thread, listener),
-                    age: age(since_ms, now_ms),
-                };
-                note(&mut jobs.oldest_queued, job);
+        for (_, counters) in self.threads() {
+            if let Some((listener, since_ms)) = counters.held_back.oldest()
+                && let Some(jobs) = all.get_mut(counters.number(listener))
+            {
+                jobs.oldest_queued = jobs.oldest_queued.max(Some(age(since_ms, now_ms)));
             }
         }
-        jobs
+        all
     }
 
     /// The number of a listener in the server, by the number that a network thread has for it.
@@ -100,13 +95,7 @@ impl Place {
     }
 }
 
-fn note(oldest: &mut Option<JobAge>, job: JobAge) {
-    if oldest.is_none_or(|oldest| oldest.age < job.age) {
-        *oldest = Some(job);
-    }
-}
-
-pub(crate) fn now_ms() -> u64 {
+fn now_ms() -> u64 {
     monotonic_coarse_ns() / 1_000_000
 }
 

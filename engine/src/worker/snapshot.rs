@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Shared;
 use crate::figures::{
-    Figures, JobAge, ListenerFigures, RunningHandler, ThreadFigures, WorkerFigures,
+    Figures, JobFigures, ListenerFigures, RunningHandler, ThreadFigures, TurnAge, WorkerFigures,
 };
 use crate::statistics::{Statistics, ThreadCounters};
 
@@ -25,8 +25,9 @@ impl Shared {
         Figures {
             uptime: self.started.elapsed(),
             state: self.server_state(),
-            listeners: (0..self.listeners.len())
-                .map(|number| self.listener_figures(number))
+            listeners: (0..)
+                .zip(self.jobs())
+                .map(|(number, jobs)| self.listener_figures(number, jobs))
                 .collect(),
             threads: self
                 .threads()
@@ -39,26 +40,28 @@ impl Shared {
                 max: self.workers_max,
                 grown: self.workers_grown.read(),
             },
-            jobs: self.jobs(),
             pool: self.pools.figures(),
             receive_memory: self.memory.read(),
             descriptors: self.descriptors.figures(),
         }
     }
 
-    fn listener_figures(&self, number: usize) -> ListenerFigures {
+    fn listener_figures(&self, number: usize, jobs: JobFigures) -> ListenerFigures {
         let listener = &self.listeners[number];
         let threads = self.threads().filter_map(|(thread, counters)| {
             let mut listeners = counters.listeners();
             let (_, counters) = listeners.find(|(own, _)| *own == number)?;
             Some((thread, counters.read()))
         });
-        ListenerFigures {
+        let mut figures = ListenerFigures {
             name: listener.name,
             address: listener.address.clone(),
             request_classes: listener.request_classes,
+            jobs,
             threads: threads.collect(),
-        }
+        };
+        figures.jobs.held_back = figures.total().held_back() as usize;
+        figures
     }
 
     fn thread_figures(&self, number: usize, counters: &ThreadCounters) -> ThreadFigures {
@@ -74,18 +77,18 @@ impl Shared {
     }
 
     /// The turn that a network thread is in, and when it began.
-    fn present_turn(&self, thread: usize) -> Option<(JobAge, Duration)> {
+    fn present_turn(&self, thread: usize) -> Option<(TurnAge, Duration)> {
         let thread = u16::try_from(thread).ok()?;
         let (listener, since, age) = self.lifecycle.present_turn(thread)?;
         let listener = self.number_of(thread, listener);
-        Some((JobAge { listener, age }, since))
+        Some((TurnAge { listener, age }, since))
     }
 
     /// The handlers that have run for `longer_than`: in workers, and inline.
     pub(crate) fn handlers(&self, longer_than: Duration) -> Vec<RunningHandler> {
         let mut handlers = self.running();
         for (thread, _) in self.threads() {
-            if let Some((JobAge { listener, age }, since)) = self.present_turn(thread) {
+            if let Some((TurnAge { listener, age }, since)) = self.present_turn(thread) {
                 handlers.push(RunningHandler {
                     listener,
                     thread: u32::try_from(thread).unwrap_or(u32::MAX),

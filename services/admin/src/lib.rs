@@ -1,0 +1,197 @@
+//! What a server shows of itself, at an address of its own.
+//!
+//! # What is there
+//!
+//! | path           | answer                                                                      |
+//! |----------------|-----------------------------------------------------------------------------|
+//! | `/metrics`     | all figures for Prometheus                                                  |
+//! | `/healthz`     | 200, or 503 when a network thread has been in one turn for [`STUCK_AFTER`]  |
+//! | `/readyz`      | 200, or 503 before the server runs and from the moment a drain begins       |
+//!
+//! It is a server of its own with one network thread: it answers while the network threads of the
+//! server that it shows are busy, blocked, or gone. Figures are read when they are asked for
+//! ([`figures`](flatpath::figures)); nobody who is served pays for them.
+//!
+//! ```no_run
+//! use flatpath_admin::{Admin, flatpath::{Error, Protocol, Server}};
+//!
+//! fn serve(protocol: impl Protocol) -> Result<(), Error> {
+//!     let admin = Admin::new();
+//!     let beside = admin.serve("127.0.0.1:9090")?;
+//!     let running = Server::new().listen("127.0.0.1:8080", protocol).start()?;
+//!     admin.attach(running.handle());
+//!     running.wait()?;
+//!     beside.handle().force();
+//!     beside.wait()
+//! }
+//! ```
+//!
+//! There is no access control and nothing that changes anything: listen where only operators are.
+
+mod exposition;
+mod families;
+
+use std::net::ToSocketAddrs;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub use flatpath_http::flatpath;
+
+use exposition::{Exposition, MEDIA_TYPE};
+use families::Reading;
+use flatpath::{DriverChoice, Error, Handle, Limits, Running, Server, ServerState};
+use flatpath_http::http::{HeaderValue, Method, StatusCode, header};
+use flatpath_http::{Http, Request, Response};
+
+/// A network thread that has been in one turn for so long is stuck.
+pub const STUCK_AFTER: Duration = Duration::from_secs(30);
+
+/// A handler that has run for so long is slow, unless [`Admin::slow`] says otherwise.
+pub const SLOW_AFTER: Duration = Duration::from_secs(1);
+
+/// What shows a server; clones show the same one.
+#[derive(Clone, Default)]
+pub struct Admin(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    shown: OnceLock<Handle>,
+    slow: OnceLock<Duration>,
+}
+
+impl Admin {
+    /// Shows nothing yet: not ready.
+    pub fn new() -> Admin {
+        Admin::default()
+    }
+
+    /// Shows this server from now on. The first one counts.
+    pub fn attach(&self, server: Handle) {
+        let _ = self.0.shown.set(server);
+    }
+
+    /// After which time a handler is shown as slow. Once.
+    pub fn slow(&self, after: Duration) {
+        let _ = self.0.slow.set(after);
+    }
+
+    /// Starts a server of its own that answers at `address`.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn serve(&self, address: impl ToSocketAddrs) -> Result<Running, Error> {
+        self.server().listen(address, self.protocol()).start()
+    }
+
+    /// That server before it listens anywhere: small, and on epoll, which works everywhere. It
+    /// speaks [`Admin::protocol`].
+    pub fn server(&self) -> Server {
+        const CONNECTIONS_MAX: usize = 64;
+        const IN_FLIGHT_MAX: usize = 16;
+        const BUFFER_BYTES_MAX: usize = 4 << 20;
+        let limits = Limits {
+            connections_max: CONNECTIONS_MAX,
+            in_flight_max: IN_FLIGHT_MAX,
+            buffer_bytes_max: BUFFER_BYTES_MAX,
+            drain_timeout: Duration::from_millis(500),
+            drain_idle_timeout: Duration::from_millis(50),
+            ..Limits::default()
+        };
+        Server::new()
+            .threads_named("admin")
+            .driver(DriverChoice::Epoll)
+            .workers(1..=1)
+            .limits(limits)
+    }
+
+    /// What is spoken there.
+    pub fn protocol(&self) -> impl flatpath::Protocol + use<> {
+        let admin = self.clone();
+        Http::inline(move |request: &Request| admin.answer(request))
+    }
+
+    fn answer(&self, request: &Request) -> Response {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
+            let headers = response.headers_mut();
+            headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match request.uri().path() {
+            "/metrics" => typed(MEDIA_TYPE, self.metrics()),
+            "/healthz" => self.health(),
+            "/readyz" => self.readiness(),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "There are /metrics, /healthz and /readyz.\n",
+            ),
+        }
+    }
+
+    /// The figures of the server, once it runs.
+    fn read(&self) -> Option<Reading> {
+        let shown = self.0.shown.get()?;
+        let slow = self.0.slow.get().copied().unwrap_or(SLOW_AFTER);
+        Some(Reading {
+            figures: shown.figures(),
+            slow: shown.handlers(slow),
+        })
+    }
+
+    fn metrics(&self) -> String {
+        let mut out = Exposition::default();
+        if let Some(reading) = self.read() {
+            families::write(&reading, &mut out);
+        }
+        out.into_text()
+    }
+
+    /// Whether starting the process anew would help.
+    fn health(&self) -> Response {
+        let Some(shown) = self.0.shown.get() else {
+            return text(StatusCode::OK, "starting\n");
+        };
+        let stuck = shown.handlers(STUCK_AFTER);
+        match stuck.iter().find(|handler| handler.is_inline) {
+            None => text(StatusCode::OK, "ok\n"),
+            Some(handler) => {
+                let (thread, seconds) = (handler.thread, handler.age.as_secs());
+                let words = format!("network thread {thread} has been busy for {seconds} s\n");
+                text(StatusCode::SERVICE_UNAVAILABLE, &words)
+            }
+        }
+    }
+
+    /// Whether new clients should be sent here.
+    fn readiness(&self) -> Response {
+        match self.0.shown.get().map(Handle::state) {
+            Some(ServerState::Running) => text(StatusCode::OK, "ready\n"),
+            Some(state) => {
+                let words = match state {
+                    ServerState::Leaving => "leaving\n",
+                    _ => "draining\n",
+                };
+                text(StatusCode::SERVICE_UNAVAILABLE, words)
+            }
+            None => starting(),
+        }
+    }
+}
+
+fn starting() -> Response {
+    text(StatusCode::SERVICE_UNAVAILABLE, "starting\n")
+}
+
+fn text(status: StatusCode, words: &str) -> Response {
+    let mut response = typed("text/plain; charset=utf-8", words.to_owned());
+    *response.status_mut() = status;
+    response
+}
+
+fn typed(media_type: &'static str, body: String) -> Response {
+    let mut response = Response::new(body.into());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

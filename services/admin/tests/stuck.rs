@@ -1,0 +1,124 @@
+//! What is shown of a server whose network thread a handler blocks. On both drivers.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use flatpath_admin::Admin;
+use flatpath_admin::flatpath::{Context, DriverChoice, Protocol, Received, Server};
+use flatpath_testkit::{PATIENCE, until};
+
+/// The first byte of each connection blocks its network thread until the test lets go.
+struct Blocks(Arc<AtomicBool>);
+
+impl Protocol for Blocks {
+    type ThreadState = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "blocks"
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, _: &[u8]) -> Received {
+        until("the test to let go", || {
+            self.0.load(Ordering::Acquire).then_some(())
+        });
+        context.close_after_output();
+        Received::Consumed
+    }
+}
+
+/// Lets go also when the test fails.
+struct LetGo(Arc<AtomicBool>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut client = TcpStream::connect(address).expect("connected");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes()).expect("written");
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).expect("an answer");
+    reply
+}
+
+/// The value of a sample.
+fn value(metrics: &str, sample: &str) -> f64 {
+    let mut lines = metrics.lines();
+    let value = lines.find_map(|line| line.strip_prefix(sample)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("{sample} is not in {metrics}"))
+}
+
+fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let let_go = LetGo(Arc::clone(&is_over));
+    let admin = Admin::new();
+    let beside = admin.serve("127.0.0.1:0").expect("started");
+    let address = beside.addresses()[0].address;
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 503 "));
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 "));
+    admin.slow(Duration::from_millis(50));
+    let server = Server::new().driver(choice);
+    let server = server.listen("127.0.0.1:0", Blocks(Arc::clone(&is_over)));
+    let running = server.start().expect("started");
+    admin.attach(running.handle());
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 200 "));
+    let mut client = TcpStream::connect(running.addresses()[0].address).expect("connected");
+    client.write_all(b"x").expect("written");
+    let age = "flatpath_turn_age_seconds{thread=\"0\"}";
+    let metrics = until("the turn to get old", || {
+        let metrics = get(address, "/metrics");
+        (value(&metrics, age) >= 0.1).then_some(metrics)
+    });
+    let bound = running.addresses()[0].address;
+    let slow = format!("flatpath_slow_handlers{{listener=\"blocks\",address=\"{bound}\"}}");
+    assert!(value(&metrics, &slow) > 0.5);
+    drop(let_go);
+    until("the network thread to wait", || {
+        (value(&get(address, "/metrics"), age) < 0.01).then_some(())
+    });
+    let handle = running.handle();
+    handle.drain();
+    // Seen from the moment on, whatever the network threads are at.
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 503 "));
+    running.wait().expect("a clean end");
+    let ended = get(address, "/metrics");
+    assert!(ended.contains("\nflatpath_ready 0\n"), "{ended}");
+    drop(beside);
+}
+
+#[test]
+fn a_scrape_shows_a_network_thread_that_is_stuck() {
+    let drivers = [DriverChoice::Uring, DriverChoice::Epoll];
+    let tests =
+        drivers.map(|choice| thread::spawn(move || a_stuck_network_thread_is_shown(choice)));
+    for test in tests {
+        test.join().expect("it holds");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_not_found_and_nothing_can_be_changed() {
+    let admin = Admin::new();
+    let beside = admin.serve("127.0.0.1:0").expect("started");
+    let address = beside.addresses()[0].address;
+    assert!(get(address, "/x").starts_with("HTTP/1.1 404 "));
+    let mut client = TcpStream::connect(address).expect("connected");
+    let request = b"DELETE /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    client.write_all(request).expect("written");
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).expect("an answer");
+    assert!(reply.starts_with("HTTP/1.1 405 "), "{reply}");
+    assert!(reply.contains("\r\nallow: GET, HEAD\r\n"), "{reply}");
+}
