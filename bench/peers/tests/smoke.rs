@@ -135,10 +135,9 @@ fn items_are_read_and_inserted_by_all() {
     }
     let servers = "rest-epoll,rest-axum";
     let report = measured(&["--quick", "--only", "rest", "--servers", servers]);
-    let [read, inserted] = benches(&report) else {
-        panic!("{report}");
-    };
-    for bench in [read, inserted] {
+    // Each with the threads of both libraries' defaults, and with few.
+    assert_eq!(benches(&report).len(), 4, "{report}");
+    for bench in benches(&report) {
         assert_eq!(rows(bench), 2, "{report}");
         for row in 0..2 {
             assert_eq!(figure(bench, row, "errors"), 0.0, "{bench}");

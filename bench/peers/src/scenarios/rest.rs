@@ -1,4 +1,7 @@
 //! REST with SQLite: an item by its number, and an insertion, driven by wrk.
+//!
+//! Once as both libraries come, with as many threads as they start for it, and once with few:
+//! SQLite has locks of its own, so threads beyond the cores make every request dearer.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -18,8 +21,10 @@ use crate::session::{ACCEPTED, ANSWERED, Pinning, Session, Target};
 pub(super) const KINDS: [Kind; 3] = [Kind::RestAxum, Kind::RestUring, Kind::RestEpoll];
 
 const CONNECTIONS: u32 = 50;
-/// Threads that may block: as many as the machine of the figures has cores.
+/// Few threads that may block: as many as the machine of the figures has cores.
 const WORKERS: u32 = 4;
+/// Threads that may block; nothing for each library's own default.
+const POOLS: [Option<u32>; 2] = [None, Some(WORKERS)];
 /// What the issue asks for, beside axum in the same run.
 const RATE_MIN: f64 = 1.7;
 const CPU_MAX: f64 = 0.6;
@@ -38,18 +43,23 @@ enum Case {
 pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
     [Case::Read, Case::Add]
         .into_iter()
-        .map(|case| case.run(session))
+        .flat_map(|case| POOLS.map(|workers| (case, workers)))
+        .map(|(case, workers)| case.run(session, workers))
         .collect()
 }
 
 impl Case {
-    fn run(self, session: &Session) -> io::Result<BenchReport> {
+    fn run(self, session: &Session, workers: Option<u32>) -> io::Result<BenchReport> {
         let what = match self {
             Self::Read => "GET by id",
             Self::Add => "POST that inserts",
         };
-        let name = format!("{what}, JSON and SQLite, {CONNECTIONS} connections, {WORKERS} workers");
-        let setup = session.setup(Pinning::Free, Some(WORKERS), CONNECTIONS);
+        let pool = match workers {
+            Some(workers) => format!("{workers} workers"),
+            None => "workers by default".into(),
+        };
+        let name = format!("{what}, JSON and SQLite, {CONNECTIONS} connections, {pool}");
+        let setup = session.setup(Pinning::Free, workers, CONNECTIONS);
         let start = |kind| {
             let server = Server::start(kind, &setup)?;
             warm_up(server.address, READ_PATH, READ_PATH)?;

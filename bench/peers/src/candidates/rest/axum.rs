@@ -1,4 +1,6 @@
 //! axum as its documentation shows it: a router, state, `Json`, and `spawn_blocking` for SQLite.
+//!
+//! The runtime is that of `#[tokio::main]`, or one with few threads.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -29,8 +31,9 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
         .route("/items", post(add))
         .with_state(database);
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(hyper::NETWORK_THREADS).enable_all();
+    builder.enable_all();
     if let Some(workers) = serve.workers {
+        builder.worker_threads(hyper::NETWORK_THREADS);
         builder.max_blocking_threads(workers as usize);
     }
     builder.build()?.block_on(async move {
