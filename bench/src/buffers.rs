@@ -117,7 +117,7 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
     let walked = walked(stage);
     for (threads, name) in [("1", "walk-1-thread"), ("2", "walk-2-threads")] {
         let mut plot = Plot::lines(name, &walked, &[threads], "buffers in use");
-        plot.title = format!("{}, {threads} thread(s)", walked.title);
+        plot.title = format!("{}, threads: {threads}", walked.title);
         report.plot(plot);
     }
     let few = few(stage);
@@ -233,13 +233,13 @@ fn targets(report: &mut BenchReport, walked: &Table, few: &Table, split: &Table)
         flat,
     );
     for (threads, list, fixed) in [("1", 50.0, 30.0), ("2", 500.0, 50.0), ("8", 500.0, 50.0)] {
-        let what = format!("200 in use, {threads} thread(s), against");
+        let what = format!("200 in use, threads: {threads}, against");
         let (walk, test) = (over("200", threads, WALK), over("200", threads, FIXED));
         report.target(format!("{what} the walked list"), "x", AtLeast(list), walk);
         report.target(format!("{what} the fixed list"), "x", AtLeast(fixed), test);
     }
     for (threads, bound) in [("1", 0.8), ("2", 4.0), ("8", 4.0)] {
-        let what = format!("best crate against ours, {threads} thread(s), 1 held");
+        let what = format!("best crate against ours, threads: {threads}, 1 held");
         let labels = [threads, "1"];
         let reached = ratio(
             few.best(&labels, Role::Competitor),

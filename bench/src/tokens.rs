@@ -230,7 +230,7 @@ fn costs(stage: &mut Stage) -> Table {
             Box::new(|| local::<CountedRegion>(flows, held, slice)),
         ];
         let samples = samples(stage.runs(stage.profile.rounds()), &mut turns);
-        let place = format!("{flows} flow(s)");
+        let place = format!("flows: {flows}");
         let walls = figures(&samples, |hammered| hammered.wall_ns);
         table.push(&[&place, &held, &"wall"], walls);
         let cpu = figures(&samples, |hammered| hammered.cpu_ns);
@@ -287,7 +287,7 @@ fn ends(stage: &mut Stage) -> (Table, Table) {
 fn targets(report: &mut BenchReport, costs: &Table, ends: &Table, bytes: &Table) {
     use Wanted::{AtLeast, AtMost};
     for held in ["16", "1000"] {
-        let of = |name| costs.figure(&["1 flow(s)", held, "wall"], name);
+        let of = |name| costs.figure(&["flows: 1", held, "wall"], name);
         let what = format!("take + return, {held} outstanding, against the");
         let tree = ratio(of(OURS), of(TREE));
         report.target(format!("{what} tree per socket"), "x", AtMost(0.65), tree);
