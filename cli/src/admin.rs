@@ -1,5 +1,7 @@
 //! `--admin`: what the server shows of itself, at an address of its own.
 
+use std::time::Duration;
+
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{Error, Handle, Running};
 use flatpath_admin::Admin;
@@ -21,7 +23,10 @@ impl AdminServer {
     }
 
     /// Shows this server from now on.
-    pub(crate) fn attach(&self, server: Handle) {
+    pub(crate) fn attach(&self, server: Handle, slow: Option<Duration>) {
+        if let Some(slow) = slow {
+            self.admin.slow(slow);
+        }
         self.admin.attach(server);
     }
 

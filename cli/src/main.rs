@@ -8,6 +8,7 @@ mod failure;
 mod units;
 mod logging;
 mod settings;
+mod slow;
 mod config;
 mod environment;
 mod memory;

@@ -27,6 +27,7 @@ use crate::report;
 use crate::restart::{self, Restart};
 use crate::service_manager::ServiceManager;
 use crate::settings::{Accept, Driver, Settings, is_on};
+use crate::slow;
 use crate::watchdog::Watchdog;
 
 const UNITS: &str = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.
@@ -78,9 +79,12 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let server = server.passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
     refuse_strangers(&passed)?;
-    admin
-        .iter()
-        .for_each(|admin| admin.attach(running.handle()));
+    let attach = |admin: &AdminServer| admin.attach(running.handle(), settings.slow);
+    admin.iter().for_each(attach);
+    let watched = settings
+        .slow
+        .map(|slow| slow::watch(running.handle(), slow));
+    watched.transpose().map_err(|cause| no_thread(&cause))?;
     let registrar = register(&running, &services)?;
     let relays = services.relays.iter().map(Relay::statistics);
     let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));

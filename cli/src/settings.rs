@@ -422,6 +422,17 @@ pub(crate) struct Settings {
     )]
     pub(crate) write_timeout: Option<Duration>,
 
+    /// Name handlers that run for longer than this in the log, and count them in the metrics,
+    /// while they still run [default: off in the log, 1s in the metrics]
+    #[arg(
+        long,
+        help_heading = LIMITS,
+        hide_short_help = true,
+        value_name = "TIME",
+        value_parser = time
+    )]
+    pub(crate) slow: Option<Duration>,
+
     /// From the first SIGTERM or SIGINT on still accept connections for so long, and say with each
     /// reply that it is the last: until whoever sends clients has learned of it [default: 0]
     #[arg(

@@ -29,7 +29,7 @@ const FORCE_MARGIN: Duration = Duration::from_millis(300);
 const NAME_BYTES_MAX: usize = 15;
 
 /// Threads of the process that are no part of its server.
-const OWN_THREADS: [&str; 8] = [
+const OWN_THREADS: [&str; 9] = [
     "admin-net-0",
     "admin-scaler",
     "admin-worker",
@@ -37,6 +37,7 @@ const OWN_THREADS: [&str; 8] = [
     "flatpath-log",
     "flatpath-report",
     "flatpath-signals",
+    "flatpath-slow",
     "flatpath-watchdog",
 ];
 

@@ -14,7 +14,25 @@ each_driver!(
     downloads_from_a_hung_mount_do_not_take_all_workers,
     a_server_ends_in_time_while_a_mount_hangs,
     reading_that_fails_is_logged,
+    a_handler_that_hangs_is_named_while_it_runs,
 );
+
+fn a_handler_that_hangs_is_named_while_it_runs(driver: Driver) {
+    let flags = ["--slow", "0.05", "--admin", "127.0.0.1:0"];
+    let Some((_site, server, fuse)) = serve(driver, &flags) else {
+        return;
+    };
+    fuse.pause();
+    let mut client = server.client();
+    client.request("GET", "/remote/file", &[]);
+    server.await_log("slow handler of http 127.0.0.1:");
+    let metrics = Client::connect(server.address("admin")).get("/metrics");
+    let mut slow = metrics.text().lines();
+    assert!(slow.any(|line| line.starts_with("flatpath_slow_handlers{") && line.ends_with(" 1")));
+    fuse.resume();
+    assert_eq!(client.reply().text(), "remote");
+    server.await_log("has returned");
+}
 
 const LARGE_BYTES: usize = 4 << 20;
 
