@@ -281,20 +281,6 @@ fn what_is_unfinished_is_never_served(driver: Driver) {
     assert!(!listing.text().contains("flatpath-upload"));
 }
 
-/// The directory that `variable` names, or `None` after saying that it is missing.
-fn installed(variable: &str) -> Option<PathBuf> {
-    let directory = std::env::var_os(variable).map(PathBuf::from);
-    if directory.is_none() {
-        let strict = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(
-            !strict,
-            "{variable} is not set, and CI=true does without no tool"
-        );
-        eprintln!("not run: {variable} is not set");
-    }
-    directory
-}
-
 /// Runs a client's program against a server of its own, and compares what it uploaded.
 fn run_client(driver: Driver, command: &mut Command) {
     let site = Site::new();
@@ -327,7 +313,7 @@ fn client_program(name: &str) -> PathBuf {
 }
 
 fn tuspy_uploads_resumes_and_compares(driver: Driver) {
-    let Some(programs) = installed("FLATPATH_TUSPY") else {
+    let Some(programs) = tools::installed("FLATPATH_TUSPY") else {
         return;
     };
     let mut command = Command::new(programs.join("python3"));
@@ -335,7 +321,8 @@ fn tuspy_uploads_resumes_and_compares(driver: Driver) {
 }
 
 fn tus_js_client_uploads_resumes_and_terminates(driver: Driver) {
-    let (Some(home), Some(node)) = (installed("FLATPATH_TUS_JS"), tools::find("node")) else {
+    let (Some(home), Some(node)) = (tools::installed("FLATPATH_TUS_JS"), tools::find("node"))
+    else {
         return;
     };
     let mut command = Command::new(node);

@@ -42,6 +42,21 @@ pub fn find(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// The directory that the environment's `variable` names, where something is installed that has no
+/// place in the search path, or `None` after a message that it is not set.
+pub fn installed(variable: &str) -> Option<PathBuf> {
+    let directory = std::env::var_os(variable).map(PathBuf::from);
+    if directory.is_none() {
+        let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(
+            !strict,
+            "{variable} is not set, and CI=true does without no tool"
+        );
+        eprintln!("not run: {variable} is not set");
+    }
+    directory
+}
+
 /// Says that this machine refuses what a test needs, and why.
 pub fn refused<T>(what: &str) -> Option<T> {
     let strict = std::env::var("CI").is_ok_and(|value| value == "true");
