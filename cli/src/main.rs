@@ -25,6 +25,8 @@ mod restart;
 mod doctor;
 mod admin;
 mod bench;
+#[cfg(feature = "generate")]
+mod generate;
 
 use std::process::ExitCode;
 
@@ -53,6 +55,9 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Measure the old way and ours in one run, by the program flatpath-bench.
     Bench(bench::Arguments),
+    /// Write manual pages and completions for shells into a directory.
+    #[cfg(feature = "generate")]
+    Generate(generate::Arguments),
     /// Tell the version, as --version does.
     #[command(hide = true)]
     Version,
@@ -72,6 +77,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(arguments) => Err(bench::run(&arguments)),
+        #[cfg(feature = "generate")]
+        Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
         Command::Version => {
             print!("{}", Arguments::command().render_version());
             Ok(())
