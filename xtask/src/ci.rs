@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::{loom, process};
+use crate::{dist, loom, process};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Step {
@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Package,
     Test,
     Loom,
+    /// The Debian package, the units, the static build and the container's image do their work.
+    Dist,
 }
 
 /// Most crates that `cargo install` of the command builds, our own among them. Lower it with them.
@@ -71,6 +73,7 @@ fn run_step(step: Step) -> Result<()> {
             command
         }
         Step::Test => process::cargo(&["test"]),
+        Step::Dist => return dist::check(),
         Step::Loom => return loom::run("loom", &["loom_"], &[]),
     };
     process::run(&mut command)

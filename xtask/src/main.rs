@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod dist;
 mod drill;
 mod fuzz;
 mod loom;
@@ -32,6 +33,8 @@ use clap::Parser;
 enum Command {
     /// All that CI checks, or only the named steps
     Ci { steps: Vec<ci::Step> },
+    /// Make the packages: a Debian package, a static file, an image of a container
+    Dist(dist::Options),
     /// Check the rules of the repository: headers, orderings, layers, lengths, names
     Style,
     /// Print circles of imports, imports through roots, and lines outside tests
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Ci { steps } => ci::run(&steps),
+        Command::Dist(options) => dist::run(&options),
         Command::Style => style::run(),
         Command::Metrics => metrics::run(),
         Command::Refused { arguments } => refused::run(&arguments),

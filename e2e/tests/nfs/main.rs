@@ -6,6 +6,7 @@ mod client;
 mod copies;
 mod crash;
 mod descriptors;
+mod failover;
 mod framing;
 mod full;
 mod overtaking;

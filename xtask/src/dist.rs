@@ -1,0 +1,150 @@
+//! `cargo xtask dist [WHAT...]`: the packages, in `target/dist`.
+//!
+//! A Debian package (by cargo-deb, from what cli/Cargo.toml says), the command as one static file,
+//! and an image of a container around that file (by podman). `dist/` holds what goes in beside the
+//! command. [`check`] makes them from debug builds and tries them, as CI does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use flatpath_testkit::tools;
+
+use crate::{process, workspace};
+
+mod check;
+
+pub(crate) use check::check;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    /// A Debian package: flatpath.deb
+    Deb,
+    /// The command as one static file: flatpath
+    Static,
+    /// An image of that file for podman or docker: flatpath.tar
+    Image,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// What to make [default: all of it]
+    what: Vec<What>,
+    /// From a debug build, which is made sooner
+    #[arg(long)]
+    debug: bool,
+}
+
+/// How to build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Profile {
+    Debug,
+    Release,
+}
+
+impl Profile {
+    /// As cargo names it in options and in the path of what it makes.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Profile::Debug => ("dev", "debug"),
+            Profile::Release => ("release", "release"),
+        }
+    }
+}
+
+/// Makes the packages. A tool that is missing is named, and its package is not made.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let all = What::value_variants();
+    let what = if options.what.is_empty() {
+        all
+    } else {
+        &options.what
+    };
+    let profile = if options.debug {
+        Profile::Debug
+    } else {
+        Profile::Release
+    };
+    for what in what {
+        let made = match what {
+            What::Deb => deb(profile)?,
+            What::Static => Some(static_command(profile)?),
+            What::Image => image(profile)?,
+        };
+        if let Some(made) = made {
+            println!("made {}", made.display());
+        }
+    }
+    Ok(())
+}
+
+/// `target/dist`, where all of it goes.
+fn directory() -> Result<PathBuf> {
+    let directory = workspace::root().join("target/dist");
+    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    Ok(directory)
+}
+
+fn deb(profile: Profile) -> Result<Option<PathBuf>> {
+    if tools::find("cargo-deb").is_none() {
+        return Ok(None);
+    }
+    let directory = directory()?;
+    let (profile, _) = profile.names();
+    let mut pages = process::cargo(&["run", "--package", "flatpath-cli", "--profile", profile]);
+    pages.args(["--features", "generate", "--", "generate"]);
+    process::run(pages.arg(&directory))?;
+    let made = directory.join("flatpath.deb");
+    // The manual pages were made by the same build.
+    let mut package = process::cargo(&["deb", "--package", "flatpath-cli", "--no-build"]);
+    package.args(["--profile", profile, "--output"]);
+    process::run(package.arg(&made))?;
+    Ok(Some(made))
+}
+
+fn static_command(profile: Profile) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let (profile, folder) = profile.names();
+    let mut build = process::cargo(&["build", "--package", "flatpath-cli", "--target", &target]);
+    process::run(build.args(["--profile", profile]))?;
+    let built = workspace::root().join("target").join(target).join(folder);
+    let made = directory()?.join("flatpath");
+    fs::copy(built.join("flatpath"), &made)?;
+    Ok(made)
+}
+
+fn image(profile: Profile) -> Result<Option<PathBuf>> {
+    let Some(podman) = tools::find("podman") else {
+        return Ok(None);
+    };
+    let made = static_command(profile)?.with_file_name("flatpath.tar");
+    build_image(
+        &podman,
+        made.with_file_name("flatpath")
+            .parent()
+            .context("a directory")?,
+    )?;
+    if made.exists() {
+        fs::remove_file(&made)?;
+    }
+    let mut save = Command::new(&podman);
+    process::run(
+        save.args(["save", "--quiet", "--output"])
+            .arg(&made)
+            .arg(IMAGE),
+    )?;
+    Ok(Some(made))
+}
+
+/// The name of the image on this machine.
+const IMAGE: &str = "localhost/flatpath";
+
+/// Makes [`IMAGE`] of the static file in `directory`.
+fn build_image(podman: &Path, directory: &Path) -> Result<()> {
+    let recipe = workspace::root().join("dist/container/Containerfile");
+    let mut build = Command::new(podman);
+    build.args(["build", "--quiet", "--tag", IMAGE, "--file"]);
+    process::run(build.arg(recipe).arg(directory))
+}

@@ -1,0 +1,135 @@
+//! Whether the packages are what their users need: each is made and tried.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use flatpath_testkit::{Launch, tools};
+
+use super::{IMAGE, Profile, build_image, deb, static_command};
+use crate::{process, workspace};
+
+/// Tests that show whether a build serves files over HTTP and over NFS.
+const TESTS_OF_A_BUILD: [&str; 2] = ["files", "nfs"];
+/// The highest exposure that `systemd-analyze security` may see, in tenths; its "OK" ends at 50.
+const EXPOSURE_MAX: &str = "20";
+/// What Debian's policy demands of a package is an error or a warning of lintian's.
+const LINTIAN: [&str; 3] = ["--allow-root", "--fail-on", "error,warning"];
+
+/// Makes all packages from debug builds and tries them.
+pub(crate) fn check() -> Result<()> {
+    units()?;
+    if let (Some(made), Some(lintian)) = (deb(Profile::Debug)?, tools::find("lintian")) {
+        process::run(Command::new(lintian).args(LINTIAN).arg(&made))?;
+        installed(&made)?;
+    }
+    let file = static_command(Profile::Debug)?;
+    for test in TESTS_OF_A_BUILD {
+        let mut command = process::cargo(&["test", "--package", "flatpath-e2e", "--test", test]);
+        process::run(command.env("FLATPATH", &file))?;
+    }
+    container(&file)
+}
+
+/// The units hold no mistake, and leave the service little that it does not need.
+fn units() -> Result<()> {
+    let Some(systemd) = tools::find("systemd-analyze") else {
+        return Ok(());
+    };
+    // A unit names the command where the package puts it; here it is elsewhere.
+    let copies = tempfile::tempdir()?;
+    let own = std::env::current_exe()?;
+    let dist = workspace::root().join("dist/systemd");
+    let mut paths = Vec::new();
+    for name in ["flatpath.service", "optional/flatpath.socket"] {
+        let text = workspace::text(&dist.join(name))?;
+        let copy = copies
+            .path()
+            .join(Path::new(name).file_name().context("a name")?);
+        fs::write(
+            &copy,
+            text.replace("/usr/bin/flatpath", &own.to_string_lossy()),
+        )?;
+        paths.push(copy);
+    }
+    process::run(
+        Command::new(&systemd)
+            .args(["verify", "--man=no"])
+            .args(&paths),
+    )?;
+    let mut security = Command::new(&systemd);
+    security.args(["security", "--offline=true", "--no-pager"]);
+    process::run(
+        security
+            .arg(format!("--threshold={EXPOSURE_MAX}"))
+            .arg(&paths[0]),
+    )
+}
+
+/// What the package puts on the disk works from there: the command takes the settings that come
+/// with it, and manual and completions are those of this command.
+fn installed(package: &Path) -> Result<()> {
+    let root = tempfile::tempdir()?;
+    process::run(
+        Command::new("dpkg-deb")
+            .arg("--extract")
+            .arg(package)
+            .arg(root.path()),
+    )?;
+    let command = root.path().join("usr/bin/flatpath");
+    // The directory that the service makes for itself is not here.
+    let settings = root.path().join("etc/flatpath/flatpath.toml");
+    let here = root.path().to_string_lossy();
+    let text = workspace::text(&settings)?.replace("/var/lib/flatpath/public", &here);
+    fs::write(&settings, text)?;
+    process::run(Command::new(&command).arg("check").arg(settings))?;
+    for path in [
+        "usr/share/man/man1/flatpath-serve.1.gz",
+        "usr/share/bash-completion/completions/flatpath",
+        "usr/lib/systemd/system/flatpath.service",
+        "usr/lib/systemd/system/flatpath.socket",
+    ] {
+        ensure!(root.path().join(path).exists(), "the package has no {path}");
+    }
+    Ok(())
+}
+
+/// The image serves as nobody, without any right, with io_uring refused by podman's own profile and
+/// allowed by ours.
+fn container(file: &Path) -> Result<()> {
+    let Some(podman) = tools::find("podman") else {
+        return Ok(());
+    };
+    build_image(&podman, file.parent().context("a directory")?)?;
+    let profile = workspace::root().join("dist/container/seccomp-io-uring.json");
+    let own = format!("--security-opt=seccomp={}", profile.display());
+    for (options, driver) in [
+        (vec![], "driver epoll"),
+        (vec![own.as_str()], "driver uring"),
+    ] {
+        let mut server = Launch::new(podman.clone())
+            .with([
+                "run",
+                "--rm",
+                "--runtime=runc",
+                "--network=host",
+                "--read-only",
+            ])
+            .with(["--cap-drop=all", "--security-opt=no-new-privileges"])
+            // Podman's own wish for more descriptors than this user has fails.
+            .with(["--ulimit=nofile=1024:4096", "--ulimit=nproc=1000:1000"])
+            .with(options)
+            .with([IMAGE, "serve", "/", "--http", "127.0.0.1:0"])
+            .start();
+        let reply = server.client().get("/flatpath");
+        ensure!(reply.status == 200, "the image answers {}", reply.status);
+        let log = server.log();
+        ensure!(log.contains(driver), "not served by {driver}: {log}");
+        // The container outlives podman's process unless it ends first.
+        server.terminate();
+        let status = server.exit_status();
+        ensure!(status.success(), "the container ended with {status}");
+    }
+    Ok(())
+}
