@@ -124,6 +124,11 @@ pub trait Driver {
     /// the final completion.
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode);
 
+    /// A connection that has come to a listener on which no accept is under way; never waits. For
+    /// an end that loses nothing: the kernel wakes one of those who share a listener for each
+    /// connection, and a cancelled accept may have been the one. One system call.
+    fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket>;
+
     /// Starts receiving into the pages of a region.
     ///
     /// Failed(NOBUFS) is a stall and never an end: no buffer was free at that time. Re-arm when

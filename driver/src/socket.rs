@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
 
 /// A connection that a driver owns. A plain number: copying it copies no right to close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,6 +121,19 @@ impl Listener {
         match &self.source {
             Source::Descriptor(descriptor) => Some(descriptor.as_fd()),
             Source::Simulated(_) => None,
+        }
+    }
+
+    /// Accepts what has come, without waiting: a listener of a driver does not block once it was
+    /// prepared.
+    pub(crate) fn accept_waiting(&self, flags: SocketFlags) -> Option<OwnedFd> {
+        loop {
+            match accept_with(self.descriptor()?, flags) {
+                Ok(socket) => return Some(socket),
+                // The connection is gone already: on to the next one.
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => return None,
+            }
         }
     }
 

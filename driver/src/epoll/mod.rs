@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::net::SocketFlags;
 use rustix::time::Timespec;
 use slab::Slab;
 
@@ -269,6 +270,12 @@ impl Driver for Epoll {
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
         self.start_accept(listener, user_data, mode);
+    }
+
+    fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket> {
+        self.counters.system_calls += 1;
+        let socket = listener.accept_waiting(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Some(self.open(socket))
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

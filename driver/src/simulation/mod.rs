@@ -44,7 +44,7 @@ use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
-use crate::socket::{Listener, Socket};
+use crate::socket::{Handle, Listener, Socket};
 use crate::statistics::DriverStatistics;
 use crate::waker::Waker;
 
@@ -188,6 +188,11 @@ impl Driver for Simulation {
         self.counters.accepts_armed += 1;
         let listener = listener.number();
         self.start(user_data, Kind::Accept { listener }, mode);
+    }
+
+    fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket> {
+        let socket = self.network.world().accept_waiting(listener.number())?;
+        Some(Socket::new(Handle::Simulated(socket)))
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

@@ -104,13 +104,30 @@ impl World {
             lost.server_closed = true;
             return self.fail(number, Errno::CONNABORTED);
         }
-        let socket = self.sockets_made;
-        self.sockets_made += 1;
-        self.sockets.insert(socket, connection);
+        let socket = self.enter(connection);
         let more = self.continues(number);
         let socket = Socket::new(Handle::Simulated(socket));
         self.complete(number, more, Outcome::Accepted(socket));
         true
+    }
+
+    /// Gives a connection its socket.
+    fn enter(&mut self, connection: u32) -> u32 {
+        let socket = self.sockets_made;
+        self.sockets_made += 1;
+        self.sockets.insert(socket, connection);
+        socket
+    }
+
+    /// The socket of a connection that has come, if there is room for it.
+    pub(super) fn accept_waiting(&mut self, listener: u32) -> Option<u32> {
+        let waiting = &mut self.listeners[listener as usize].waiting;
+        let (arrival_ns, connection) = waiting.front().copied()?;
+        if arrival_ns > self.now_ns || self.sockets.len() >= self.sockets_max {
+            return None;
+        }
+        waiting.pop_front();
+        Some(self.enter(connection))
     }
 
     fn progress_receive(&mut self, number: u64, socket: u32, buffers: &mut Buffers) -> bool {

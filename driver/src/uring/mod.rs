@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 use io_uring::{IoUring, cqueue};
+use rustix::net::SocketFlags;
 
 use self::buffers::BufferRing;
 use self::origin::{Origin, Own};
@@ -239,6 +240,14 @@ impl Driver for Uring {
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
         self.start_accept(listener, user_data, mode);
+    }
+
+    fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket> {
+        self.counters.system_calls += 1;
+        let socket = listener.accept_waiting(SocketFlags::CLOEXEC)?;
+        let socket = Socket::new(Handle::Descriptor(socket.into_raw_fd()));
+        self.sockets.open(socket);
+        Some(socket)
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

@@ -9,7 +9,7 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection};
 use crate::lifecycle::ServerState;
-use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, TURN_ACCEPTS_MAX};
+use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, BACKLOG, TURN_ACCEPTS_MAX};
 use crate::listener::DynProtocol;
 
 use super::listening::{Acceptor, State};
@@ -34,9 +34,6 @@ impl<D: Driver> Network<D> {
         if !completion.more {
             let stopped = self.thread.common.server_state >= ServerState::Draining;
             acceptor.state = if stopped { State::Stopped } else { State::Off };
-            if stopped {
-                acceptor.source = None;
-            }
         }
         match completion.outcome {
             Outcome::Accepted(socket) => {
@@ -65,6 +62,26 @@ impl<D: Driver> Network<D> {
                 debug_assert!(false, "an accept neither receives nor sends");
                 self.thread.discard(other);
             }
+        }
+        if self.acceptors[index as usize].state == State::Stopped {
+            self.close_acceptor(index as usize);
+        }
+    }
+
+    /// The accept of a server that drains has ended. Takes what has come to the socket till then
+    /// and closes it: another server may share it, and the kernel has told of these connections
+    /// only one of both, which may have been the accept that was cancelled. Who comes from now on
+    /// wakes the other.
+    fn close_acceptor(&mut self, index: usize) {
+        let acceptor = &mut self.acceptors[index];
+        let Some(source) = acceptor.source.take() else {
+            return;
+        };
+        for _ in 0..BACKLOG {
+            let Some(socket) = self.thread.driver.accept_waiting(&source) else {
+                break;
+            };
+            self.arrivals.push((acceptor.listener, socket));
         }
     }
 
