@@ -164,6 +164,11 @@ fn members(group: u32) -> io::Result<Vec<(Process, Stat)>> {
 pub struct ThreadTimes(BTreeMap<i32, u64>);
 
 impl ThreadTimes {
+    /// How many threads there were.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The time since an earlier reading, without that of threads that have ended since: idle ones.
     pub fn since(&self, earlier: &Self) -> Duration {
         let used = self.0.iter().map(|(thread, time)| {

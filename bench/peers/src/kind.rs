@@ -45,6 +45,12 @@ pub(crate) enum Kind {
     SocketsEpoll,
     /// The same in tokio-tungstenite, on one thread.
     SocketsTungstenite,
+    /// Server-sent events to all on io_uring, whatever `--driver` says.
+    SseUring,
+    /// That on epoll.
+    SseEpoll,
+    /// axum's `Sse` over a tokio broadcast, on two tokio threads.
+    SseAxum,
     /// tokio and hyper on one thread.
     Hyper,
     /// Two tokio threads, and every request through `spawn_blocking`.
@@ -111,12 +117,16 @@ impl Kind {
     /// The driver that it is about, whatever `--driver` says.
     pub(crate) fn driver(self) -> Option<&'static str> {
         match self {
-            Self::FlatpathUring | Self::PooledUring | Self::RestUring | Self::SocketsUring => {
-                Some("uring")
-            }
-            Self::FlatpathEpoll | Self::PooledEpoll | Self::RestEpoll | Self::SocketsEpoll => {
-                Some("epoll")
-            }
+            Self::FlatpathUring
+            | Self::PooledUring
+            | Self::RestUring
+            | Self::SocketsUring
+            | Self::SseUring => Some("uring"),
+            Self::FlatpathEpoll
+            | Self::PooledEpoll
+            | Self::RestEpoll
+            | Self::SocketsEpoll
+            | Self::SseEpoll => Some("epoll"),
             _ => None,
         }
     }

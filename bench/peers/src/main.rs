@@ -84,9 +84,15 @@ fn measure(options: Options) -> io::Result<ExitCode> {
 
 fn require_descriptors(options: &Options) -> io::Result<()> {
     let limit = raise_descriptor_limit()?;
-    let needed = u64::from(options.clients()) + SPARE_DESCRIPTORS;
-    let many = [Scenario::Idle, Scenario::Burst];
-    if limit < needed && many.iter().any(|scenario| options.wants(*scenario)) {
+    let many = [
+        (Scenario::Idle, options.clients()),
+        (Scenario::Burst, options.clients()),
+        (Scenario::Sse, options.listeners()),
+    ];
+    let wanted = many.iter().filter(|(scenario, _)| options.wants(*scenario));
+    let most = wanted.map(|(_, clients)| *clients).max().unwrap_or(0);
+    let needed = u64::from(most) + SPARE_DESCRIPTORS;
+    if most > 0 && limit < needed {
         let message = format!("{needed} descriptors are needed and {limit} allowed (ulimit -Hn)");
         return Err(io::Error::other(message));
     }

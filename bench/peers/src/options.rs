@@ -70,6 +70,8 @@ pub(crate) enum Scenario {
     Idle,
     /// All clients connect at once
     Burst,
+    /// Many listen to server-sent events; only if named
+    Sse,
     /// NFSv3: ours and nfs-ganesha; only if named
     Nfs,
     /// NFSv3: ours with more and more workers; only if named
@@ -100,7 +102,7 @@ pub(crate) struct Options {
     /// Length of a loaded interval [default: 5, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Connections of idle and burst [default: 10000, with --quick 1000]
+    /// Connections of idle and burst [default: 10000], listeners of sse [50000]; with --quick 1000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     clients: Option<u32>,
     /// The driver of every server that is Flatpath: auto, uring or epoll
@@ -169,6 +171,7 @@ impl Options {
             Scenario::Burst => 20,
             Scenario::Builds if self.instructions => 1,
             Scenario::Idle
+            | Scenario::Sse
             | Scenario::RelayStream
             | Scenario::RelayMatch
             | Scenario::RelayRate
@@ -180,6 +183,11 @@ impl Options {
     /// Connections of the scenarios that are about many.
     pub(crate) fn clients(&self) -> u32 {
         self.clients.unwrap_or(self.sized(10_000, 1000))
+    }
+
+    /// Listeners of server-sent events.
+    pub(crate) fn listeners(&self) -> u32 {
+        self.clients.unwrap_or(self.sized(50_000, 1000))
     }
 
     /// An amount of work, and the one that shows that it works.

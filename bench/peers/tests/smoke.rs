@@ -157,6 +157,29 @@ fn items_are_read_and_inserted_by_all() {
 }
 
 #[test]
+fn listeners_hear_every_event() {
+    let arguments = [
+        "--quick",
+        "--only",
+        "sse",
+        "--clients",
+        "50",
+        "--seconds",
+        "3",
+    ];
+    let report = measured(&arguments);
+    let bench = &benches(&report)[0];
+    for server in 0..3 {
+        assert_eq!(figure(bench, server, "errors"), 0.0, "{bench}");
+        assert_eq!(figure(bench, server, "lost"), 0.0, "{bench}");
+        // Of three seconds at least one was heard by all.
+        let heard = figure(bench, server, "events/s");
+        assert!(heard > 50.0 / 3.0 - 1.0, "{bench}");
+        assert!(figure(bench, server, "beside p99 us") > 0.0, "{bench}");
+    }
+}
+
+#[test]
 fn latencies_while_busy_loops_run_are_measured() {
     if tools::find("wrk").is_none() {
         return;

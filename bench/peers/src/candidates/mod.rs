@@ -5,6 +5,7 @@
 //! | `ours`, `hyper`, `tiny`, `echo` | a fixed reply, or an echo |
 //! | `rest` | JSON and SQLite: ours, and axum |
 //! | `sockets` | an echo of WebSocket messages: ours, and tokio-tungstenite |
+//! | `sse` | server-sent events: ours, and axum |
 //! | `copying`, `share` | a tokio server that puts messages into the memory of consumers |
 //! | `bare` | the least that any relay has to ask of the kernel |
 //! | `observed` | NFS that reports what dispatch costs |
@@ -23,6 +24,7 @@ mod ours;
 pub(crate) mod rest;
 mod share;
 mod sockets;
+pub(crate) mod sse;
 mod tiny;
 
 use std::io::{self, Write};
@@ -83,6 +85,8 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::RestAxum => rest::axum::run(serve),
         Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours::run(serve),
         Kind::SocketsTungstenite => sockets::tungstenite::run(),
+        Kind::SseUring | Kind::SseEpoll => sse::ours::run(serve),
+        Kind::SseAxum => sse::axum::run(),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => echo::run(),
         Kind::TokioCopying => copying::run(&serve.socket, 1, Copies::Once),

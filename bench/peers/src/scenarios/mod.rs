@@ -12,6 +12,7 @@ mod requests;
 mod rest;
 mod rounds;
 mod sleepers;
+mod sse;
 mod burst;
 mod websocket;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Put => vec![put::run(session)?],
             Scenario::Idle => vec![idle::run(session)?],
             Scenario::Burst => vec![burst::run(session)?],
+            Scenario::Sse => vec![sse::run(session)?],
             Scenario::Builds => builds::run(session)?,
             Scenario::Nfs => nfs::compare(session)?,
             Scenario::NfsSweep => nfs::sweep(session)?,
@@ -108,6 +110,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Put => &put::KINDS,
         Scenario::Idle => &idle::KINDS,
         Scenario::Burst => &burst::KINDS,
+        Scenario::Sse => &sse::KINDS,
         Scenario::Builds => &builds::KINDS,
         Scenario::Nfs => &nfs::KINDS,
         Scenario::NfsSweep => &[],
@@ -151,7 +154,10 @@ mod tests {
     #[test]
     fn every_server_takes_part_somewhere() {
         let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
-        let named = ["--only", "nfs,ingest,relay-stream,relay-match,relay-rate"];
+        let named = [
+            "--only",
+            "sse,nfs,ingest,relay-stream,relay-match,relay-rate",
+        ];
         let mut started = servers(&options(&[]));
         started.extend(servers(&options(&before)));
         started.extend(servers(&options(&named)));
