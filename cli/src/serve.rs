@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     settings: Settings,
 
     /// Read settings from this TOML file: the same names, without the leading dashes, and tables
-    /// [[listener]]. The command line replaces what the file sets
+    /// `[[listener]]`. The command line replaces what the file sets
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -2,7 +2,7 @@
 //!
 //! A Debian package (by cargo-deb, from what cli/Cargo.toml says), the command as one static file,
 //! and an image of a container around that file (by podman). `dist/` holds what goes in beside the
-//! command. [`check`] makes them from debug builds and tries them, as CI does.
+//! command. [`check()`] makes them from debug builds and tries them, as CI does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
