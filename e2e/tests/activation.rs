@@ -1,4 +1,4 @@
-//! Sockets that a service manager has opened, Unix sockets, and what the manager is told.
+//! Sockets that a service manager has opened, Unix sockets, and what the manager hears from us.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -11,6 +11,7 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_behind_proxy` runs one seed alone.
 
+mod drawn;
 mod headers;
 mod speakers;
 
@@ -18,9 +19,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use flatpath::Limits;
 use flatpath::proxy_header::parse;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use headers::{Herald, binary, binary_for, line, local};
 use speakers::{heard_after, troupe};
@@ -155,26 +156,9 @@ impl Talker {
 }
 
 fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
-    let long = Duration::from_secs(100_000);
     Conditions {
-        faults,
-        driver: DriverConfig {
-            completion_entries: [4, 64, 4096][dice.below(3)],
-            receive_buffers: [1, 4, 64][dice.below(3)],
-            receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
-            ..DriverConfig::default()
-        },
-        limits: Limits {
-            in_flight_max: [1, 4, 256][dice.below(3)],
-            head_timeout: long,
-            write_timeout: long,
-            stall_timeout: long,
-            drain_timeout: long,
-            ..Limits::default()
-        },
-        accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],
         balancers: balancers(),
-        ..Conditions::calm(seed)
+        ..drawn::conditions(seed, dice, faults)
     }
 }
 

@@ -9,13 +9,14 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_hand_over` runs one seed alone.
 
+mod drawn;
 mod speakers;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, OperationMode};
+use drawn::conditions;
+use flatpath::simulation::SimulatedServer;
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use speakers::{heard_after, troupe};
 
@@ -78,29 +79,6 @@ impl Talker {
             self.heard.extend(self.client.read());
             self.ended = true;
         }
-    }
-}
-
-fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
-    let long = Duration::from_secs(100_000);
-    Conditions {
-        faults,
-        driver: DriverConfig {
-            completion_entries: [4, 64, 4096][dice.below(3)],
-            receive_buffers: [1, 4, 64][dice.below(3)],
-            receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
-            ..DriverConfig::default()
-        },
-        limits: Limits {
-            in_flight_max: [1, 4, 256][dice.below(3)],
-            head_timeout: long,
-            write_timeout: long,
-            stall_timeout: long,
-            drain_timeout: long,
-            ..Limits::default()
-        },
-        accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],
-        ..Conditions::calm(seed)
     }
 }
 

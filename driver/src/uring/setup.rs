@@ -196,7 +196,7 @@ mod tests {
             return;
         };
         let open = opcode::OpenAt::new(io_uring::types::Fd(libc::AT_FDCWD), c"/".as_ptr());
-        // SAFETY: the path lives for ever.
+        // SAFETY: the path is a constant.
         unsafe { ring.submission().push(&open.build()) }.expect("room");
         ring.submit_and_wait(1).expect("it completes");
         let completed = ring.completion().next().expect("it has completed");

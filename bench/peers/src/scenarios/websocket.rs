@@ -30,7 +30,7 @@ const OURS: [Kind; 2] = [Kind::SocketsUring, Kind::SocketsEpoll];
 const CONNECTIONS: usize = 50;
 /// Threads of the load.
 const THREADS: usize = 2;
-/// Bytes of a message: a chat's line, and a page of JSON. What goes on the wire is a head more.
+/// Bytes of a message: a line of a chat, and a page of JSON. The header of the frame is extra.
 const MESSAGES: [usize; 2] = [100, 4000];
 /// What the issue asks for, beside tungstenite in the same run.
 const CPU_MAX: f64 = 0.7;

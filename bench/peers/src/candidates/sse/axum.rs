@@ -50,7 +50,7 @@ async fn send_all(events: Sender<String>) {
     let mut ticks = time::interval(EVERY);
     for number in 0.. {
         ticks.tick().await;
-        // Nobody may listen yet.
+        // There may be no listener yet.
         let _ = events.send(event(number));
     }
 }
