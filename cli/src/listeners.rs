@@ -45,8 +45,8 @@ pub(crate) struct Services {
     pub(crate) relays: Vec<Relay>,
     pub(crate) ingests: Vec<Ingest>,
     pub(crate) controls: Vec<ControlThread>,
-    /// For each NFS listener: its number in the server, the place that receives its port, and whether
-    /// rpcbind learns of it.
+    /// For each NFS listener: its number in the server, the place that receives its port, and
+    /// whether rpcbind learns of it.
     pub(crate) nfs: Vec<(usize, Port, bool)>,
     /// Listeners so far.
     count: usize,
