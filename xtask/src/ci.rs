@@ -3,6 +3,8 @@
 //! Without steps: all of them, cheapest first, so that a fault which rustfmt finds does not wait
 //! for the tests. `.ci/run` prepares a bare machine, runs the tests and then the other steps.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -66,6 +68,7 @@ fn run_step(step: Step) -> Result<()> {
         Step::Musl => check_for(&musl),
         Step::Aarch64 => check_for(AARCH64),
         Step::Package => {
+            forget_unpacked()?;
             let mut command = process::cargo(&["package", "--quiet"]);
             for name in published()? {
                 command.args(["--package", &name]);
@@ -77,6 +80,25 @@ fn run_step(step: Step) -> Result<()> {
         Step::Loom => return loom::run("loom", &["loom_"], &[]),
     };
     process::run(&mut command)
+}
+
+/// Removes what earlier runs unpacked of our packages. Cargo keeps it in its home by version, and
+/// would build today's crates with yesterday's of the same version.
+fn forget_unpacked() -> Result<()> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let Ok(sources) = fs::read_dir(home.context("no home")?.join("registry/src")) else {
+        return Ok(());
+    };
+    for source in sources {
+        let source = source?;
+        // A registry with a host is named by it; that of a workspace's packages has none.
+        if source.file_name().as_encoded_bytes().starts_with(b"-") {
+            fs::remove_dir_all(source.path())
+                .with_context(|| format!("cannot remove {}", source.path().display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// The names of the crates that are not kept from a registry.
