@@ -175,7 +175,7 @@ mod tests {
             let manifest = Path::new(text("manifest_path"));
             let readme = manifest.with_file_name(text("readme"));
             assert!(readme.is_file(), "readme of {name}: {}", readme.display());
-            let page = std::fs::read_to_string(manifest.with_file_name("src/lib.rs"));
+            let page = fs::read_to_string(manifest.with_file_name("src/lib.rs"));
             let has_example = |page: &String| page.lines().any(|line| line == "//! ```");
             let is_program = name == "flatpath-cli";
             assert!(
