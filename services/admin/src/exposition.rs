@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use crate::family::Family;
+
 /// The media type of the format.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -24,6 +26,22 @@ impl Exposition {
             .and_then(|line| line.split_once(' '))
             .unwrap_or_default();
         debug_assert!(!help.is_empty(), "{name} is in the file");
+        self.begin(name, kind, help)
+    }
+
+    /// Writes a family that is not in the file.
+    pub(crate) fn added(&mut self, family: &Family) {
+        self.begin(family.name, family.kind.name(), family.help);
+        for sample in &family.samples {
+            let labels = sample.labels.iter();
+            let labels: Vec<_> = labels
+                .map(|(name, value)| (*name, value.as_str()))
+                .collect();
+            self.sample(&labels, sample.value);
+        }
+    }
+
+    fn begin(&mut self, name: &'static str, kind: &str, help: &str) -> &mut Self {
         self.name = name;
         self.put(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         self

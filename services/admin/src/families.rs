@@ -4,24 +4,31 @@
 //! network thread: sum over what is of no interest. Nothing has a label of a client, a path or
 //! anything else without a bound.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::exposition::Exposition;
 use crate::flatpath::ServerState;
 use crate::flatpath::figures::{Figures, JobFigures, ListenerFigures, RunningHandler};
 use crate::flatpath::statistics::{Durations, Statistics};
+use crate::process::Process;
 
 /// What one scrape reads.
+#[derive(Default)]
 pub(crate) struct Reading {
+    /// There is a server to show.
+    pub(crate) is_attached: bool,
     pub(crate) figures: Figures,
-    /// The handlers that have run for long.
+    /// The handlers that have run for longer than `slow_after`.
     pub(crate) slow: Vec<RunningHandler>,
+    pub(crate) slow_after: Duration,
+    /// What the kernel says about the process, where there is a `/proc`.
+    pub(crate) process: Option<Process>,
 }
 
 /// Writes all families.
 pub(crate) fn write(reading: &Reading, out: &mut Exposition) {
     let figures = &reading.figures;
-    server(figures, out);
+    server(reading, out);
     counts(figures, out);
     requests(figures, out);
     jobs(reading, out);
@@ -29,6 +36,7 @@ pub(crate) fn write(reading: &Reading, out: &mut Exposition) {
     network_threads(figures, out);
     memory(figures, out);
     descriptors(figures, out);
+    process(reading.process.as_ref(), out);
 }
 
 /// Calls `each` for every listener on every network thread, with its labels.
@@ -72,6 +80,7 @@ const GROUPS: [Group; 6] = [
     ("flatpath_connections_refused_total", "reason", |counts| vec![
         ("room", counts.refused.saturating_sub(counts.refused_by_address)),
         ("address", counts.refused_by_address),
+        ("proxy_header", counts.refused_headers),
     ]),
     ("flatpath_connections_expired_total", "phase", |counts| counts.expired_by_phase().into()),
     ("flatpath_stalls_total", "cause", |counts| counts.stalls_by_cause().into()),
@@ -114,16 +123,18 @@ fn counts(figures: &Figures, out: &mut Exposition) {
     }
 }
 
-fn server(figures: &Figures, out: &mut Exposition) {
+fn server(reading: &Reading, out: &mut Exposition) {
+    let Figures { uptime, state, .. } = reading.figures;
     out.family("flatpath_build_info")
         .count(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    let start = SystemTime::now()
-        .checked_sub(figures.uptime)
-        .and_then(|start| start.duration_since(UNIX_EPOCH).ok());
-    out.family("flatpath_start_time_seconds")
-        .sample(&[], start.unwrap_or_default().as_secs_f64());
-    out.family("flatpath_ready")
-        .count(&[], u64::from(figures.state == ServerState::Running));
+    out.family("flatpath_start_time_seconds");
+    if reading.is_attached {
+        let start = SystemTime::now().checked_sub(uptime);
+        let start = start.and_then(|start| start.duration_since(UNIX_EPOCH).ok());
+        out.sample(&[], start.unwrap_or_default().as_secs_f64());
+    }
+    let is_ready = reading.is_attached && state == ServerState::Running;
+    out.family("flatpath_ready").count(&[], u64::from(is_ready));
 }
 
 fn requests(figures: &Figures, out: &mut Exposition) {
@@ -277,4 +288,16 @@ fn descriptors(figures: &Figures, out: &mut Exposition) {
         .count(&[], descriptors.refused);
     out.family("flatpath_descriptors_given_back_total")
         .count(&[], descriptors.given_back);
+}
+
+/// In the names that client libraries of Prometheus use.
+fn process(process: Option<&Process>, out: &mut Exposition) {
+    let Some(process) = process else { return };
+    out.family("process_cpu_seconds_total")
+        .sample(&[], process.cpu.as_secs_f64());
+    out.family("process_resident_memory_bytes")
+        .count(&[], process.resident_bytes);
+    out.family("process_virtual_memory_bytes")
+        .count(&[], process.virtual_bytes);
+    out.family("process_threads").count(&[], process.threads);
 }

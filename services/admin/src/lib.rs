@@ -7,6 +7,7 @@
 //! | `/metrics`     | all figures for Prometheus                                                  |
 //! | `/healthz`     | 200, or 503 when a network thread has been in one turn for [`STUCK_AFTER`]  |
 //! | `/readyz`      | 200, or 503 before the server runs and from the moment a drain begins       |
+//! | `/status.json` | the same figures as one object, see `status.rs`                             |
 //!
 //! It is a server of its own with one network thread: it answers while the network threads of the
 //! server that it shows are busy, blocked, or gone. Figures are read when they are asked for
@@ -30,11 +31,15 @@
 
 mod exposition;
 mod families;
+mod family;
+mod process;
+mod status;
 
 use std::net::ToSocketAddrs;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+pub use family::Family;
 pub use flatpath_http::flatpath;
 
 use exposition::{Exposition, MEDIA_TYPE};
@@ -42,12 +47,16 @@ use families::Reading;
 use flatpath::{DriverChoice, Error, Handle, Limits, Running, Server, ServerState};
 use flatpath_http::http::{HeaderValue, Method, StatusCode, header};
 use flatpath_http::{Http, Request, Response};
+use process::Process;
 
 /// A network thread that has been in one turn for so long is stuck.
 pub const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// A handler that has run for so long is slow, unless [`Admin::slow`] says otherwise.
 pub const SLOW_AFTER: Duration = Duration::from_secs(1);
+
+/// Makes metrics of its own, at each scrape.
+type Source = Box<dyn Fn() -> Vec<Family> + Send + Sync>;
 
 /// What shows a server; clones show the same one.
 #[derive(Clone, Default)]
@@ -57,6 +66,7 @@ pub struct Admin(Arc<Shared>);
 struct Shared {
     shown: OnceLock<Handle>,
     slow: OnceLock<Duration>,
+    sources: Mutex<Vec<Source>>,
 }
 
 impl Admin {
@@ -73,6 +83,28 @@ impl Admin {
     /// After which time a handler is shown as slow. Once.
     pub fn slow(&self, after: Duration) {
         let _ = self.0.slow.set(after);
+    }
+
+    /// Shows metrics of the program beside those of the server, which `source` makes at each
+    /// scrape. It runs on the network thread that answers, so it must not block. Each name is made
+    /// by one source.
+    ///
+    /// ```
+    /// use flatpath_admin::{Admin, Family};
+    ///
+    /// let admin = Admin::new();
+    /// admin.source(|| {
+    ///     let family = Family::gauge("myapp_users", "Users that are logged in.");
+    ///     vec![family.sample(&[("plan", "free")], 2.0)]
+    /// });
+    /// ```
+    pub fn source(&self, source: impl Fn() -> Vec<Family> + Send + Sync + 'static) {
+        self.sources(|sources| sources.push(Box::new(source)));
+    }
+
+    fn sources<R>(&self, with: impl FnOnce(&mut Vec<Source>) -> R) -> R {
+        let sources = self.0.sources.lock();
+        with(&mut sources.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Starts a server of its own that answers at `address`.
@@ -121,29 +153,43 @@ impl Admin {
             "/metrics" => typed(MEDIA_TYPE, self.metrics()),
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
+            "/status.json" => typed("application/json", self.status()),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "There are /metrics, /healthz and /readyz.\n",
+                "There are /metrics, /healthz, /readyz and /status.json.\n",
             ),
         }
     }
 
-    /// The figures of the server, once it runs.
-    fn read(&self) -> Option<Reading> {
-        let shown = self.0.shown.get()?;
-        let slow = self.0.slow.get().copied().unwrap_or(SLOW_AFTER);
-        Some(Reading {
-            figures: shown.figures(),
-            slow: shown.handlers(slow),
-        })
+    /// What there is to show; without a server, of the process alone.
+    fn read(&self) -> Reading {
+        let slow_after = self.0.slow.get().copied().unwrap_or(SLOW_AFTER);
+        let shown = self.0.shown.get();
+        Reading {
+            is_attached: shown.is_some(),
+            figures: shown.map(Handle::figures).unwrap_or_default(),
+            slow: shown.map_or(Vec::new(), |shown| shown.handlers(slow_after)),
+            slow_after,
+            process: Process::read(),
+        }
+    }
+
+    /// The metrics of all sources.
+    fn more(&self) -> Vec<Family> {
+        self.sources(|sources| sources.iter().flat_map(|source| source()).collect())
     }
 
     fn metrics(&self) -> String {
         let mut out = Exposition::default();
-        if let Some(reading) = self.read() {
-            families::write(&reading, &mut out);
+        families::write(&self.read(), &mut out);
+        for family in self.more() {
+            out.added(&family);
         }
         out.into_text()
+    }
+
+    fn status(&self) -> String {
+        status::object(&self.read(), &self.more()).to_string()
     }
 
     /// Whether starting the process anew would help.
@@ -155,8 +201,14 @@ impl Admin {
         match stuck.iter().find(|handler| handler.is_inline) {
             None => text(StatusCode::OK, "ok\n"),
             Some(handler) => {
-                let (thread, seconds) = (handler.thread, handler.age.as_secs());
-                let words = format!("network thread {thread} has been busy for {seconds} s\n");
+                let figures = shown.figures();
+                let listener = figures.listeners.get(handler.listener);
+                let words = format!(
+                    "network thread {} has been busy for {} s, with {}\n",
+                    handler.thread,
+                    handler.age.as_secs(),
+                    listener.map_or("?", |listener| listener.name)
+                );
                 text(StatusCode::SERVICE_UNAVAILABLE, &words)
             }
         }
@@ -167,19 +219,12 @@ impl Admin {
         match self.0.shown.get().map(Handle::state) {
             Some(ServerState::Running) => text(StatusCode::OK, "ready\n"),
             Some(state) => {
-                let words = match state {
-                    ServerState::Leaving => "leaving\n",
-                    _ => "draining\n",
-                };
-                text(StatusCode::SERVICE_UNAVAILABLE, words)
+                let words = format!("{}\n", status::word(state));
+                text(StatusCode::SERVICE_UNAVAILABLE, &words)
             }
-            None => starting(),
+            None => text(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         }
     }
-}
-
-fn starting() -> Response {
-    text(StatusCode::SERVICE_UNAVAILABLE, "starting\n")
 }
 
 fn text(status: StatusCode, words: &str) -> Response {

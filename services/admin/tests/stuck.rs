@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use flatpath_admin::Admin;
 use flatpath_admin::flatpath::{Context, DriverChoice, Protocol, Received, Server};
+use flatpath_admin::{Admin, Family};
 use flatpath_testkit::{PATIENCE, until};
+use serde_json::Value;
 
 /// The first byte of each connection blocks its network thread until the test lets go.
 struct Blocks(Arc<AtomicBool>);
@@ -53,6 +54,14 @@ fn get(address: SocketAddr, path: &str) -> String {
     reply
 }
 
+fn status(address: SocketAddr) -> Value {
+    let reply = get(address, "/status.json");
+    let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
+    let media_type = "\r\ncontent-type: application/json\r\n";
+    assert!(head.contains(media_type), "{head}");
+    serde_json::from_str(body).expect("it is JSON")
+}
+
 /// The value of a sample.
 fn value(metrics: &str, sample: &str) -> f64 {
     let mut lines = metrics.lines();
@@ -68,6 +77,8 @@ fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
     let address = beside.addresses()[0].address;
     assert!(get(address, "/readyz").starts_with("HTTP/1.1 503 "));
     assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 "));
+    assert!(value(&get(address, "/metrics"), "flatpath_ready") < 0.5);
+    assert_eq!(status(address)["state"], "starting");
     admin.slow(Duration::from_millis(50));
     let server = Server::new().driver(choice);
     let server = server.listen("127.0.0.1:0", Blocks(Arc::clone(&is_over)));
@@ -84,6 +95,11 @@ fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
     let bound = running.addresses()[0].address;
     let slow = format!("flatpath_slow_handlers{{listener=\"blocks\",address=\"{bound}\"}}");
     assert!(value(&metrics, &slow) > 0.5);
+    let shown = status(address);
+    assert_eq!(shown["state"], "running");
+    assert_eq!(shown["network_threads"][0]["turn_listener"], "blocks");
+    assert_eq!(shown["slow_handlers"][0]["address"], bound.to_string());
+    assert_eq!(shown["slow_handlers"][0]["inline"], true);
     drop(let_go);
     until("the network thread to wait", || {
         (value(&get(address, "/metrics"), age) < 0.01).then_some(())
@@ -95,6 +111,7 @@ fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
     running.wait().expect("a clean end");
     let ended = get(address, "/metrics");
     assert!(ended.contains("\nflatpath_ready 0\n"), "{ended}");
+    assert_eq!(status(address)["state"], "draining");
     drop(beside);
 }
 
@@ -121,4 +138,22 @@ fn what_is_not_there_is_not_found_and_nothing_can_be_changed() {
     client.read_to_string(&mut reply).expect("an answer");
     assert!(reply.starts_with("HTTP/1.1 405 "), "{reply}");
     assert!(reply.contains("\r\nallow: GET, HEAD\r\n"), "{reply}");
+}
+
+#[test]
+fn what_the_program_adds_is_shown_beside() {
+    let admin = Admin::new();
+    admin.source(|| {
+        let family = Family::counter("app_logins_total", "Logins.");
+        vec![family.sample(&[("by", "\"key\"")], 3.0)]
+    });
+    let beside = admin.serve("127.0.0.1:0").expect("started");
+    let address = beside.addresses()[0].address;
+    let metrics = get(address, "/metrics");
+    let expected = "# HELP app_logins_total Logins.\n# TYPE app_logins_total counter\n\
+                    app_logins_total{by=\"\\\"key\\\"\"} 3\n";
+    assert!(metrics.ends_with(expected), "{metrics}");
+    let more = &status(address)["more"][0];
+    assert_eq!(more["name"], "app_logins_total");
+    assert_eq!(more["samples"][0]["labels"]["by"], "\"key\"");
 }
