@@ -100,6 +100,12 @@ pub trait Driver {
         crate::clock::monotonic_ns()
     }
 
+    /// How often the calling thread has slept since it began: its voluntary context switches. One
+    /// system call, none in the simulation.
+    fn voluntary_switches(&self) -> u64 {
+        flatpath_sys::thread_usage::voluntary_switches()
+    }
+
     /// Seconds since 1970, read once per [`Driver::wait`]; for dates, not for durations.
     fn wall_seconds(&self) -> u64;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
+use crate::prompt::Tries;
 use crate::refusals::Refusals;
 use crate::statistics::{Counters, ThreadCounters};
 use crate::turn::Turn;
@@ -21,6 +22,8 @@ pub(crate) struct Common {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) counters: Arc<ThreadCounters>,
     pub(crate) refusals: Refusals,
+    /// Requests that were tried here in this turn.
+    pub(crate) tries: Tries,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,
 }

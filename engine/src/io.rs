@@ -61,11 +61,21 @@ pub struct Io<'a> {
 /// What an [`Io`] asks of its driver, whichever that is.
 pub(crate) trait Peers {
     fn peer_of(&self, socket: Socket) -> Option<SocketAddr>;
+    fn clock_ns(&self) -> u64;
+    fn voluntary_switches(&self) -> u64;
 }
 
 impl<D: Driver> Peers for D {
     fn peer_of(&self, socket: Socket) -> Option<SocketAddr> {
         self.peer(socket)
+    }
+
+    fn clock_ns(&self) -> u64 {
+        Driver::clock_ns(self)
+    }
+
+    fn voluntary_switches(&self) -> u64 {
+        Driver::voluntary_switches(self)
     }
 }
 

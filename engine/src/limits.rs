@@ -162,6 +162,20 @@ pub(crate) const TURN_DEFERRED_NS: u64 = 1_000_000;
 /// crowd and of others each.
 pub(crate) const DEFERRED_PER_TURN_MAX: usize = 256;
 
+/// Requests that a network thread tries itself in one turn; see `prompt.rs`. With more at hand, the
+/// workers' processors have something to do too.
+pub(crate) const PROMPT_TRIES_MAX: u32 = 8;
+
+/// Tries of one turn take this long at most, in nanoseconds, before the others go to workers: as
+/// long as a worker needs to be woken on another processor, a few times.
+pub(crate) const PROMPT_TURN_NS_MAX: u64 = 200_000;
+
+/// A try that takes so long may have waited, in nanoseconds. A hundred times what it should take.
+pub(crate) const PROMPT_TRY_NS_MAX: u64 = 2_000_000;
+
+/// Tries of a place on trial, each with two system calls more.
+pub(crate) const PROMPT_TRIAL_TRIES: u8 = 64;
+
 /// Receive pages are scarce when fewer than one in this many are free; what takes long crowds then.
 pub(crate) const SCARCE_PAGES_PART: u32 = 4;
 

@@ -1,6 +1,6 @@
 //! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
-//! process, file handles, file identities of threads, TCP's options, passed descriptors, the
-//! allocator.
+//! process, file handles, file identities and sleeps of threads, TCP's options, passed
+//! descriptors, the allocator.
 //!
 //! ```
 //! use flatpath_sys::shared_memory::{Access, SharedWords};
@@ -29,3 +29,4 @@ pub mod mapping;
 pub mod passed;
 pub mod shared_memory;
 pub mod tcp;
+pub mod thread_usage;

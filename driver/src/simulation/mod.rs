@@ -171,6 +171,10 @@ impl Driver for Simulation {
         self.network.world().now_ns
     }
 
+    fn voluntary_switches(&self) -> u64 {
+        self.network.world().switches
+    }
+
     fn wall_seconds(&self) -> u64 {
         WALL_SECONDS_AT_START + self.now_ns / 1_000_000_000
     }

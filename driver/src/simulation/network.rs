@@ -87,6 +87,14 @@ impl Network {
         self.world().now_ns += nanoseconds(time);
     }
 
+    /// The caller sleeps for so long: the clock moves, and a voluntary context switch is counted.
+    /// [`Network::advance`] is the same of a call that was preempted.
+    pub fn sleep(&self, time: Duration) {
+        let mut world = self.world();
+        world.now_ns += nanoseconds(time);
+        world.switches += 1;
+    }
+
     /// How far one wait of the driver may move the clock; a millisecond unless set. Clients act
     /// between waits, so a longer step makes them slower.
     pub fn set_step_max(&self, step: Duration) {

@@ -50,6 +50,8 @@ pub(super) struct World {
     pub(super) faults: Faults,
     pub(super) injected: Injected,
     pub(super) now_ns: u64,
+    /// How often the thread has slept.
+    pub(super) switches: u64,
     /// How far one wait may move the clock, in nanoseconds.
     pub(super) step_ns_max: u64,
     /// Bytes that a client's side takes before it reads.
@@ -76,6 +78,7 @@ impl World {
             faults,
             injected: Injected::default(),
             now_ns: 1_000_000_000,
+            switches: 0,
             step_ns_max: 1_000_000,
             window_bytes: 64 * 1024,
             drains_first: false,

@@ -17,6 +17,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::{DynProtocol, ErasedListener};
 use crate::lists::Links;
+use crate::prompt::Tries;
 use crate::refusals::Refusals;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
@@ -197,6 +198,7 @@ impl<D: Driver> Network<D> {
             dispatcher,
             counters,
             refusals: Refusals::default(),
+            tries: Tries::default(),
             wakes: Wakes::new(capacity, driver.waker()),
         };
         let mut thread = Thread::new(driver, common, places, region_count);
