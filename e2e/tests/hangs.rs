@@ -10,6 +10,7 @@ each_driver!(
     a_hung_thread_of_the_command_outlives_no_drain,
     a_hang_up_drains,
     a_hang_up_that_is_ignored_does_nothing,
+    a_hang_up_reloads_where_a_program_has_asked_for_that,
     the_signal_that_means_nothing_does_nothing,
 );
 
@@ -109,6 +110,16 @@ fn a_hang_up_that_is_ignored_does_nothing(driver: Driver) {
     server.await_log("does nothing");
     assert_eq!(server.client().get("/hello").text(), "hello");
     assert!(!server.log().contains("draining"), "{}", server.log());
+}
+
+fn a_hang_up_reloads_where_a_program_has_asked_for_that(driver: Driver) {
+    let mut server = Launch::handlers(driver).start();
+    server.process().signal(Signal::HUP);
+    server.await_log("reloading");
+    assert_eq!(server.client().get("/hello").text(), "hello");
+    assert!(!server.log().contains("draining"), "{}", server.log());
+    server.terminate();
+    assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
 }
 
 fn the_signal_that_means_nothing_does_nothing(driver: Driver) {

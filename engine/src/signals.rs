@@ -2,8 +2,9 @@
 //! later SIGTERM or SIGINT cuts off what is left. SIGUSR1 runs the report, if one is registered.
 //! SIGUSR2 is logged and does nothing else.
 //!
-//! SIGHUP never forces: a terminal that closes may send it twice, and a supervisor may send it with
-//! SIGTERM. Where the process was started with SIGHUP ignored (`nohup`), it stays ignored.
+//! SIGHUP calls the reload function instead, if one is registered. Otherwise it never forces: a
+//! terminal that closes may send it twice, and a supervisor may send it with SIGTERM. Where the
+//! process was started with SIGHUP ignored (`nohup`), it stays ignored.
 //!
 //! SIGXFSZ no longer ends the process once a server starts: a write beyond the limit on the size
 //! of files (`ulimit -f`, `LimitFSIZE=`) fails with `EFBIG`, for which the protocols have a word.
@@ -38,6 +39,9 @@ pub(crate) fn outlive_file_size_limit() {
 /// Called for each SIGUSR1.
 type Report = Box<dyn FnMut(&Handle) + Send>;
 
+/// What SIGHUP does instead of stopping the server.
+type Reload = Box<dyn FnMut() + Send>;
+
 /// What a signal has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopping {
@@ -52,6 +56,7 @@ pub enum Stopping {
 pub struct SignalWatch {
     signals: Signals,
     report: Option<Report>,
+    reload: Option<Reload>,
 }
 
 impl SignalWatch {
@@ -68,6 +73,7 @@ impl SignalWatch {
         Ok(SignalWatch {
             signals,
             report: None,
+            reload: None,
         })
     }
 
@@ -83,6 +89,14 @@ impl SignalWatch {
         self.signals.add_signal(SIGUSR1).map_err(Error::Signals)?;
         self.report = Some(Box::new(report));
         Ok(self)
+    }
+
+    /// From now on SIGHUP calls `reload`, on the thread that watches, and does not stop the server:
+    /// to open log files again, for one. It must not block: other signals wait for it.
+    #[must_use]
+    pub fn reloading(mut self, reload: impl FnMut() + Send + 'static) -> SignalWatch {
+        self.reload = Some(Box::new(reload));
+        self
     }
 
     /// Hands signals on to a server until it has ended.
@@ -121,6 +135,12 @@ impl SignalWatch {
     fn hand_on(&mut self, handle: &Handle, mut stopping: impl FnMut(Stopping)) {
         let mut is_draining = false;
         for signal in self.signals.forever() {
+            if signal == SIGHUP
+                && let Some(reload) = &mut self.reload
+            {
+                reload();
+                continue;
+            }
             match signal {
                 SIGUSR1 => {
                     if let Some(report) = &mut self.report {

@@ -39,6 +39,7 @@ fn run() -> Result<(), String> {
     let server = server.listen("127.0.0.1:0", Http::routed(route, answer));
     let server = server.listen("127.0.0.1:0", Echo);
     let signals = SignalWatch::begin().map_err(|error| error.to_string())?;
+    let signals = signals.reloading(|| eprintln!("handlers: reloading"));
     let running = server.start().map_err(|error| error.to_string())?;
     for bound in running.addresses() {
         println!("listening {} {}", bound.name, bound.address);
