@@ -4,6 +4,7 @@
 //!
 //! | path           | answer                                                                      |
 //! |----------------|-----------------------------------------------------------------------------|
+//! | `/`            | a page that shows the figures live, for people; see `page.html`             |
 //! | `/metrics`     | all figures for Prometheus                                                  |
 //! | `/healthz`     | 200, or 503 when a network thread has been in one turn for [`STUCK_AFTER`]  |
 //! | `/readyz`      | 200, or 503 before the server runs and from the moment a drain begins       |
@@ -32,6 +33,7 @@
 mod exposition;
 mod families;
 mod family;
+mod page;
 mod process;
 mod status;
 
@@ -46,7 +48,7 @@ use exposition::{Exposition, MEDIA_TYPE};
 use families::Reading;
 use flatpath::{DriverChoice, Error, Handle, Limits, Running, Server, ServerState};
 use flatpath_http::http::{HeaderValue, Method, StatusCode, header};
-use flatpath_http::{Http, Request, Response};
+use flatpath_http::{Body, Http, Request, Response};
 use process::Process;
 
 /// A network thread that has been in one turn for so long is stuck.
@@ -150,13 +152,14 @@ impl Admin {
             return response;
         }
         match request.uri().path() {
+            "/" => page::response(),
             "/metrics" => typed(MEDIA_TYPE, self.metrics()),
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
             "/status.json" => typed("application/json", self.status()),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "There are /metrics, /healthz, /readyz and /status.json.\n",
+                "There are /, /metrics, /healthz, /readyz and /status.json.\n",
             ),
         }
     }
@@ -233,7 +236,7 @@ fn text(status: StatusCode, words: &str) -> Response {
     response
 }
 
-fn typed(media_type: &'static str, body: String) -> Response {
+fn typed(media_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));

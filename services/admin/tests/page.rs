@@ -1,0 +1,61 @@
+//! The status page, as it is served, under node: what it says of a server that has served.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use flatpath_admin::flatpath::Server;
+use flatpath_admin::{Admin, Family};
+use flatpath_http::{Http, Request, Response};
+use flatpath_testkit::{PATIENCE, Site, tools};
+
+/// The head and the body of an answer.
+fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut client = TcpStream::connect(address).expect("connected");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes()).expect("written");
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).expect("an answer");
+    let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn the_page_shows_what_the_server_says() {
+    let Some(node) = tools::find("node") else {
+        return;
+    };
+    let admin = Admin::new();
+    admin.source(|| {
+        let family = Family::counter("app_logins_total", "Logins.");
+        vec![family.sample(&[("by", "key")], 3.0)]
+    });
+    let beside = admin.serve("127.0.0.1:0").expect("started");
+    let server = Server::new().listen(
+        "127.0.0.1:0",
+        Http::inline(|_: &Request| Response::new("hello".into())),
+    );
+    let running = server.start().expect("started");
+    admin.attach(running.handle());
+    get(running.addresses()[0].address, "/");
+    let address = beside.addresses()[0].address;
+    let (head, page) = get(address, "/");
+    let policy = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-security-policy: "));
+    let (_, status) = get(address, "/status.json");
+    let site = Site::new()
+        .with("page", page)
+        .with("policy", policy.expect("it has one"))
+        .with("status", status);
+    let test = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page.js");
+    let output = std::process::Command::new(node)
+        .arg(test)
+        .args(["page", "policy", "status"].map(|name| site.at(name)))
+        .output()
+        .expect("node runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("ok a_redraw_keeps_the_elements"), "{said}");
+}
