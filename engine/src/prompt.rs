@@ -10,6 +10,8 @@
 //! - A turn has eight tries, and none once they took 200 microseconds.
 //! - The *place* of the request (a mount, a route) has the right. A [`PromptRight`] is one place's.
 //!
+//! Which file systems keep the promise is told by [`FileSystem`].
+//!
 //! The promise is watched. A try of two milliseconds or more may have waited, or this thread was
 //! preempted: its place is on trial for the next 64 tries, in which the thread's sleeps are
 //! counted. A try that took as long and slept takes the right from its place until the server
@@ -28,10 +30,14 @@
 //! Cost: a refused try is two compares; one that is allowed reads a flag that is not written while
 //! the promise is kept, and the clock twice.
 
+mod file_system;
+
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::io::Io;
 use crate::limits::{PROMPT_TRIAL_TRIES, PROMPT_TRIES_MAX, PROMPT_TRY_NS_MAX, PROMPT_TURN_NS_MAX};
+
+pub use file_system::FileSystem;
 
 /// No try was long of late. What is between the two is the number of tries left on trial.
 const GRANTED: u8 = 0;

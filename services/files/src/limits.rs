@@ -100,23 +100,6 @@ pub const MOUNT_WAITING_MAX: usize = 256;
 /// listener meanwhile.
 pub const MOUNT_STUCK: Duration = Duration::from_millis(150);
 
-/// File systems whose answers come from memory or from a disk of this machine, by their magic
-/// numbers (`statfs(2)`, `include/uapi/linux/magic.h`). What is not listed may be on another
-/// machine or in a process that hangs.
-pub const LOCAL_FILE_SYSTEMS: &[u32] = &[
-    0x0000_ef53, // ext2, ext3, ext4
-    0x5846_5342, // xfs
-    0x9123_683e, // btrfs
-    0xf2f5_2010, // f2fs
-    0xca45_1a4e, // bcachefs
-    0x2fc1_2fc1, // zfs
-    0x0102_1994, // tmpfs
-    0x8584_58f6, // ramfs
-    0x794c_7630, // overlayfs: its layers are local wherever containers run
-    0xe0f5_e1e2, // erofs
-    0x7371_7368, // squashfs
-];
-
 /// How long the server remembers that an upload is finished, for a client that lost the answer.
 pub const FINISHED_KEPT: Duration = Duration::from_secs(60 * 60);
 

@@ -3,11 +3,11 @@
 
 use std::os::fd::BorrowedFd;
 
+use flatpath::prompt::FileSystem;
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 
 use crate::identity::Identity;
-use crate::limits::LOCAL_FILE_SYSTEMS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locality {
@@ -28,10 +28,9 @@ impl Locality {
 
 /// Whether a file system answers from memory or a disk of this machine.
 pub(crate) fn locality_of(directory: BorrowedFd<'_>) -> Locality {
-    match rustix::fs::fstatfs(directory) {
-        // The magic numbers have 32 bits; the field's type differs between machines.
-        Ok(found) if LOCAL_FILE_SYSTEMS.contains(&(found.f_type as u32)) => Locality::Local,
-        _ => Locality::Remote,
+    match FileSystem::of(directory).is_local() {
+        true => Locality::Local,
+        false => Locality::Remote,
     }
 }
 

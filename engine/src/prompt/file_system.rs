@@ -1,0 +1,215 @@
+//! Which file systems keep the promise of a try (`prompt.rs`), and for what.
+//!
+//! | file system                         | names and attributes | data                          |
+//! |-------------------------------------|----------------------|-------------------------------|
+//! | in memory (tmpfs, ramfs)            | yes                  | yes: it waits for swap alone   |
+//! | on a disk of this machine, overlays | what is cached       | what is cached, if it can tell |
+//! | any other (NFS, SMB, FUSE, 9p, ...) | no                   | no                            |
+//!
+//! Only those that are known are local: one that is not may ask another machine, or a process that
+//! hangs, for as little as a file's size. What is cached is for the kernel to say, by failing where
+//! it would wait: `RWF_NOWAIT` (preadv2(2)) for data, `RESOLVE_CACHED` (openat2(2)) for names.
+//! Overlayfs, among others, refuses the one with `EOPNOTSUPP` whatever is cached; that is tried and
+//! not assumed, once.
+//!
+//! Does not: keep an eye on the promise, which is what a
+//! [`PromptRight`](crate::prompt::PromptRight) is for.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// The numbers that fstatfs(2) has for file systems in memory.
+const IN_MEMORY: &[u32] = &[
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+];
+
+/// And for those on a disk of this machine.
+const ON_DISK: &[u32] = &[
+    0x0000_ef53, // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // zfs
+    0x794c_7630, // overlayfs: its layers are local wherever containers run
+    0xe0f5_e1e2, // erofs
+    0x7371_7368, // squashfs
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    InMemory,
+    OnDisk,
+    Elsewhere,
+}
+
+/// A file system, and what may be tried on it.
+#[derive(Debug)]
+pub struct FileSystem {
+    kind: Kind,
+    /// It refused to say what data is cached.
+    refuses: AtomicBool,
+}
+
+impl FileSystem {
+    /// The one that an open file or directory is on. One that the kernel does not name is not
+    /// local. One system call, which waits as the file system does.
+    pub fn of(file: impl AsFd) -> FileSystem {
+        let kind = match rustix::fs::fstatfs(file) {
+            // The numbers have 32 bits; the field's type differs between machines.
+            Ok(found) => FileSystem::kind_of(found.f_type as u32),
+            Err(_) => Kind::Elsewhere,
+        };
+        FileSystem {
+            kind,
+            refuses: AtomicBool::new(false),
+        }
+    }
+
+    fn kind_of(number: u32) -> Kind {
+        if IN_MEMORY.contains(&number) {
+            Kind::InMemory
+        } else if ON_DISK.contains(&number) {
+            Kind::OnDisk
+        } else {
+            Kind::Elsewhere
+        }
+    }
+
+    /// Whether it answers from memory or a disk of this machine: the attributes of an open file are
+    /// at hand there, and a name can be tried.
+    pub fn is_local(&self) -> bool {
+        self.kind != Kind::Elsewhere
+    }
+
+    /// Whether all of it is in memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.kind == Kind::InMemory
+    }
+
+    /// Reads what is there without a wait. Fewer bytes than asked for: the file ends, or the next
+    /// ones are not cached. `None`: it would have waited, or does not tell; nothing was read. One
+    /// system call.
+    ///
+    /// # Errors
+    /// What preadv2(2) says; interrupted calls are made again.
+    pub fn read_cached(
+        &self,
+        file: impl AsFd,
+        room: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> io::Result<Option<usize>> {
+        let flags = match self.kind {
+            Kind::InMemory => ReadWriteFlags::empty(),
+            // ORDER: a hint; another thread's refusal guards nothing.
+            Kind::OnDisk if !self.refuses.load(Ordering::Relaxed) => ReadWriteFlags::NOWAIT,
+            Kind::OnDisk | Kind::Elsewhere => return Ok(None),
+        };
+        loop {
+            match rustix::io::preadv2(&file, room, offset, flags) {
+                Ok(bytes) => return Ok(Some(bytes)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) if !flags.is_empty() => {
+                    // ORDER: as above.
+                    self.refuses.store(true, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    fn read(system: &FileSystem, file: &File, bytes: usize, offset: u64) -> Option<Vec<u8>> {
+        let mut room = vec![0; bytes];
+        let read = system.read_cached(file, &mut [IoSliceMut::new(&mut room)], offset);
+        let read = read.expect("readable")?;
+        room.truncate(read);
+        Some(room)
+    }
+
+    #[test]
+    fn a_file_in_memory_is_read_whatever_flags_it_refuses() {
+        let Ok(mut file) = tempfile::tempfile_in("/dev/shm") else {
+            return;
+        };
+        file.write_all(b"hello").expect("written");
+        let system = FileSystem::of(&file);
+        assert!(system.is_local() && system.is_in_memory());
+        assert_eq!(read(&system, &file, 9, 1).as_deref(), Some(&b"ello"[..]));
+        assert_eq!(read(&system, &file, 9, 5).as_deref(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn what_is_not_cached_is_not_read() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&[7; 8192]).expect("written");
+        file.sync_all().expect("on disk");
+        let system = FileSystem::of(&file);
+        if system.kind != Kind::OnDisk {
+            return;
+        }
+        // A fast disk may have brought it before the answer, so it is tried a few times.
+        let forgotten = (0..200).find(|_| {
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
+            read(&system, &file, 8192, 0).is_none()
+        });
+        assert!(forgotten.is_some());
+        let mut all = [0; 8192];
+        file.read_exact_at(&mut all, 0).expect("by waiting");
+        if !system.refuses.load(Ordering::Relaxed) {
+            assert_eq!(read(&system, &file, 8192, 0), Some(vec![7; 8192]), "now");
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_refuses_is_asked_once() {
+        // What refuses is a file system that is taken for another: a pipe has no places to read at.
+        let (reader, _writer) = io::pipe().expect("a pipe");
+        let system = FileSystem::of(&reader);
+        assert!(!system.is_local(), "it is not known");
+        let mut room = [0];
+        let mut attempt =
+            |system: &FileSystem| system.read_cached(&reader, &mut [IoSliceMut::new(&mut room)], 0);
+        assert!(matches!(attempt(&system), Ok(None)), "it is not even asked");
+        let taken = FileSystem {
+            kind: Kind::OnDisk,
+            refuses: AtomicBool::new(false),
+        };
+        let cause = attempt(&taken).expect_err("it was asked");
+        assert_eq!(cause.raw_os_error(), Some(Errno::SPIPE.raw_os_error()));
+        taken.refuses.store(true, Ordering::Relaxed);
+        assert!(matches!(attempt(&taken), Ok(None)));
+    }
+
+    #[test]
+    fn only_known_file_systems_are_local() {
+        assert_eq!(FileSystem::kind_of(0xef53), Kind::OnDisk);
+        // NFS, SMB, FUSE, 9p, autofs, proc.
+        for number in [
+            0x6969,
+            0xff53_4d42,
+            0x6573_5546,
+            0x0102_1997,
+            0x0187,
+            0x9fa0,
+        ] {
+            assert_eq!(FileSystem::kind_of(number), Kind::Elsewhere);
+        }
+        let procfs = File::open("/proc/self/stat").expect("readable");
+        assert!(!FileSystem::of(&procfs).is_local());
+    }
+}
