@@ -5,9 +5,10 @@
 //!
 //! Cost: one system call each. Opening needs `CAP_DAC_READ_SEARCH`.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The longest handle the kernel makes, in bytes (`MAX_HANDLE_SZ`).
 pub const HANDLE_BYTES_MAX: usize = 128;
@@ -57,6 +58,18 @@ impl KernelHandle {
 /// # Errors
 /// `EOPNOTSUPP` where the file system has no handles, `EOVERFLOW` where they are longer than any.
 pub fn handle_of(file: impl AsFd) -> io::Result<KernelHandle> {
+    name_to_handle(file.as_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+/// The handle of what a name stands for in an open directory; a symbolic link is not followed.
+///
+/// # Errors
+/// As [`handle_of`], and those of looking up a name.
+pub fn handle_of_name(directory: impl AsFd, name: &CStr) -> io::Result<KernelHandle> {
+    name_to_handle(directory.as_fd(), name, 0)
+}
+
+fn name_to_handle(file: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<KernelHandle> {
     let length = HANDLE_BYTES_MAX as u32;
     let mut handle = KernelHandle {
         length,
@@ -65,14 +78,14 @@ pub fn handle_of(file: impl AsFd) -> io::Result<KernelHandle> {
     };
     let mut mount = 0;
     // SAFETY: `handle` has the layout of `struct file_handle` (asserted above) with room for as
-    // many bytes as `length` says, the path is an empty C string, and all three outlive the call.
+    // many bytes as `length` says, the path is a C string, and all three outlive the call.
     let result = unsafe {
         libc::name_to_handle_at(
-            file.as_fd().as_raw_fd(),
-            c"".as_ptr(),
+            file.as_raw_fd(),
+            name.as_ptr(),
             (&raw mut handle).cast(),
             &raw mut mount,
-            libc::AT_EMPTY_PATH,
+            flags,
         )
     };
     if result == 0 {
@@ -133,6 +146,25 @@ mod tests {
             }
         }
         std::fs::remove_dir_all(&directory).expect("clean up");
+    }
+
+    #[test]
+    fn a_handle_by_name_is_that_of_the_open_file() {
+        let directory = std::env::temp_dir();
+        let name = std::ffi::CString::new(format!("by-name-{}", std::process::id()));
+        let name = name.expect("a name");
+        let path = directory.join(name.to_str().expect("text"));
+        std::fs::write(&path, b"").expect("a file");
+        let open = handle_of(std::fs::File::open(&path).expect("open"));
+        let parent = std::fs::File::open(&directory).expect("open");
+        let named = handle_of_name(&parent, &name);
+        std::fs::remove_file(&path).expect("remove");
+        let gone = handle_of_name(&parent, &name);
+        assert_eq!(open.is_ok(), named.is_ok());
+        if let (Ok(open), Ok(named)) = (open, named) {
+            assert_eq!((open.kind(), open.bytes()), (named.kind(), named.bytes()));
+        }
+        assert!(gone.is_err());
     }
 
     #[test]

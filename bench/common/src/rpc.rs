@@ -11,6 +11,9 @@ const LOOKUP: u32 = 3;
 const READ: u32 = 6;
 const WRITE: u32 = 7;
 const CREATE: u32 = 8;
+const READDIRPLUS: u32 = 17;
+/// Bytes of `fattr3`.
+const ATTRIBUTES_BYTES: usize = 84;
 /// The bit of a record mark that says that its fragment is the last.
 pub const LAST_FRAGMENT: u32 = 1 << 31;
 /// The bytes of a reply's head: xid, REPLY, MSG_ACCEPTED, verifier (flavour, length 0), SUCCESS.
@@ -18,15 +21,27 @@ pub const HEAD_BYTES: usize = 24;
 /// Longest reply that is read whole, in bytes.
 const REPLY_BYTES_MAX: usize = 4 << 20;
 
+/// A user of the machine, for calls that are not made as user 0.
+const USER: u32 = 1000;
+
 /// A call as a record of one fragment, with AUTH_SYS as user 0; `data_bytes` more of it follow.
 fn call(xid: u32, program: u32, procedure: u32, arguments: &[u8], data_bytes: u32) -> Vec<u8> {
+    call_as(0, [xid, program, procedure], arguments, data_bytes)
+}
+
+fn call_as(
+    user: u32,
+    [xid, program, procedure]: [u32; 3],
+    arguments: &[u8],
+    data_bytes: u32,
+) -> Vec<u8> {
     let mut body = Vec::with_capacity(64 + arguments.len());
     let mut word = |value: u32| body.extend(value.to_be_bytes());
     for value in [xid, 0, 2, program, 3, procedure] {
         word(value);
     }
-    // AUTH_SYS: stamp, an empty machine name, user 0, group 0, no further groups.
-    for value in [1, 20, 0, 0, 0, 0, 0, 0, 0] {
+    // AUTH_SYS: stamp, an empty machine name, user, group, no further groups.
+    for value in [1, 20, 0, 0, user, user, 0, 0, 0] {
         word(value);
     }
     body.extend(arguments);
@@ -71,6 +86,95 @@ pub fn write_head(xid: u32, file: &[u8], offset: u64, count: u32) -> Vec<u8> {
         arguments.extend(word.to_be_bytes());
     }
     call(xid, NFS, WRITE, &arguments, count.next_multiple_of(4))
+}
+
+/// READDIRPLUS from a cookie and verifier on, with a reply of at most `bytes`, as user 1000: so
+/// the server has to ask the kernel in that user's name.
+pub fn readdirplus(xid: u32, directory: &[u8], from: (u64, u64), bytes: u32) -> Vec<u8> {
+    let mut arguments = opaque(directory);
+    arguments.extend(from.0.to_be_bytes());
+    arguments.extend(from.1.to_be_bytes());
+    // `dircount` as well: attributes and handles are what is to fill the reply.
+    for _ in 0..2 {
+        arguments.extend(bytes.to_be_bytes());
+    }
+    call_as(USER, [xid, NFS, READDIRPLUS], &arguments, 0)
+}
+
+/// What one READDIRPLUS brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub entries: u64,
+    pub verifier: u64,
+    pub end: PageEnd,
+}
+
+/// Where a page ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageEnd {
+    /// More comes after this cookie.
+    More(u64),
+    /// It was the last one.
+    Directory,
+}
+
+/// Counts the entries in good results of READDIRPLUS.
+///
+/// # Errors
+/// `InvalidData` for results that are cut off, for an entry without attributes or handle, and for a
+/// page without entries that is not the last.
+pub fn page_of_entries(results: &[u8]) -> io::Result<Page> {
+    let rest = &mut &*results;
+    if word(rest)? != 0 {
+        skip(rest, ATTRIBUTES_BYTES)?;
+    }
+    let verifier = long(rest)?;
+    let (mut entries, mut last) = (0, None);
+    while word(rest)? != 0 {
+        skip(rest, 8)?;
+        skip_opaque(rest)?;
+        last = Some(long(rest)?);
+        if word(rest)? == 0 {
+            return Err(invalid("an entry without attributes"));
+        }
+        skip(rest, ATTRIBUTES_BYTES)?;
+        if word(rest)? == 0 {
+            return Err(invalid("an entry without a handle"));
+        }
+        skip_opaque(rest)?;
+        entries += 1;
+    }
+    let end = match (word(rest)?, last) {
+        (0, Some(cookie)) => PageEnd::More(cookie),
+        (0, None) => return Err(invalid("a page without entries")),
+        _ => PageEnd::Directory,
+    };
+    Ok(Page {
+        entries,
+        verifier,
+        end,
+    })
+}
+
+fn skip(rest: &mut &[u8], bytes: usize) -> io::Result<()> {
+    let left = rest.get(bytes..);
+    *rest = left.ok_or_else(|| invalid("results are cut off"))?;
+    Ok(())
+}
+
+fn word(rest: &mut &[u8]) -> io::Result<u32> {
+    let word = rest.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+    skip(rest, 4)?;
+    Ok(word.unwrap_or_default())
+}
+
+fn long(rest: &mut &[u8]) -> io::Result<u64> {
+    Ok(u64::from(word(rest)?) << 32 | u64::from(word(rest)?))
+}
+
+fn skip_opaque(rest: &mut &[u8]) -> io::Result<()> {
+    let length = word(rest)? as usize;
+    skip(rest, length.next_multiple_of(4))
 }
 
 /// Sends a call and reads its reply: the results after an accepted status.
@@ -157,4 +261,54 @@ pub fn check(stream: &mut TcpStream, xid: u32, file: &[u8]) -> io::Result<()> {
 
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results of READDIRPLUS: names, whether they have a handle, whether it is the end.
+    fn results(names: &[&str], with_handles: bool, ended: bool) -> Vec<u8> {
+        let mut bytes = 1_u32.to_be_bytes().to_vec();
+        bytes.extend([0; ATTRIBUTES_BYTES]);
+        bytes.extend(7_u64.to_be_bytes());
+        for (cookie, name) in (1_u64..).zip(names) {
+            bytes.extend(1_u32.to_be_bytes());
+            bytes.extend(9_u64.to_be_bytes());
+            bytes.extend(opaque(name.as_bytes()));
+            bytes.extend(cookie.to_be_bytes());
+            bytes.extend(1_u32.to_be_bytes());
+            bytes.extend([0; ATTRIBUTES_BYTES]);
+            bytes.extend(u32::from(with_handles).to_be_bytes());
+            if with_handles {
+                bytes.extend(opaque(b"handle"));
+            }
+        }
+        bytes.extend(0_u32.to_be_bytes());
+        bytes.extend(u32::from(ended).to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_page_is_counted_and_says_where_the_next_begins() {
+        let page = |end| Page {
+            entries: 2,
+            verifier: 7,
+            end,
+        };
+        let read = page_of_entries(&results(&["a", "bcdef"], true, false));
+        assert_eq!(read.expect("a page"), page(PageEnd::More(2)));
+        let read = page_of_entries(&results(&["a", "bcdef"], true, true));
+        assert_eq!(read.expect("a page"), page(PageEnd::Directory));
+    }
+
+    #[test]
+    fn what_is_no_page_is_refused() {
+        let good = results(&["a"], true, false);
+        for length in 0..good.len() {
+            assert!(page_of_entries(&good[..length]).is_err(), "{length}");
+        }
+        assert!(page_of_entries(&results(&["a"], false, true)).is_err());
+        assert!(page_of_entries(&results(&[], true, false)).is_err());
+    }
 }

@@ -1,10 +1,12 @@
 //! What a file is: `fattr3`, `wcc_data` and `sattr3` (RFC 1813 section 2.5 and 2.6).
 
+use std::ffi::CStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp, Timespec, UTIME_NOW, UTIME_OMIT};
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
+use rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT};
 
 use crate::handle::FileKey;
 use crate::status::Status;
@@ -91,8 +93,26 @@ pub(crate) struct Attributes {
 impl Attributes {
     /// The attributes of an open file, `O_PATH` or not.
     pub(crate) fn of(file: impl AsFd) -> Result<Attributes, Status> {
-        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-        let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+        let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, WANTED)?;
+        Ok(Attributes::from(&found))
+    }
+
+    /// The attributes of what a name stands for in an open directory, as the calling thread may
+    /// know them; nothing where something is mounted there, or the kernel does not say.
+    pub(crate) fn of_name(directory: impl AsFd, name: &CStr) -> Result<Option<Attributes>, Status> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let found = rustix::fs::statx(directory, name, flags, WANTED)?;
+        let mount = StatxAttributes::MOUNT_ROOT;
+        let here =
+            found.stx_attributes_mask.contains(mount) && !found.stx_attributes.contains(mount);
+        Ok(here.then(|| Attributes::from(&found)))
+    }
+}
+
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+impl From<&Statx> for Attributes {
+    fn from(found: &Statx) -> Attributes {
         let born = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         let birth_ns = if born {
             let seconds = found.stx_btime.tv_sec.cast_unsigned();
@@ -102,7 +122,7 @@ impl Attributes {
         } else {
             0
         };
-        Ok(Attributes {
+        Attributes {
             kind: FileType::from_raw_mode(found.stx_mode.into()),
             mode: u32::from(found.stx_mode) & 0o7777,
             links: found.stx_nlink,
@@ -118,9 +138,11 @@ impl Attributes {
             accessed: Time::new(found.stx_atime),
             modified: Time::new(found.stx_mtime),
             changed: Time::new(found.stx_ctime),
-        })
+        }
     }
+}
 
+impl Attributes {
     /// `ftype3`.
     fn kind_number(&self) -> u32 {
         match self.kind {
@@ -269,6 +291,22 @@ mod tests {
         let mut writer = Writer::new(&mut room);
         change.write(&mut writer, 1);
         assert_eq!(writer.written(), 4 + 24 + POST_OP_BYTES);
+    }
+
+    #[test]
+    fn what_a_name_stands_for_is_told_unless_something_is_mounted_there() {
+        let root = std::fs::File::open("/").expect("open");
+        let mounted = Attributes::of_name(&root, c"proc").expect("stat");
+        assert!(mounted.is_none(), "of another file system");
+        let directory = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink("nowhere", directory.path().join("link")).expect("a link");
+        let open = std::fs::File::open(directory.path()).expect("open");
+        let link = Attributes::of_name(&open, c"link").expect("stat");
+        assert!(link.expect("told").kind == FileType::Symlink);
+        assert!(matches!(
+            Attributes::of_name(&open, c"no"),
+            Err(Status::NoEntry)
+        ));
     }
 
     #[test]

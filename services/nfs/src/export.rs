@@ -14,10 +14,11 @@
 //! Invariants
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
+use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use flatpath_sys::file_handle::{KernelHandle, handle_of, open_handle};
+use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::path::DecInt;
@@ -53,6 +54,16 @@ enum Location {
     Unlinked,
     /// The kernel has the inode but no name for it yet.
     Unknown,
+}
+
+/// How what a name stands for is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookBy {
+    /// Opened, so that attributes and handle are one file's.
+    Descriptor,
+    /// Twice by its name, in half the system calls. They are one file's if the directory was not
+    /// changed meanwhile.
+    Name,
 }
 
 pub(crate) struct Export {
@@ -282,12 +293,35 @@ impl Export {
         Ok((attributes, self.handle(file, attributes.key)))
     }
 
-    fn handle(&self, file: impl AsFd, key: FileKey) -> WireHandle {
-        let kernel = if self.by_handle {
-            handle_of(file).ok()
-        } else {
-            None
+    /// What a name in a directory stands for, found as the calling thread.
+    pub(crate) fn describe_in(
+        &self,
+        directory: &Node,
+        name: &CStr,
+        by: LookBy,
+    ) -> Result<(Attributes, WireHandle), Status> {
+        let path = &directory.path;
+        let by_name = match by {
+            LookBy::Name => Attributes::of_name(path, name)?,
+            LookBy::Descriptor => None,
         };
+        let described = match by_name {
+            Some(attributes) => {
+                let kernel = || handle_of_name(path, name).ok();
+                (attributes, self.seal(attributes.key, kernel))
+            }
+            None => self.describe(open_name(path, name.to_bytes())?)?,
+        };
+        self.saw_in(described.0.key, directory, name.to_bytes());
+        Ok(described)
+    }
+
+    fn handle(&self, file: impl AsFd, key: FileKey) -> WireHandle {
+        self.seal(key, || handle_of(file).ok())
+    }
+
+    fn seal(&self, key: FileKey, kernel: impl FnOnce() -> Option<KernelHandle>) -> WireHandle {
+        let kernel = if self.by_handle { kernel() } else { None };
         handle::seal(&self.secret, self.number, key, kernel.as_ref())
     }
 

@@ -46,8 +46,13 @@ pub(crate) const PIPES_MAX: usize = 64;
 /// of the reply before it.
 pub(crate) const DIRECTORY_BYTES_MAX: usize = 32 * 1024;
 
-/// Directory entries are asked from the kernel in pieces of this size, in bytes.
+/// A scan of the tree asks the kernel for directory entries in pieces of this size, in bytes.
 pub(crate) const ENTRIES_BYTES: usize = 32 * 1024;
+
+/// A listing asks for them in pieces of at least this size, in bytes: any name
+/// fits with its number, cookie, kind and end.
+pub(crate) const ENTRIES_BYTES_MIN: usize = 1024;
+const _: () = assert!(ENTRIES_BYTES_MIN >= 8 + 8 + 2 + 1 + NAME_BYTES_MAX + 8);
 
 /// Open files kept for handles that are in use, per server; three descriptors each at most.
 pub const NODES_MAX: usize = 4096;

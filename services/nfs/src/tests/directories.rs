@@ -1,8 +1,9 @@
 //! READDIR, READDIRPLUS, and what a file system says of itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::status::Status;
 use crate::testing::{Fixture, Found, Words};
@@ -237,6 +238,58 @@ fn handles_in_a_listing_are_those_that_lookup_gives() {
                 entry.inode
             );
         }
+    }
+}
+
+/// Two files swap their names all the time: every handle must be that of the file with the number
+/// beside it.
+#[test]
+fn handles_in_a_listing_are_those_of_their_entries_while_names_are_swapped() {
+    let fixture = Fixture::new();
+    let paths = ["one", "two"].map(|name| fixture.path().join(name));
+    for path in &paths {
+        fs::write(path, b"").expect("a file");
+    }
+    let handles = ["one", "two"].map(|name| {
+        let handle = fixture.lookup(&[name]).expect("found");
+        (fixture.attributes(&handle).expect("there").inode, handle)
+    });
+    let handles = BTreeMap::from(handles);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                let swapped = rustix::fs::renameat_with(
+                    rustix::fs::CWD,
+                    &paths[0],
+                    rustix::fs::CWD,
+                    &paths[1],
+                    flags,
+                );
+                // Not on every file system; then nothing is swapped.
+                if swapped.is_err() {
+                    return;
+                }
+            }
+        });
+        let _end = Ending(&ended);
+        for _ in 0..500 {
+            for entry in all(&fixture, &fixture.root(), 8192, true) {
+                if let Some(handle) = handles.get(&entry.inode) {
+                    assert_eq!(entry.handle.as_ref(), Some(handle), "{}", entry.name);
+                }
+            }
+        }
+    });
+}
+
+/// Ends the other thread, also by a panic.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -48,14 +48,26 @@ pub(crate) enum Workload {
     SequentialRead,
     /// 1 MiB, one after the other, unstable
     SequentialWrite,
+    /// READDIRPLUS of 150,000 entries in pages of 32 KiB (nfs alone)
+    List,
+    /// The same in pages of 8 KiB (nfs alone)
+    ListShort,
 }
 
 impl Workload {
+    /// Data of a call, or of a page of a listing.
     pub(super) fn bytes(self) -> u32 {
         match self {
             Workload::RandomRead | Workload::RandomWrite => 4 << 10,
             Workload::SequentialRead | Workload::SequentialWrite => 1 << 20,
+            Workload::List => 32 << 10,
+            Workload::ListShort => 8 << 10,
         }
+    }
+
+    /// It moves data of files.
+    pub(super) fn is_data(self) -> bool {
+        !matches!(self, Workload::List | Workload::ListShort)
     }
 
     pub(super) fn writes(self) -> bool {

@@ -1,6 +1,7 @@
 //! NFSv3: ours and nfs-ganesha, or ours with more and more workers, a table per workload.
 
 mod connection;
+mod list;
 pub(crate) mod load;
 
 use std::net::SocketAddr;
@@ -9,12 +10,13 @@ use std::{fmt, fs, io};
 
 use clap::ValueEnum;
 use flatpath_bench_common::report::{BenchReport, Wanted};
-use flatpath_bench_common::servers::{Metric, P99, interleave};
+use flatpath_bench_common::servers::{Metric, P99, PEAK_MIB, interleave};
 use flatpath_bench_common::tools::{GANESHA, RPCBIND};
 use flatpath_testkit::child::{self, Child, is_listening};
 use tempfile::TempDir;
 
 use self::connection::Mount;
+use self::list::LISTING;
 use self::load::{CONNECTIONS, CPU, OPERATIONS, OUTSTANDING, Workload};
 use crate::candidates::observed::Dispatches;
 use crate::instructions::this_program;
@@ -41,7 +43,7 @@ const DISPATCH_RATIO_MAX: f64 = 1.1;
 struct Exporting {
     server: Server,
     mount: Mount,
-    _export: TempDir,
+    export: TempDir,
     /// The rpcbind that ganesha insists on.
     _helper: Option<Child>,
 }
@@ -64,6 +66,7 @@ pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
         Kind::Ganesha => ganesha(),
         kind => flatpath(kind, &setup),
     };
+    let list = |workload| list(session, workload, start);
     let each = |workload: Workload| {
         let name = name_of(workload);
         let turn = |_, it: &mut Exporting| {
@@ -76,7 +79,7 @@ pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
         };
         let table = session.interleave(Scenario::Nfs, &name, &KINDS, start, turn)?;
         let table = table.with_ratio(CPU, Kind::Ganesha);
-        let mut report = BenchReport::of_servers("nfs", name, table);
+        let mut report = BenchReport::of_servers("nfs", name.as_str(), table);
         let mut target = |metric, wanted| {
             report.target_of(
                 (Kind::Flatpath, metric),
@@ -93,7 +96,46 @@ pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
         }
         Ok(report)
     };
-    workloads(session).map(each).collect()
+    let listings = listed(session).map(list);
+    workloads(session).map(each).chain(listings).collect()
+}
+
+/// READDIRPLUS of a large directory.
+fn list(
+    session: &Session,
+    workload: Workload,
+    start: impl Fn(Kind) -> io::Result<Exporting>,
+) -> io::Result<BenchReport> {
+    let seconds = session.options.seconds();
+    let files = session.options.sized(list::FILES[0], list::FILES[1]);
+    let page_bytes = workload.bytes();
+    let name = &format!(
+        "list, pages of {} KiB, one call at a time",
+        page_bytes >> 10
+    );
+    let start = |kind| {
+        let it = start(kind)?;
+        list::fill(it.export.path(), files)?;
+        Ok(it)
+    };
+    let turn = |_, it: &mut Exporting| {
+        let load = list::Load { files, page_bytes };
+        list::run(&it.mount, load, seconds, it.server.group())
+    };
+    let table = session.interleave(Scenario::Nfs, name, &KINDS, start, turn)?;
+    let mut report = BenchReport::of_servers(
+        "nfs",
+        name.as_str(),
+        table.with_ratio(LISTING, Kind::Ganesha),
+    );
+    for metric in [LISTING, PEAK_MIB] {
+        report.target_of(
+            (Kind::Flatpath, metric),
+            Some((&Kind::Ganesha, metric)),
+            Wanted::AtMost(1.0),
+        );
+    }
+    Ok(report)
 }
 
 /// Ours with more and more workers: throughput must not fall, nor dispatch become dearer. Runs of
@@ -131,7 +173,16 @@ pub(super) fn sweep(session: &Session) -> io::Result<Vec<BenchReport>> {
     workloads(session).map(each).collect()
 }
 
+/// Those that move data.
 fn workloads(session: &Session) -> impl Iterator<Item = Workload> {
+    chosen(session).filter(|workload| workload.is_data())
+}
+
+fn listed(session: &Session) -> impl Iterator<Item = Workload> {
+    chosen(session).filter(|workload| !workload.is_data())
+}
+
+fn chosen(session: &Session) -> impl Iterator<Item = Workload> {
     let chosen = &session.options.workload;
     let all = Workload::value_variants().iter().copied();
     all.filter(|workload| chosen.is_empty() || chosen.contains(workload))
@@ -174,7 +225,7 @@ impl Exporting {
         Self {
             server,
             mount,
-            _export: export,
+            export,
             _helper: None,
         }
     }
@@ -204,7 +255,7 @@ fn ganesha() -> io::Result<Exporting> {
     Ok(Exporting {
         server,
         mount: Mount { nfs, mount, path },
-        _export: export,
+        export,
         _helper: helper,
     })
 }
