@@ -16,6 +16,8 @@ pub(crate) struct Common {
     pub(crate) number: u16,
     pub(crate) turn: Turn,
     pub(crate) limits: Limits,
+    /// Which change of them the thread has taken over last.
+    pub(crate) limits_version: u32,
     /// How far the thread has followed the server to its end.
     pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,

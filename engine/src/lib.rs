@@ -181,6 +181,7 @@ mod arrivals;
 
 mod behind_proxy;
 mod binding;
+mod changed_limits;
 mod common;
 mod connection;
 mod context;

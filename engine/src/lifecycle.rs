@@ -65,13 +65,13 @@ pub(crate) struct Lifecycle {
     server_state: AtomicU8,
     state: Mutex<State>,
     changed: Condvar,
-    drain_delay: Duration,
-    drain_timeout: Duration,
     pulses: Box<[Pulse]>,
 }
 
 #[derive(Default)]
 struct State {
+    drain_delay: Duration,
+    drain_timeout: Duration,
     /// When the drain began or is to begin.
     draining: Option<Instant>,
     forced: Option<Instant>,
@@ -103,10 +103,12 @@ impl Lifecycle {
     pub(crate) fn new(threads: usize, limits: &Limits) -> Lifecycle {
         Lifecycle {
             server_state: AtomicU8::new(0),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                drain_delay: limits.drain_delay,
+                drain_timeout: limits.drain_timeout,
+                ..State::default()
+            }),
             changed: Condvar::new(),
-            drain_delay: limits.drain_delay,
-            drain_timeout: limits.drain_timeout,
             pulses: (0..threads).map(|_| Pulse::default()).collect(),
         }
     }
@@ -126,9 +128,17 @@ impl Lifecycle {
         }
     }
 
+    /// Takes over the times of a drain.
+    pub(crate) fn change(&self, limits: &Limits) {
+        let mut state = self.state();
+        state.drain_delay = limits.drain_delay;
+        state.drain_timeout = limits.drain_timeout;
+        self.changed.notify_all();
+    }
+
     /// The state that a server is in first when it is to drain.
     pub(crate) fn first_of_drain(&self) -> ServerState {
-        match self.drain_delay.is_zero() {
+        match self.state().drain_delay.is_zero() {
             true => ServerState::Draining,
             false => ServerState::Leaving,
         }
@@ -139,7 +149,7 @@ impl Lifecycle {
         let mut state = self.state();
         let now = Instant::now();
         if server_state == ServerState::Leaving && state.draining.is_none() {
-            state.draining = now.checked_add(self.drain_delay);
+            state.draining = now.checked_add(state.drain_delay);
         }
         if server_state >= ServerState::Draining {
             state.draining = Some(state.draining.map_or(now, |begins| begins.min(now)));
@@ -248,7 +258,7 @@ impl Lifecycle {
         };
         let drained = state
             .draining
-            .and_then(|began| began.checked_add(self.drain_timeout)?.checked_add(late));
+            .and_then(|began| began.checked_add(state.drain_timeout)?.checked_add(late));
         let forced = state.forced.map(|began| began + forced);
         [drained, forced].into_iter().flatten().min()
     }

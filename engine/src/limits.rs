@@ -310,6 +310,9 @@ pub(crate) const SPARE_JOBS_KEPT: usize = 64;
 /// one takes a fraction of a microsecond, and everybody else waits meanwhile.
 pub(crate) const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
 
+/// Connections looked at in one turn after limits have changed: a few tens of microseconds.
+pub(crate) const RELIMITED_PER_TURN: u32 = 1024;
+
 /// A job that has waited so long for its listener's share of the workers is worth a line in the
 /// log, in nanoseconds.
 pub(crate) const SHARE_PATIENCE_NS: u64 = 1_000_000_000;

@@ -45,6 +45,8 @@ pub(crate) trait DynProtocol {
     fn splice_refused(&mut self, io: Io<'_>);
     fn name(&self) -> &'static str;
     fn options(&self) -> &ListenerOptions;
+    /// The bounds that the protocol wants for itself.
+    fn own_limits(&self) -> ListenerLimits;
     fn region_made(&self, thread: usize, region: &Region);
     fn turn_ended(&mut self);
     /// For `successor.rs`, which knows the types again.
@@ -215,6 +217,18 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
 
     fn name(&self) -> &'static str {
         self.protocol.name()
+    }
+
+    fn own_limits(&self) -> ListenerLimits {
+        let ListenerOptions {
+            limits,
+            workers_max,
+            ..
+        } = self.protocol.options();
+        ListenerLimits {
+            workers_max: limits.workers_max.or(workers_max),
+            ..limits
+        }
     }
 
     fn options(&self) -> &ListenerOptions {

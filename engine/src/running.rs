@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use flatpath_structures::pool::PoolStatistics;
 
+use crate::changed_limits::LimitChange;
 use crate::error::Error;
 use crate::figures::{Figures, RunningHandler};
 use crate::lifecycle::ServerState;
+use crate::limits::Limits;
+use crate::listener_limits::ListenerLimits;
 use crate::memory::MemoryFigures;
 use crate::scaler::Scaler;
 use crate::sockets::Listening;
@@ -62,6 +65,21 @@ impl Handle {
     /// now on, and leaves behind the workers whose handlers have not returned by then.
     pub fn force(&self) {
         self.0.advance(ServerState::Forced);
+    }
+
+    /// Changes what can change of the [limits](crate::Server::limits) of a server that runs:
+    /// deadlines, times of the drain, connections of one address, workers of one listener; and all
+    /// [limits of its listeners](crate::Server::listener_limits), in the order in which they were
+    /// named. Everything else is as it was at the start. A listener that `listeners` does not reach
+    /// has those that it was started with.
+    ///
+    /// Returns at once; network threads follow in their next turns. No connection is closed because
+    /// there are more than a new bound allows; a deadline that has passed by the new measure fires.
+    pub fn change_limits(&self, limits: &Limits, listeners: &[ListenerLimits]) {
+        self.0.change_limits(LimitChange {
+            server: limits.clone(),
+            listeners: listeners.to_vec(),
+        });
     }
 
     /// How far the end of the server has come. A balancer should send it clients while it is

@@ -112,6 +112,14 @@ impl<T> Shares<T> {
         }
     }
 
+    /// Has these bounds from now on. A job that may go out only now does so when the next comes
+    /// back (H2).
+    pub(crate) fn change(&mut self, rule: &ShareRule) {
+        for (share, max) in self.listeners.iter_mut().zip(&rule.listeners) {
+            share.max = max.unwrap_or(u32::MAX);
+        }
+    }
+
     fn may_go(&self, listener: usize) -> bool {
         let share = &self.listeners[listener];
         share.out < share.max && (share.out < self.guaranteed || self.common_used < self.common)

@@ -19,6 +19,7 @@ use crate::behind_proxy::Balancers;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::listener::{DynProtocol, ErasedListener, regions_of};
+use crate::listener_limits::ListenerLimits;
 use crate::network::{After, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Protocol;
@@ -95,7 +96,7 @@ impl SimulatedServer {
         protocol: P,
     ) -> SimulatedServer {
         let protocol = Arc::new(protocol);
-        SimulatedServer::of(conditions, threads, |places| {
+        SimulatedServer::of(conditions, (threads, 1), |places| {
             vec![Box::new(ErasedListener::new(Arc::clone(&protocol), places))]
         })
     }
@@ -106,7 +107,7 @@ impl SimulatedServer {
         (first, second): (P, Q),
     ) -> SimulatedServer {
         let (first, second) = (Arc::new(first), Arc::new(second));
-        SimulatedServer::of(conditions, 1, |places| {
+        SimulatedServer::of(conditions, (1, 1), |places| {
             vec![
                 Box::new(ErasedListener::new(Arc::clone(&first), places)),
                 Box::new(ErasedListener::new(Arc::clone(&second), places)),
@@ -114,9 +115,25 @@ impl SimulatedServer {
         })
     }
 
+    /// A server with a listener for each of these bounds, which share so many workers; all speak
+    /// `protocol`.
+    pub fn with_limited<P: Protocol>(
+        conditions: Conditions,
+        workers_max: u32,
+        listeners: &[ListenerLimits],
+        protocol: P,
+    ) -> SimulatedServer {
+        let protocol = Arc::new(protocol);
+        SimulatedServer::of(conditions, (1, workers_max), |places| {
+            let listener = || ErasedListener::new(Arc::clone(&protocol), places);
+            let limited = listeners.iter().map(|limits| listener().limited(limits));
+            limited.map(|listener| Box::new(listener) as _).collect()
+        })
+    }
+
     fn of(
         mut conditions: Conditions,
-        threads: u16,
+        (threads, workers_max): (u16, u32),
         protocols: impl Fn(usize) -> Vec<Box<dyn DynProtocol>>,
     ) -> SimulatedServer {
         const CONNECTIONS_MAX: usize = 1000;
@@ -130,7 +147,7 @@ impl SimulatedServer {
         // No thread registers with this worker pool: jobs run in `turn`.
         let worker_pool = WorkerPoolLimits {
             workers_min: 1,
-            workers_max: 1,
+            workers_max,
             idle_ns_max: u64::MAX,
         };
         let protocols: Vec<_> = (0..threads).map(|_| protocols(places)).collect();

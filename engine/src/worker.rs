@@ -36,6 +36,7 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
 use crate::blocking::{Home, Inside, Share, Visitor};
+use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::DescriptorBudget;
 use crate::holdings::Holdings;
@@ -137,6 +138,7 @@ pub(crate) struct Shared {
     /// Event watches made so far, to share them out among the network threads.
     pub(crate) watches_made: AtomicUsize,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) changed_limits: ChangedLimits,
     pub(crate) started: Instant,
     /// Workers started after the first ones.
     pub(crate) workers_grown: Count,
@@ -184,6 +186,7 @@ impl Shared {
             observes_dispatch: false,
             watches_made: AtomicUsize::new(0),
             lifecycle: Lifecycle::new(threads, limits),
+            changed_limits: ChangedLimits::default(),
             workers_grown: Count::default(),
             started: Instant::now(),
             listeners: listeners.into(),
@@ -218,8 +221,19 @@ impl Shared {
     /// Moves on to this state and wakes every network thread. Going back does nothing.
     pub(crate) fn advance(&self, server_state: ServerState) {
         self.lifecycle.advance(server_state);
+        self.wake_networks();
+    }
+
+    /// Changes the limits that can change, and has every network thread take them over.
+    pub(crate) fn change_limits(&self, change: LimitChange) {
+        self.lifecycle.change(&change.server);
+        self.changed_limits.set(change);
+        self.wake_networks();
+    }
+
+    /// Behind a fence of the caller's, after what they are to see.
+    fn wake_networks(&self) {
         for inbox in &self.inboxes {
-            // Behind the fence in `Lifecycle::advance`.
             if let Some(waker) = inbox.waker.get() {
                 waker.wake();
             }

@@ -17,9 +17,9 @@ const WAITING_NS: u64 = 10_000_000;
 impl<D: Driver> Network<D> {
     /// The order follows from what each step makes for the others:
     ///
-    /// 1. Jobs, what other threads return, and deadlines, all after the completions: a connection
-    ///    that has just been heard of does not expire, and a job that is back ends a stall before
-    ///    the deadline of the stall is looked at.
+    /// 1. Jobs, what other threads return, limits, and deadlines, all after the completions: a
+    ///    connection that has just been heard of does not expire, and a job that is back ends a
+    ///    stall before the deadline of the stall is looked at.
     /// 2. Drain, and what events have left for later. Then those that wait for room, because the
     ///    steps before have made some; holders are ended only after that.
     /// 3. Long input and then the connections that were woken: whomever the input of this turn
@@ -32,6 +32,7 @@ impl<D: Driver> Network<D> {
         self.take_returns();
         self.take_watches();
         self.retry_sources();
+        self.follow_limits();
         self.fire_deadlines();
         self.follow_state();
         self.reconcile_again();
@@ -67,7 +68,7 @@ impl<D: Driver> Network<D> {
     fn next_due_ns(&mut self) -> u64 {
         let waits_for_nothing =
             !self.backlog.is_empty() || !self.arrivals.is_empty() || !self.woken.is_empty();
-        if waits_for_nothing || self.thread.waits.are_due() {
+        if waits_for_nothing || self.thread.waits.are_due() || self.is_relimiting() {
             return 0;
         }
         let now_ns = self.thread.now_ns();

@@ -11,7 +11,6 @@ use crate::listener::DynProtocol;
 use crate::phase::Phase;
 use crate::turn::end_ns;
 
-use super::listening::Listener;
 use super::setup::shortest_of;
 use super::thread::{Event, Network};
 
@@ -152,9 +151,7 @@ impl<D: Driver> Network<D> {
             if common.shared.server_state() < server_state {
                 common.shared.advance(server_state);
             }
-            for Listener { limits, .. } in &mut self.listeners {
-                limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
-            }
+            self.shorten_idle_timeouts();
             self.thread.shortest_ns = shortest_of(&self.listeners);
             self.stop_listening();
         }

@@ -15,8 +15,9 @@ use flatpath_driver::{Listener as Source, OperationMode};
 use crate::behind_proxy::Balancers;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
+use crate::listener_limits::ListenerLimits;
 use crate::lists::{Links, List};
-use crate::options::Pages;
+use crate::options::{Pages, Spread};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -80,6 +81,8 @@ pub(super) struct Listener {
     pub(super) connections: List,
     pub(super) connections_open: usize,
     pub(super) connections_max: usize,
+    /// Workers that its jobs may occupy, if that is bounded for it alone.
+    pub(super) workers_max: Option<u32>,
     /// One of its connections was called in this turn.
     pub(super) was_called: bool,
     /// It has been reported that its protocol seems to forget phases.
@@ -110,14 +113,32 @@ impl Listener {
             limits: options.limits.of_server(server),
             connections: List::default(),
             connections_open: 0,
-            connections_max: options
-                .limits
-                .connections_of_thread(threads, options.spread)
-                .unwrap_or(usize::MAX),
+            connections_max: connections_max_of(&options.limits, options.spread, threads),
+            workers_max: options.workers_max,
             was_called: false,
             has_hinted: false,
             protocol,
         }
+    }
+
+    /// Has these bounds from now on; with `None` its own, under those of the server.
+    pub(super) fn take_limits(
+        &mut self,
+        wanted: Option<&ListenerLimits>,
+        (server, threads): (&Limits, usize),
+    ) {
+        let options = self.protocol.options();
+        let spread = options.spread;
+        let limits = match wanted {
+            Some(wanted) => wanted.clone().or(&self.protocol.own_limits()),
+            None => ListenerLimits {
+                workers_max: options.workers_max,
+                ..options.limits.clone()
+            },
+        };
+        self.workers_max = limits.workers_max;
+        self.limits = limits.of_server(server);
+        self.connections_max = connections_max_of(&limits, spread, threads);
     }
 
     pub(super) fn is_bounded(&self) -> bool {
@@ -139,4 +160,9 @@ impl Listener {
             links.remove(&mut self.connections, index);
         }
     }
+}
+
+fn connections_max_of(limits: &ListenerLimits, spread: Spread, threads: usize) -> usize {
+    let bound = limits.connections_of_thread(threads, spread);
+    bound.unwrap_or(usize::MAX)
 }

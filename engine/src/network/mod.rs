@@ -21,6 +21,7 @@
 //! | shares.rs    | what a connection holds of the memory, and when it has to wait  |
 //! | excess.rs    | the same for addresses and listeners                            |
 //! | relieve.rs   | which holders are ended while connections wait for memory       |
+//! | relimit.rs   | limits that change while the server runs                         |
 //! | splice.rs    | bytes straight from one connection to another                   |
 //! | watch.rs     | eventfds whose consumers are called here                        |
 //! | ending.rs    | deadlines, drain, close                                         |
@@ -43,6 +44,7 @@ mod listening;
 mod receive;
 mod reconcile;
 mod relieve;
+mod relimit;
 mod resting;
 mod send;
 mod setup;

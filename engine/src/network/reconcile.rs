@@ -335,16 +335,22 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn reconcile_deadline(&mut self) {
         let (connection, now_ns) = (&mut *self.connection, self.thread.now_ns());
         if connection.has_new_deadline(now_ns, self.thread.shortest_ns) {
-            let deadline_ns = connection.deadline_ns(&self.listener.limits);
-            if deadline_ns < connection.clocks.armed_ns {
-                connection.clocks.armed_ns = deadline_ns;
-                self.thread.arm_timer(self.key.index, deadline_ns);
-            }
+            self.arm_deadline();
         }
+        let connection = &mut *self.connection;
         let phase = connection.control.phase;
         let may_rest = matches!(phase, Phase::Idle | Phase::Head);
         if may_rest && connection.listed != Some(phase) {
             self.thread.resting.enter(connection, self.key.index);
+        }
+    }
+
+    /// Arms the earliest deadline, unless the wheel fires before it.
+    pub(super) fn arm_deadline(&mut self) {
+        let deadline_ns = self.connection.deadline_ns(&self.listener.limits);
+        if deadline_ns < self.connection.clocks.armed_ns {
+            self.connection.clocks.armed_ns = deadline_ns;
+            self.thread.arm_timer(self.key.index, deadline_ns);
         }
     }
 }

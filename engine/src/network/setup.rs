@@ -86,8 +86,7 @@ fn dispatcher_of(
         .counters
         .set(Arc::clone(&counters));
     debug_assert!(published.is_ok(), "a network thread starts once");
-    let workers_max = |listener: &Listener| listener.protocol.options().workers_max;
-    let wanted: Vec<_> = listeners.iter().map(workers_max).collect();
+    let wanted: Vec<_> = listeners.iter().map(|it| it.workers_max).collect();
     let rule = shared.share_rule(thread, limits, &wanted);
     let own = Arc::clone(&counters);
     let (shared, thread) = (Arc::clone(shared), usize::from(thread));
@@ -193,6 +192,7 @@ impl<D: Driver> Network<D> {
                 wall_seconds: driver.wall_seconds(),
             },
             limits: setup.limits,
+            limits_version: 0,
             server_state: ServerState::Running,
             shared: setup.shared,
             dispatcher,
@@ -219,6 +219,7 @@ impl<D: Driver> Network<D> {
             late: VecDeque::new(),
             accept_mode: setup.accept_mode,
             accepts_are_due: true,
+            relimited: capacity,
             door: Door::default(),
             next_episode_end_ns: None,
             pipes,

@@ -46,6 +46,8 @@ pub(crate) struct Network<D: Driver> {
     /// are to be told of it, oldest first; see `tell_late`.
     pub(super) late: VecDeque<(Key, u64)>,
     pub(super) accept_mode: OperationMode,
+    /// The first place whose connection has not been looked at since limits changed.
+    pub(super) relimited: u32,
     /// Accept may have to be armed, cancelled or tried again on some listener.
     pub(super) accepts_are_due: bool,
     /// What the door was tended for last.

@@ -27,6 +27,7 @@ fn has_news(common: &Common) -> bool {
     let inbox = &shared.inboxes[usize::from(thread)];
     !inbox.arrived.is_empty()
         || shared.server_state() > common.server_state
+        || shared.changed_limits.version() != common.limits_version
         || common.wakes.any()
         || inbox.watches.any()
         || shared.has_parked(thread)

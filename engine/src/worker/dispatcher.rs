@@ -66,6 +66,11 @@ impl Dispatcher {
         }
     }
 
+    /// Has listeners share the workers so from now on.
+    pub(crate) fn change_shares(&mut self, rule: &ShareRule) {
+        self.shares.change(rule);
+    }
+
     /// Does a part of dispatch, and adds up what it took if that is wanted.
     fn timed<R>(&mut self, act: impl FnOnce(&mut Dispatcher) -> R) -> R {
         let began = self.queueing.is_some().then(Instant::now);

@@ -1,0 +1,105 @@
+//! Limits that change while the server runs.
+//!
+//! New connections have the new limits at once. Of those that are open, a bounded number is looked
+//! at in each turn: the wheel holds their earliest deadline by the old limits, which may be too
+//! late, and an address that was not counted has to be.
+
+use flatpath_driver::Driver;
+
+use crate::changed_limits::LimitChange;
+use crate::lifecycle::ServerState;
+use crate::limits::RELIMITED_PER_TURN;
+use crate::lists::{Links, List};
+
+use super::listening::Listener;
+use super::setup::shortest_of;
+use super::thread::Network;
+
+impl<D: Driver> Network<D> {
+    /// Takes over the limits that were changed last, and looks at some connections.
+    pub(super) fn follow_limits(&mut self) {
+        let common = &mut self.thread.common;
+        let changed = &common.shared.changed_limits;
+        if changed.version() != common.limits_version
+            && let Some((version, change)) = changed.last()
+        {
+            common.limits_version = version;
+            self.take_limits(&change);
+            self.relimited = 0;
+        }
+        self.relimit_connections();
+    }
+
+    fn take_limits(&mut self, change: &LimitChange) {
+        let common = &mut self.thread.common;
+        let threads = common.shared.inboxes.len();
+        common.limits.take_changeable(&change.server);
+        common.limits.connections_per_address =
+            change.server.connections_per_address.div_ceil(threads);
+        let mut is_recounted = false;
+        for listener in &mut self.listeners {
+            let was_bounded = listener.is_bounded();
+            let wanted = change.listeners.get(usize::from(listener.number));
+            listener.take_limits(wanted, (&common.limits, threads));
+            is_recounted |= listener.is_bounded() != was_bounded;
+        }
+        let wanted: Vec<_> = self.listeners.iter().map(|it| it.workers_max).collect();
+        let shared = &common.shared;
+        let rule = shared.share_rule(common.number, &common.limits, &wanted);
+        common.dispatcher.change_shares(&rule);
+        if common.server_state >= ServerState::Draining {
+            self.shorten_idle_timeouts();
+        }
+        if is_recounted {
+            self.recount_connections();
+        }
+        self.thread.shortest_ns = shortest_of(&self.listeners);
+    }
+
+    /// Kept connections of a server that drains have less time.
+    pub(super) fn shorten_idle_timeouts(&mut self) {
+        for Listener { limits, .. } in &mut self.listeners {
+            limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
+        }
+    }
+
+    /// Counts the connections of bounded listeners anew, because others are bounded than before.
+    fn recount_connections(&mut self) {
+        self.thread.of_listeners = match self.listeners.iter().any(Listener::is_bounded) {
+            true => Links::new(self.connections.capacity() as usize),
+            false => Links::new(0),
+        };
+        for listener in &mut self.listeners {
+            listener.connections = List::default();
+            listener.connections_open = 0;
+        }
+        for (key, connection) in self.connections.iter() {
+            if !connection.leaves {
+                let listener = &mut self.listeners[usize::from(connection.listener)];
+                listener.count(&mut self.thread.of_listeners, key.index);
+            }
+        }
+    }
+
+    /// Looks at the next of the connections that were open when the limits changed.
+    fn relimit_connections(&mut self) {
+        let end = self.connections.capacity();
+        let next = self.relimited.saturating_add(RELIMITED_PER_TURN).min(end);
+        for index in self.relimited..next {
+            let Some(mut event) = self.event_at(index) else {
+                continue;
+            };
+            event.arm_deadline();
+            let key = event.key;
+            if self.thread.common.limits.connections_per_address > 0 && !self.awaits_header(key) {
+                self.address_of(key);
+            }
+        }
+        self.relimited = next;
+    }
+
+    /// Whether connections are left to look at.
+    pub(super) fn is_relimiting(&self) -> bool {
+        self.relimited < self.connections.capacity()
+    }
+}
