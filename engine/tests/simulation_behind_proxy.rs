@@ -11,7 +11,6 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_behind_proxy` runs one seed alone.
 
-mod drawn;
 mod headers;
 mod speakers;
 
@@ -158,7 +157,7 @@ impl Talker {
 fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
     Conditions {
         balancers: balancers(),
-        ..drawn::conditions(seed, dice, faults)
+        ..Conditions::drawn(seed, dice, faults)
     }
 }
 

@@ -9,14 +9,12 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath --test simulation_hand_over` runs one seed alone.
 
-mod drawn;
 mod speakers;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use drawn::conditions;
-use flatpath::simulation::SimulatedServer;
+use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use speakers::{heard_after, troupe};
 
@@ -85,7 +83,7 @@ impl Talker {
 fn run(seed: u64, faults: Faults, lossless: bool) {
     let mut dice = Random::new(seed);
     let (speaker, troupe) = troupe();
-    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), speaker);
+    let mut server = SimulatedServer::new(Conditions::drawn(seed, &mut dice, faults), speaker);
     let mut talkers: Vec<Talker> = (0..1 + dice.below(12))
         .map(|_| Talker::new(&server, &mut dice, lossless))
         .collect();

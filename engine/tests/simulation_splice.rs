@@ -10,10 +10,8 @@
 
 mod knots;
 
-use std::time::Duration;
-
+use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use knots::Knots;
 
@@ -91,27 +89,14 @@ impl Half {
 }
 
 fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
+    let drawn = Conditions::drawn(seed, dice, faults);
     Conditions {
-        faults,
-        driver: DriverConfig {
-            completion_entries: [4, 64, 4096][dice.below(3)],
-            receive_buffers: [1, 4, 64][dice.below(3)],
-            receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
-            ..DriverConfig::default()
-        },
         limits: Limits {
             // Two buffers to fill, or plenty.
             buffer_bytes_max: [300 << 10, 256 << 20][dice.below(2)],
-            head_timeout: Duration::from_secs(100_000),
-            write_timeout: Duration::from_secs(100_000),
-            stall_timeout: Duration::from_secs(100_000),
-            wait_timeout: Duration::from_secs(100_000),
-            spliced_timeout: Duration::from_secs(100_000),
-            drain_timeout: Duration::from_secs(100_000),
-            ..Limits::default()
+            ..drawn.limits
         },
-        accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],
-        ..Conditions::calm(seed)
+        ..drawn
     }
 }
 

@@ -10,10 +10,7 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath-relay --test simulation` runs one seed alone.
 
-use std::time::Duration;
-
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_driver::simulation::{Client, ClientState, Faults, Random, each_seed};
 use flatpath_relay::{Relay, WAITING_MAX};
 
@@ -104,28 +101,6 @@ impl Visitor {
     }
 }
 
-fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
-    Conditions {
-        faults,
-        driver: DriverConfig {
-            completion_entries: [4, 64, 4096][dice.below(3)],
-            receive_buffers: [1, 4, 64][dice.below(3)],
-            receive_buffer_bytes: [16, 256, 8192][dice.below(3)],
-            ..DriverConfig::default()
-        },
-        limits: Limits {
-            head_timeout: Duration::from_secs(100_000),
-            stall_timeout: Duration::from_secs(100_000),
-            write_timeout: Duration::from_secs(100_000),
-            wait_timeout: Duration::from_secs(100_000),
-            drain_timeout: Duration::from_secs(100_000),
-            ..Limits::default()
-        },
-        accept: [OperationMode::Single, OperationMode::Multishot][dice.below(2)],
-        ..Conditions::calm(seed)
-    }
-}
-
 fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     let mut dice = Random::new(seed);
     let places = if lossless {
@@ -135,7 +110,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     };
     let relay = Relay::new().waiting_max(places);
     let counters = relay.statistics();
-    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), relay);
+    let mut server = SimulatedServer::new(Conditions::drawn(seed, &mut dice, faults), relay);
     let count = 2 * (1 + dice.below(8));
     let tokens = if lossless {
         count / 2

@@ -1,5 +1,6 @@
 //! Bodies that are fed from elsewhere while they are sent.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -50,6 +51,20 @@ fn next(taken: &Receiver<Sender>) -> Sender {
     taken
         .recv_timeout(Duration::from_secs(20))
         .expect("a request in time")
+}
+
+/// A client that has heard the first piece, and who feeds it.
+fn begun(
+    address: SocketAddr,
+    taken: &Receiver<Sender>,
+    request: impl AsRef<[u8]>,
+) -> (Client, Sender) {
+    let mut client = Client::connect(address);
+    client.send(request);
+    let sender = next(taken);
+    sender.send("one").expect("there");
+    client.until("one");
+    (client, sender)
 }
 
 fn pieces_arrive_one_by_one_and_no_worker_waits(choice: DriverChoice) {
@@ -111,11 +126,7 @@ fn what_is_cut_looks_cut(choice: DriverChoice) {
     ] {
         let (http, taken) = pushing(false);
         let (_server, address) = serve(choice, http);
-        let mut client = Client::connect(address);
-        client.send(request);
-        let sender = next(&taken);
-        sender.send("one").expect("there");
-        client.until("one");
+        let (mut client, sender) = begun(address, &taken, request);
         sender.abort();
         assert_eq!(client.read_to_end(), ending);
     }
@@ -124,11 +135,7 @@ fn what_is_cut_looks_cut(choice: DriverChoice) {
 fn a_client_that_is_gone_is_known_before_the_next_piece(choice: DriverChoice) {
     let (http, taken) = pushing(false);
     let (_server, address) = serve(choice, http);
-    let mut client = Client::connect(address);
-    client.send(get("/push"));
-    let sender = next(&taken);
-    sender.send("one").expect("there");
-    client.until("one\r\n");
+    let (client, sender) = begun(address, &taken, get("/push"));
     drop(client);
     until_true("the client's end", || sender.is_closed());
     assert!(sender.send("two").is_err());
@@ -160,11 +167,7 @@ fn a_slow_reader_holds_its_sender_back(choice: DriverChoice) {
 fn a_stream_may_end_in_a_drain_and_is_told_of_it(choice: DriverChoice) {
     let (http, taken) = pushing(false);
     let (server, address) = serve(choice, http);
-    let mut client = Client::connect(address);
-    client.send(get("/push"));
-    let sender = next(&taken);
-    sender.send("one").expect("there");
-    client.until("one\r\n");
+    let (mut client, sender) = begun(address, &taken, get("/push"));
     server.handle().drain();
     until_true("the drain", || sender.is_draining());
     sender.send("last words").expect("there");
@@ -181,11 +184,7 @@ fn what_has_not_ended_when_the_drain_ends_is_cut_off(choice: DriverChoice) {
     };
     let (http, taken) = pushing(false);
     let (server, address) = start(Server::new().limits(limits), choice, http);
-    let mut client = Client::connect(address);
-    client.send(get("/push"));
-    let sender = next(&taken);
-    sender.send("one").expect("there");
-    client.until("one\r\n");
+    let (mut client, sender) = begun(address, &taken, get("/push"));
     server.handle().drain();
     assert_eq!(client.read_to_end(), Ending::Reset);
     server.wait().expect("ends");
