@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`options`] | the common options; begin and end of a bench |
 //! | [`profile`] | how much is run: full, quick, tiny |
+//! | [`scheduling`] | which threads get a core first |
 //! | [`usage`] | CPU time and memory of processes and of the machine |
 //! | [`system_calls`] | system calls of a running server, by perf or strace |
 //! | [`tools`] | programs of the system, and the packages that bring them |
@@ -46,6 +47,7 @@ pub mod plot;
 pub mod profile;
 pub mod report;
 pub mod rpc;
+pub mod scheduling;
 pub mod servers;
 pub mod source;
 pub mod system_calls;

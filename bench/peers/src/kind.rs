@@ -136,6 +136,11 @@ impl Kind {
         matches!(self, Self::RestUring | Self::RestEpoll | Self::RestAxum)
     }
 
+    /// Whether it sends server-sent events.
+    pub(crate) fn is_sse(self) -> bool {
+        matches!(self, Self::SseUring | Self::SseEpoll | Self::SseAxum)
+    }
+
     /// Whether it is nginx, which may have to be installed.
     pub(crate) fn is_nginx(self) -> bool {
         matches!(

@@ -1,6 +1,7 @@
 //! The command line: what to measure, with which servers, how long and how often.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use flatpath_bench_common::options::Common;
@@ -188,6 +189,19 @@ impl Options {
     /// Listeners of server-sent events.
     pub(crate) fn listeners(&self) -> u32 {
         self.clients.unwrap_or(self.sized(50_000, 1000))
+    }
+
+    /// Time between two server-sent events.
+    pub(crate) fn event_interval(&self) -> Duration {
+        self.sized(Duration::from_secs(1), Duration::from_millis(50))
+    }
+
+    /// Length of an interval with server-sent events: that of five where it is not given.
+    pub(crate) fn event_seconds(&self) -> Duration {
+        match self.seconds {
+            Some(seconds) => Duration::from_secs(seconds.into()),
+            None => self.event_interval() * 5,
+        }
     }
 
     /// An amount of work, and the one that shows that it works.

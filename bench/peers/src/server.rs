@@ -33,6 +33,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) workers: Option<u32>,
     /// The cores to run on; all if empty.
     pub(crate) cores: Vec<usize>,
+    /// Time between two server-sent events.
+    pub(crate) every: Duration,
     /// Connections that must be possible.
     pub(crate) connections: u32,
     /// The listener of the `flatpath` command: `http`, `nfs`.
@@ -169,6 +171,10 @@ fn own_command(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     command.args(["--max-connections", &setup.connections.to_string()]);
     if let Some(workers) = setup.workers {
         command.args(["--workers", &workers.to_string()]);
+    }
+    if kind.is_sse() {
+        let every = setup.every.as_millis().to_string();
+        command.args(["--every-ms", &every]);
     }
     if kind.is_rest() {
         command.arg("--database").arg(state.join("items.db"));

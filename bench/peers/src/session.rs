@@ -155,6 +155,7 @@ impl Session {
                     self.cores.split_last().map_or(&[][..], |c| c.1).to_vec()
                 }
             },
+            every: self.options.event_interval(),
             connections: clients + SPARE_CONNECTIONS,
             service: "http",
             library: None,

@@ -56,6 +56,9 @@ pub(crate) struct Serve {
     /// Connections that must be possible.
     #[arg(long, default_value_t = 1024)]
     max_connections: u32,
+    /// Milliseconds between two server-sent events.
+    #[arg(long, default_value_t = 1000)]
+    every_ms: u32,
     /// Where a relay listens.
     #[arg(long, default_value = "127.0.0.1:0")]
     address: SocketAddr,
@@ -86,7 +89,7 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours::run(serve),
         Kind::SocketsTungstenite => sockets::tungstenite::run(),
         Kind::SseUring | Kind::SseEpoll => sse::ours::run(serve),
-        Kind::SseAxum => sse::axum::run(),
+        Kind::SseAxum => sse::axum::run(serve),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => echo::run(),
         Kind::TokioCopying => copying::run(&serve.socket, 1, Copies::Once),

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -18,8 +19,8 @@ use tokio_stream::{Stream, StreamExt};
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 
-use super::super::{announce, hyper};
-use super::{EVENTS_PATH, EVERY, event};
+use super::super::{Serve, announce, hyper};
+use super::{EVENTS_PATH, event, interval};
 
 /// Events that a listener may be behind.
 const BEHIND_MAX: usize = 16;
@@ -28,7 +29,8 @@ const BEHIND_MAX: usize = 16;
 ///
 /// # Errors
 /// If the runtime or the listener cannot be made.
-pub(in super::super) fn run() -> io::Result<()> {
+pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
+    let every = interval(serve);
     let (events, _) = broadcast::channel(BEHIND_MAX);
     let app = Router::new()
         .route(EVENTS_PATH, get(listen))
@@ -39,15 +41,15 @@ pub(in super::super) fn run() -> io::Result<()> {
     builder.build()?.block_on(async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         announce("http", listener.local_addr()?)?;
-        task::spawn(send_all(events));
+        task::spawn(send_all(events, every));
         // A socket that refuses only answers later.
         let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
         axum::serve(listener, app).await
     })
 }
 
-async fn send_all(events: Sender<String>) {
-    let mut ticks = time::interval(EVERY);
+async fn send_all(events: Sender<String>, every: Duration) {
+    let mut ticks = time::interval(every);
     for number in 0.. {
         ticks.tick().await;
         // There may be no listener yet.

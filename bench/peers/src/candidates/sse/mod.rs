@@ -1,4 +1,4 @@
-//! Server-sent events: one a second to everybody who listens.
+//! Server-sent events: one after each interval to everybody who listens.
 //!
 //! | request | reply |
 //! |---|---|
@@ -10,9 +10,15 @@ pub(super) mod ours;
 
 use std::time::Duration;
 
+use super::Serve;
+
 /// The path of those who listen.
 pub(crate) const EVENTS_PATH: &str = "/events";
-const EVERY: Duration = Duration::from_secs(1);
+
+/// The time between two events.
+fn interval(serve: &Serve) -> Duration {
+    Duration::from_millis(serve.every_ms.into())
+}
 
 /// What the event of this number says: as long as a small JSON object.
 fn event(number: u64) -> String {

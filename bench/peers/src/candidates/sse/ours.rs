@@ -2,14 +2,14 @@
 
 use std::io;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, Response, Router, State};
 
 use super::super::{Serve, ours};
-use super::{EVENTS_PATH, EVERY, event};
+use super::{EVENTS_PATH, event, interval};
 
 /// Runs until the process is ended.
 ///
@@ -17,9 +17,9 @@ use super::{EVENTS_PATH, EVERY, event};
 /// If there is no thread to be had, what the engine reports, or a driver that is none.
 pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
     let listeners = Broadcast::new();
-    let sender = listeners.clone();
+    let (sender, every) = (listeners.clone(), interval(serve));
     let builder = thread::Builder::new().name("events".into());
-    builder.spawn(move || send_all(&sender))?;
+    builder.spawn(move || send_all(&sender, every))?;
     let app = Router::new()
         .get(EVENTS_PATH, listen)
         .get(HELLO_PATH, || HELLO_BODY)
@@ -27,11 +27,11 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
     ours::run_with(serve, Http::service(app))
 }
 
-fn send_all(listeners: &Broadcast) {
+fn send_all(listeners: &Broadcast, every: Duration) {
     let mut next = Instant::now();
     for number in 0.. {
         listeners.send(Event::new().data(event(number)));
-        next += EVERY;
+        next += every;
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use flatpath_bench_common::{http, source::Source};
+use flatpath_bench_common::{http, scheduling, source::Source};
 use flatpath_testkit::child::refuse_if_interrupted;
 use flatpath_testkit::clients::{Clients, Connection};
 use rustix::net::SocketFlags;
@@ -19,6 +19,9 @@ const DIALS_PER_LOOK: u64 = 64;
 /// Clients that wait for their head, at most: what the kernel's queue of a listener takes.
 const WAITING_MAX: u64 = 2_000;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Between two looks once all listen. What is sent meanwhile wakes no client: the wake-ups of
+/// clients are work of other machines, and the kernel counts them to the sender.
+const GATHER: Duration = Duration::from_millis(5);
 /// How long all of them together may take to connect.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What every event has, once.
@@ -49,15 +52,26 @@ enum State {
 }
 
 impl Listeners {
-    /// Connects them all, and waits until each has the head of its reply or has ended.
+    /// Connects them all, and waits until each has the head of its reply or has ended. They get a
+    /// core last if `yields` is set.
     ///
     /// # Errors
     /// `TimedOut`; if sockets cannot be made; or if the bench was told to stop.
-    pub(super) fn connect(address: SocketAddr, count: u64, path: &str) -> io::Result<Self> {
+    pub(super) fn connect(
+        address: SocketAddr,
+        count: u64,
+        path: &str,
+        yields: bool,
+    ) -> io::Result<Self> {
         let counts = Arc::new(Counts::default());
         let (request, shared) = (http::request(path), Arc::clone(&counts));
         let listen = move || {
-            let outcome = Crowd::new(address, count, request, shared).and_then(Crowd::listen);
+            let policy = match yields {
+                true => scheduling::is_other_clients().map(drop),
+                false => Ok(()),
+            };
+            let crowd = policy.and_then(|()| Crowd::new(address, count, request, shared));
+            let outcome = crowd.and_then(Crowd::listen);
             if let Err(error) = outcome {
                 eprintln!("the listeners failed: {error}");
             }
@@ -142,6 +156,10 @@ impl Crowd {
         while !self.counts.stop.load(Ordering::Relaxed) {
             let limit = match self.dial_some()? {
                 true => Duration::ZERO,
+                false if self.has_all() => {
+                    thread::sleep(GATHER);
+                    Duration::ZERO
+                }
                 false => LOOK_EVERY,
             };
             for index in self.clients.wait(limit)? {
@@ -151,11 +169,20 @@ impl Crowd {
         Ok(())
     }
 
+    /// Clients that listen, or have ended.
+    fn answered(&self) -> u64 {
+        let counts = &*self.counts;
+        counts.listening.load(Ordering::Relaxed) + counts.ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether each client has got its head.
+    fn has_all(&self) -> bool {
+        self.answered() == self.count
+    }
+
     /// Whether more may be dialled at once.
     fn dial_some(&mut self) -> io::Result<bool> {
-        let dialled = self.states.len() as u64;
-        let answered = self.counts.listening.load(Ordering::Relaxed)
-            + self.counts.ended.load(Ordering::Relaxed);
+        let (dialled, answered) = (self.states.len() as u64, self.answered());
         let room = WAITING_MAX.saturating_sub(dialled - answered);
         let now = DIALS_PER_LOOK.min(self.count - dialled).min(room);
         for _ in 0..now {

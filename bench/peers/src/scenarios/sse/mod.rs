@@ -1,18 +1,25 @@
 //! Many clients listen to server-sent events, one a second to all; others send ordinary requests.
 //!
-//! Each run starts its server anew and has three intervals:
+//! Each run starts its server anew and has four intervals:
 //!
 //! | interval | listeners | ordinary requests | columns |
 //! |---|---|---|---|
 //! | alone | none | paced | `alone p99` |
 //! | listening | all | none | CPU per event, events per second |
 //! | beside | all | paced | `beside p99` |
+//! | control | all | paced, to another process | `control p99` |
+//!
+//! The other process is the same server without listeners: what the machine adds to a request while
+//! events go out, as both ends of all connections share its cores. Clients would be on other
+//! machines: so in a full run the thread that takes latencies gets a core first and the listeners
+//! get one last ([`scheduling`]), and they look for events every few milliseconds, unwoken.
 //!
 //! Memory is `RssAnon`, after the listeners have had events, less what it was before they came.
 
 mod listeners;
 
 use std::io;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +27,7 @@ use flatpath_bench_common::generator::{self, Counted, Plan, warm_up};
 use flatpath_bench_common::http;
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_bench_common::report::{BenchReport, Wanted};
+use flatpath_bench_common::scheduling;
 use flatpath_bench_common::servers::{ERRORS, LOST, Metric, Run};
 use flatpath_bench_common::usage::{Reading, group_memory, thread_times};
 
@@ -35,9 +43,10 @@ const MEMORY: Metric = Metric::median("B/listener");
 /// CPU time of the server by the events received.
 const CPU_EVENT: Metric = Metric::median("CPU us/event");
 const EVENTS: Metric = Metric::median("events/s");
-/// 99th percentile of ordinary requests without and with the listeners.
+/// 99th percentile of ordinary requests: without listeners, beside them, and to another process.
 const ALONE: Metric = Metric::median("alone p99 us");
 const BESIDE: Metric = Metric::median("beside p99 us");
+const CONTROL: Metric = Metric::median("control p99 us");
 /// Threads of the server while all listen.
 const THREADS: Metric = Metric::most("threads");
 
@@ -56,8 +65,8 @@ const WORKERS: u32 = 2;
 /// Ordinary requests: a calm rate, so that a wait is the server's and not a queue's.
 const CONNECTIONS: usize = 8;
 const REQUESTS_PER_SECOND: f64 = 1_000.0;
-/// Until everybody has had some events, and buffers are put back.
-const SETTLE: Duration = Duration::from_millis(2_500);
+/// Events until everybody has had some, and buffers are put back.
+const SETTLE: f64 = 2.5;
 
 pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
     let listeners = session.options.listeners();
@@ -78,17 +87,18 @@ pub(super) fn run(session: &Session) -> io::Result<BenchReport> {
 }
 
 fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
-    let seconds = Duration::from_secs(session.options.seconds().into());
+    let options = &session.options;
+    let (seconds, is_full) = (options.event_seconds(), !options.common.quick);
     // Near its limit a server closes what rests, to have room for newcomers.
     let places = clients + clients / 8;
     let setup = session.setup(Pinning::Free, Some(WORKERS), places);
     let server = Server::start(kind, &setup)?;
     http::check(server.address, HELLO_PATH, HELLO_BODY.as_bytes())?;
     warm_up(server.address, HELLO_PATH, HELLO_PATH)?;
-    let alone = ask(&server, seconds)?;
+    let alone = ask(&server, seconds, is_full)?;
     let before = group_memory(server.group())?.anonymous_kib;
-    let listeners = Listeners::connect(server.address, clients.into(), EVENTS_PATH)?;
-    thread::sleep(SETTLE);
+    let listeners = Listeners::connect(server.address, clients.into(), EVENTS_PATH, is_full)?;
+    thread::sleep(setup.every.mul_f64(SETTLE));
     let added = group_memory(server.group())?
         .anonymous_kib
         .saturating_sub(before);
@@ -96,7 +106,11 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
     thread::sleep(seconds);
     let (events, used) = (listeners.events() - heard, reading.used()?);
     let threads = thread_times(server.group())?.count();
-    let beside = ask(&server, seconds)?;
+    let beside = ask(&server, seconds, is_full)?;
+    let another = Server::start(kind, &setup)?;
+    warm_up(another.address, HELLO_PATH, HELLO_PATH)?;
+    let control = ask(&another, seconds, is_full)?;
+    let errors = alone.errors + beside.errors + control.errors;
     let p99 = |counted: &Counted| counted.quick.value_at_quantile(0.99) as f64;
     let mut run = vec![
         (EVENTS, events as f64 / used.wall.as_secs_f64()),
@@ -104,18 +118,31 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
         (MEMORY, (added * 1024) as f64 / f64::from(clients)),
         (ALONE, p99(&alone)),
         (BESIDE, p99(&beside)),
+        (CONTROL, p99(&control)),
         (THREADS, threads as f64),
-        (ERRORS, (alone.errors + beside.errors) as f64),
+        (ERRORS, errors as f64),
         (LOST, listeners.ended() as f64),
     ];
     run.extend(common(&server, &used)?);
     Ok(run)
 }
 
-/// Ordinary requests for so long.
-fn ask(server: &Server, counted: Duration) -> io::Result<Counted> {
+/// Ordinary requests for so long, from a thread of their own; it gets a core first if `is_first`.
+fn ask(server: &Server, counted: Duration, is_first: bool) -> io::Result<Counted> {
+    let address = server.address;
+    let asks = thread::spawn(move || {
+        if is_first && !scheduling::takes_latencies()? {
+            eprintln!("only root may give the clients a core first: latencies hold their waits");
+        }
+        ask_from_here(address, counted)
+    });
+    let counted = asks.join();
+    counted.unwrap_or_else(|_| Err(io::Error::other("the thread that asks panicked")))
+}
+
+fn ask_from_here(address: SocketAddr, counted: Duration) -> io::Result<Counted> {
     let plan = Plan {
-        address: server.address,
+        address,
         connections: CONNECTIONS,
         settle: Duration::from_millis(200),
         counted,
