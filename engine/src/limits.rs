@@ -239,8 +239,9 @@ pub(crate) const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;
 pub(crate) const TURN_COMPLETIONS_MAX: usize = 256;
 
 /// Connections called in one turn because they were woken; the rest waits for the next. With a send
-/// each, they take a third of a millisecond.
-pub(crate) const TURN_WOKEN_MAX: usize = 64;
+/// each, they take less than a tenth of a millisecond: a request waits for two turns, or for four
+/// with a worker, while events go out to all.
+pub(crate) const TURN_WOKEN_MAX: usize = 8;
 
 /// New connections handled in one turn, after the completions of open ones: with a request each,
 /// they take a millisecond or two.

@@ -161,6 +161,44 @@ fn sim_a_crowd_that_is_woken_at_once_is_called_once_each() {
     assert!(clients.iter().all(|client| client.read() == b"+!"));
 }
 
+/// Turns until the client has its byte back.
+fn turns_to_echo(server: &mut SimulatedServer, client: &Client) -> usize {
+    client.write(b"?");
+    for turn in 1..1_000 {
+        server.turn();
+        if client.read() == b"?" {
+            return turn;
+        }
+    }
+    panic!("never came: the echo");
+}
+
+/// A broadcast to all does not keep others waiting: between what a client asks and its answer, a
+/// few of the crowd are called.
+#[test]
+fn sim_one_who_asks_while_a_crowd_is_called_waits_for_a_few_of_them() {
+    const CALLED_IN_A_TURN_MAX: usize = 8;
+    let (mut server, post) = simulated(4, Faults::none());
+    let clients: Vec<_> = (0..CROWD).map(|_| meet(&mut server, &post)).collect();
+    let (asks, crowd) = clients.split_first().expect("a crowd");
+    turn_until(&mut server, "its greeting", |_| asks.read() == b"+");
+    let alone = turns_to_echo(&mut server, asks);
+    (1..CROWD).for_each(|to| post.send(to, b'!'));
+    let beside = turns_to_echo(&mut server, asks);
+    let called = (1..CROWD).filter(|of| post.calls(*of) > 0).count();
+    assert_eq!(beside, alone, "turns");
+    assert!(
+        called <= beside * CALLED_IN_A_TURN_MAX,
+        "{called} in {beside}"
+    );
+    turn_until(&mut server, "the last", |_| {
+        (1..CROWD).all(|of| post.calls(of) == 1)
+    });
+    turn_until(&mut server, "the last line", |_| {
+        crowd.last().is_some_and(|last| last.read().ends_with(b"!"))
+    });
+}
+
 #[test]
 fn sim_the_handle_of_a_connection_that_is_gone_wakes_no_other_in_its_slot() {
     let (mut server, post) = simulated(5, Faults::none());
