@@ -25,6 +25,7 @@ mod restart;
 mod doctor;
 mod admin;
 mod bench;
+mod top;
 #[cfg(feature = "generate")]
 mod generate;
 
@@ -53,6 +54,8 @@ enum Command {
     Check(check::Arguments),
     /// Tell what this machine offers, what the engine will use, and why.
     Doctor(doctor::Arguments),
+    /// Show the figures of a running server in a terminal, live, from its --admin address.
+    Top(top::Arguments),
     /// Measure the old way and ours in one run, by the program flatpath-bench.
     Bench(bench::Arguments),
     /// Write manual pages and completions for shells into a directory.
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(*arguments, matches),
         Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Bench(arguments) => Err(bench::run(&arguments)),
         #[cfg(feature = "generate")]
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
