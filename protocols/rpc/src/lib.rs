@@ -77,5 +77,5 @@ pub use job::RpcJob;
 pub use message::{Accepted, Call, Denied, Refusal, open};
 pub use programs::{CallOutcome, Programs, Route};
 pub use record::{Arguments, Data};
-pub use reply::Reply;
-pub use server::{Rpc, RpcSession};
+pub use reply::{DataRoom, Reply};
+pub use server::{Rpc, RpcSession, RpcThread};

@@ -2,6 +2,7 @@
 
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::PoolHandle;
+use flatpath::prompt::PromptRight;
 
 use crate::auth::AuthStatus;
 use crate::limits::REPLY_BYTES_MIN;
@@ -16,6 +17,9 @@ pub enum Route {
     /// On the network thread: no blocking, a few microseconds, results within
     /// [`INLINE_REPLY_BYTES_MAX`](crate::limits::INLINE_REPLY_BYTES_MAX).
     Inline,
+    /// Tried on the network thread, and on a worker if something would have to wait there;
+    /// executing it twice does no harm. A long reply is not tried.
+    Prompt,
     /// On a worker; executing it twice does no harm.
     Pooled,
     /// On a worker; a repeated call gets the reply of the first one.
@@ -75,6 +79,26 @@ pub trait Programs: Send + Sync + 'static {
         arguments: Arguments<'_>,
         results: &mut Writer<'_>,
     ) -> CallOutcome;
+
+    /// Whether calls routed [`Route::Prompt`] may be tried, which they lose when they wait; `None`:
+    /// none is. On the network thread.
+    fn prompt_right(&self) -> Option<&PromptRight> {
+        None
+    }
+
+    /// Answers a call routed [`Route::Prompt`] without waiting for anything, or does not: `None`,
+    /// and what was written to the reply is dropped. On the network thread; see
+    /// [`flatpath::prompt`].
+    fn prompt(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> Option<CallOutcome> {
+        let _ = (call, arguments, reply, pool);
+        None
+    }
 
     /// Answers any other call. On a worker; may block.
     fn pooled(

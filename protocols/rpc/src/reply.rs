@@ -10,6 +10,7 @@
 //! - Y2: there is room for an answer whatever happens: the first buffer is never given up.
 
 use std::io::IoSliceMut;
+use std::ops::{Deref, DerefMut};
 
 use flatpath::NoRoom;
 use flatpath::memory::{Buffer, Piped, PoolHandle};
@@ -23,6 +24,36 @@ const PIECES_MAX: usize = 8;
 
 /// The head, and the versions that [`Accepted::ProgramMismatch`] names.
 const STATUS_BYTES_MAX: usize = REPLY_HEAD_BYTES + 8;
+
+/// Room for data, in as many slices as a reply may have pieces.
+#[derive(Debug)]
+pub struct DataRoom<'a> {
+    room: [IoSliceMut<'a>; PIECES_MAX],
+    count: usize,
+}
+
+impl Default for DataRoom<'_> {
+    fn default() -> Self {
+        DataRoom {
+            room: std::array::from_fn(|_| IoSliceMut::new(&mut [])),
+            count: 0,
+        }
+    }
+}
+
+impl<'a> Deref for DataRoom<'a> {
+    type Target = [IoSliceMut<'a>];
+
+    fn deref(&self) -> &[IoSliceMut<'a>] {
+        &self.room[..self.count]
+    }
+}
+
+impl<'a> DerefMut for DataRoom<'a> {
+    fn deref_mut(&mut self) -> &mut [IoSliceMut<'a>] {
+        &mut self.room[..self.count]
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -112,7 +143,7 @@ impl Reply {
         head_bytes: usize,
         bytes: usize,
         pool: PoolHandle<'_>,
-    ) -> Result<Vec<IoSliceMut<'_>>, NoRoom> {
+    ) -> Result<DataRoom<'_>, NoRoom> {
         // Data can be less; short replies are what the reserve is for.
         let pool = pool.for_bulk();
         let padded = bytes + padding(bytes);
@@ -145,13 +176,14 @@ impl Reply {
             return Err(NoRoom);
         }
         let mut skip = head_bytes;
-        let mut slices = Vec::with_capacity(self.pieces.len());
+        let mut slices = DataRoom::default();
         for piece in &mut self.pieces {
             let skipped = std::mem::take(&mut skip);
             let spare = &mut piece.spare_up_to(skipped + left)[skipped..];
             left -= spare.len();
             if !spare.is_empty() {
-                slices.push(IoSliceMut::new(spare));
+                slices.room[slices.count] = IoSliceMut::new(spare);
+                slices.count += 1;
             }
         }
         Ok(slices)
@@ -358,10 +390,10 @@ mod tests {
         for asked in [0, 1, 3, 4, 4096, 65_535, 262_144, 1_048_576] {
             for came in [0, asked / 2, asked] {
                 let mut reply = reply((&pool).into());
-                let slices = reply.data(8, asked, (&pool).into()).expect("there is room");
+                let mut slices = reply.data(8, asked, (&pool).into()).expect("there is room");
                 assert_eq!(slices.iter().map(|slice| slice.len()).sum::<usize>(), asked);
                 let mut next = 0_u8;
-                for mut slice in slices {
+                for slice in slices.iter_mut() {
                     for byte in slice.iter_mut() {
                         *byte = next;
                         next = next.wrapping_add(1);

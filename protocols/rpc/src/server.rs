@@ -1,13 +1,15 @@
 //! ONC RPC as a protocol of the engine: records in, calls to workers, replies in any order.
 //!
 //! A call whose record lies whole in a receive buffer is opened there; an inline procedure is
-//! answered there and then. Any other goes to a worker with a copy of its record and with a buffer
-//! for its reply, taken before, so that a worker can always answer. Several calls of one connection
-//! are with workers at once, and a reply goes out when its call is done.
+//! answered there and then, and so is a short one that needs no wait, if it is all that has arrived
+//! (`Route::Prompt`): its arguments are read where they lie. Any other goes to a worker with a copy
+//! of its record and with a buffer for its reply, taken before, so that a worker can always answer.
+//! Several calls of one connection are with workers at once, and a reply goes out when its call is
+//! done.
 //!
-//! | on the network thread                    | on a worker                       |
-//! |------------------------------------------|-----------------------------------|
-//! | `Programs::route`, `Programs::inline`    | `Programs::pooled`, the cache     |
+//! | on the network thread                                      | on a worker                    |
+//! |------------------------------------------------------------|--------------------------------|
+//! | `Programs::route`, `Programs::inline`, `Programs::prompt`  | `Programs::pooled`, the cache  |
 //!
 //! Invariants
 //! - G1: a record is completed only when its call can be dispatched; until then its last bytes stay
@@ -18,6 +20,7 @@
 //!   unless nothing is: a client that does not read its replies holds no more than that. A call
 //!   that came in parts may exceed it once.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -31,14 +34,15 @@ use crate::duplicate_requests::DuplicateRequestCache;
 use crate::job::RpcJob;
 use crate::limits::{
     CACHED_REPLIES_MAX, CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX,
-    PAGE_BYTES, PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, REPLY_BYTES_MIN,
-    REPLY_COPY_BYTES_MAX,
+    PAGE_BYTES, PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED,
+    PROMPT_REPLY_BYTES_MAX, REPLY_BYTES_MIN, REPLY_COPY_BYTES_MAX,
 };
 use crate::message::{self, Accepted, Call, Denied, Refusal};
 use crate::origin::Origin;
 use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
+use crate::reply::Reply;
 use crate::xdr::Writer;
 
 /// Programs as a protocol of the engine.
@@ -84,6 +88,12 @@ pub struct RpcSession {
     origin: Option<Arc<Origin>>,
 }
 
+/// What a network thread keeps: what replies are built with here, between two.
+#[derive(Debug, Default)]
+pub struct RpcThread {
+    reply: Reply,
+}
+
 /// What became of a record.
 enum Progress {
     /// Answered or dispatched.
@@ -109,8 +119,13 @@ impl<S: Programs> Rpc<S> {
         }
     }
 
-    /// A record that lies whole in the input.
-    fn handle_whole(&self, context: &mut Context<'_, Self>, bytes: &[u8]) -> Progress {
+    /// A record that lies whole in the input; `is_alone` says that nothing else does.
+    fn handle_whole(
+        &self,
+        context: &mut Context<'_, Self>,
+        bytes: &[u8],
+        is_alone: bool,
+    ) -> Progress {
         match self.route(bytes, context.session.peer) {
             Ok((call, arguments_at, route)) if route != Route::Inline => {
                 let mut arguments = Arguments::new(bytes);
@@ -118,6 +133,14 @@ impl<S: Programs> Rpc<S> {
                 let promised_bytes = self.programs.reply_bytes_max(&call, arguments);
                 if let Some(stall) = reply_wait(context, promised_bytes) {
                     return Progress::Stalled(stall);
+                }
+                let is_short = promised_bytes <= PROMPT_REPLY_BYTES_MAX;
+                if route == Route::Prompt
+                    && is_alone
+                    && is_short
+                    && self.is_answered_promptly(context, &call, arguments)
+                {
+                    return Progress::Done;
                 }
                 let Some(mut job) = context.job() else {
                     return Progress::Stalled(Stall::Jobs);
@@ -217,6 +240,39 @@ impl<S: Programs> Rpc<S> {
         Progress::Done
     }
 
+    /// Tries a call that need not wait; false when a worker has to answer it.
+    fn is_answered_promptly(
+        &self,
+        context: &mut Context<'_, Self>,
+        call: &Call,
+        arguments: Arguments<'_>,
+    ) -> bool {
+        let Some(right) = self.programs.prompt_right() else {
+            return false;
+        };
+        let Some(prompt) = context.prompt(right) else {
+            return false;
+        };
+        // Only its vector outlives this call.
+        let mut reply = mem::take(&mut context.thread.reply);
+        let served = context.pool().take(REPLY_BYTES_MIN).and_then(|buffer| {
+            reply.prepare(buffer);
+            reply.begin(call.xid);
+            self.programs
+                .prompt(call, arguments, &mut reply, context.pool())
+        });
+        context.tried(right, prompt);
+        if let Some(served) = served {
+            if let Some(status) = served.failure() {
+                reply.restart(status);
+            }
+            send(context, &mut reply);
+        }
+        reply.reset();
+        context.thread.reply = reply;
+        served.is_some()
+    }
+
     /// What a call needs before the last byte of its record is taken (G1).
     fn ready_job(context: &mut Context<'_, Self>) -> Result<Job<Self>, Stall> {
         if let Some(stall) = reply_wait(context, REPLY_BYTES_MIN) {
@@ -296,6 +352,21 @@ impl<S: Programs> Rpc<S> {
     }
 }
 
+/// Queues a reply that is complete.
+fn send<S: Programs>(context: &mut Context<'_, Rpc<S>>, reply: &mut Reply) {
+    let (mut pieces, piped) = reply.seal();
+    while let Some(piece) = pieces.next() {
+        let short = pieces.len() == 0 && piece.filled().len() <= REPLY_COPY_BYTES_MAX;
+        if !short || context.write(piece.filled()).is_err() {
+            context.write_buffer(piece);
+        }
+    }
+    drop(pieces);
+    if let Some(piped) = piped {
+        context.write_piped(piped);
+    }
+}
+
 /// What a call has to wait for whose reply may have `bytes` (G4).
 ///
 /// Other names: the reply room that the kernel's server reserves before it takes a call from a
@@ -318,7 +389,7 @@ impl RpcSession {
 }
 
 impl<S: Programs> Protocol for Rpc<S> {
-    type ThreadState = ();
+    type ThreadState = RpcThread;
     type Session = RpcSession;
     type Job = RpcJob;
 
@@ -343,7 +414,9 @@ impl<S: Programs> Protocol for Rpc<S> {
         }
     }
 
-    fn thread_state(&self) {}
+    fn thread_state(&self) -> RpcThread {
+        RpcThread::default()
+    }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         context.session.idle_periods = 0;
@@ -371,7 +444,11 @@ impl<S: Programs> Protocol for Rpc<S> {
                 .then(|| record::whole(offered))
                 .flatten();
             let (progress, bytes) = match here {
-                Some(bytes) => (Some(self.handle_whole(context, bytes)), bytes.len() + 4),
+                Some(bytes) => {
+                    let is_alone = bytes.len() + 4 == input.len();
+                    let progress = self.handle_whole(context, bytes, is_alone);
+                    (Some(progress), bytes.len() + 4)
+                }
                 None => {
                     let (bytes, progress) = self.assemble(context, offered);
                     (progress, bytes)
@@ -422,17 +499,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         // G4: it was counted since the call was dispatched; an overflow is a fault of ours.
         context.session.promised_bytes -= job.promised_bytes;
         if !job.silent {
-            let (mut pieces, piped) = job.reply.seal();
-            while let Some(piece) = pieces.next() {
-                let short = pieces.len() == 0 && piece.filled().len() <= REPLY_COPY_BYTES_MAX;
-                if !short || context.write(piece.filled()).is_err() {
-                    context.write_buffer(piece);
-                }
-            }
-            drop(pieces);
-            if let Some(piped) = piped {
-                context.write_piped(piped);
-            }
+            send(context, &mut job.reply);
         }
         job.reset();
         context.recycle(job);
@@ -444,7 +511,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         }
     }
 
-    fn retire(&self, (): &mut (), job: &mut RpcJob) {
+    fn retire(&self, _: &mut RpcThread, job: &mut RpcJob) {
         job.reset();
     }
 
@@ -466,7 +533,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         context.session.ending = true;
     }
 
-    fn closed(&self, (): &mut (), session: &mut RpcSession) {
+    fn closed(&self, _: &mut RpcThread, session: &mut RpcSession) {
         if let Some(origin) = &session.origin {
             origin.close();
         }

@@ -1,8 +1,11 @@
 //! Replies on the simulated driver: a client that reads none gets few of its calls executed.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use flatpath::Limits;
 use flatpath::memory::PoolHandle;
-use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::prompt::PromptRight;
+use flatpath::simulation::{Client, Conditions, Random, SimulatedServer, each_seed};
 use flatpath_rpc::limits::{CALLS_MAX, REPLY_HEAD_BYTES};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
@@ -49,9 +52,14 @@ impl Programs for Reads {
     }
 }
 
-/// A call without arguments (RFC 5531, section 9), in a record of its own.
+/// A call of procedure 1 without arguments.
 fn call(xid: u32) -> Vec<u8> {
-    let words = [xid, 0, 2, 1, 1, 1, 0, 0, 0, 0];
+    call_of(1, xid)
+}
+
+/// A call without arguments (RFC 5531, section 9), in a record of its own.
+fn call_of(procedure: u32, xid: u32) -> Vec<u8> {
+    let words = [xid, 0, 2, 1, 1, procedure, 0, 0, 0, 0];
     let marker = 1 << 31 | u32::try_from(4 * words.len()).expect("short");
     let words = [marker].into_iter().chain(words);
     words.flat_map(u32::to_be_bytes).collect()
@@ -89,4 +97,154 @@ fn sim_calls_wait_while_replies_are_not_read() {
         }
     }
     panic!("{read_bytes} bytes of replies came");
+}
+
+/// Procedure 1 needs no wait, 2 does, 3 fails before it does, and 4 has a long reply. Each answers
+/// with who did it.
+struct Tries(PromptRight);
+
+const HERE: u32 = 1;
+const THERE: u32 = 2;
+const LONG_BYTES: usize = 100_000;
+
+impl Programs for Tries {
+    fn name(&self) -> &'static str {
+        "tries"
+    }
+
+    fn route(&self, _: &Call) -> Route {
+        Route::Prompt
+    }
+
+    fn reply_bytes_max(&self, call: &Call, _: Arguments<'_>) -> usize {
+        REPLY_HEAD_BYTES + if call.procedure == 4 { LONG_BYTES } else { 4 }
+    }
+
+    fn inline(&self, _: &Call, _: Arguments<'_>, _: &mut Writer<'_>) -> CallOutcome {
+        CallOutcome::SystemError
+    }
+
+    fn prompt_right(&self) -> Option<&PromptRight> {
+        Some(&self.0)
+    }
+
+    fn prompt(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> Option<CallOutcome> {
+        assert_ne!(call.procedure, 4, "its reply is long");
+        assert_eq!(arguments.reader.end(), Ok(()));
+        let written = reply.write(4, pool, |writer| writer.u32(HERE));
+        written.expect("room");
+        match call.procedure {
+            1 => Some(CallOutcome::Results),
+            3 => Some(CallOutcome::GarbageArguments),
+            _ => None,
+        }
+    }
+
+    fn pooled(
+        &self,
+        call: &Call,
+        _: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        let written = reply.write(4, pool, |writer| writer.u32(THERE));
+        written.expect("room");
+        match call.procedure {
+            3 => CallOutcome::GarbageArguments,
+            _ => CallOutcome::Results,
+        }
+    }
+}
+
+/// The replies that came, in the order of their calls: number, status, and who answered.
+fn replies(server: &mut SimulatedServer, client: &Client, count: usize) -> Vec<[u32; 3]> {
+    let (mut bytes, mut replies) = (Vec::new(), Vec::new());
+    for _ in 0..10_000 {
+        server.turn();
+        bytes.extend(client.read());
+        while let Some((head, rest)) = bytes.split_at_checked(4) {
+            let length = u32::from_be_bytes(head.try_into().expect("four")) & 0x7fff_ffff;
+            let Some(reply) = rest.get(..length as usize) else {
+                break;
+            };
+            let word = |at: usize| {
+                let word = reply.get(at..at + 4)?;
+                Some(u32::from_be_bytes(word.try_into().expect("four")))
+            };
+            replies.push([0, 20, 24].map(|at| word(at).unwrap_or(0)));
+            bytes.drain(..4 + length as usize);
+        }
+        if replies.len() >= count {
+            break;
+        }
+    }
+    replies.sort_unstable();
+    replies
+}
+
+fn trying(conditions: Conditions) -> (SimulatedServer, Client) {
+    let programs = Tries(PromptRight::granted("the test"));
+    let server = SimulatedServer::new(conditions, Rpc::new(programs));
+    let client = server.connect();
+    (server, client)
+}
+
+#[test]
+fn sim_a_call_that_came_alone_is_answered_where_it_arrived() {
+    let (mut server, client) = trying(Conditions::calm(1));
+    let mut ask = |calls: &[(u32, u32)]| {
+        let bytes = calls
+            .iter()
+            .flat_map(|(procedure, xid)| call_of(*procedure, *xid));
+        client.write(&bytes.collect::<Vec<_>>());
+        replies(&mut server, &client, calls.len())
+    };
+    assert_eq!(ask(&[(1, 1)]), [[1, 0, HERE]]);
+    assert_eq!(
+        ask(&[(2, 2)]),
+        [[2, 0, THERE]],
+        "nothing of the try is left"
+    );
+    assert_eq!(ask(&[(3, 3)]), [[3, 4, 0]], "garbage");
+    assert_eq!(ask(&[(4, 4)]), [[4, 0, THERE]]);
+    assert_eq!(ask(&[(1, 5), (1, 6)]), [[5, 0, THERE], [6, 0, THERE]]);
+    assert_eq!(ask(&[(1, 7)]), [[7, 0, HERE]]);
+    assert_eq!(server.statistics().dispatched, 4);
+}
+
+#[test]
+fn sim_every_call_is_answered_once_whoever_does_it() {
+    let here = AtomicUsize::new(0);
+    each_seed(200, |seed| {
+        let (mut server, client) = trying(Conditions::rough(seed));
+        let mut random = Random::new(seed);
+        let (mut asked, mut answered) = (0, Vec::new());
+        while asked < 60 {
+            let burst = 1 + random.below(3) as u32;
+            for xid in asked..asked + burst {
+                client.write(&call_of(1 + random.below(4) as u32, xid));
+            }
+            asked += burst;
+            let waits = random.below(4);
+            if waits > 0 {
+                let left = asked as usize - answered.len();
+                answered.extend(replies(&mut server, &client, left));
+            }
+        }
+        let left = asked as usize - answered.len();
+        answered.extend(replies(&mut server, &client, left));
+        let numbers: Vec<u32> = answered.iter().map(|reply| reply[0]).collect();
+        assert_eq!(numbers, (0..asked).collect::<Vec<_>>(), "seed {seed}");
+        // ORDER: the seeds run one after the other.
+        let prompt = answered.iter().filter(|reply| reply[2] == HERE).count();
+        here.fetch_add(prompt, Ordering::Relaxed);
+    });
+    let here = here.into_inner();
+    assert!(here > 100, "{here} came alone");
 }

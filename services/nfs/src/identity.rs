@@ -1,12 +1,12 @@
-//! Who a caller is to the file system: squashing, and letting a worker act as that user.
+//! Who a caller is to the file system: squashing, and letting a thread act as that user.
 //!
-//! A server that runs as root lets the kernel decide: the worker takes on the caller's user and
+//! A server that runs as root lets the kernel decide: the thread takes on the caller's user and
 //! groups for the operation, so mode bits, access control lists and ownership of new files are the
 //! kernel's own. A server that does not run as root has one identity; every caller is that user.
 //!
 //! Invariants
-//! - I1: a worker leaves every operation as who it was; where that fails the process ends, because
-//!   the rights of the next request on that thread would be unknown.
+//! - I1: a thread, a worker or a network thread, leaves every operation as who it was; where that
+//!   fails the process ends, because the rights of the next request there would be unknown.
 
 use flatpath_rpc::{Credential, Groups};
 use flatpath_sys::file_identity::{FileIdentity, set_file_identity};
@@ -106,44 +106,42 @@ impl Server {
         }
     }
 
-    /// Runs an operation as `who`.
+    /// Lets this thread act as `who` until the result is dropped.
     ///
     /// # Errors
-    /// What the operation returned, or the kernel's refusal to let this thread act as `who`.
-    pub(crate) fn act<T, E: From<std::io::Error>>(
-        &self,
-        who: &Who,
-        operation: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        if !self.switches {
-            return operation();
-        }
+    /// The kernel does not let it; the thread is who it was.
+    pub(crate) fn act_as(&self, who: &Who) -> std::io::Result<Acting<'_>> {
         let groups = who.groups.as_slice();
-        if who.user == self.user && who.group == self.group && groups.is_empty() {
-            return operation();
+        let is_itself = who.user == self.user && who.group == self.group && groups.is_empty();
+        if !self.switches || is_itself {
+            return Ok(Acting(None));
         }
-        let _back = Back(self);
+        let acting = Acting(Some(self));
         set_file_identity(FileIdentity {
             user: who.user,
             group: who.group,
             groups,
         })?;
-        operation()
+        Ok(acting)
     }
 }
 
-/// Returns to the server's own identity, panic or not (I1).
-struct Back<'a>(&'a Server);
+/// A thread that acts as another. Dropped, it is the server's own again, panic or not (I1).
+#[must_use = "the thread is itself again when this is dropped"]
+pub(crate) struct Acting<'a>(Option<&'a Server>);
 
-impl Drop for Back<'_> {
+impl Drop for Acting<'_> {
     fn drop(&mut self) {
+        let Some(server) = self.0 else {
+            return;
+        };
         let own = FileIdentity {
-            user: self.0.user,
-            group: self.0.group,
-            groups: &self.0.groups,
+            user: server.user,
+            group: server.group,
+            groups: &server.groups,
         };
         if set_file_identity(own).is_err() {
-            log::error!("a worker could not return to its own identity");
+            log::error!("a thread could not return to its own identity");
             std::process::abort();
         }
     }
@@ -193,10 +191,13 @@ mod tests {
         let secret = directory.path().join("secret");
         std::fs::write(&secret, b"").expect("a file");
         let who = Who::new(&system(1234, 1234, &[]), Squash::Root);
-        let refused = server.act(&who, || std::fs::read(&secret));
+        let acting = server.act_as(&who).expect("root may");
+        let refused = std::fs::read(&secret);
+        drop(acting);
         assert!(refused.is_err(), "the directory is for its owner");
         let panicked = std::panic::catch_unwind(|| {
-            let _ = server.act(&who, || -> std::io::Result<()> { panic!("on purpose") });
+            let _acting = server.act_as(&who);
+            panic!("on purpose");
         });
         assert!(panicked.is_err());
         assert!(std::fs::read(&secret).is_ok(), "root again");

@@ -110,6 +110,10 @@ pub(crate) const SCAN_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 6
 /// Fruitless scans remembered.
 pub(crate) const ABSENT_MAX: usize = 1024;
 
+/// The longest target of a symbolic link that is remembered with its open file, in bytes: 1 MiB for
+/// all of [`NODES_MAX`].
+pub(crate) const TARGET_BYTES_MAX: usize = 256;
+
 /// Verdicts of the kernel remembered per open file.
 pub(crate) const GRANTS_MAX: usize = 8;
 

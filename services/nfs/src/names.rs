@@ -2,6 +2,7 @@
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use crate::limits::NAME_BYTES_MAX;
 use crate::status::Status;
@@ -18,6 +19,19 @@ pub(crate) const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(
 pub(crate) fn open_name(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Status> {
     let opened = rustix::fs::openat2(directory, name, PATH_ONLY, Mode::empty(), RESOLVE);
     Ok(opened?)
+}
+
+/// The same, if the kernel has the name and its file in memory. `None`: it would have to look.
+pub(crate) fn open_cached_name(
+    directory: impl AsFd,
+    name: &[u8],
+) -> Result<Option<OwnedFd>, Status> {
+    let how = RESOLVE.union(ResolveFlags::CACHED);
+    match rustix::fs::openat2(directory, name, PATH_ONLY, Mode::empty(), how) {
+        // Before Linux 5.12 the kernel does not know the flag.
+        Err(Errno::AGAIN | Errno::INVAL) => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
 }
 
 /// A name for a new entry: the names that stand for directories are taken already.

@@ -22,7 +22,7 @@ use rustix::fs::{Access, FileType};
 use crate::attributes::{Attributes, Time};
 use crate::handle::{FileKey, WireHandle};
 use crate::identity::Who;
-use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, SWEEPS_IDLE};
+use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, SWEEPS_IDLE, TARGET_BYTES_MAX};
 use crate::verifier::WriteVerifier;
 
 /// A verdict of the kernel: this caller may do this, as long as the file has not changed.
@@ -66,11 +66,15 @@ pub(crate) struct Node {
     pub(crate) kind: FileType,
     pub(crate) reader: OnceLock<Data>,
     pub(crate) writer: OnceLock<Data>,
+    /// Of a symbolic link: where it points to, which never changes.
+    target: OnceLock<Box<[u8]>>,
     known: Mutex<Known>,
     /// [`USED`] and [`TOUCHED`], both set by every use.
     used: AtomicU8,
     /// Looks of the sweep since the last use.
     idle: AtomicU8,
+    /// The kernel was asked by a worker who may do what.
+    asked: AtomicBool,
     /// Data was written that was not made to last since.
     unsynced: AtomicBool,
     /// A directory that was so deep once that the kernel had no path for files in it.
@@ -116,9 +120,11 @@ impl Node {
             kind: attributes.kind,
             reader: OnceLock::new(),
             writer: OnceLock::new(),
+            target: OnceLock::new(),
             known: Mutex::default(),
             used: AtomicU8::new(USED | TOUCHED),
             idle: AtomicU8::new(0),
+            asked: AtomicBool::new(false),
             unsynced: AtomicBool::new(false),
             deep: AtomicBool::new(false),
             verifier: Weak::new(),
@@ -135,9 +141,11 @@ impl Node {
             kind: self.kind,
             reader: OnceLock::new(),
             writer: OnceLock::new(),
+            target: OnceLock::new(),
             known: Mutex::new(std::mem::take(&mut lock(&self.known))),
             used: AtomicU8::new(0),
             idle: AtomicU8::new(self.idle.load(Ordering::Relaxed)),
+            asked: AtomicBool::new(self.is_asked()),
             unsynced: AtomicBool::new(false),
             deep: AtomicBool::new(self.is_deep()),
             verifier: Weak::clone(&self.verifier),
@@ -167,6 +175,29 @@ impl Node {
     /// Whether it was used since the sweep last looked.
     pub(crate) fn is_touched(&self) -> bool {
         self.used.load(Ordering::Relaxed) & TOUCHED != 0
+    }
+
+    /// The target of a symbolic link, if it was read before and is short.
+    pub(crate) fn target(&self) -> Option<&[u8]> {
+        self.target.get().map(|target| &**target)
+    }
+
+    /// Remembers the target of a symbolic link.
+    pub(crate) fn remember_target(&self, target: &[u8]) {
+        if target.len() <= TARGET_BYTES_MAX {
+            self.target.get_or_init(|| target.into());
+        }
+    }
+
+    /// The kernel has been asked who may do what with this file: it has read what that takes.
+    pub(crate) fn set_asked(&self) {
+        if !self.is_asked() {
+            self.asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_deep(&self) {

@@ -3,9 +3,9 @@
 //! A node that no call uses is replaced by one without its descriptors for reading and writing
 //! (`sweep`). Where connections and transfers need the descriptors, nodes are evicted.
 //!
-//! | may run beside | find | insert | remove | renew | evict |
-//! |----------------|------|--------|--------|-------|-------|
-//! | all five       | yes  | yes    | yes    | yes   | yes   |
+//! | may run beside | find | insert | remove | renew | evict | leave |
+//! |----------------|------|--------|--------|-------|-------|-------|
+//! | all six        | yes  | yes    | yes    | yes   | yes   | yes   |
 //!
 //! Invariants
 //! - N1: at most `nodes_max` nodes are in the table; the ones used least recently go first (second
@@ -56,6 +56,8 @@ pub(crate) struct Nodes {
     verifier: Arc<WriteVerifier>,
     shards: Box<[Mutex<Shard>]>,
     shard_max: usize,
+    /// Nodes that a network thread was the last to use, until the sweep drops them.
+    left: Mutex<Vec<Node>>,
     /// Of the server, once it starts.
     budget: OnceLock<DescriptorBudget>,
 }
@@ -66,6 +68,7 @@ impl Nodes {
             verifier: Arc::new(verifier),
             shards: (0..NODE_SHARDS).map(|_| Mutex::default()).collect(),
             shard_max: nodes_max.div_ceil(NODE_SHARDS).max(1),
+            left: Mutex::default(),
             budget: OnceLock::new(),
         }
     }
@@ -97,6 +100,26 @@ impl Nodes {
         let node = shard.nodes.get(&key)?;
         node.mark_used();
         Some(Arc::clone(node))
+    }
+
+    /// As [`Nodes::find`], for a thread that must not wait: a lock that is taken finds nothing.
+    pub(crate) fn find_now(&self, key: FileKey) -> Option<Arc<Node>> {
+        let shard = self.shards[key.part(NODE_SHARDS)].try_lock().ok()?;
+        let node = shard.nodes.get(&key)?;
+        node.mark_used();
+        Some(Arc::clone(node))
+    }
+
+    /// Leaves a node that is in no table any more to the sweep: closing it may wait for the disk.
+    pub(crate) fn leave(&self, node: Node) {
+        lock(&self.left).push(node);
+    }
+
+    /// Closes what was left.
+    pub(crate) fn close_left(&self) {
+        let left = std::mem::take(&mut *lock(&self.left));
+        // Synced and closed without the lock.
+        drop(left);
     }
 
     /// Adds a node; gives back the one that another thread has added meanwhile.
@@ -247,6 +270,23 @@ mod tests {
         unsyncable(&nodes, 1);
         nodes.evict(1000, &mut Vec::new());
         assert_eq!(nodes.verifier().read(), 10, "taken out");
+    }
+
+    #[test]
+    fn what_a_network_thread_used_last_is_synced_and_closed_by_another() {
+        let nodes = nodes(32);
+        unsyncable(&nodes, 1);
+        let key = FileKey {
+            inode: 1,
+            birth_ns: 1,
+        };
+        let node = nodes.find_now(key).expect("it is there");
+        nodes.remove(key);
+        assert!(nodes.find_now(key).is_none());
+        nodes.leave(Arc::into_inner(node).expect("the last reference"));
+        assert_eq!(nodes.verifier().read(), 7, "nothing was waited for");
+        nodes.close_left();
+        assert_eq!(nodes.verifier().read(), 8, "synced, in vain");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A call on its worker: who asks, where the reply goes, and what procedures do alike.
 
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock};
 
 use flatpath::memory::PoolHandle;
@@ -23,7 +24,24 @@ use crate::status::Status;
 /// words.
 const RESULT_BYTES_MAX: usize = 1536;
 
+/// Where a call is answered.
+pub(crate) enum Scope {
+    /// On a worker: everything may wait.
+    Worker,
+    /// On the network thread: whatever would wait gives up.
+    Prompt(Attempt),
+}
+
+/// A call that is tried on the network thread.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    gave_up: Cell<bool>,
+    /// The call's file. Dropping the last reference may sync it, so that is not done here.
+    node: RefCell<Option<Arc<Node>>>,
+}
+
 pub(crate) struct Request<'a> {
+    pub(crate) scope: Scope,
     pub(crate) state: &'a State,
     pub(crate) who: Who,
     pub(crate) reply: &'a mut Reply,
@@ -92,6 +110,14 @@ pub(crate) fn in_directory(status: Status, directory: Option<&Attributes>) -> St
     match directory {
         Some(directory) if status == Status::NoEntry && directory.links == 0 => Status::Stale,
         _ => status,
+    }
+}
+
+impl Attempt {
+    /// The call is for a worker, whatever is written from now on.
+    fn give_up(&self) -> Status {
+        self.gave_up.set(true);
+        Status::Later
     }
 }
 
@@ -187,7 +213,42 @@ impl Request<'_> {
     }
 
     pub(crate) fn resolve(&self, handle: &[u8]) -> Result<Arc<Node>, Status> {
-        self.state.export.resolve(handle)
+        let export = &self.state.export;
+        match &self.scope {
+            Scope::Worker => export.resolve(handle),
+            Scope::Prompt(attempt) => {
+                let node = export.resolve_cached(handle)?;
+                let node = node.ok_or_else(|| attempt.give_up())?;
+                attempt.node.replace(Some(Arc::clone(&node)));
+                Ok(node)
+            }
+        }
+    }
+
+    /// Before something that may wait.
+    ///
+    /// # Errors
+    /// On the network thread: the call is for a worker.
+    pub(crate) fn may_wait(&self) -> Result<(), Status> {
+        match &self.scope {
+            Scope::Worker => Ok(()),
+            Scope::Prompt(attempt) => Err(attempt.give_up()),
+        }
+    }
+
+    pub(crate) fn is_prompt(&self) -> bool {
+        matches!(self.scope, Scope::Prompt(_))
+    }
+
+    /// Ends a try: true when what is in the reply is the answer.
+    pub(crate) fn end_attempt(&self) -> bool {
+        let Scope::Prompt(attempt) = &self.scope else {
+            return true;
+        };
+        if let Some(node) = attempt.node.take().and_then(Arc::into_inner) {
+            self.state.export.nodes.leave(node);
+        }
+        !attempt.gave_up.get()
     }
 
     pub(crate) fn resolve_directory(&self, handle: &[u8]) -> Result<Arc<Node>, Status> {
@@ -217,15 +278,29 @@ impl Request<'_> {
         &self,
         operation: impl FnOnce() -> Result<T, Status>,
     ) -> Result<T, Status> {
-        self.state.server.act(&self.who, operation)
+        let acting = match self.state.server.act_as(&self.who) {
+            Ok(acting) => acting,
+            Err(refused) => {
+                self.may_wait()?;
+                return Err(refused.into());
+            }
+        };
+        let done = operation();
+        drop(acting);
+        done
     }
 
     /// Whether the kernel lets the caller do `access` to a file.
     pub(crate) fn is_allowed(&self, node: &Node, access: Allowed) -> Result<bool, Status> {
+        // The kernel has read all that it asks of once it was asked: access control lists, too.
+        if !node.is_asked() {
+            self.may_wait()?;
+        }
         let checked = self.act(|| {
             let (files, name) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
             Ok(rustix::fs::accessat(files, name, access, AtFlags::EACCESS)?)
         });
+        node.set_asked();
         match checked {
             Ok(()) => Ok(true),
             Err(Status::Access | Status::NotOwner | Status::ReadOnly) => Ok(false),
@@ -285,6 +360,7 @@ impl Request<'_> {
         if let Some(file) = data.get() {
             return Ok(file.as_fd());
         }
+        self.may_wait()?;
         let counted = self.state.export.nodes.counted();
         let file = Data::new(self.reopen(node, flags)?, counted);
         // Another worker may have been faster; one of the two descriptors is dropped.

@@ -8,6 +8,7 @@ use flatpath::DriverConfig;
 use flatpath::Subnet;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::{Pipes, PoolHandle};
+use flatpath::prompt::{FileSystem, PromptRight};
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{
@@ -22,7 +23,7 @@ use crate::identity::{Server, Squash};
 use crate::key;
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
 use crate::programs::{MOUNT, NFS, OFFERED, PORTMAP, Program};
-use crate::request::Request;
+use crate::request::{Attempt, Request, Scope};
 use crate::state::{Access, State};
 use crate::{mount, portmap, procedures, sweep};
 
@@ -112,12 +113,20 @@ impl Nfs {
         if !export.finds_by_handle() {
             log::info!("files are found by name: the kernel does not open handles here");
         }
+        let files = FileSystem::of(export.root_file());
+        let place = format!("the NFS export {}", directory.display());
+        let right = match files.is_local() {
+            true => PromptRight::granted(place),
+            false => PromptRight::refused(place),
+        };
         let pipes = Pipes::new(pipes_max());
         sweep::start(&export, pipes.clone())?;
         Ok(Nfs {
             state: State {
                 export,
                 directory,
+                files,
+                right,
                 access: options.access,
                 server,
                 pipes,
@@ -147,6 +156,12 @@ impl Nfs {
     /// Where to say which port the listener got.
     pub fn port(&self) -> Port {
         self.port.clone()
+    }
+
+    /// Whether a procedure may need no wait.
+    fn is_prompt(&self, procedure: u32) -> bool {
+        procedures::asks(procedure)
+            || (procedures::lists(procedure) && self.state.files.is_in_memory())
     }
 
     /// Whether a call may come from where it comes from. Unknown counts as not allowed.
@@ -260,6 +275,8 @@ impl Programs for Nfs {
             Route::Inline
         } else if call.program == NFS.number && procedures::changes(call.procedure) {
             Route::Once
+        } else if call.program == NFS.number && self.is_prompt(call.procedure) {
+            Route::Prompt
         } else {
             Route::Pooled
         }
@@ -289,6 +306,29 @@ impl Programs for Nfs {
         }
     }
 
+    fn prompt_right(&self) -> Option<&PromptRight> {
+        Some(&self.state.right)
+    }
+
+    fn prompt(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> Option<CallOutcome> {
+        let mut request = Request {
+            scope: Scope::Prompt(Attempt::default()),
+            state: &self.state,
+            who: self.state.who(&call.credential),
+            reply,
+            pool,
+        };
+        let served = procedures::serve(call.procedure, &mut request, arguments)
+            .unwrap_or_else(|failure| request.fail(failure));
+        request.end_attempt().then_some(served)
+    }
+
     fn pooled(
         &self,
         call: &Call,
@@ -297,6 +337,7 @@ impl Programs for Nfs {
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
         let mut request = Request {
+            scope: Scope::Worker,
             state: &self.state,
             who: self.state.who(&call.credential),
             reply,

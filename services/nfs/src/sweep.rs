@@ -43,6 +43,7 @@ fn run(export: &Weak<Export>, pipes: &Pipes) {
         let Some(export) = export.upgrade() else {
             return;
         };
+        export.nodes.close_left();
         for shard in 0..NODE_SHARDS {
             export.nodes.list(shard, &mut nodes);
             for node in nodes.drain(..) {

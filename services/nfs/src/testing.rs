@@ -151,13 +151,26 @@ impl Fixture {
                 let written = writer.written();
                 Results(room[..written].to_vec())
             }
-            Route::Pooled | Route::Once => {
+            Route::Prompt if self.prompt(&call, arguments).is_some() => {
+                self.prompt(&call, arguments).expect("it was a moment ago")
+            }
+            Route::Prompt | Route::Pooled | Route::Once => {
                 let (served, results) = self.pooled(&call, arguments);
                 assert_eq!(served, CallOutcome::Results);
                 results
             }
             route => panic!("{route:?}"),
         }
+    }
+
+    /// What the network thread would answer, if it would.
+    pub(crate) fn prompt(&self, call: &Call, arguments: &Words) -> Option<Results> {
+        let mut reply = Reply::for_tests((&self.pool).into());
+        let arguments = Arguments::new(&arguments.0);
+        let pool = (&self.pool).into();
+        let served = self.nfs.prompt(call, arguments, &mut reply, pool)?;
+        assert_eq!(served, CallOutcome::Results);
+        Some(Results(reply.into_results()))
     }
 
     pub(crate) fn pooled(&self, call: &Call, arguments: &Words) -> (CallOutcome, Results) {

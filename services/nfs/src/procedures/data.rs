@@ -4,11 +4,12 @@
 //! sends the pages of the cache themselves; WRITE moves it from the pages it was received in.
 //! Nothing copies it in between.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 
 use flatpath::memory::Piped;
 use flatpath_rpc::xdr::{Reader, Writer};
 use flatpath_rpc::{Arguments, CallOutcome, Data};
+use rustix::fd::BorrowedFd;
 use rustix::fs::Access as Allowed;
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -135,6 +136,7 @@ fn read_into(
     let count = count.min(available);
     let file = request.reader(node)?;
     if count >= PIPED_BYTES_MIN
+        && !request.is_prompt()
         && let Some(piped) =
             request
                 .state
@@ -144,23 +146,39 @@ fn read_into(
     {
         return Ok((Came::Piped(piped), node.attributes()?));
     }
+    let (is_prompt, files) = (request.is_prompt(), &request.state.files);
     let mut room = request
         .reply
         .data(READ_HEAD_BYTES, count, request.pool)
         .map_err(|_| Status::Later)?;
-    let bytes = if count == 0 {
-        0
-    } else {
-        loop {
-            match rustix::io::preadv(file, &mut room, offset) {
-                Err(Errno::INTR) => {}
-                other => break other?,
-            }
-        }
+    let read = match count {
+        0 => Some(0),
+        _ if is_prompt => files.read_cached(file, &mut room, offset)?,
+        _ => Some(wait_for_data(file, &mut room, offset)?),
     };
-    drop(room);
+    let Some(bytes) = read else {
+        return Err(request.may_wait().err().unwrap_or(Status::Later));
+    };
     // After the read, so that a client never keeps data under attributes older than the data.
-    Ok((Came::Copied(bytes), node.attributes()?))
+    let after = node.attributes()?;
+    if bytes < count && offset + (bytes as u64) < after.size {
+        // The rest is not cached, or the read met a signal or the end of a file that grew since.
+        request.may_wait()?;
+    }
+    Ok((Came::Copied(bytes), after))
+}
+
+fn wait_for_data(
+    file: BorrowedFd<'_>,
+    room: &mut [IoSliceMut<'_>],
+    offset: u64,
+) -> rustix::io::Result<usize> {
+    loop {
+        match rustix::io::preadv(file, room, offset) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 pub(super) fn write(request: &mut Request<'_>, mut arguments: Arguments<'_>) -> Outcome {

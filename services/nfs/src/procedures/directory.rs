@@ -288,6 +288,7 @@ mod tests {
 
     use super::*;
     use crate::attributes::Time;
+    use crate::request::Scope;
     use crate::testing::Fixture;
 
     /// Calls `with` for a page of the root from `cookie` on.
@@ -302,6 +303,7 @@ mod tests {
             plus: true,
         };
         let request = Request {
+            scope: Scope::Worker,
             state,
             who: state.who(&fixture.credential),
             reply: &mut Reply::for_tests((&fixture.pool).into()),

@@ -7,7 +7,7 @@ use rustix::fs::FileType;
 
 use crate::attributes::{POST_OP_BYTES, write_after};
 use crate::limits::PATH_BYTES_MAX;
-use crate::names::{check_name, open_name};
+use crate::names::{check_name, open_cached_name, open_name};
 use crate::node::Node;
 use crate::request::{Failure, Made, Outcome, Request, read_entry, read_handle};
 use crate::status::Status;
@@ -32,6 +32,9 @@ impl Request<'_> {
         let export = &self.state.export;
         let file = match check_name(name)? {
             b"." => {
+                if !directory.is_asked() {
+                    self.may_wait()?;
+                }
                 self.act(|| {
                     Ok(rustix::fs::accessat(
                         &directory.path,
@@ -40,10 +43,21 @@ impl Request<'_> {
                         rustix::fs::AtFlags::EACCESS,
                     )?)
                 })?;
+                directory.set_asked();
                 return Ok((directory.attributes()?, directory.handle));
             }
             // The server goes up: it must see where that leads before the caller does.
-            b".." => export.parent(directory)?,
+            b".." => {
+                self.may_wait()?;
+                export.parent(directory)?
+            }
+            name if self.is_prompt() => {
+                let opened = self.act(|| open_cached_name(&directory.path, name))?;
+                match opened {
+                    Some(file) => file,
+                    None => return Err(self.may_wait().err().unwrap_or(Status::Later)),
+                }
+            }
             name => self.act(|| open_name(&directory.path, name))?,
         };
         let (attributes, handle) = export.describe(&file)?;
@@ -58,11 +72,10 @@ pub(super) fn read_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
     let handle = read_handle(reader)?;
     let node = request.resolve(handle)?;
     let mut room = [MaybeUninit::uninit(); PATH_BYTES_MAX];
-    let target = if node.kind == FileType::Symlink {
-        let read = rustix::fs::readlinkat_raw(&node.path, c"", &mut room[..]);
-        read.map(|(target, _)| &*target).map_err(Status::from)
-    } else {
-        Err(Status::Invalid)
+    let target = match (node.target(), node.kind) {
+        (Some(target), _) => Ok(target),
+        (None, FileType::Symlink) => read_target(request, &node, &mut room),
+        (None, _) => Err(Status::Invalid),
     };
     let after = node.attributes().ok();
     let target = target.map_err(|status| Failure::Status(status, after))?;
@@ -73,4 +86,18 @@ pub(super) fn read_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
         writer.opaque(target);
     });
     answered.map_err(|_| Failure::Status(Status::Later, after))
+}
+
+/// Asks the kernel for the target of a link. It may read it from the disk, and does not say so.
+fn read_target<'a>(
+    request: &Request<'_>,
+    node: &Node,
+    room: &'a mut [MaybeUninit<u8>; PATH_BYTES_MAX],
+) -> Result<&'a [u8], Status> {
+    if !request.state.files.is_in_memory() {
+        request.may_wait()?;
+    }
+    let (target, _) = rustix::fs::readlinkat_raw(&node.path, c"", &mut room[..])?;
+    node.remember_target(target);
+    Ok(target)
 }

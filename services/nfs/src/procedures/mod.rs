@@ -34,6 +34,18 @@ pub(crate) fn changes(procedure: u32) -> bool {
     matches!(procedure, 2 | 7..=15)
 }
 
+/// True for procedures whose answer is at hand as a rule: they change nothing, and what they ask of
+/// a file that is in use is in the kernel's memory.
+pub(crate) fn asks(procedure: u32) -> bool {
+    // GETATTR, LOOKUP, ACCESS, READLINK, READ, FSSTAT, FSINFO, PATHCONF
+    matches!(procedure, 1 | 3..=6 | 18..=20)
+}
+
+/// True for READDIR. The kernel does not say whether it would wait to list a directory.
+pub(crate) fn lists(procedure: u32) -> bool {
+    procedure == 16
+}
+
 /// How long the reply to a call may become, in bytes.
 pub(crate) fn reply_bytes_max(procedure: u32, mut arguments: Arguments<'_>) -> usize {
     let data_bytes = match procedure {

@@ -265,11 +265,11 @@ fn clients_are_admitted_by_address_and_port_and_unknown_ones_are_not() {
         options.allowed = vec!["10.0.0.0/8".parse().expect("a network")];
         options.secure_ports = true;
     });
-    assert_eq!(route(&fixture, Some("10.1.2.3:1023")), Route::Pooled);
+    assert_eq!(route(&fixture, Some("10.1.2.3:1023")), Route::Prompt);
     assert_eq!(route(&fixture, Some("10.1.2.3:1024")), refused);
     assert_eq!(route(&fixture, Some("11.1.2.3:1023")), refused);
     assert_eq!(route(&fixture, None), refused);
     let fixture = Fixture::new();
-    assert_eq!(route(&fixture, Some("11.1.2.3:60000")), Route::Pooled);
-    assert_eq!(route(&fixture, None), Route::Pooled);
+    assert_eq!(route(&fixture, Some("11.1.2.3:60000")), Route::Prompt);
+    assert_eq!(route(&fixture, None), Route::Prompt);
 }

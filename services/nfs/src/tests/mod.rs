@@ -7,4 +7,5 @@ mod data;
 mod directories;
 mod handles;
 mod mounting;
+mod prompt;
 mod space;
