@@ -6,6 +6,8 @@ use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{Error, Handle, Running};
 use flatpath_admin::Admin;
 
+use crate::service_metrics::Counting;
+
 /// The server that answers there. It begins before the one that it shows, and ends after it.
 pub(crate) struct AdminServer {
     admin: Admin,
@@ -22,12 +24,13 @@ impl AdminServer {
         Ok(AdminServer { admin, running })
     }
 
-    /// Shows this server from now on.
-    pub(crate) fn attach(&self, server: Handle, slow: Option<Duration>) {
+    /// Shows this server and its services from now on.
+    pub(crate) fn attach(&self, server: &Running, slow: Option<Duration>, counting: Counting) {
         if let Some(slow) = slow {
             self.admin.slow(slow);
         }
-        self.admin.attach(server);
+        self.admin.source(counting.source(server));
+        self.admin.attach(server.handle());
     }
 
     /// For a handover: the next process takes its address over, too.

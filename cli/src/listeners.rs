@@ -20,6 +20,7 @@ use flatpath_relay::Relay;
 use crate::config::{ListenerProtocol, ListenerTable};
 use crate::failure::Failure;
 use crate::memory::Parts;
+use crate::service_metrics::Counting;
 use crate::settings::{Etag, Settings, is_on};
 use crate::{ingest, nfs, relay};
 
@@ -44,6 +45,8 @@ pub(crate) struct Services {
     pub(crate) mounts: Vec<MountShares>,
     pub(crate) relays: Vec<Relay>,
     pub(crate) ingests: Vec<Ingest>,
+    /// For their metrics.
+    pub(crate) counting: Counting,
     pub(crate) controls: Vec<ControlThread>,
     /// For each NFS listener: its number in the server, the place that receives its port, and
     /// whether rpcbind learns of it.
@@ -164,6 +167,8 @@ impl Listener {
         let relay = relay::service(settings);
         if self.protocol == ListenerProtocol::Relay {
             services.relays.push(relay.clone());
+            let numbers = services.count..services.count + self.addresses.len();
+            services.counting.relays.push((numbers, relay.clone()));
         }
         for address in self.addresses.iter().cloned() {
             server = match self.protocol {
@@ -189,6 +194,8 @@ impl Listener {
                 ListenerProtocol::Ingest => {
                     let (ingest, control) = ingest::open(settings)?;
                     services.ingests.push(ingest.clone());
+                    let numbers = services.count..services.count + 1;
+                    services.counting.ingests.push((numbers, ingest.clone()));
                     services.controls.push(control);
                     server.listen_at(address, ingest)
                 }

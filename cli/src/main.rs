@@ -15,6 +15,7 @@ mod memory;
 mod nfs;
 mod relay;
 mod ingest;
+mod service_metrics;
 mod listeners;
 mod report;
 mod watchdog;

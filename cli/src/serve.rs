@@ -79,8 +79,10 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
     let server = server.passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
     refuse_strangers(&passed)?;
-    let attach = |admin: &AdminServer| admin.attach(running.handle(), settings.slow);
-    admin.iter().for_each(attach);
+    if let Some(admin) = &admin {
+        let counting = std::mem::take(&mut services.counting);
+        admin.attach(&running, settings.slow, counting);
+    }
     let watched = settings
         .slow
         .map(|slow| slow::watch(running.handle(), slow));

@@ -11,6 +11,7 @@ use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools,
 each_driver!(
     promtool_accepts_a_scrape_under_load,
     metrics_count_what_clients_did,
+    metrics_count_what_services_did,
     readiness_ends_with_the_first_signal_and_metrics_last,
     a_server_that_takes_over_answers_at_the_same_address,
 );
@@ -152,6 +153,37 @@ fn metrics_count_what_clients_did(driver: Driver) {
         );
     }
     assert!(sum(&metrics, "flatpath_turn_seconds_count", &[]) >= 2.0);
+}
+
+fn metrics_count_what_services_did(driver: Driver) {
+    let site = Site::new().with("hello", "hello");
+    let server = serve(driver, &site);
+    let admin = server.address("admin");
+    let mut rude = Client::connect(server.address("relay"));
+    rude.send(b"please\n");
+    assert_eq!(rude.rest().0, b"bad handshake\n");
+    let mut alone = Client::connect(server.address("relay"));
+    let token = "ab".repeat(32);
+    alone.send(format!("please relay {token} for side 0000000000000001\n").as_bytes());
+    let mut producer = Client::connect(server.address("ingest"));
+    producer.send(&[0, 0, 0, 4]);
+    let relay = format!("address=\"{}\"", server.address("relay"));
+    let ingest = format!("address=\"{}\"", server.address("ingest"));
+    for (name, labels) in [
+        (
+            "flatpath_relay_clients_unserved_total",
+            vec![relay.as_str(), "reason=\"bad_handshake\""],
+        ),
+        ("flatpath_relay_clients_unserved_total", vec![]),
+        ("flatpath_relay_clients_waiting", vec![relay.as_str()]),
+        ("flatpath_ingest_producers", vec![ingest.as_str()]),
+    ] {
+        until(name, || {
+            let found = sum(&scrape(admin), name, &labels);
+            assert!(found < 1.5, "{name} {labels:?}: {found}");
+            (found > 0.5).then_some(())
+        });
+    }
 }
 
 fn driver_label(driver: Driver) -> &'static str {
