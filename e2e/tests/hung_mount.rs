@@ -229,9 +229,12 @@ fn downloads_from_a_hung_mount_do_not_take_all_workers(driver: Driver) {
     }
 }
 
+/// Handlers that never return are named in the log, in the metrics and to the status page while the
+/// server serves and while it drains, and the drain ends all the same.
 fn a_server_ends_in_time_while_a_mount_hangs(driver: Driver) {
-    let flags = ["--drain-timeout", "1", "--stat-age", "0.001"];
-    let Some((_site, mut server, fuse)) = serve(driver, &flags) else {
+    let flags = ["--drain-timeout", "3", "--stat-age", "0.001"];
+    let named = ["--slow", "0.05", "--admin", "127.0.0.1:0"];
+    let Some((_site, mut server, fuse)) = serve(driver, &[flags, named].concat()) else {
         return;
     };
     fuse.pause();
@@ -240,8 +243,25 @@ fn a_server_ends_in_time_while_a_mount_hangs(driver: Driver) {
         client.request("GET", "/remote/file", &[]);
     }
     assert_eq!(server.client().get("/none").status, 404);
+    let http = server.address("http").to_string();
+    server.await_log(&format!("slow handler of http {http}, worker "));
+    let admin = server.address("admin");
+    let is_named = || {
+        let metrics = Client::connect(admin).get("/metrics");
+        let sample = format!("flatpath_slow_handlers{{listener=\"http\",address=\"{http}\"}} ");
+        let mut lines = metrics.text().lines();
+        let count = lines.find_map(|line| line.strip_prefix(&sample)?.parse::<u32>().ok());
+        let status = Client::connect(admin).get("/status.json");
+        let status: serde_json::Value = serde_json::from_str(status.text()).expect("JSON");
+        let slow = &status["slow_handlers"][0];
+        count > Some(0) && slow["address"] == http.as_str() && slow["inline"] == false
+    };
+    assert!(is_named());
     server.terminate();
+    server.await_log("draining");
+    assert!(is_named(), "also while it drains");
     let _forced = server.exit_status();
+    server.await_log("left behind");
     assert!(!server.log().contains("panicked"));
     fuse.resume();
 }
