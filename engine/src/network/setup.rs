@@ -166,14 +166,13 @@ impl<D: Driver> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
         let places = places_of(connections_max);
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
-        let thread = usize::from(setup.thread);
-        let now_ns = driver.now_ns();
+        let (thread, now_ns) = (usize::from(setup.thread), driver.now_ns());
         let bounds = (&setup.limits, setup.shared.inboxes.len());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
         let names = listeners.iter().map(|listener| listener.protocol.name());
-        let names = names.collect();
-        setup.shared.lifecycle.name_listeners(setup.thread, names);
+        let lifecycle = &setup.shared.lifecycle;
+        lifecycle.name_listeners(setup.thread, names.collect());
         let (counters, dispatcher) = dispatcher_of(
             (&setup.shared, setup.thread),
             driver.kind(),
