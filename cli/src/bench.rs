@@ -12,9 +12,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process;
 
-use clap::Args;
+use clap::{Arg, ArgMatches, Command, value_parser};
 
 use crate::failure::Failure;
 
@@ -24,20 +24,22 @@ const PROGRAM: &str = "flatpath-bench";
 const SERVER: &str = "FLATPATH";
 
 /// The command line of `bench`, none of which is read here.
-#[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
-pub(crate) struct Arguments {
-    /// What to measure, and how: see `flatpath bench --help`
-    #[arg(
-        value_name = "ARGUMENT",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    arguments: Vec<OsString>,
+pub(crate) fn command() -> Command {
+    let arguments = Arg::new("arguments")
+        .value_name("ARGUMENT")
+        .help("What to measure, and how: see `flatpath bench --help`")
+        .value_parser(value_parser!(OsString))
+        .num_args(0..)
+        .trailing_var_arg(true)
+        .allow_hyphen_values(true);
+    Command::new("bench")
+        .about("Measure the old way and ours in one run, by the program flatpath-bench")
+        .disable_help_flag(true)
+        .arg(arguments)
 }
 
 /// Becomes the bench. Returns only if that is not possible.
-pub(crate) fn run(arguments: &Arguments) -> Failure {
+pub(crate) fn run(arguments: &ArgMatches) -> Failure {
     let own = match env::current_exe() {
         Ok(own) => own,
         Err(cause) => return Failure::Failed(format!("this program cannot find itself: {cause}")),
@@ -45,8 +47,13 @@ pub(crate) fn run(arguments: &Arguments) -> Failure {
     let Some(program) = find(&own, env::var_os("PATH").as_deref()) else {
         return Failure::Failed(not_installed(&own));
     };
-    let mut command = Command::new(&program);
-    command.args(&arguments.arguments);
+    let mut command = process::Command::new(&program);
+    command.args(
+        arguments
+            .get_many::<OsString>("arguments")
+            .into_iter()
+            .flatten(),
+    );
     if env::var_os(SERVER).is_none() {
         command.env(SERVER, &own);
     }

@@ -8,24 +8,28 @@ use std::fmt::Write;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use clap::{Arg, Args, CommandFactory};
+use clap::{Arg, ArgMatches, Command, value_parser};
 
-use crate::config::{Configuration, Entry, Line, ListenerTable, OF_ONE, quoted};
+use crate::config::{Configuration, Entry, ListenerTable, OF_ONE, line, quoted};
 use crate::failure::Failure;
 use crate::listeners;
 use crate::serve::demands;
 
 /// The command line of `check`.
-#[derive(Args, Debug)]
-pub(crate) struct Arguments {
-    /// The configuration file, as for serve --config
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+pub(crate) fn command() -> Command {
+    let file = Arg::new("file").value_name("FILE").required(true);
+    Command::new("check")
+        .about("Read a configuration file, and print the settings that it comes to")
+        .arg(
+            file.value_parser(value_parser!(PathBuf))
+                .help("The configuration file, as for serve --config"),
+        )
 }
 
 /// Prints the settings.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let file = Configuration::from_file(&arguments.file)?;
+pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
+    let path: &PathBuf = arguments.get_one("file").expect("it is required");
+    let file = Configuration::from_file(path)?;
     let listeners = listeners::of(&file.settings, &file.listeners)?;
     demands(&file.settings, &listeners).divide()?;
     listeners.iter().try_for_each(listeners::Listener::check)?;
@@ -37,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn text_of(file: &Configuration) -> String {
     let mut text = String::new();
     let mut topic = None;
-    for argument in Line::command().get_arguments() {
+    for argument in line().get_arguments() {
         let heading = argument.get_help_heading();
         if heading != topic {
             topic = heading;
@@ -64,7 +68,7 @@ fn write_table(file: &Configuration, table: &ListenerTable, text: &mut String) {
         quoted(&table.protocol.name()),
         addresses.join(", ")
     );
-    for argument in Line::command().get_arguments() {
+    for argument in line().get_arguments() {
         let name = name_of(argument);
         if !table.protocol.takes(&name) {
             continue;
@@ -120,7 +124,7 @@ mod tests {
             assert_eq!(left.own.max_connections, right.own.max_connections);
         }
         assert_eq!(text_of(&again), printed, "nothing more to say");
-        for argument in Line::command().get_arguments() {
+        for argument in line().get_arguments() {
             assert!(
                 printed.contains(&name_of(argument)),
                 "{argument}: {printed}"

@@ -23,13 +23,13 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgMatches, Command, ValueEnum};
 use flatpath::sockets::ListenAddress;
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::settings::{Settings, values};
 use crate::units::listen_address;
 
 /// Largest configuration file that is read, in bytes.
@@ -49,14 +49,20 @@ const SETTINGS_OF_ALL: &[&str] = &[
 /// Of these, what bounds the whole server above the tables, and one listener in a table.
 pub(crate) const OF_ONE: &[&str] = &["max-connections", "workers-per-listener"];
 
-/// What a listener speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ListenerProtocol {
-    Http,
-    Nfs,
-    Echo,
-    Relay,
-    Ingest,
+values! {
+    /// What a listener speaks.
+    ListenerProtocol {
+        /// HTTP/1.1
+        Http = "http",
+        /// NFSv3
+        Nfs = "nfs",
+        /// What it receives, back
+        Echo = "echo",
+        /// The magic-wormhole transit relay
+        Relay = "relay",
+        /// Messages with their length in front
+        Ingest = "ingest",
+    }
 }
 
 impl ListenerProtocol {
@@ -137,11 +143,9 @@ pub(crate) struct Entry {
 }
 
 /// A command line of settings alone.
-#[derive(Debug, Default, Parser)]
-#[command(no_binary_name = true, disable_help_flag = true)]
-pub(crate) struct Line {
-    #[command(flatten)]
-    settings: Settings,
+pub(crate) fn line() -> Command {
+    let line = Command::new("flatpath").no_binary_name(true);
+    Settings::added_to(line.disable_help_flag(true))
 }
 
 /// Why a file is refused, and where.
@@ -191,18 +195,16 @@ impl Configuration {
             Refused::new(error.span, format!("{error}: {shown}"))
         })?;
         let mut file = Self::default();
-        let mut line = Line::default();
         for (key, value) in document.as_table().into_iter().flatten() {
             if key.name == "listener" {
                 file.listeners = listeners(value)?;
                 continue;
             }
             let (arguments, entry) = arguments(&key.name, key.span, value)?;
-            line.try_update_from(arguments)
-                .map_err(|error| Refused::new(key.span, in_short(error)))?;
+            let read = file.settings.update_from(&arguments);
+            read.map_err(|error| Refused::new(key.span, in_short(error)))?;
             file.entries.push(entry);
         }
-        file.settings = line.settings;
         Ok(file)
     }
 }
@@ -232,7 +234,7 @@ impl ListenerTable {
             entries: Vec::new(),
             arguments: Vec::new(),
         };
-        let (mut line, mut directory) = (Line::default(), Vec::new());
+        let mut directory = Vec::new();
         for (key, value) in table.as_table().into_iter().flatten() {
             let name = &*key.name;
             if name == "protocol" || name == "address" {
@@ -240,8 +242,8 @@ impl ListenerTable {
             }
             let (arguments, entry) = arguments(name, key.span, value)?;
             // First what is no setting at all, and values that are wrong wherever they stand.
-            line.try_update_from(&arguments)
-                .map_err(|error| Refused::new(key.span, in_short(error)))?;
+            let read = listener.own.update_from(&arguments);
+            read.map_err(|error| Refused::new(key.span, in_short(error)))?;
             if !protocol.takes(name) {
                 return Err(Refused::new(key.span, protocol.cannot_take(name)));
             }
@@ -253,26 +255,24 @@ impl ListenerTable {
         }
         // After its `--` nothing is a flag.
         listener.arguments.extend(directory);
-        listener.own = line.settings;
         Ok(listener)
     }
 
     /// Its settings in a server that has these.
     pub(crate) fn over(&self, settings: &Settings) -> Settings {
-        let mut line = Line {
-            settings: settings.clone(),
-        };
+        let mut settings = settings.clone();
         // An empty list is no argument, and replaces what it would inherit all the same.
         for entry in self.entries.iter().filter(|entry| entry.value == "[]") {
             match &*entry.name {
-                "nfs-allow" => line.settings.nfs_allow.clear(),
-                "proxy-from" => line.settings.proxy_from.clear(),
+                "nfs-allow" => settings.nfs_allow.clear(),
+                "proxy-from" => settings.proxy_from.clear(),
                 _ => {}
             }
         }
-        line.try_update_from(&self.arguments)
+        settings
+            .update_from(&self.arguments)
             .expect("they were read before");
-        line.settings
+        settings
     }
 }
 
@@ -327,20 +327,21 @@ fn addresses_of(value: &Value<'_>) -> Result<Vec<ListenAddress>, Refused> {
 impl Settings {
     /// These settings, but for those that the command line sets.
     pub(crate) fn replaced_by(mut self, command_line: &ArgMatches) -> Self {
-        self.update_from_arg_matches(command_line)
-            .expect("it was read before");
+        self.update(command_line);
         self
+    }
+
+    /// Takes over what the arguments say.
+    fn update_from(&mut self, arguments: &[String]) -> Result<(), clap::Error> {
+        self.update(&line().try_get_matches_from(arguments)?);
+        Ok(())
     }
 }
 
 /// A setting of the file as the command line has it, an argument for each value; and as it is.
 fn arguments(name: &str, at: Span, value: &Value<'_>) -> Result<(Vec<String>, Entry), Refused> {
     // Of an argument, the identity is its name with underscores.
-    if name.contains('_')
-        && Line::command()
-            .get_arguments()
-            .any(|it| it.get_id() == name)
-    {
+    if name.contains('_') && line().get_arguments().any(|it| it.get_id() == name) {
         let right = name.replace('_', "-");
         return Err(Refused::new(at, format!("{name}: write {right}")));
     }

@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::io::Write;
 
-use clap::Args;
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use flatpath::limits::DESCRIPTORS_RESERVED;
 use flatpath::{DriverChoice, DriverConfig, Limits};
 use flatpath_driver::probe::{Finding, Probe, Use};
@@ -27,11 +27,11 @@ const DESCRIPTORS_FEW: u64 = 10_000;
 const BACKLOG_FEW: u64 = 4_096;
 
 /// The command line of `doctor`.
-#[derive(Args, Debug)]
-pub(crate) struct Arguments {
-    /// Report as JSON
-    #[arg(long)]
-    json: bool,
+pub(crate) fn command() -> Command {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
+    Command::new("doctor")
+        .about("Tell what this machine offers, what the engine will use, and why")
+        .arg(json.help("Report as JSON"))
 }
 
 /// Everything there is to say.
@@ -79,9 +79,9 @@ struct Verdict {
 }
 
 /// Looks at the machine and reports.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let report = Report::of_this_machine()?;
-    let text = if arguments.json {
+    let text = if arguments.get_flag("json") {
         let failed = |cause| Failure::Failed(format!("the report cannot be written: {cause}"));
         serde_json::to_string_pretty(&report.to_json()).map_err(failed)? + "\n"
     } else {

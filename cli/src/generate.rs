@@ -8,22 +8,27 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, ValueEnum};
+use clap::{Arg, ArgMatches, Command, ValueEnum, value_parser};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
 
-#[derive(Args, Debug)]
-pub(crate) struct Arguments {
-    /// Where to write them; made if it is missing
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+/// The command line of `generate`.
+pub(crate) fn command() -> Command {
+    let directory = Arg::new("directory").value_name("DIR").required(true);
+    Command::new("generate")
+        .about("Write manual pages and completions for shells into a directory")
+        .arg(
+            directory
+                .value_parser(value_parser!(PathBuf))
+                .help("Where to write them; made if it is missing"),
+        )
 }
 
 /// Writes `man/flatpath.1`, a page beside it for each visible command, and
 /// a file for each shell in `completions/`.
-pub(crate) fn run(arguments: &Arguments, command: Command) -> Result<(), Failure> {
-    let directory = &arguments.directory;
+pub(crate) fn run(arguments: &ArgMatches, command: Command) -> Result<(), Failure> {
+    let directory: &PathBuf = arguments.get_one("directory").expect("it is required");
     write(directory, command).map_err(|cause| {
         let name = directory.display();
         Failure::Failed(format!("cannot write to {name}: {cause}"))

@@ -32,63 +32,42 @@ mod generate;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Command};
 
-/// A server engine on which every step of a connection costs the same at any size.
-#[derive(Debug, Parser)]
-#[command(name = "flatpath", version, about)]
-struct Arguments {
-    /// What is logged to standard error: error, warn, info, debug, trace or off; TARGET=LEVEL for a
-    /// part, such as warn,flatpath_http=debug [default: RUST_LOG, else info]
-    #[arg(long, global = true, value_name = "LEVELS", value_parser = logging::levels)]
-    log: Option<String>,
+use crate::failure::Failure;
 
-    #[command(subcommand)]
-    command: Command,
-}
+const LOG: &str = "What is logged to standard error: error, warn, info, debug, trace or off; \
+    TARGET=LEVEL for a part, such as warn,flatpath_http=debug [default: RUST_LOG, else info]";
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Serve a directory over HTTP or NFS, echo, relay, or hand messages to other processes.
-    Serve(Box<serve::Arguments>),
-    /// Read a configuration file, and print the settings that it comes to.
-    Check(check::Arguments),
-    /// Tell what this machine offers, what the engine will use, and why.
-    Doctor(doctor::Arguments),
-    /// Show the figures of a running server in a terminal, live, from its --admin address.
-    Top(top::Arguments),
-    /// Measure the old way and ours in one run, by the program flatpath-bench.
-    Bench(bench::Arguments),
-    /// Write manual pages and completions for shells into a directory.
+fn command() -> Command {
+    let log = Arg::new("log").long("log").value_name("LEVELS");
+    let version = Command::new("version").about("Tell the version, as --version does");
+    let command = Command::new("flatpath")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(env!("CARGO_PKG_DESCRIPTION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .arg(log.global(true).value_parser(logging::levels).help(LOG))
+        .subcommands([
+            serve::command(),
+            check::command(),
+            doctor::command(),
+            top::command(),
+            bench::command(),
+        ]);
     #[cfg(feature = "generate")]
-    Generate(generate::Arguments),
-    /// Tell the version, as --version does.
-    #[command(hide = true)]
-    Version,
+    let command = command.subcommand(generate::command());
+    command.subcommand(version.hide(true))
 }
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
-    let matches = environment::added_to(Arguments::command()).get_matches();
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    if let Err(cause) = logging::start(arguments.log.as_deref()) {
+    let matches = environment::added_to(command()).get_matches();
+    if let Err(cause) = logging::start(matches.get_one("log").map(String::as_str)) {
         eprintln!("flatpath: cannot start a thread: {cause}");
         return ExitCode::from(1);
     }
-    let (_, matches) = matches.subcommand().expect("it is required");
-    let outcome = match arguments.command {
-        Command::Serve(arguments) => serve::run(*arguments, matches),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Bench(arguments) => Err(bench::run(&arguments)),
-        #[cfg(feature = "generate")]
-        Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
-        Command::Version => {
-            print!("{}", Arguments::command().render_version());
-            Ok(())
-        }
-    };
+    let outcome = run(matches.subcommand().expect("it is required"));
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -98,4 +77,20 @@ fn main() -> ExitCode {
     };
     logging::finish();
     code
+}
+
+fn run((name, arguments): (&str, &ArgMatches)) -> Result<(), Failure> {
+    match name {
+        "serve" => serve::run(arguments),
+        "check" => check::run(arguments),
+        "doctor" => doctor::run(arguments),
+        "top" => top::run(arguments),
+        "bench" => Err(bench::run(arguments)),
+        #[cfg(feature = "generate")]
+        "generate" => generate::run(arguments, command()),
+        _ => {
+            print!("{}", command().render_version());
+            Ok(())
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args};
+use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::limits::DESCRIPTORS_MIN;
 use flatpath::sockets::PassedSockets;
 use flatpath::{
@@ -36,26 +36,27 @@ BOOL: true or false; true if left out.
 An option may also come from the environment, as FLATPATH_ and its name in capitals:
 FLATPATH_MAX_CONNECTIONS=1000. The command line replaces it, and it replaces the file.";
 
-/// The command line of `serve`.
-#[derive(Args, Debug)]
-#[command(after_help = UNITS)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    settings: Settings,
+const CONFIG: &str = "Read settings from this TOML file: the same names, without the leading \
+    dashes, and tables `[[listener]]`. The command line replaces what the file sets";
 
-    /// Read settings from this TOML file: the same names, without the leading dashes, and tables
-    /// `[[listener]]`. The command line replaces what the file sets
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+/// The command line of `serve`.
+pub(crate) fn command() -> Command {
+    let config = Arg::new("config").long("config").value_name("FILE");
+    let command = Command::new("serve").about(
+        "Serve a directory over HTTP or NFS, echo, relay, or hand messages to other processes",
+    );
+    Settings::added_to(command)
+        .arg(config.value_parser(value_parser!(PathBuf)).help(CONFIG))
+        .after_help(UNITS)
 }
 
-/// Runs the server until it has drained. The arguments were made from `matches`.
-pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Failure> {
+/// Runs the server until it has drained.
+pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     // Before any thread is started.
     flatpath::memory::bound_arenas(ARENAS_MAX);
     let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
-    let (settings, file) = configured(arguments, matches)?;
+    let (settings, file) = configured(arguments)?;
     let listeners = listeners::of(&settings, &file.listeners)?;
     let parts = demands(&settings, &listeners).divide()?;
     let mut services = Services::default();
@@ -122,15 +123,12 @@ pub(crate) fn run(arguments: Arguments, matches: &ArgMatches) -> Result<(), Fail
 }
 
 /// The settings of the command line over those of the file, and the file.
-fn configured(
-    arguments: Arguments,
-    matches: &ArgMatches,
-) -> Result<(Settings, Configuration), Failure> {
-    let Some(path) = &arguments.config else {
-        return Ok((arguments.settings, Configuration::default()));
+fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failure> {
+    let file = match arguments.get_one::<PathBuf>("config") {
+        Some(path) => Configuration::from_file(path)?,
+        None => Configuration::default(),
     };
-    let file = Configuration::from_file(path)?;
-    Ok((file.settings.clone().replaced_by(matches), file))
+    Ok((file.settings.clone().replaced_by(arguments), file))
 }
 
 /// Tells NFS its ports, and rpcbind where that is wanted.

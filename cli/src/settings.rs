@@ -1,13 +1,16 @@
 //! The settings of `serve`, once for the command line, the environment and the configuration file.
 //!
 //! The command line's parser reads the values of all three, so names, values and errors are the
-//! same everywhere, and a misspelled limit is an error.
+//! same everywhere, and a misspelled limit is an error. A setting is its help, its name, its type
+//! and how it is written; the macro makes the field and the argument of these. (Deriving them
+//! would build six crates more.)
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{IntoResettable, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum, value_parser};
 use flatpath::Subnet;
 use flatpath::sockets::ListenAddress;
 
@@ -22,480 +25,336 @@ const INGEST: &str = "Ingest";
 const LIMITS: &str = "Limits";
 const ENGINE: &str = "Engine";
 
-/// The settings of `serve`; `None` or empty where neither place names one. The value of a switch,
-/// `--hidden=false`, may be left out: see [`is_on`].
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
+/// An option with a value, of this topic. A list may be repeated, or separated by commas.
+fn option(
+    topic: &'static str,
+    value: &'static str,
+    parser: impl IntoResettable<ValueParser>,
+) -> Arg {
+    let argument = Arg::new("").help_heading(topic);
+    argument.value_name(value).value_parser(parser)
+}
+
+/// An option whose value, true or false, may be left out: then it is true.
+fn switch(topic: &'static str) -> Arg {
+    option(topic, "BOOL", value_parser!(bool))
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true")
+        .hide_possible_values(true)
+}
+
+/// An option that `serve -h` leaves out, and `serve --help` has.
+fn advanced(option: Arg) -> Arg {
+    option.hide_short_help(true)
+}
+
+/// What a setting holds: nothing or one value, or a list.
+trait Setting: Sized {
+    fn shape(argument: Arg) -> Arg;
+
+    /// What the matches have for it, if they name it.
+    fn read(matches: &ArgMatches, name: &str) -> Option<Self>;
+}
+
+impl<T: Clone + Send + Sync + 'static> Setting for Option<T> {
+    fn shape(argument: Arg) -> Arg {
+        argument
+    }
+
+    fn read(matches: &ArgMatches, name: &str) -> Option<Self> {
+        matches.get_one(name).cloned().map(Some)
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Setting for Vec<T> {
+    fn shape(argument: Arg) -> Arg {
+        argument.action(ArgAction::Append).value_delimiter(',')
+    }
+
+    fn read(matches: &ArgMatches, name: &str) -> Option<Self> {
+        Some(matches.get_many(name)?.cloned().collect())
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $help:literal])+ $name:ident: $type:ty = $argument:expr;)+) => {
+        /// The settings of `serve`; `None` or empty where neither place names one.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub(crate) struct Settings {
+            $($(#[doc = $help])+ pub(crate) $name: $type,)+
+        }
+
+        impl Settings {
+            /// The command line with an argument for each.
+            pub(crate) fn added_to(command: Command) -> Command {
+                command.args([$({
+                    let argument = named($argument, stringify!($name));
+                    <$type>::shape(argument.help(concat!($($help),+).trim_start()))
+                },)+])
+            }
+
+            /// Takes over those that a command line has.
+            pub(crate) fn update(&mut self, matches: &ArgMatches) {
+                $(if let Some(value) = <$type>::read(matches, stringify!($name)) {
+                    self.$name = value;
+                })+
+            }
+        }
+    };
+}
+
+/// The argument with its identity, and its name with dashes; `DIR` has no name.
+fn named(argument: Arg, name: &'static str) -> Arg {
+    let argument = argument.id(name);
+    match name {
+        "dir" => argument,
+        name => argument.long(name.replace('_', "-")),
+    }
+}
+
+settings! {
     /// The directory to serve [default: the current one]
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: Option<PathBuf>,
+    dir: Option<PathBuf> = Arg::new("").value_name("DIR").value_parser(value_parser!(PathBuf));
 
     /// Serve DIR over HTTP at this address; may be repeated. Port 0 picks a free one
     /// [default: 127.0.0.1:8080 unless listeners are named]
     // Other servers' names for it are understood, too.
-    #[arg(
-        long,
-        help_heading = LISTENERS,
-        value_delimiter = ',',
-        alias = "port",
-        short_alias = 'p',
-        value_name = "ADDR",
-        value_parser = listen_address
-    )]
-    pub(crate) http: Vec<ListenAddress>,
+    http: Vec<ListenAddress> = option(LISTENERS, "ADDR", listen_address)
+        .alias("port")
+        .short_alias('p');
 
     /// Show metrics and health checks at this address: /metrics, /healthz, /readyz.
     /// There is no access control, so choose one that only operators reach [default: off]
-    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = listen_address)]
-    pub(crate) admin: Option<ListenAddress>,
+    admin: Option<ListenAddress> = option(LISTENERS, "ADDR", listen_address);
 
     /// Serve files and directories whose names begin with a dot
-    #[arg(
-        long,
-        help_heading = HTTP,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) hidden: Option<Option<bool>>,
+    hidden: Option<bool> = switch(HTTP);
 
     /// Longest time to answer a small file from memory without checking it again, where a
     /// check may block: on another mount than DIR's own, or if DIR is on a network or user-space
     /// file system [default: 1s]
-    #[arg(
-        long,
-        help_heading = HTTP,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) stat_age: Option<Duration>,
+    stat_age: Option<Duration> = advanced(option(HTTP, "TIME", time));
 
     /// What entity tags are made of: all that the kernel knows of a file's state, or size and
     /// modification time, as nginx has them, so that copies of a directory behind a balancer agree
     /// [default: exact]
-    #[arg(long, help_heading = HTTP, hide_short_help = true, value_name = "HOW")]
-    pub(crate) etag: Option<Etag>,
+    etag: Option<Etag> = advanced(option(HTTP, "HOW", value_parser!(Etag)));
 
     /// Let PUT create and replace files, with the rights of this process
-    #[arg(
-        long,
-        help_heading = HTTP,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) writable: Option<Option<bool>>,
+    writable: Option<bool> = switch(HTTP);
 
     /// Longest file that PUT creates, such as 10G [default: 1T]
-    #[arg(
-        long,
-        help_heading = HTTP,
-        hide_short_help = true,
-        value_name = "SIZE",
-        value_parser = size::<u64>
-    )]
-    pub(crate) put_max: Option<u64>,
+    put_max: Option<u64> = advanced(option(HTTP, "SIZE", size::<u64>));
 
     /// Answer a PUT or a finished upload after syncing data and directory to the disk
-    #[arg(
-        long,
-        help_heading = HTTP,
-        hide_short_help = true,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) durable: Option<Option<bool>>,
+    durable: Option<bool> = advanced(switch(HTTP));
 
     /// Most unfinished resumable uploads (tus) at once [default: 1024]
-    #[arg(
-        long,
-        help_heading = HTTP,
-        hide_short_help = true,
-        value_name = "N",
-        value_parser = count::<usize>
-    )]
-    pub(crate) uploads_max: Option<usize>,
+    uploads_max: Option<usize> = advanced(option(HTTP, "N", count::<usize>));
 
     /// Most bytes of all unfinished uploads together [default: half of the file system]
-    #[arg(
-        long,
-        help_heading = HTTP,
-        hide_short_help = true,
-        value_name = "SIZE",
-        value_parser = size::<u64>
-    )]
-    pub(crate) uploads_bytes: Option<u64>,
+    uploads_bytes: Option<u64> = advanced(option(HTTP, "SIZE", size::<u64>));
 
     /// Time to keep an unfinished upload after its last byte [default: 1day]
-    #[arg(
-        long,
-        help_heading = HTTP,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) upload_expires: Option<Duration>,
+    upload_expires: Option<Duration> = advanced(option(HTTP, "TIME", time));
 
     /// Accept a connection at once, not with its first bytes
-    #[arg(
-        long,
-        help_heading = HTTP,
-        hide_short_help = true,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) no_defer_accept: Option<Option<bool>>,
+    no_defer_accept: Option<bool> = advanced(switch(HTTP));
 
     /// Echo at this address: send back what is received; may be repeated
-    #[arg(
-        long,
-        help_heading = LISTENERS,
-        value_delimiter = ',',
-        value_name = "ADDR",
-        value_parser = listen_address
-    )]
-    pub(crate) echo: Vec<ListenAddress>,
+    echo: Vec<ListenAddress> = option(LISTENERS, "ADDR", listen_address);
 
     /// Relay at this address: connect two clients that name the same token, by the protocol of the
     /// magic-wormhole transit relay; may be repeated
-    #[arg(
-        long,
-        help_heading = LISTENERS,
-        value_delimiter = ',',
-        value_name = "ADDR",
-        value_parser = listen_address
-    )]
-    pub(crate) relay: Vec<ListenAddress>,
+    relay: Vec<ListenAddress> = option(LISTENERS, "ADDR", listen_address);
 
     /// Most clients that may wait for their partner, at most half of the connections
     /// [default: 50000]
-    #[arg(
-        long,
-        help_heading = RELAY,
-        hide_short_help = true,
-        value_name = "N",
-        value_parser = count::<u32>
-    )]
-    pub(crate) relay_waiting: Option<u32>,
+    relay_waiting: Option<u32> = advanced(option(RELAY, "N", count::<u32>));
 
     /// Longest time to wait for a partner [default: 10m]
-    #[arg(
-        long,
-        help_heading = RELAY,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) relay_wait: Option<Duration>,
+    relay_wait: Option<Duration> = advanced(option(RELAY, "TIME", time));
 
     /// Longest time that a connected pair may send nothing [default: 1h]
-    #[arg(
-        long,
-        help_heading = RELAY,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) relay_idle: Option<Duration>,
+    relay_idle: Option<Duration> = advanced(option(RELAY, "TIME", time));
 
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
     /// one
-    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = listen_address)]
-    pub(crate) nfs: Option<ListenAddress>,
+    nfs: Option<ListenAddress> = option(LISTENERS, "ADDR", listen_address);
 
     /// Refuse every change
-    #[arg(
-        long,
-        help_heading = NFS,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) read_only: Option<Option<bool>>,
+    read_only: Option<bool> = switch(NFS);
 
     /// A client's root is root here, instead of the anonymous user
-    #[arg(
-        long,
-        help_heading = NFS,
-        hide_short_help = true,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) no_root_squash: Option<Option<bool>>,
+    no_root_squash: Option<bool> = advanced(switch(NFS));
 
     /// Serve only clients of this network, such as 10.0.0.0/8; may be repeated [default: all]
-    #[arg(long, help_heading = NFS, value_delimiter = ',', value_name = "CIDR")]
-    pub(crate) nfs_allow: Vec<Subnet>,
+    nfs_allow: Vec<Subnet> = option(NFS, "CIDR", value_parser!(Subnet));
 
     /// Serve only clients that come from a port below 1024
-    #[arg(
-        long,
-        help_heading = NFS,
-        hide_short_help = true,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) nfs_secure_ports: Option<Option<bool>>,
+    nfs_secure_ports: Option<bool> = advanced(switch(NFS));
 
     /// Register with the rpcbind of this machine, for clients that ask it for the ports
-    #[arg(
-        long,
-        help_heading = NFS,
-        hide_short_help = true,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) nfs_register: Option<Option<bool>>,
+    nfs_register: Option<bool> = advanced(switch(NFS));
 
     /// Directory of the file handles' key, so that handles outlive the server; not below DIR
     /// [default: /var/lib/flatpath for root, else ~/.local/state/flatpath]
-    #[arg(long, help_heading = NFS, hide_short_help = true, value_name = "DIR")]
-    pub(crate) nfs_state: Option<PathBuf>,
+    nfs_state: Option<PathBuf> = advanced(option(NFS, "DIR", value_parser!(PathBuf)));
 
     /// Ingest at this address: deliver length-prefixed messages to processes that attach at
     /// --ingest-socket. Port 0 picks a free one
-    #[arg(long, help_heading = LISTENERS, value_name = "ADDR", value_parser = listen_address)]
-    pub(crate) ingest: Option<ListenAddress>,
+    ingest: Option<ListenAddress> = option(LISTENERS, "ADDR", listen_address);
 
     /// The Unix socket where consumers attach; only this user may open it
-    #[arg(long, help_heading = INGEST, value_name = "PATH")]
-    pub(crate) ingest_socket: Option<PathBuf>,
+    ingest_socket: Option<PathBuf> = option(INGEST, "PATH", value_parser!(PathBuf));
 
     /// Receive memory of each network thread, in addition to --memory; a power of two times
     /// the page [default: 256M]
-    #[arg(
-        long,
-        help_heading = INGEST,
-        hide_short_help = true,
-        value_name = "SIZE",
-        value_parser = size::<u64>
-    )]
-    pub(crate) ingest_memory: Option<u64>,
+    ingest_memory: Option<u64> = advanced(option(INGEST, "SIZE", size::<u64>));
 
     /// Size of a page; one receive fills at most one [default: 64K]
-    #[arg(
-        long,
-        help_heading = INGEST,
-        hide_short_help = true,
-        value_name = "SIZE",
-        value_parser = size::<u32>
-    )]
-    pub(crate) ingest_page: Option<u32>,
+    ingest_page: Option<u32> = advanced(option(INGEST, "SIZE", size::<u32>));
 
     /// Most consumers at once, each with an equal share of the memory [default: 4]
-    #[arg(
-        long,
-        help_heading = INGEST,
-        hide_short_help = true,
-        value_name = "N",
-        value_parser = count::<u32>
-    )]
-    pub(crate) ingest_consumers: Option<u32>,
+    ingest_consumers: Option<u32> = advanced(option(INGEST, "N", count::<u32>));
 
     /// Longest message [default: what half a share holds, at most 16M]
-    #[arg(
-        long,
-        help_heading = INGEST,
-        hide_short_help = true,
-        value_name = "SIZE",
-        value_parser = size::<u32>
-    )]
-    pub(crate) ingest_message: Option<u32>,
+    ingest_message: Option<u32> = advanced(option(INGEST, "SIZE", size::<u32>));
 
     /// Give every receive a page of its own. By default short messages share a page where
     /// the kernel supports it
-    #[arg(
-        long,
-        help_heading = INGEST,
-        hide_short_help = true,
-        require_equals = true,
-        hide_possible_values = true,
-        value_name = "BOOL"
-    )]
-    pub(crate) no_ingest_sharing: Option<Option<bool>>,
+    no_ingest_sharing: Option<bool> = advanced(switch(INGEST));
 
     /// Take the listening sockets of the server that waits at this path, have it drain once this
     /// one accepts, and wait there for the next: a restart that loses no connection
-    #[arg(long, help_heading = ENGINE, value_name = "PATH")]
-    pub(crate) handover: Option<PathBuf>,
+    handover: Option<PathBuf> = option(ENGINE, "PATH", value_parser!(PathBuf));
 
     /// Network threads [default: 1]
-    #[arg(long, help_heading = ENGINE, value_name = "N", value_parser = count::<usize>)]
-    pub(crate) network_threads: Option<usize>,
+    network_threads: Option<usize> = option(ENGINE, "N", count::<usize>);
 
     /// Fewest and most worker threads [default: 2..128]
-    #[arg(long, help_heading = ENGINE, value_name = "MIN..MAX", value_parser = workers)]
-    pub(crate) workers: Option<RangeInclusive<u32>>,
+    workers: Option<RangeInclusive<u32>> = option(ENGINE, "MIN..MAX", workers);
 
     /// Most workers that the requests of one listener may occupy at once; its other requests wait,
     /// so that a slow listener leaves workers to the rest [default: no limit for one listener; for
     /// several, all but the others' part of a quarter]
-    #[arg(
-        long,
-        help_heading = ENGINE,
-        hide_short_help = true,
-        value_name = "N",
-        value_parser = count::<u32>
-    )]
-    pub(crate) workers_per_listener: Option<u32>,
+    workers_per_listener: Option<u32> = advanced(option(ENGINE, "N", count::<u32>));
 
     /// Kernel interface; auto uses io_uring where it works, and otherwise epoll [default: auto]
-    #[arg(long, help_heading = ENGINE, value_name = "DRIVER")]
-    pub(crate) driver: Option<Driver>,
+    driver: Option<Driver> = option(ENGINE, "DRIVER", value_parser!(Driver));
 
     /// One accept operation for all connections, or one for each [default: multishot]
-    #[arg(long, help_heading = ENGINE, hide_short_help = true, value_name = "HOW")]
-    pub(crate) accept: Option<Accept>,
+    accept: Option<Accept> = advanced(option(ENGINE, "HOW", value_parser!(Accept)));
 
     /// Load balancers of this network, such as 10.0.0.0/8, name each connection's client in a
     /// header of the PROXY protocol, version 1 or 2; may be repeated. With it, every listener
     /// refuses connections from elsewhere and those without the header
-    #[arg(
-        long,
-        help_heading = LISTENERS,
-        hide_short_help = true,
-        value_delimiter = ',',
-        value_name = "CIDR"
-    )]
-    pub(crate) proxy_from: Vec<Subnet>,
+    proxy_from: Vec<Subnet> = advanced(option(LISTENERS, "CIDR", value_parser!(Subnet)));
 
     /// Most connections at once [default: what the descriptor limit allows, at most 100000]
-    #[arg(long, help_heading = LIMITS, value_name = "N", value_parser = count::<usize>)]
-    pub(crate) max_connections: Option<usize>,
+    max_connections: Option<usize> = option(LIMITS, "N", count::<usize>);
 
     /// Most connections at once of one IPv4 address or IPv6 /64. At the limit, a new connection
     /// replaces the address's own longest idle one, or is refused; 0 for no limit [default: 0]
-    #[arg(long, help_heading = LIMITS, hide_short_help = true, value_name = "N")]
-    pub(crate) connections_per_address: Option<usize>,
+    connections_per_address: Option<usize> = advanced(option(LIMITS, "N", value_parser!(usize)));
 
     /// Memory of the whole process, such as 256M: buffers, receive memory, caches, tables and
     /// threads, but not --ingest-memory nor the kernel's socket buffers. Without
     /// --max-connections, connections take at most an eighth [default: 256M]
-    #[arg(long, help_heading = LIMITS, value_name = "SIZE", value_parser = size::<usize>)]
-    pub(crate) memory: Option<usize>,
+    memory: Option<usize> = option(LIMITS, "SIZE", size::<usize>);
 
     /// Longest time from accept, or from a request's first byte, to the end of its head
     /// [default: 30s]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) head_timeout: Option<Duration>,
+    head_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
     /// Longest silence within a request's body, which must also bring 512 bytes a second on average
     /// [default: 60s]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) body_timeout: Option<Duration>,
+    body_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
     /// Longest time between two requests of one connection [default: 75s]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) idle_timeout: Option<Duration>,
+    idle_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
     /// Longest time in which a client reads nothing of what is sent to it [default: 30s]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) write_timeout: Option<Duration>,
+    write_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
     /// Name handlers that run for longer than this in the log, and count them in the metrics,
     /// while they still run [default: off in the log, 1s in the metrics]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) slow: Option<Duration>,
+    slow: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
     /// From the first SIGTERM or SIGINT on still accept connections for so long, and say with each
     /// reply that it is the last: until whoever sends clients has learned of it [default: 0]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = delay
-    )]
-    pub(crate) drain_delay: Option<Duration>,
+    drain_delay: Option<Duration> = advanced(option(LIMITS, "TIME", delay));
 
     /// Longest time that a drain leaves a connection without a request open: the request may be on
     /// its way [default: 500ms]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) drain_idle_timeout: Option<Duration>,
+    drain_idle_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
     /// Longest time to finish requests in flight once the server drains [default: 30s]
-    #[arg(
-        long,
-        help_heading = LIMITS,
-        hide_short_help = true,
-        value_name = "TIME",
-        value_parser = time
-    )]
-    pub(crate) drain_timeout: Option<Duration>,
+    drain_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 }
 
-/// The values of `--driver`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Driver {
-    /// io_uring where it works, epoll where it is refused
-    Auto,
-    /// io_uring or nothing
-    Uring,
-    /// epoll
-    Epoll,
+/// A setting with few values: each is its help, its variant and its word.
+macro_rules! values {
+    (
+        $(#[$about:meta])*
+        $name:ident { $(#[doc = $help:literal] $variant:ident = $word:literal,)+ }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name {
+            $(#[doc = $help] $variant,)+
+        }
+
+        impl ValueEnum for $name {
+            fn value_variants<'a>() -> &'a [Self] {
+                &[$(Self::$variant),+]
+            }
+
+            fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+                let (word, help) = match self {
+                    $(Self::$variant => ($word, $help),)+
+                };
+                Some(clap::builder::PossibleValue::new(word).help(help.trim_start()))
+            }
+        }
+    };
+}
+pub(crate) use values;
+
+values! {
+    /// The values of `--driver`.
+    Driver {
+        /// io_uring where it works, epoll where it is refused
+        Auto = "auto",
+        /// io_uring or nothing
+        Uring = "uring",
+        /// epoll
+        Epoll = "epoll",
+    }
 }
 
-/// The values of `--etag`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Etag {
-    /// Every change has another one; so has every copy
-    Exact,
-    /// Copies with the same size and time have the same
-    Portable,
+values! {
+    /// The values of `--etag`.
+    Etag {
+        /// Every change has another one; so has every copy
+        Exact = "exact",
+        /// Copies with the same size and time have the same
+        Portable = "portable",
+    }
 }
 
-/// The values of `--accept`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Accept {
-    /// One accept serves every connection
-    Multishot,
-    /// One accept per connection
-    Single,
+values! {
+    /// The values of `--accept`.
+    Accept {
+        /// One accept serves every connection
+        Multishot = "multishot",
+        /// One accept per connection
+        Single = "single",
+    }
 }
 
-/// Whether a switch is on: without a value it is, and unset it is not.
-pub(crate) fn is_on(switch: Option<Option<bool>>) -> bool {
-    switch.is_some_and(|value| value.unwrap_or(true))
+/// Whether a switch is on: unset it is not.
+pub(crate) fn is_on(switch: Option<bool>) -> bool {
+    switch.unwrap_or(false)
 }

@@ -18,7 +18,7 @@ mod words;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use flatpath::sockets::ListenAddress;
 use serde_json::Value;
 
@@ -28,24 +28,53 @@ use crate::units;
 use screen::{COLUMNS, Pair};
 use terminal::Terminal;
 
-/// The command line of `top`.
-#[derive(Args, Debug)]
-pub(crate) struct Arguments {
-    /// Where the server answers: what its --admin was given, HOST:PORT, PORT or unix:PATH
-    #[arg(value_parser = units::listen_address)]
+/// What the command line says.
+struct Arguments {
     address: ListenAddress,
-
-    /// Show the figures once and end. Rates are those since the start of the server
-    #[arg(long)]
     once: bool,
-
-    /// Write what the server answers, one object a line
-    #[arg(long)]
     json: bool,
-
-    /// How often to ask
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::time)]
     interval: Duration,
+}
+
+/// The command line of `top`.
+pub(crate) fn command() -> Command {
+    let flag = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let interval = Arg::new("interval").long("interval").value_name("TIME");
+    Command::new("top")
+        .about("Show the figures of a running server in a terminal, live, from its --admin address")
+        .args([
+            Arg::new("address")
+                .value_name("ADDRESS")
+                .required(true)
+                .value_parser(units::listen_address)
+                .help(
+                    "Where the server answers: what its --admin was given, HOST:PORT, PORT or \
+                     unix:PATH",
+                ),
+            flag("once").help(
+                "Show the figures once and end. Rates are those since the start of the server",
+            ),
+            flag("json").help("Write what the server answers, one object a line"),
+            interval
+                .default_value("1s")
+                .value_parser(units::time)
+                .help("How often to ask"),
+        ])
+}
+
+impl Arguments {
+    fn of(matches: &ArgMatches) -> Self {
+        let one = "it is required, or has a default";
+        Self {
+            address: matches
+                .get_one::<ListenAddress>("address")
+                .expect(one)
+                .clone(),
+            once: matches.get_flag("once"),
+            json: matches.get_flag("json"),
+            interval: *matches.get_one("interval").expect(one),
+        }
+    }
 }
 
 /// How often keys and the size of the terminal are looked at.
@@ -55,7 +84,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const LINES_BETWEEN_HEADINGS: usize = 20;
 
 /// Shows the figures until it is told to end.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let arguments = &Arguments::of(matches);
     let first = feed::ask(&arguments.address).map_err(|why| no_answer(&arguments.address, &why))?;
     let mut shown = Shown::new(first);
     let output = io::stdout();

@@ -6,8 +6,8 @@ use super::*;
 use crate::settings::is_on;
 
 fn line(arguments: &[&str]) -> Settings {
-    let line = Line::try_parse_from(arguments).expect("a good command line");
-    line.settings
+    let matches = super::line().try_get_matches_from(arguments);
+    Settings::default().replaced_by(&matches.expect("a good command line"))
 }
 
 fn file(text: &str) -> Result<Settings, String> {
@@ -91,7 +91,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
 
 #[test]
 fn the_file_has_the_names_of_the_flags_and_no_others() {
-    for argument in Line::command().get_arguments() {
+    for argument in super::line().get_arguments() {
         let name = argument.get_id().as_str().replace('_', "-");
         for value in [
             "1",
@@ -128,7 +128,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
 
 #[test]
 fn help_is_grouped_by_topic_and_short_where_asked_for() {
-    for argument in Line::command().get_arguments() {
+    for argument in super::line().get_arguments() {
         let has_topic = argument.get_help_heading().is_some();
         assert_eq!(
             has_topic,
@@ -138,8 +138,8 @@ fn help_is_grouped_by_topic_and_short_where_asked_for() {
         );
     }
     let lines = |help: String| help.lines().count();
-    let short = lines(Line::command().render_help().to_string());
-    let long = lines(Line::command().render_long_help().to_string());
+    let short = lines(super::line().render_help().to_string());
+    let long = lines(super::line().render_long_help().to_string());
     assert!(short < 50 && long > 100, "{short} and {long} lines");
 }
 
@@ -170,7 +170,9 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("hidden", "yes", "true, false"),
     ] {
         let argument = format!("--{key}={given}");
-        let error = Line::try_parse_from([&argument]).expect_err(&argument);
+        let error = super::line()
+            .try_get_matches_from([&argument])
+            .expect_err(&argument);
         let error = error.to_string();
         for part in [key, given, accepted] {
             assert!(error.contains(part), "{argument}: {error}");
@@ -215,7 +217,7 @@ fn the_command_line_replaces_what_the_file_sets() {
         "--hidden=false",
         "--durable",
     ];
-    let matches = Line::command().get_matches_from(arguments);
+    let matches = super::line().get_matches_from(arguments);
     let file = file(
         "http = [\"127.0.0.1:2\"]\nnetwork-threads = 4\nhidden = true\nmemory = 4096\n\
          writable = true\ndurable = false",
@@ -260,7 +262,7 @@ fn tables_have_settings_of_their_own_over_those_of_the_server() {
     let over = last.over(&file.settings);
     assert_eq!((over.dir, is_on(over.hidden)), (Some("all".into()), false));
     // A flag replaces what stands above the tables, and nothing in them.
-    let flags = Line::command().get_matches_from(["--hidden=true", "flagged"]);
+    let flags = super::line().get_matches_from(["--hidden=true", "flagged"]);
     let settings = file.settings.clone().replaced_by(&flags);
     let dirs = [first, last].map(|table| table.over(&settings).dir);
     assert_eq!(dirs, [Some("--odd".into()), Some("flagged".into())]);
@@ -285,7 +287,7 @@ fn an_empty_list_in_a_table_replaces_that_of_the_server() {
 
 #[test]
 fn each_setting_of_a_table_is_a_setting() {
-    let all = Line::command();
+    let all = super::line();
     let all: Vec<_> = all
         .get_arguments()
         .map(|it| it.get_id().as_str().replace('_', "-"))
