@@ -3,13 +3,18 @@
 use std::process::ExitCode;
 
 /// What went wrong, in words that name the cause and, where there is one, the cure.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The command was given what cannot be meant. Code 2.
     WrongUse(String),
     /// It was given what can be meant, and it did not work out. Code 1.
     Failed(String),
+}
+
+flatpath::impl_error! {
+    Failure {
+        Self::WrongUse(why) | Self::Failed(why) => "{why}",
+    }
 }
 
 impl Failure {

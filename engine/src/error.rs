@@ -8,68 +8,83 @@ use flatpath_driver::Refusal;
 use crate::sockets::ListenAddress;
 
 /// No buffer could be had within the memory budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the memory budget for buffers is used up")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
+flatpath_structures::impl_error! {
+    NoRoom {
+        Self => "the memory budget for buffers is used up",
+    }
+}
+
 /// Why a server could not start, or ended other than by a drain.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The server has no listener: there is nothing to serve.
-    #[error("no listener was named")]
     NoListener,
     /// An address given to [`Server::listen`](crate::Server::listen) could not be understood.
-    #[error("{address} is not an address to listen on: {cause}")]
     Address {
         /// As it was given.
         address: String,
         /// What the resolver said.
-        #[source]
         cause: io::Error,
     },
     /// The kernel refused to listen there.
-    #[error("cannot listen on {address}: {cause}")]
     Bind {
         /// Where.
         address: ListenAddress,
         /// What the kernel said.
-        #[source]
         cause: io::Error,
     },
     /// No socket of this name was passed to the process; see
     /// [`PassedSockets`](crate::sockets::PassedSockets).
-    #[error("no socket named {name} was passed to this process")]
     NotPassed {
         /// The name.
         name: String,
     },
     /// io_uring was asked for by name and this machine refuses it.
-    #[error("io_uring is refused: {0}")]
     Uring(Refusal),
     /// A driver could not be made or gave up.
-    #[error("the driver failed: {0}")]
-    Driver(#[source] io::Error),
+    Driver(io::Error),
     /// A thread could not be started.
-    #[error("a thread could not be started: {0}")]
-    Thread(#[source] io::Error),
+    Thread(io::Error),
     /// The limits contradict each other or the machine.
-    #[error("{0}")]
     Limits(String),
     /// Signals could not be watched.
-    #[error("signals cannot be watched: {0}")]
-    Signals(#[source] io::Error),
+    Signals(io::Error),
     /// The server has ended, but not all of its threads: some were blocked when the time for the
     /// end was over. They stay until whatever blocks them is over, with what they hold; a process
     /// that has nothing else to do should exit.
-    #[error("{}", left_behind(left, cause.as_ref()))]
     LeftBehind {
         /// The threads; never empty.
         left: Vec<LeftBehind>,
         /// What had made a network thread give up, if that is why the server ended.
-        #[source]
         cause: Option<io::Error>,
     },
+}
+
+flatpath_structures::impl_error! {
+    Error {
+        Self::NoListener => "no listener was named",
+        Self::Address { address, cause } => "{address} is not an address to listen on: {cause}",
+        Self::Bind { address, cause } => "cannot listen on {address}: {cause}",
+        Self::NotPassed { name } => "no socket named {name} was passed to this process",
+        Self::Uring(refusal) => "io_uring is refused: {refusal}",
+        Self::Driver(cause) => "the driver failed: {cause}",
+        Self::Thread(cause) => "a thread could not be started: {cause}",
+        Self::Limits(text) => "{text}",
+        Self::Signals(cause) => "signals cannot be watched: {cause}",
+        Self::LeftBehind { left, cause } => "{}" (left_behind(left, cause.as_ref())),
+    }
+    source {
+        Self::Address { cause, .. }
+        | Self::Bind { cause, .. }
+        | Self::Driver(cause)
+        | Self::Thread(cause)
+        | Self::Signals(cause)
+        | Self::LeftBehind { cause: Some(cause), .. } => cause
+    }
 }
 
 /// A thread that did not end in time: a handler has not returned, or a system call.

@@ -37,11 +37,16 @@ use memchr::{memchr, memmem};
 use crate::limits::INPUT_BYTES_MAX;
 
 /// The message at the front of an input is longer than its framing allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of more than {bytes_max} bytes")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     /// What is allowed, in bytes.
     pub bytes_max: usize,
+}
+
+flatpath_structures::impl_error! {
+    TooLong {
+        Self { bytes_max } => "a message of more than {bytes_max} bytes",
+    }
 }
 
 /// A whole message, and what it takes of the input.

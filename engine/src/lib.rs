@@ -229,6 +229,8 @@ pub use connection_handle::ConnectionHandle;
 pub use context::{Context, Job};
 pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
+#[doc(hidden)]
+pub use flatpath_structures::impl_error;
 pub use hand_over::HandOver;
 pub use io::Io;
 pub use lifecycle::ServerState;

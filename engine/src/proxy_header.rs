@@ -46,18 +46,23 @@ pub struct Header {
 }
 
 /// Why there is no header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// The first bytes are those of something else: it may be a client that came past the balancer.
-    #[error("it begins with something else")]
     Absent,
     /// Version or command, family, addresses or additional fields are not as the protocol has them.
-    #[error("its {0} is wrong")]
     Malformed(&'static str),
     /// It is longer than [`HEADER_BYTES_MAX`], or a line of version 1 than 107 bytes.
-    #[error("it is too long")]
     TooLong,
+}
+
+flatpath_structures::impl_error! {
+    HeaderError {
+        Self::Absent => "it begins with something else",
+        Self::Malformed(what) => "its {what} is wrong",
+        Self::TooLong => "it is too long",
+    }
 }
 
 /// Reads the header at the front of `input`; `None` when it may be the beginning of one.

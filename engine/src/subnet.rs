@@ -10,9 +10,15 @@ use ipnet::IpNet;
 pub struct Subnet(IpNet);
 
 /// The text is no address, or its number of bits is more than the address has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no network: write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSubnet(String);
+
+flatpath_structures::impl_error! {
+    BadSubnet {
+        Self(text) =>
+            "{text:?} is no network: write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8",
+    }
+}
 
 impl FromStr for Subnet {
     type Err = BadSubnet;

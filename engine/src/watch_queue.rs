@@ -17,15 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flatpath_driver::Eventfd;
 
 /// Why a watch could not start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchError {
     /// There is no memory for it.
-    #[error("no memory to watch an eventfd")]
     NoMemory,
     /// The server has ended.
-    #[error("the server has ended")]
     ShutDown,
+}
+
+flatpath_structures::impl_error! {
+    WatchError {
+        Self::NoMemory => "no memory to watch an eventfd",
+        Self::ShutDown => "the server has ended",
+    }
 }
 
 /// What a network thread has of an eventfd.

@@ -20,24 +20,29 @@ pub enum Item<'a> {
 pub type Intake = dyn Fn(Item<'_>) + Send + Sync;
 
 /// Why an end refuses to be connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
     /// What the one produces is not for the other.
-    #[error("what the one produces is not for the other")]
     Unfit,
     /// They are connections of different network threads: see [`Spread`](flatpath::Spread).
-    #[error("the two connections are on different network threads")]
     Elsewhere,
     /// There is no memory for it.
-    #[error("no memory to connect them")]
     NoMemory,
     /// The server that would watch the source has ended.
-    #[error("the server has ended")]
     ShutDown,
     /// An end of another make says no, for a reason of its own.
-    #[error("one of the two declined")]
     Declined,
+}
+
+flatpath_structures::impl_error! {
+    Refused {
+        Self::Unfit => "what the one produces is not for the other",
+        Self::Elsewhere => "the two connections are on different network threads",
+        Self::NoMemory => "no memory to connect them",
+        Self::ShutDown => "the server has ended",
+        Self::Declined => "one of the two declined",
+    }
 }
 
 impl From<WatchError> for Refused {

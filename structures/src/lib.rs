@@ -60,6 +60,7 @@ pub mod worker_pool;
 mod barrier;
 mod buffer;
 mod depot;
+mod errors;
 mod handle;
 mod links;
 mod memory;

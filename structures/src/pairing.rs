@@ -114,23 +114,28 @@ impl<T: ?Sized> Deref for Endpoint<T> {
 }
 
 /// Why an object was not registered. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterError<E> {
     /// Its word is 0.
-    #[error("the key is empty")]
     EmptyKey,
     /// Another object is registered on this side of the key.
-    #[error("the key is taken")]
     Taken,
-    #[error("the object is registered already")]
     RegisteredTwice,
-    #[error("the registry is full")]
     Full,
-    #[error("no memory for the registry")]
     NoMemory,
     /// The peer was there, and one of the two refused.
-    #[error("connecting failed: {0}")]
     Connect(E),
+}
+
+crate::impl_error! {
+    RegisterError<E> {
+        Self::EmptyKey => "the key is empty",
+        Self::Taken => "the key is taken",
+        Self::RegisteredTwice => "the object is registered already",
+        Self::Full => "the registry is full",
+        Self::NoMemory => "no memory for the registry",
+        Self::Connect(cause) => "connecting failed: {cause}",
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -102,15 +102,20 @@ impl PageToken {
 }
 
 /// Why there is no token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeError {
-    #[error("the region has no such page")]
     NoSuchPage,
-    #[error("the holder has as many tokens as it may")]
     TooManyTokens,
     /// It has 2^31 references.
-    #[error("the page has too many references")]
     PageCrowded,
+}
+
+crate::impl_error! {
+    TakeError {
+        Self::NoSuchPage => "the region has no such page",
+        Self::TooManyTokens => "the holder has as many tokens as it may",
+        Self::PageCrowded => "the page has too many references",
+    }
 }
 
 /// Pages that are handed out by tokens; a handle, cheap to clone. See the module's header.

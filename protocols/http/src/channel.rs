@@ -104,19 +104,29 @@ impl Channel {
 
 /// No more is sent: the client is gone, or its server, or a drain has ended a stream of events. See
 /// [`Sender::send`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this response takes no more: its client is gone, or the server drains")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendError;
 
+flatpath::impl_error! {
+    SendError {
+        Self => "this response takes no more: its client is gone, or the server drains",
+    }
+}
+
 /// Why [`Sender::try_send`] has not taken a piece, which it gives back.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrySendError {
     /// As much waits as may.
-    #[error("the client of this response has not read what waits for it")]
     Full(Bytes),
     /// No more is sent, as with [`SendError`].
-    #[error("this response takes no more: its client is gone, or the server drains")]
     Closed(Bytes),
+}
+
+flatpath::impl_error! {
+    TrySendError {
+        Self::Full(..) => "the client of this response has not read what waits for it",
+        Self::Closed(..) => "this response takes no more: its client is gone, or the server drains",
+    }
 }
 
 /// Feeds a response body; see [`Body::channel`](crate::Body::channel). Dropped, it ends the body.

@@ -204,10 +204,15 @@ impl<S, T: Clone + Send + Sync + 'static> OptionalFromRequestParts<S> for Extens
 }
 
 /// No layer has put this into the request: a 500, and a line in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no layer has put a {name} into the request's extensions")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionRejection {
     name: &'static str,
+}
+
+flatpath::impl_error! {
+    ExtensionRejection {
+        Self { name } => "no layer has put a {name} into the request's extensions",
+    }
 }
 
 impl IntoResponse for ExtensionRejection {
@@ -301,9 +306,14 @@ impl<S> FromRequest<S> for String {
 }
 
 /// The body is not UTF-8: a 400.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the body is not UTF-8")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StringRejection;
+
+flatpath::impl_error! {
+    StringRejection {
+        Self => "the body is not UTF-8",
+    }
+}
 
 impl IntoResponse for StringRejection {
     fn into_response(self) -> Response {

@@ -7,11 +7,13 @@ use http::header::CONTENT_TYPE;
 use crate::message::Request;
 
 /// What a client sent in one field, and why it does not fit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     field: Option<String>,
     reason: String,
 }
+
+impl std::error::Error for FieldError {}
 
 impl FieldError {
     pub(crate) fn new(field: Option<String>, reason: impl fmt::Display) -> Self {

@@ -67,24 +67,40 @@ pub struct Query<T>(pub T);
 pub struct Form<T>(pub T);
 
 /// A query that is not what a handler takes: a 400.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the query does not fit: {0}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryRejection(pub FieldError);
+
+flatpath::impl_error! {
+    QueryRejection {
+        Self(cause) => "the query does not fit: {cause}",
+    }
+}
 
 /// A form that is not what a handler takes. A body that is too long is answered with 413 before any
 /// handler is called.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FormRejection {
     /// 415: the content type of the body is another one, or missing.
-    #[error("the content type of the body is not {FORM}")]
     ContentType,
     /// 400: the query does not fit.
-    #[error(transparent)]
-    Query(#[from] QueryRejection),
+    Query(QueryRejection),
     /// 422: the body does not fit.
-    #[error("the form does not fit: {0}")]
     Data(FieldError),
+}
+
+flatpath::impl_error! {
+    FormRejection {
+        Self::ContentType => "the content type of the body is not {FORM}",
+        Self::Query(refused) => "{refused}",
+        Self::Data(cause) => "the form does not fit: {cause}",
+    }
+}
+
+impl From<QueryRejection> for FormRejection {
+    fn from(refused: QueryRejection) -> FormRejection {
+        FormRejection::Query(refused)
+    }
 }
 
 impl IntoResponse for QueryRejection {

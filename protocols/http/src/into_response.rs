@@ -56,9 +56,14 @@ pub trait IntoHeaders {
 }
 
 /// A name or a value that cannot stand in a head.
-#[derive(Debug, thiserror::Error)]
-#[error("a header is not valid: {0}")]
+#[derive(Debug)]
 pub struct InvalidHeader(String);
+
+flatpath::impl_error! {
+    InvalidHeader {
+        Self(text) => "a header is not valid: {text}",
+    }
+}
 
 /// HTML, as `text/html; charset=utf-8`.
 #[derive(Clone, Copy, Debug)]

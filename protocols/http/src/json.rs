@@ -53,18 +53,23 @@ pub struct Json<T>(pub T);
 
 /// A body that is not the JSON that a handler takes. A body that is too long is answered with 413
 /// before any handler is called.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonRejection {
     /// 415: the content type is another one, or missing.
-    #[error("the content type of the body is not application/json")]
     ContentType,
     /// 400: it is not JSON.
-    #[error("the body is not JSON: {0}")]
     Syntax(String),
     /// 422: it is JSON, and of another shape.
-    #[error("the body does not fit: {0}")]
     Data(FieldError),
+}
+
+flatpath::impl_error! {
+    JsonRejection {
+        Self::ContentType => "the content type of the body is not application/json",
+        Self::Syntax(text) => "the body is not JSON: {text}",
+        Self::Data(cause) => "the body does not fit: {cause}",
+    }
 }
 
 impl JsonRejection {

@@ -37,16 +37,21 @@ use crate::parameters::Parameters;
 pub struct Path<T>(pub T);
 
 /// Parameters that are not what a handler takes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathRejection {
     /// 400: what stands in the place of a parameter does not fit.
-    #[error("the path does not fit: {0}")]
     Data(FieldError),
     /// 500: whatever the client sends, the route has not the parameters that its handler takes. The
     /// reason goes to the log.
-    #[error("the parameters of the route do not fit its handler: {0}")]
     Route(String),
+}
+
+flatpath::impl_error! {
+    PathRejection {
+        Self::Data(cause) => "the path does not fit: {cause}",
+        Self::Route(text) => "the parameters of the route do not fit its handler: {text}",
+    }
 }
 
 impl PathRejection {

@@ -45,11 +45,16 @@ pub enum Part {
 }
 
 /// A length above the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {message_bytes} bytes is longer than allowed")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     /// The length that the producer announced, in bytes.
     pub message_bytes: u32,
+}
+
+flatpath_structures::impl_error! {
+    TooLong {
+        Self { message_bytes } => "a message of {message_bytes} bytes is longer than allowed",
+    }
 }
 
 /// Finds messages in what one producer sends.

@@ -45,38 +45,48 @@ pub const DESCRIPTORS_BESIDE: usize = 4;
 pub const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
 
 /// The server's answer to a hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
     /// Attached.
-    #[error("attached")]
     Welcome = 0,
     /// The server does not speak this version.
-    #[error("the server does not speak version {VERSION}")]
     WrongVersion = 1,
     /// As many consumers are attached as may be.
-    #[error("the server has as many consumers as it may have")]
     Full = 2,
     /// The server could not make what is shared.
-    #[error("the server could not make what is shared")]
     Failed = 3,
     /// Another consumer has named this token.
-    #[error("another consumer has this token")]
     Taken = 4,
 }
 
+flatpath_structures::impl_error! {
+    Status {
+        Self::Welcome => "attached",
+        Self::WrongVersion => "the server does not speak version {VERSION}",
+        Self::Full => "the server has as many consumers as it may have",
+        Self::Failed => "the server could not make what is shared",
+        Self::Taken => "another consumer has this token",
+    }
+}
+
 /// Why a packet was not understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misunderstanding {
     /// Not a packet of this protocol, or cut off.
-    #[error("not a packet of this protocol")]
     Malformed,
     /// Another version.
-    #[error("version {0} is spoken there, {VERSION} here")]
     Version(u16),
     /// The server refused.
-    #[error("{0}")]
     Refused(Status),
+}
+
+flatpath_structures::impl_error! {
+    Misunderstanding {
+        Self::Malformed => "not a packet of this protocol",
+        Self::Version(theirs) => "version {theirs} is spoken there, {VERSION} here",
+        Self::Refused(status) => "{status}",
+    }
 }
 
 /// The consumer's packet; a token of 0 is none.

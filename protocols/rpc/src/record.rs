@@ -32,18 +32,23 @@ const MARKER_BYTES: usize = 4;
 const CHUNK_BYTES_MIN: usize = 4096;
 
 /// The peer's framing cannot be followed any further: close the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FramingError {
     /// Checked against the markers, before the bytes arrive.
-    #[error("record fragments of more than {RECORD_BYTES_MAX} bytes are announced")]
     TooLong,
     /// See [`RECORD_FRAGMENTS_MAX`].
-    #[error("more than {RECORD_FRAGMENTS_MAX} fragments in a record")]
     TooManyFragments,
     /// See [`EMPTY_RECORD_FRAGMENTS_MAX`].
-    #[error("more than {EMPTY_RECORD_FRAGMENTS_MAX} empty fragments in a record")]
     TooManyEmpty,
+}
+
+flatpath::impl_error! {
+    FramingError {
+        Self::TooLong => "record fragments of more than {RECORD_BYTES_MAX} bytes are announced",
+        Self::TooManyFragments => "more than {RECORD_FRAGMENTS_MAX} fragments in a record",
+        Self::TooManyEmpty => "more than {EMPTY_RECORD_FRAGMENTS_MAX} empty fragments in a record",
+    }
 }
 
 /// Whether the last byte of a record may be taken now.

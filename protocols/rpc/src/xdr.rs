@@ -12,9 +12,14 @@
 //! Cost: O(1) per item, plus the copy when writing.
 
 /// The bytes are not what the type says: too short, too long, or not one of the allowed values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("malformed XDR")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
+
+flatpath::impl_error! {
+    Malformed {
+        Self => "malformed XDR",
+    }
+}
 
 /// Bytes that fill an item of `bytes` up to a multiple of four.
 pub const fn padding(bytes: usize) -> usize {

@@ -8,7 +8,6 @@ use flatpath_http::http::header::{
 };
 use flatpath_http::http::{HeaderMap, Method, StatusCode, header};
 use flatpath_http::{IntoResponse, Request, Response};
-use thiserror::Error;
 
 /// The version that RFC 6455 defines.
 const VERSION: &str = "13";
@@ -20,21 +19,26 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const KEY_BYTES: usize = 16;
 
 /// Why a request does not become a socket. As a response it is what section 4.2.2 says.
-#[derive(Debug, Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Rejection {
     /// 426: the request does not ask for a WebSocket, or not as HTTP/1.1.
-    #[error("this is spoken in WebSocket only")]
     NotAsked(Box<Response>),
     /// 426, with the version that is spoken: 13.
-    #[error("the WebSocket version must be 13")]
     Version,
     /// 400: a handshake is a `GET`.
-    #[error("the method of a WebSocket handshake is GET")]
     Method,
     /// 400: there is not one `Sec-WebSocket-Key` of 16 bytes in base64.
-    #[error("the Sec-WebSocket-Key is not valid")]
     Key,
+}
+
+flatpath::impl_error! {
+    Rejection {
+        Self::NotAsked(..) => "this is spoken in WebSocket only",
+        Self::Version => "the WebSocket version must be 13",
+        Self::Method => "the method of a WebSocket handshake is GET",
+        Self::Key => "the Sec-WebSocket-Key is not valid",
+    }
 }
 
 impl IntoResponse for Rejection {

@@ -24,7 +24,6 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flatpath::{ConnectionHandle, Io, NoRoom};
-use thiserror::Error;
 
 use crate::close::{Close, code};
 use crate::codec::Codec;
@@ -37,14 +36,19 @@ use crate::message::Message;
 pub struct Socket(Arc<Shared>);
 
 /// Why a message is not sent; it is given back.
-#[derive(Debug, Error)]
+#[derive(Debug)]
 pub enum SendError {
     /// As much waits for the client as may.
-    #[error("the client does not read what waits for it")]
     Full(Message),
     /// The connection is closed, or being closed.
-    #[error("the connection is closed")]
     Closed(Message),
+}
+
+flatpath::impl_error! {
+    SendError {
+        Self::Full(..) => "the client does not read what waits for it",
+        Self::Closed(..) => "the connection is closed",
+    }
 }
 
 struct Shared {

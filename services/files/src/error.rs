@@ -4,32 +4,37 @@ use http::StatusCode;
 use rustix::io::Errno;
 
 /// What stands between a request and its file. Each case has one status code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilesError {
     /// The target is no path at all: bad escapes, NUL, dot segments. 400.
-    #[error("the request's target is not a path")]
     MalformedTarget,
     /// Nothing that is served has this name. Also said of hidden names, of links that lead out of
     /// the root, of FIFOs, sockets and devices: whether they exist is not revealed. 404.
-    #[error("no such file")]
     NotFound,
     /// A link leads to another mount, or out of the root; only where the reach excludes it.
     /// 404.
-    #[error("a link leads to another mount")]
     OtherMount,
     /// The file is there, and this process may not read it. 403.
-    #[error("this process may not read the file")]
     Forbidden,
     /// No descriptor or no memory is left for now. 503.
-    #[error("no descriptor or memory is left")]
     Overloaded,
     /// The file changed in the middle of an answer that had promised something else. 500 when
     /// nothing was sent yet.
-    #[error("the file changed while it was read")]
     Changed,
     /// The kernel could not read it. 500.
-    #[error("the file cannot be read: {0}")]
     Unreadable(Errno),
+}
+
+flatpath::impl_error! {
+    FilesError {
+        Self::MalformedTarget => "the request's target is not a path",
+        Self::NotFound => "no such file",
+        Self::OtherMount => "a link leads to another mount",
+        Self::Forbidden => "this process may not read the file",
+        Self::Overloaded => "no descriptor or memory is left",
+        Self::Changed => "the file changed while it was read",
+        Self::Unreadable(cause) => "the file cannot be read: {cause}",
+    }
 }
 
 impl FilesError {

@@ -31,18 +31,24 @@ pub struct Settings {
 }
 
 /// Why an ingest listener cannot start.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// Settings that do not fit each other or a bound; says what would be right.
-    #[error("{0}")]
     Settings(String),
     /// The socket for consumers cannot be made.
-    #[error("{}: {_1}", _0.display())]
-    Socket(PathBuf, #[source] io::Error),
+    Socket(PathBuf, io::Error),
     /// The control thread cannot be started.
-    #[error("starting the control thread of ingest: {0}")]
-    Control(#[source] io::Error),
+    Control(io::Error),
+}
+
+flatpath::impl_error! {
+    Error {
+        Self::Settings(text) => "{text}",
+        Self::Socket(path, cause) => "{}: {cause}" (path.display()),
+        Self::Control(cause) => "starting the control thread of ingest: {cause}",
+    }
+    source { Self::Socket(_, cause) | Self::Control(cause) => cause }
 }
 
 impl Settings {
