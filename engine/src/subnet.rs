@@ -1,13 +1,16 @@
 //! Networks in CIDR notation, to name clients and load balancers by.
 
-use std::net::{AddrParseError, IpAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
-
-use ipnet::IpNet;
 
 /// A network: an address with the number of bits that count, as in `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subnet(IpNet);
+pub struct Subnet {
+    /// Its addresses have these bits; one of IPv4 as IPv6 maps it, `::ffff:10.0.0.0`.
+    bits: u128,
+    /// Those that count.
+    mask: u128,
+}
 
 /// The text is no address, or its number of bits is more than the address has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,24 +27,43 @@ impl FromStr for Subnet {
     type Err = BadSubnet;
 
     fn from_str(text: &str) -> Result<Subnet, BadSubnet> {
-        let network = text
-            .parse()
-            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        network
-            .map(Subnet)
-            .map_err(|_: AddrParseError| BadSubnet(text.into()))
+        Subnet::read(text).ok_or_else(|| BadSubnet(text.into()))
     }
 }
 
 impl Subnet {
+    fn read(text: &str) -> Option<Subnet> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let (most, mapped) = if address.is_ipv4() {
+            (32, 96)
+        } else {
+            (128, 0)
+        };
+        let length = match length {
+            None => most,
+            // A number may have a sign, a length has none.
+            Some(digits) if digits.starts_with('+') => return None,
+            Some(digits) => digits.parse().ok().filter(|length| *length <= most)?,
+        };
+        let mask = u128::MAX.checked_shl(128 - (mapped + length)).unwrap_or(0);
+        let bits = as_bits(address) & mask;
+        Some(Subnet { bits, mask })
+    }
+
     /// True when `address` lies in this network. An IPv4 client of an IPv6 socket counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.0, address.to_canonical()) {
-            (IpNet::V6(network), IpAddr::V4(address)) => {
-                network.contains(&address.to_ipv6_mapped())
-            }
-            (network, address) => network.contains(&address),
-        }
+        as_bits(address) & self.mask == self.bits
+    }
+}
+
+fn as_bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 
