@@ -86,6 +86,7 @@ mod pipe;
 mod waker;
 mod eventfd;
 mod config;
+mod operations;
 mod statistics;
 mod clock;
 mod refusal;

@@ -54,9 +54,9 @@ impl Epoll {
         let descriptor = listener.prepare(&mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.counters.submissions += 1;
-        let mut listeners = self.listeners.iter();
+        let other = |other: &Accepting| other.descriptor == descriptor;
         assert!(
-            listeners.all(|(_, other)| other.descriptor != descriptor),
+            self.listeners.find(other).is_none(),
             "C2: a second accept on listener {descriptor}"
         );
         let index = self.listeners.insert(Accepting {
@@ -146,11 +146,10 @@ impl Epoll {
 
     pub(super) fn cancel_accept(&mut self, listener: &Listener, user_data: u64) {
         let descriptor = listener.descriptor().map(|listener| listener.as_raw_fd());
-        let mut listeners = self.listeners.iter();
-        let found = listeners.find(|(_, accepting)| {
+        let found = self.listeners.find(|accepting| {
             Some(accepting.descriptor) == descriptor && accepting.user_data == user_data
         });
-        if let Some((index, _)) = found {
+        if let Some(index) = found {
             let completion = self.fail_accept(index, Errno::CANCELED);
             self.unasked.push(completion);
         }

@@ -36,7 +36,6 @@ use flatpath_structures::pool::Buffer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::net::SocketFlags;
 use rustix::time::Timespec;
-use slab::Slab;
 
 use self::accept::Accepting;
 use self::poll_eventfd::EventfdPoll;
@@ -47,6 +46,7 @@ use crate::completion::{Completion, Errno, Piece};
 use crate::config::DriverConfig;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
+use crate::operations::Operations;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
 use crate::segment::SendList;
@@ -77,9 +77,9 @@ pub struct Epoll {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
     entries: Vec<Entry>,
-    listeners: Slab<Accepting>,
-    sends: Slab<Send>,
-    polls: Slab<EventfdPoll>,
+    listeners: Operations<Accepting>,
+    sends: Operations<Send>,
+    polls: Operations<EventfdPoll>,
     buffers: Vec<Buffers>,
     work: VecDeque<Work>,
     /// Completions made outside of a wait.
@@ -116,9 +116,9 @@ impl Epoll {
             epoll,
             events: Vec::with_capacity(EVENTS_MAX),
             entries: Vec::new(),
-            listeners: Slab::new(),
-            sends: Slab::new(),
-            polls: Slab::new(),
+            listeners: Operations::default(),
+            sends: Operations::default(),
+            polls: Operations::default(),
             buffers: regions,
             work: VecDeque::new(),
             unasked: Vec::new(),

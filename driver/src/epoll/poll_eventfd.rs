@@ -28,21 +28,20 @@ impl Epoll {
         let Some(descriptor) = event.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
-        let vacant = self.polls.vacant_entry();
-        let data = EventData::new_u64(POLL_EVENTFD | vacant.key() as u64);
+        let index = self.polls.insert(EventfdPoll {
+            user_data,
+            event: Arc::clone(&event),
+            queued: false,
+        });
+        let data = EventData::new_u64(POLL_EVENTFD | index as u64);
         let flags = EventFlags::IN | EventFlags::ET;
         self.counters.system_calls += 1;
         self.counters.submissions += 1;
         if let Err(errno) = epoll::add(&self.epoll, descriptor, data, flags) {
-            return self
-                .unasked
-                .push(Completion::last(user_data, Outcome::Failed(errno)));
+            self.polls.remove(index);
+            let completion = Completion::last(user_data, Outcome::Failed(errno));
+            self.unasked.push(completion);
         }
-        vacant.insert(EventfdPoll {
-            user_data,
-            event,
-            queued: false,
-        });
     }
 
     /// An event: something was written. One for a vacant entry is dropped; for the entry's next
@@ -77,8 +76,7 @@ impl Epoll {
     pub(super) fn cancel_poll(&mut self, event: &Arc<Eventfd>, user_data: u64) {
         let meant =
             |watch: &EventfdPoll| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
-        let found = self.polls.iter().find(|(_, watch)| meant(watch));
-        if let Some((index, _)) = found {
+        if let Some(index) = self.polls.find(meant) {
             let completion = self.end_poll(index, Errno::CANCELED);
             self.unasked.push(completion);
         }

@@ -40,8 +40,8 @@ impl Uring {
     pub(super) fn cancel_poll(&mut self, event: &Arc<Eventfd>, user_data: u64) -> Option<u32> {
         let meant =
             |watch: &EventfdPoll| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
-        let (index, watch) = self.polls.iter_mut().find(|(_, watch)| meant(watch))?;
-        watch.cancelled = true;
+        let index = self.polls.find(meant)?;
+        self.polls[index].cancelled = true;
         Some(index as u32)
     }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use flatpath_structures::pool::Buffer;
 use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue, types};
-use slab::Slab;
 
 use super::entry::{close_entry, fd_of};
 use crate::completion::Errno;
 use crate::driver::AfterSend;
 use crate::eventfd::Eventfd;
+use crate::operations::Operations;
 use crate::segment::{SEGMENTS_MAX, SendList};
 use crate::socket::Socket;
 
@@ -40,10 +40,10 @@ pub(super) struct EventfdPoll {
 }
 
 /// Receives into buffers of the caller under way, by index.
-pub(super) type RecvIntoTable = Slab<RecvInto>;
+pub(super) type RecvIntoTable = Operations<RecvInto>;
 
 /// Polls of eventfds under way, by index.
-pub(super) type PollTable = Slab<EventfdPoll>;
+pub(super) type PollTable = Operations<EventfdPoll>;
 
 /// One send under way.
 pub(super) struct Send {

@@ -1,0 +1,62 @@
+//! Operations under way, by the index that the kernel or a work list carries: a table of
+//! [`Slots`](flatpath_structures::slots) whose callers know which indices are taken.
+//!
+//! Cost: as there; entries do not move.
+
+use std::ops::{Index, IndexMut};
+
+use flatpath_structures::slots::Slots;
+
+/// More than there can be: each has a descriptor or a buffer of its own.
+const OPERATIONS_MAX: u32 = u32::MAX - 1;
+
+pub(crate) struct Operations<T>(Slots<T>);
+
+impl<T> Default for Operations<T> {
+    fn default() -> Self {
+        Operations(Slots::new(OPERATIONS_MAX))
+    }
+}
+
+impl<T> Operations<T> {
+    pub(crate) fn insert(&mut self, operation: T) -> usize {
+        match self.0.insert(operation) {
+            Ok(key) => key.index as usize,
+            Err(_) => unreachable!("more operations than descriptors and buffers"),
+        }
+    }
+
+    /// Takes out the one at this index, which is under way.
+    pub(crate) fn remove(&mut self, index: usize) -> T {
+        let key = self.0.key_at(index as u32);
+        let operation = key.and_then(|key| self.0.remove(key));
+        operation.expect("it is under way")
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        let (_, operation) = self.0.at_mut(index as u32)?;
+        Some(operation)
+    }
+
+    /// The index of the first that is meant. O(most operations that there ever were at once).
+    pub(crate) fn find(&self, mut is_meant: impl FnMut(&T) -> bool) -> Option<usize> {
+        let (key, _) = self.0.iter().find(|(_, it)| is_meant(it))?;
+        Some(key.index as usize)
+    }
+}
+
+impl<T> Index<usize> for Operations<T> {
+    type Output = T;
+
+    fn index(&self, index: usize) -> &T {
+        let key = self.0.key_at(index as u32);
+        let operation = key.and_then(|key| self.0.get(key));
+        operation.expect("it is under way")
+    }
+}
+
+impl<T> IndexMut<usize> for Operations<T> {
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        self.get_mut(index).expect("it is under way")
+    }
+}
