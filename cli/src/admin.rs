@@ -26,11 +26,14 @@ impl AdminServer {
 
     /// Shows this server and its services from now on.
     pub(crate) fn attach(&self, server: &Running, slow: Option<Duration>, counting: Counting) {
-        if let Some(slow) = slow {
-            self.admin.slow(slow);
-        }
+        self.admin.slow(slow);
         self.admin.source(counting.source(server));
         self.admin.attach(server.handle());
+    }
+
+    /// What is shown.
+    pub(crate) fn admin(&self) -> Admin {
+        self.admin.clone()
     }
 
     /// For a handover: the next process takes its address over, too.

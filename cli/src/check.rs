@@ -1,8 +1,9 @@
 //! `flatpath check`: what a configuration file comes to, as another one with the same meaning.
 //!
 //! The output has each setting: those that are set, and as comments those that are not, with their
-//! defaults. A listener of a table has what it inherits written out. A file with a mistake is
-//! refused as `serve` refuses it. Nothing is bound, created or written.
+//! defaults; what a reload takes over is marked. A listener of a table has what it inherits written
+//! out. A file with a mistake is refused as `serve` refuses it. Nothing is bound, created or
+//! written.
 
 use std::fmt::Write;
 use std::io::{self, Write as _};
@@ -13,6 +14,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use crate::config::{Configuration, Entry, ListenerTable, OF_ONE, line, quoted};
 use crate::failure::Failure;
 use crate::listeners;
+use crate::reload::{self, Part};
 use crate::serve::demands;
 
 /// The command line of `check`.
@@ -49,8 +51,13 @@ fn text_of(file: &Configuration) -> String {
         }
         let name = name_of(argument);
         let _ = match entry_of(&file.entries, &name) {
-            Some(value) => writeln!(text, "{name} = {value}"),
-            None => writeln!(text, "# {name}: {}", default_of(argument)),
+            Some(value) => writeln!(text, "{name} = {value}{}", mark(Part::AboveTables, &name)),
+            None => writeln!(
+                text,
+                "# {name}: {}{}",
+                default_of(argument),
+                mark(Part::AboveTables, &name).replace("  #", ";")
+            ),
         };
     }
     for table in &file.listeners {
@@ -79,8 +86,16 @@ fn write_table(file: &Configuration, table: &ListenerTable, text: &mut String) {
         };
         let value = entry_of(&table.entries, &name).or_else(inherited);
         if let Some(value) = value {
-            let _ = writeln!(text, "{name} = {value}");
+            let _ = writeln!(text, "{name} = {value}{}", mark(Part::Table, &name));
         }
+    }
+}
+
+/// What follows a setting that SIGHUP changes.
+fn mark(part: Part, name: &str) -> &'static str {
+    match reload::takes(part, name) {
+        true => "  # SIGHUP reloads it",
+        false => "",
     }
 }
 
@@ -131,7 +146,9 @@ mod tests {
             );
         }
         for part in [
-            "# relay-idle: not set; default: 1h",
+            "# relay-idle: not set; default: 1h; SIGHUP reloads it",
+            "idle-timeout = 0.5  # SIGHUP reloads it",
+            "max-connections = 9\n",
             "# HTTP\nhidden = true",
         ] {
             assert!(printed.contains(part), "{part} in {printed}");

@@ -23,12 +23,13 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use clap::{ArgMatches, Command, ValueEnum};
+use clap::{Arg, ArgMatches, Command, ValueEnum};
 use flatpath::sockets::ListenAddress;
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
 use crate::failure::Failure;
+use crate::logging;
 use crate::settings::{Settings, values};
 use crate::units::listen_address;
 
@@ -122,6 +123,8 @@ pub(crate) struct Configuration {
     /// The same, as it is written.
     pub(crate) entries: Vec<Entry>,
     pub(crate) listeners: Vec<ListenerTable>,
+    /// What is logged, as for `--log`.
+    pub(crate) log: Option<String>,
 }
 
 /// One `[[listener]]`.
@@ -142,10 +145,14 @@ pub(crate) struct Entry {
     pub(crate) value: String,
 }
 
+const LOG: &str = "What is logged to standard error, as for --log [default: RUST_LOG, else info]";
+
 /// A command line of settings alone.
 pub(crate) fn line() -> Command {
     let line = Command::new("flatpath").no_binary_name(true);
-    Settings::added_to(line.disable_help_flag(true))
+    let log = Arg::new("log").long("log").value_name("LEVELS");
+    let log = log.help_heading("Log").value_parser(logging::levels);
+    Settings::added_to(line.disable_help_flag(true)).arg(log.help(LOG))
 }
 
 /// Why a file is refused, and where.
@@ -203,6 +210,10 @@ impl Configuration {
             let (arguments, entry) = arguments(&key.name, key.span, value)?;
             let read = file.settings.update_from(&arguments);
             read.map_err(|error| Refused::new(key.span, in_short(error)))?;
+            if key.name == "log" {
+                let last = arguments.last();
+                file.log = last.and_then(|it| it.strip_prefix("--log=").map(String::from));
+            }
             file.entries.push(entry);
         }
         Ok(file)

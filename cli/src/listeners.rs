@@ -36,7 +36,7 @@ pub(crate) struct Listener {
     pub(crate) protocol: ListenerProtocol,
     pub(crate) addresses: Vec<ListenAddress>,
     pub(crate) settings: Settings,
-    limits: ListenerLimits,
+    pub(crate) limits: ListenerLimits,
 }
 
 /// What runs beside the listeners, and is asked while they serve.
@@ -124,7 +124,7 @@ fn flat(settings: &Settings) -> Vec<Listener> {
 }
 
 /// The bounds of a table, which has `own` settings among all that hold for it.
-fn limits_of(settings: &Settings, own: &Settings) -> ListenerLimits {
+pub(crate) fn limits_of(settings: &Settings, own: &Settings) -> ListenerLimits {
     ListenerLimits {
         connections_max: own.max_connections,
         workers_max: own.workers_per_listener,

@@ -23,6 +23,7 @@ mod serve;
 mod check;
 mod service_manager;
 mod restart;
+mod reload;
 mod doctor;
 mod admin;
 mod bench;

@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::limits::DESCRIPTORS_MIN;
 use flatpath::sockets::PassedSockets;
 use flatpath::{
-    DriverChoice, Error, Limits, OperationMode, Running, Server, SignalWatch, Stopping,
+    DriverChoice, Error, Handle, Limits, OperationMode, Running, Server, SignalWatch, Stopping,
 };
 use flatpath_relay::Relay;
 use rustix::io::Errno;
@@ -20,14 +20,16 @@ use crate::admin::AdminServer;
 use crate::config::{Configuration, ListenerProtocol};
 use crate::failure::Failure;
 use crate::listeners::{self, Listener, Services};
+use crate::logging;
 use crate::memory::{Demands, Parts};
 use crate::nfs;
 use crate::relay::Reporter;
+use crate::reload::{DrainTimes, Reload};
 use crate::report;
 use crate::restart::{self, Restart};
 use crate::service_manager::ServiceManager;
 use crate::settings::{Accept, Driver, Settings, is_on};
-use crate::slow;
+use crate::slow::SlowWatch;
 use crate::watchdog::Watchdog;
 
 const UNITS: &str = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.
@@ -64,15 +66,9 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     for listener in &listeners {
         server = listener.add_to(server, &parts, &mut services)?;
     }
-    let ingests = services.ingests.clone();
-    let mounts = std::mem::take(&mut services.mounts);
-    let report = report::start(ingests, mounts).map_err(|cause| no_thread(&cause))?;
     let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
-    let watch = SignalWatch::begin()
-        .and_then(|watch| watch.reporting(report))
-        .map_err(|error| explain(&error))?;
-    let limits = limits(&settings, &parts);
-    let drain = limits.drain_delay.saturating_add(limits.drain_timeout);
+    let watch = signals(&mut services)?;
+    let drain_times = DrainTimes::new(&changeable_limits(&settings));
     parts.log();
     let restart = Restart::begin(&settings, &listeners, &passed)?;
     let admin = settings.admin.map(|at| AdminServer::start(at, &passed));
@@ -84,26 +80,33 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         let counting = std::mem::take(&mut services.counting);
         admin.attach(&running, settings.slow, counting);
     }
-    let watched = settings
-        .slow
-        .map(|slow| slow::watch(running.handle(), slow));
-    watched.transpose().map_err(|cause| no_thread(&cause))?;
+    let slow = SlowWatch::start(running.handle(), settings.slow);
+    let slow = slow.map_err(|cause| no_thread(&cause))?;
     let registrar = register(&running, &services)?;
     let relays = services.relays.iter().map(Relay::statistics);
     let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));
     let reporters: Vec<_> = reporters.collect();
     // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
-    let mut relieved = watchdog.on_stopping(limits.drain_timeout);
+    let mut relieved = watchdog.on_stopping(drain_times.timeout());
     let handed_over = move || relieved(Stopping::Draining);
-    let servers = [running.handle()].into_iter();
-    let servers = servers
-        .chain(admin.iter().map(AdminServer::handle))
-        .collect();
+    let servers = handles(&running, admin.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
     announce(&running, admin.as_ref());
     let (mut draining, withdrawn) = registrar.unzip();
-    let mut end_in_time = watchdog.on_stopping(drain);
+    let mut end_in_time = watchdog.on_stopping(drain_times.whole());
+    let reload = Reload {
+        path: arguments.get_one("config").cloned(),
+        matches: arguments.clone(),
+        started: file,
+        listeners,
+        server: running.handle(),
+        drain_times,
+        slow,
+        admin: admin.as_ref().map(AdminServer::admin),
+        manager: manager.clone(),
+    };
+    let watch = watch.reloading(reload.start().map_err(|cause| no_thread(&cause))?);
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
         manager.stopping();
@@ -128,7 +131,25 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
         Some(path) => Configuration::from_file(path)?,
         None => Configuration::default(),
     };
+    if arguments.value_source("log").is_none() {
+        logging::set_levels(file.log.as_deref());
+    }
     Ok((file.settings.clone().replaced_by(arguments), file))
+}
+
+/// Signals, from now on; SIGUSR1 asks for a report.
+fn signals(services: &mut Services) -> Result<SignalWatch, Failure> {
+    let ingests = services.ingests.clone();
+    let mounts = std::mem::take(&mut services.mounts);
+    let report = report::start(ingests, mounts).map_err(|cause| no_thread(&cause))?;
+    let watch = SignalWatch::begin().and_then(|watch| watch.reporting(report));
+    watch.map_err(|error| explain(&error))
+}
+
+/// All servers of this process.
+fn handles(running: &Running, admin: Option<&AdminServer>) -> Vec<Handle> {
+    let admin = admin.map(AdminServer::handle);
+    [running.handle()].into_iter().chain(admin).collect()
 }
 
 /// Tells NFS its ports, and rpcbind where that is wanted.
@@ -206,12 +227,17 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
 }
 
 fn limits(settings: &Settings, parts: &Parts) -> Limits {
-    let mut limits = Limits {
+    Limits {
         buffer_bytes_max: parts.buffers,
         connections_max: parts.connections_wished,
         in_flight_max: parts.in_flight_max,
-        ..Limits::default()
-    };
+        ..changeable_limits(settings)
+    }
+}
+
+/// The limits that can change while the server runs; the others are the engine's own.
+pub(crate) fn changeable_limits(settings: &Settings) -> Limits {
+    let mut limits = Limits::default();
     if let Some(count) = settings.workers_per_listener {
         limits.workers_per_listener = count;
     }

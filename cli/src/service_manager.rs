@@ -35,7 +35,6 @@ impl ServiceManager {
         self.tell("STOPPING=1\nSTATUS=Draining\n");
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "SIGHUP will call it"))]
     /// The server reads its settings again; [`ServiceManager::ready`] follows.
     pub(crate) fn reloading(&self) {
         let mut lines = String::from("RELOADING=1\n");

@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use flatpath::Handle;
@@ -19,20 +21,66 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// The run of a handler: its thread, whether that is a network thread, and when it began.
 type Run = (u32, bool, Duration);
 
-/// Starts the thread, which looks until the process ends.
-///
-/// # Errors
-/// It cannot be started.
-pub(crate) fn watch(server: Handle, slow: Duration) -> io::Result<()> {
-    let thread = thread::Builder::new().name("flatpath-slow".into());
-    thread.spawn(move || {
-        let mut named = HashMap::new();
-        loop {
-            thread::sleep((slow / 4).clamp(LOOK_MIN, LOOK_MAX));
-            look(&server, slow, &mut named);
+/// The thread, which is there from the first time on that is asked for until the process ends.
+pub(crate) struct SlowWatch {
+    server: Handle,
+    /// What makes a handler slow, in nanoseconds; `u64::MAX` for nothing.
+    slow_ns: Arc<AtomicU64>,
+    thread: Mutex<Option<Thread>>,
+}
+
+impl SlowWatch {
+    /// One that does what [`SlowWatch::set`] says.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn start(server: Handle, slow: Option<Duration>) -> io::Result<SlowWatch> {
+        let watch = SlowWatch {
+            server,
+            slow_ns: Arc::new(AtomicU64::new(u64::MAX)),
+            thread: Mutex::default(),
+        };
+        watch.set(slow)?;
+        Ok(watch)
+    }
+
+    /// From now on names what runs for longer than this; nothing with `None`.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn set(&self, slow: Option<Duration>) -> io::Result<()> {
+        let slow_ns = slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
+        // ORDER: Relaxed: a number that the thread reads by itself.
+        self.slow_ns
+            .store(slow_ns.unwrap_or(u64::MAX), Ordering::Relaxed);
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*thread {
+            Some(thread) => thread.unpark(),
+            None if slow.is_some() => *thread = Some(self.spawn()?),
+            None => {}
         }
-    })?;
-    Ok(())
+        Ok(())
+    }
+
+    fn spawn(&self) -> io::Result<Thread> {
+        let (server, slow_ns) = (self.server.clone(), Arc::clone(&self.slow_ns));
+        let thread = thread::Builder::new().name("flatpath-slow".into());
+        let thread = thread.spawn(move || {
+            let mut named = HashMap::new();
+            loop {
+                let slow = match slow_ns.load(Ordering::Relaxed) {
+                    u64::MAX => {
+                        thread::park();
+                        continue;
+                    }
+                    slow_ns => Duration::from_nanos(slow_ns),
+                };
+                thread::park_timeout((slow / 4).clamp(LOOK_MIN, LOOK_MAX));
+                look(&server, slow, &mut named);
+            }
+        })?;
+        Ok(thread.thread().clone())
+    }
 }
 
 /// Names what has become slow since the last look, and what is over.

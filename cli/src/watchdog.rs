@@ -29,12 +29,13 @@ const FORCE_MARGIN: Duration = Duration::from_millis(300);
 const NAME_BYTES_MAX: usize = 15;
 
 /// Threads of the process that are no part of its server.
-const OWN_THREADS: [&str; 9] = [
+const OWN_THREADS: [&str; 10] = [
     "admin-net-0",
     "admin-scaler",
     "admin-worker",
     "flatpath",
     "flatpath-log",
+    "flatpath-reload",
     "flatpath-report",
     "flatpath-signals",
     "flatpath-slow",
@@ -77,13 +78,17 @@ impl Watchdog {
         Ok(Watchdog { shared })
     }
 
-    /// What to call when the server is stopping, which it has `drain` for, the delay included.
-    pub(crate) fn on_stopping(&self, drain: Duration) -> impl FnMut(Stopping) + Send + 'static {
+    /// What to call when the server is stopping, which it has `drain` for by then, the delay
+    /// included.
+    pub(crate) fn on_stopping(
+        &self,
+        drain: impl Fn() -> Duration + Send + 'static,
+    ) -> impl FnMut(Stopping) + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move |stopping| {
             let (time, why) = match stopping {
                 Stopping::Draining => (
-                    drain.saturating_add(DRAIN_MARGIN),
+                    drain().saturating_add(DRAIN_MARGIN),
                     "not ended within the drain time",
                 ),
                 Stopping::Forced => (FORCE_MARGIN, "not ended when forced"),
@@ -203,7 +208,7 @@ mod tests {
         let watchdog = Watchdog {
             shared: Arc::default(),
         };
-        let mut stopping = watchdog.on_stopping(Duration::from_secs(3600));
+        let mut stopping = watchdog.on_stopping(|| Duration::from_secs(3600));
         let at = || watchdog.shared.due().map(|due| due.at);
         assert!(at().is_none());
         stopping(Stopping::Draining);

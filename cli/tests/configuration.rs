@@ -90,7 +90,7 @@ fn check_prints_what_a_file_comes_to_or_where_it_is_wrong() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for part in [
         "memory = \"64M\"\n",
-        "# idle-timeout: not set; default: 75s\n",
+        "# idle-timeout: not set; default: 75s; SIGHUP reloads it\n",
         "hidden = true\n",
     ] {
         assert!(ended.stdout.contains(part), "{part} in {ended:?}");

@@ -1,6 +1,6 @@
 //! Threads that hang: signals end the server all the same, and the log names what hung.
 
-use flatpath_testkit::{Driver, Frozen, Launch, Server, Site, binary, each_driver, until};
+use flatpath_testkit::{Driver, Frozen, Launch, Server, Site, binary, each_driver};
 use rustix::process::Signal;
 
 each_driver!(
@@ -8,7 +8,6 @@ each_driver!(
     a_second_signal_ends_a_server_whose_network_thread_hangs,
     a_hung_worker_outlives_no_drain,
     a_hung_thread_of_the_command_outlives_no_drain,
-    a_hang_up_drains,
     a_hang_up_that_is_ignored_does_nothing,
     a_hang_up_reloads_where_a_program_has_asked_for_that,
     the_signal_that_means_nothing_does_nothing,
@@ -77,24 +76,6 @@ fn a_hung_thread_of_the_command_outlives_no_drain(driver: Driver) {
         server.terminate();
         expect_left_behind(server, frozen, "left behind: flatpath-relay-");
     }
-}
-
-fn a_hang_up_drains(driver: Driver) {
-    let site = Site::new().with("large", vec![b'l'; 24 << 20]);
-    let mut server = Launch::serve(driver).directory(site.path()).start();
-    let mut client = server.client();
-    client.request("GET", "/large", &[]);
-    until("the download to begin", || {
-        (!client.is_quiet()).then_some(())
-    });
-    // A terminal that closes sends it more than once.
-    for _ in 0..2 {
-        server.process().signal(Signal::HUP);
-        server.await_log("draining");
-    }
-    assert_eq!(client.reply().body.len(), 24 << 20);
-    client.expect_closed();
-    assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
 }
 
 fn a_hang_up_that_is_ignored_does_nothing(driver: Driver) {

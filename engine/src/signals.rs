@@ -2,9 +2,10 @@
 //! later SIGTERM or SIGINT cuts off what is left. SIGUSR1 runs the report, if one is registered.
 //! SIGUSR2 is logged and does nothing else.
 //!
-//! SIGHUP calls the reload function instead, if one is registered. Otherwise it never forces: a
-//! terminal that closes may send it twice, and a supervisor may send it with SIGTERM. Where the
-//! process was started with SIGHUP ignored (`nohup`), it stays ignored.
+//! SIGHUP calls the reload function instead, if one is registered, unless the terminal is gone that
+//! the process was started on: closing a terminal ends what was started there. Otherwise it never
+//! forces: a terminal that closes may send it twice, and a supervisor may send it with SIGTERM.
+//! Where the process was started with SIGHUP ignored (`nohup`), it stays ignored.
 //!
 //! SIGXFSZ no longer ends the process once a server starts: a write beyond the limit on the size
 //! of files (`ulimit -f`, `LimitFSIZE=`) fails with `EFBIG`, for which the protocols have a word.
@@ -57,6 +58,7 @@ pub struct SignalWatch {
     signals: Signals,
     report: Option<Report>,
     reload: Option<Reload>,
+    had_terminal: bool,
 }
 
 impl SignalWatch {
@@ -74,6 +76,7 @@ impl SignalWatch {
             signals,
             report: None,
             reload: None,
+            had_terminal: has_terminal(),
         })
     }
 
@@ -92,7 +95,8 @@ impl SignalWatch {
     }
 
     /// From now on SIGHUP calls `reload`, on the thread that watches, and does not stop the server:
-    /// to open log files again, for one. It must not block: other signals wait for it.
+    /// to open log files again, for one. It must not block: other signals wait for it. The SIGHUP
+    /// of a terminal that closes drains all the same.
     #[must_use]
     pub fn reloading(mut self, reload: impl FnMut() + Send + 'static) -> SignalWatch {
         self.reload = Some(Box::new(reload));
@@ -137,6 +141,7 @@ impl SignalWatch {
         for signal in self.signals.forever() {
             if signal == SIGHUP
                 && let Some(reload) = &mut self.reload
+                && has_terminal() >= self.had_terminal
             {
                 reload();
                 continue;
@@ -165,6 +170,18 @@ impl SignalWatch {
     }
 }
 
+/// Whether the process has a controlling terminal. What cannot be found out is not there.
+fn has_terminal() -> bool {
+    std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| names_terminal(&stat))
+}
+
+/// Reads `tty_nr` of proc_pid_stat(5), the fifth field after the name in parentheses.
+fn names_terminal(stat: &str) -> bool {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let number = fields.split_ascii_whitespace().nth(4);
+    number.is_some_and(|number| number != "0")
+}
+
 /// Whether this process ignores a signal, as its parent may have asked for. What cannot be found
 /// out is not ignored.
 fn is_ignored(signal: i32) -> bool {
@@ -183,6 +200,13 @@ fn ignores(status: &str, signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_the_terminal_is_read() {
+        assert!(names_terminal("7 (a) b) S 1 7 7 34816 7 0"));
+        assert!(!names_terminal("7 (flatpath) S 1 7 7 0 -1 0"));
+        assert!(!names_terminal(""));
+    }
 
     #[test]
     fn the_mask_of_ignored_signals_is_read() {

@@ -23,7 +23,7 @@ mod sink;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use env_filter::Filter;
@@ -65,6 +65,24 @@ const LEVEL_DEFAULT: &str = "info";
 /// The queue of this process, from [`start`] on.
 static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
 
+/// What passes, from [`start`] on.
+static FILTER: OnceLock<Levels> = OnceLock::new();
+
+/// A filter that can be replaced. It is asked for each record of a level that some target logs.
+#[derive(Clone)]
+struct Levels(Arc<RwLock<Filter>>);
+
+impl Levels {
+    fn new(filter: Filter) -> Levels {
+        Levels(Arc::new(RwLock::new(filter)))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Filter> {
+        // Nothing under the lock panics half way.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The value of `--log`, as in `RUST_LOG`: a level, or `TARGET=LEVEL`, several with commas.
 ///
 /// # Errors
@@ -85,17 +103,18 @@ pub(crate) fn levels(text: &str) -> Result<String, String> {
 pub(crate) fn start(chosen: Option<&str>) -> io::Result<()> {
     let queue = Arc::clone(QUEUE.get_or_init(Arc::default));
     let limiter = Arc::new(Limiter::default());
-    let filter = Arc::new(filter(chosen));
+    let filter = Levels::new(filter(chosen));
+    let _ = FILTER.set(filter.clone());
     let writer = Writer {
         sink: Sink::new(Arc::clone(&queue)),
         queue: Arc::clone(&queue),
         limiter: Arc::clone(&limiter),
-        filter: Arc::clone(&filter),
+        filter: filter.clone(),
     };
     std::thread::Builder::new()
         .name("flatpath-log".into())
         .spawn(move || writer.run())?;
-    let level = filter.filter();
+    let level = filter.read().filter();
     let logger = Logger {
         filter,
         queue: Arc::clone(&queue),
@@ -106,6 +125,16 @@ pub(crate) fn start(chosen: Option<&str>) -> io::Result<()> {
     }
     std::panic::set_hook(Box::new(move |info| note_panic(info, &queue, &limiter)));
     Ok(())
+}
+
+/// From now on logs these levels, or else those of `RUST_LOG`.
+pub(crate) fn set_levels(chosen: Option<&str>) {
+    let Some(levels) = FILTER.get() else {
+        return;
+    };
+    let filter = filter(chosen);
+    log::set_max_level(filter.filter());
+    *levels.0.write().unwrap_or_else(PoisonError::into_inner) = filter;
 }
 
 /// Writes a line that is no log record, such as the reason why a command failed.
@@ -145,18 +174,18 @@ fn format(record: &Record<'_>, more: &dyn Display) -> String {
 
 /// The log of this process.
 struct Logger {
-    filter: Arc<Filter>,
+    filter: Levels,
     queue: Arc<Queue>,
     limiter: Arc<Limiter>,
 }
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.filter.enabled(metadata)
+        self.filter.read().enabled(metadata)
     }
 
     fn log(&self, record: &Record<'_>) {
-        if !self.filter.matches(record) {
+        if !self.filter.read().matches(record) {
             return;
         }
         if record.level() > Level::Info || record.target() == REPORT {
@@ -226,7 +255,7 @@ struct Writer {
     sink: Sink,
     queue: Arc<Queue>,
     limiter: Arc<Limiter>,
-    filter: Arc<Filter>,
+    filter: Levels,
 }
 
 impl Writer {
@@ -265,7 +294,7 @@ impl Writer {
             .target("flatpath::log")
             .args(args)
             .build();
-        if self.filter.matches(&record) {
+        if self.filter.read().matches(&record) {
             drop(self.sink.write_all(format(&record, &"").as_bytes()));
         }
     }
@@ -301,7 +330,7 @@ mod tests {
     fn a_message_in_a_flood_is_formatted_with_the_number_of_those_left_out() {
         let queue = Arc::new(Queue::default());
         let logger = Logger {
-            filter: Arc::new(filter(Some("info"))),
+            filter: Levels::new(filter(Some("info"))),
             queue: Arc::clone(&queue),
             limiter: Arc::default(),
         };

@@ -38,7 +38,7 @@ mod process;
 mod status;
 
 use std::net::ToSocketAddrs;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 pub use family::Family;
@@ -67,7 +67,8 @@ pub struct Admin(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     shown: OnceLock<Handle>,
-    slow: OnceLock<Duration>,
+    /// After which time a handler is slow, if that was said.
+    slow: Mutex<Option<Duration>>,
     sources: Mutex<Vec<Source>>,
 }
 
@@ -82,9 +83,15 @@ impl Admin {
         let _ = self.0.shown.set(server);
     }
 
-    /// After which time a handler is shown as slow. Once.
-    pub fn slow(&self, after: Duration) {
-        let _ = self.0.slow.set(after);
+    /// After which time a handler is shown as slow from now on; with `None` after a second.
+    pub fn slow(&self, after: Option<Duration>) {
+        *self.slow_mut() = after;
+    }
+
+    fn slow_mut(&self) -> MutexGuard<'_, Option<Duration>> {
+        // Nothing under the lock panics half way.
+        let slow = self.0.slow.lock();
+        slow.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows metrics of the program beside those of the server, which `source` makes at each
@@ -166,7 +173,7 @@ impl Admin {
 
     /// What there is to show; without a server, of the process alone.
     fn read(&self) -> Reading {
-        let slow_after = self.0.slow.get().copied().unwrap_or(SLOW_AFTER);
+        let slow_after = self.slow_mut().unwrap_or(SLOW_AFTER);
         let shown = self.0.shown.get();
         Reading {
             is_attached: shown.is_some(),

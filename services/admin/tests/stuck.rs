@@ -79,7 +79,7 @@ fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
     assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 "));
     assert!(value(&get(address, "/metrics"), "flatpath_ready") < 0.5);
     assert_eq!(status(address)["state"], "starting");
-    admin.slow(Duration::from_millis(50));
+    admin.slow(Some(Duration::from_millis(50)));
     let server = Server::new().driver(choice);
     let server = server.listen("127.0.0.1:0", Blocks(Arc::clone(&is_over)));
     let running = server.start().expect("started");

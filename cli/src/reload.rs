@@ -1,0 +1,333 @@
+//! SIGHUP: reads the configuration file again, and takes over what can change without a restart.
+//!
+//! Taken over is what [`takes`] names: deadlines, times of the drain, the bounds of addresses and
+//! listeners, `slow` and `log`. Of everything else that has changed since the start there is a line
+//! in the log each time, because only a restart brings it. A file with a mistake changes nothing.
+//!
+//! On a thread of its own: the file may lie on a disk that does not answer, and other signals do
+//! not wait. Signals that come before a reload begins are one reload.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+use flatpath::{Handle, Limits, ListenerLimits, ServerState};
+use flatpath_admin::Admin;
+
+use crate::config::{Configuration, Entry, ListenerTable};
+use crate::failure::Failure;
+use crate::listeners::{self, Listener};
+use crate::logging;
+use crate::serve::{changeable_limits, demands};
+use crate::service_manager::ServiceManager;
+use crate::slow::SlowWatch;
+
+/// What a reload takes over wherever it stands.
+const TAKEN: &[&str] = &[
+    "head-timeout",
+    "body-timeout",
+    "idle-timeout",
+    "write-timeout",
+    "relay-wait",
+    "relay-idle",
+    "workers-per-listener",
+];
+
+/// Where else it is taken over.
+const TAKEN_ABOVE_TABLES: &[&str] = &[
+    "connections-per-address",
+    "drain-delay",
+    "drain-idle-timeout",
+    "drain-timeout",
+    "slow",
+    "log",
+];
+const TAKEN_IN_A_TABLE: &[&str] = &["max-connections"];
+
+/// Where a setting stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    AboveTables,
+    Table,
+}
+
+/// Whether a reload takes over what stands there.
+pub(crate) fn takes(part: Part, name: &str) -> bool {
+    let there = match part {
+        Part::AboveTables => TAKEN_ABOVE_TABLES,
+        Part::Table => TAKEN_IN_A_TABLE,
+    };
+    TAKEN.contains(&name) || there.contains(&name)
+}
+
+/// How long the drain of the server may take by now. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct DrainTimes(Arc<Mutex<(Duration, Duration)>>);
+
+impl DrainTimes {
+    pub(crate) fn new(limits: &Limits) -> DrainTimes {
+        let times = (limits.drain_delay, limits.drain_timeout);
+        DrainTimes(Arc::new(Mutex::new(times)))
+    }
+
+    fn times(&self) -> MutexGuard<'_, (Duration, Duration)> {
+        // Nothing under the lock panics half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What to ask for it, with the delay.
+    pub(crate) fn whole(&self) -> impl Fn() -> Duration + Send + use<> {
+        let times = self.clone();
+        move || {
+            let (delay, timeout) = *times.times();
+            delay.saturating_add(timeout)
+        }
+    }
+
+    /// The same without the delay.
+    pub(crate) fn timeout(&self) -> impl Fn() -> Duration + Send + use<> {
+        let times = self.clone();
+        move || times.times().1
+    }
+}
+
+/// What a reload needs, and changes.
+pub(crate) struct Reload {
+    /// The configuration file, if there is one.
+    pub(crate) path: Option<PathBuf>,
+    /// The command line and the environment, which replace what the file says.
+    pub(crate) matches: ArgMatches,
+    /// The file that the server was started with.
+    pub(crate) started: Configuration,
+    /// The listeners that it was started with, those of tables last, with their limits by now.
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) server: Handle,
+    pub(crate) drain_times: DrainTimes,
+    pub(crate) slow: SlowWatch,
+    pub(crate) admin: Option<Admin>,
+    pub(crate) manager: ServiceManager,
+}
+
+impl Reload {
+    /// Starts the thread; what to call for a reload, from any thread, without waiting.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(mut self) -> io::Result<impl FnMut() + Send + 'static> {
+        let (ask, asked) = sync_channel::<()>(1);
+        let mut last = self.started.clone();
+        let thread = thread::Builder::new().name("flatpath-reload".into());
+        thread.spawn(move || {
+            for () in asked {
+                self.reload(&mut last);
+            }
+        })?;
+        // No room: a reload is asked for and has not begun, so it will read what this one would.
+        Ok(move || {
+            let _ = ask.try_send(());
+        })
+    }
+
+    fn reload(&mut self, last: &mut Configuration) {
+        self.manager.reloading();
+        match self.read() {
+            Ok(None) => log::info!("reload: there is no --config FILE to read again"),
+            Ok(Some(file)) => {
+                for line in self.differences(last, &file) {
+                    line.log();
+                }
+                self.take(&file);
+                *last = file;
+                log::info!("reloaded");
+            }
+            Err(cause) => log::error!("reload: {cause}; nothing is changed"),
+        }
+        if self.server.state() == ServerState::Running {
+            self.manager.ready("Serving");
+        }
+    }
+
+    /// The file as it is now, found good as `serve` and `check` find it.
+    fn read(&self) -> Result<Option<Configuration>, Failure> {
+        let Some(path) = &self.path else {
+            return Ok(None);
+        };
+        let file = Configuration::from_file(path)?;
+        let settings = file.settings.clone().replaced_by(&self.matches);
+        let listeners = listeners::of(&settings, &file.listeners)?;
+        demands(&settings, &listeners).divide()?;
+        listeners.iter().try_for_each(Listener::check)?;
+        Ok(Some(file))
+    }
+
+    fn take(&mut self, file: &Configuration) {
+        let settings = file.settings.clone().replaced_by(&self.matches);
+        let first_table = self.listeners.len() - self.started.listeners.len();
+        let tables = self.listeners[first_table..].iter_mut();
+        for (listener, started) in tables.zip(&self.started.listeners) {
+            if let Some(table) = same_listener(&file.listeners, started) {
+                listener.limits = listeners::limits_of(&table.over(&settings), &table.own);
+            }
+        }
+        let limits = changeable_limits(&settings);
+        let of_listeners: Vec<ListenerLimits> = self
+            .listeners
+            .iter()
+            .flat_map(|it| it.addresses.iter().map(|_| it.limits.clone()))
+            .collect();
+        self.server.change_limits(&limits, &of_listeners);
+        *self.drain_times.times() = (limits.drain_delay, limits.drain_timeout);
+        if let Err(cause) = self.slow.set(settings.slow) {
+            log::error!("reload: slow: cannot start a thread: {cause}");
+        }
+        if let Some(admin) = &self.admin {
+            admin.slow(settings.slow);
+        }
+        if !self.is_replaced("log") {
+            logging::set_levels(file.log.as_deref());
+        }
+    }
+
+    /// What an operator should know of a file that is about to be taken over.
+    fn differences(&self, last: &Configuration, file: &Configuration) -> Vec<Difference> {
+        let name = self.path.as_deref().map(|path| path.display().to_string());
+        let name = name.unwrap_or_default();
+        let mut found = Vec::new();
+        let entries = [&self.started.entries, &last.entries, &file.entries].map(Vec::as_slice);
+        compare(Part::AboveTables, entries, |setting| {
+            found.push(match setting {
+                Change::Of(what, _) | Change::Pending(what) if self.is_replaced(what) => {
+                    Difference::Note(format!(
+                        "{what} changed in {name}, but the command line or the environment sets it"
+                    ))
+                }
+                Change::Of(what, value) => Difference::Note(format!("{what} is {value} now")),
+                Change::Pending(what) => Difference::pending(&format!("{what} changed in {name}")),
+            });
+        });
+        for started in &self.started.listeners {
+            let listener = words_of(started);
+            let Some(table) = same_listener(&file.listeners, started) else {
+                let gone = format!("{listener} is no longer in {name}");
+                found.push(Difference::pending(&gone));
+                continue;
+            };
+            let before = same_listener(&last.listeners, started).unwrap_or(started);
+            let entries = [&started.entries, &before.entries, &table.entries].map(Vec::as_slice);
+            compare(Part::Table, entries, |setting| {
+                found.push(match setting {
+                    Change::Of(what, value) => {
+                        Difference::Note(format!("{what} of {listener} is {value} now"))
+                    }
+                    Change::Pending(what) => {
+                        Difference::pending(&format!("{what} of {listener} changed in {name}"))
+                    }
+                });
+            });
+        }
+        for table in &file.listeners {
+            if same_listener(&self.started.listeners, table).is_none() {
+                let new = format!("{} is new in {name}", words_of(table));
+                found.push(Difference::pending(&new));
+            }
+        }
+        found
+    }
+
+    /// Whether the file's word on it does not count.
+    fn is_replaced(&self, name: &str) -> bool {
+        let source = self.matches.value_source(&name.replace('-', "_"));
+        matches!(
+            source,
+            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+        )
+    }
+}
+
+/// A line for the log.
+#[derive(Debug, PartialEq, Eq)]
+enum Difference {
+    Note(String),
+    Pending(String),
+}
+
+impl Difference {
+    fn pending(what: &str) -> Difference {
+        Difference::Pending(format!("{what}: takes effect at the next restart"))
+    }
+
+    fn log(&self) {
+        match self {
+            Difference::Note(words) => log::info!("{words}"),
+            Difference::Pending(words) => log::warn!("{words}"),
+        }
+    }
+}
+
+/// A setting that is not as it was.
+enum Change<'a> {
+    /// A reload takes it over: its name and its value.
+    Of(&'a str, String),
+    /// A restart does.
+    Pending(&'a str),
+}
+
+/// Compares the entries of the start, of the last reload and of this one.
+fn compare<'a>(
+    part: Part,
+    [started, last, now]: [&'a [Entry]; 3],
+    mut visit: impl FnMut(Change<'a>),
+) {
+    let all = started.iter().chain(last).chain(now);
+    let names: BTreeSet<&str> = all.map(|entry| &*entry.name).collect();
+    for name in names {
+        let [started, last, now] = [started, last, now].map(|entries| {
+            let found = entries.iter().find(|entry| entry.name == name);
+            found.map(|entry| &*entry.value)
+        });
+        match takes(part, name) {
+            true if is_other(name, last, now) => {
+                let value = now.map_or("at its default".into(), String::from);
+                visit(Change::Of(name, value));
+            }
+            false if is_other(name, started, now) => visit(Change::Pending(name)),
+            _ => {}
+        }
+    }
+}
+
+/// Whether two values of a setting differ in what they mean: `30` and `"30s"` do not.
+fn is_other(name: &str, one: Option<&str>, other: Option<&str>) -> bool {
+    let meaning = |value: Option<&str>| {
+        let text = value.map(|value| format!("{name} = {value}"));
+        let file = Configuration::from_text(&text.unwrap_or_default());
+        file.map(|file| (file.settings, file.log)).ok()
+    };
+    one != other && meaning(one) != meaning(other)
+}
+
+/// The table of a listener: that with its protocol and addresses.
+fn same_listener<'a>(
+    tables: &'a [ListenerTable],
+    wanted: &ListenerTable,
+) -> Option<&'a ListenerTable> {
+    let is_same =
+        |it: &&ListenerTable| it.protocol == wanted.protocol && it.addresses == wanted.addresses;
+    tables.iter().find(is_same)
+}
+
+fn words_of(table: &ListenerTable) -> String {
+    let addresses = table.addresses.iter().map(ToString::to_string);
+    let addresses: Vec<String> = addresses.collect();
+    format!(
+        "[[listener]] {} {}",
+        table.protocol.name(),
+        addresses.join(", ")
+    )
+}
