@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::access_log::{AccessLog, LogEnd};
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::prompt::Tries;
@@ -26,6 +27,7 @@ pub(crate) struct Common {
     pub(crate) refusals: Refusals,
     /// Requests that were tried here in this turn.
     pub(crate) tries: Tries,
+    pub(crate) access_log: Option<AccessLog>,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,
 }
@@ -35,5 +37,15 @@ impl Common {
     #[inline]
     pub(crate) fn counters(&self, listener: u16) -> &Counters {
         self.counters.of(listener)
+    }
+
+    /// What a session is to log its rest with, whose connection's kernel took so many bytes.
+    pub(crate) fn log_end(&mut self, sent_bytes: u64) -> Option<LogEnd<'_>> {
+        let turn = self.turn;
+        self.access_log.as_mut().map(|log| LogEnd {
+            log,
+            turn,
+            sent_bytes,
+        })
     }
 }

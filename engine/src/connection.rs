@@ -18,6 +18,7 @@ use flatpath_driver::{Piece, Quota, Socket};
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
+use crate::access_log::Logged;
 use crate::addresses::AddressId;
 use crate::hand_over::Becomes;
 use crate::network::{Holds, WaitSet};
@@ -154,6 +155,8 @@ pub(crate) struct Connection {
     pub(crate) successor: u16,
     /// What a load balancer said of it; see `behind_proxy.rs`.
     pub(crate) introduced: Option<Box<Header>>,
+    /// Its line in the access log, if it is to have one.
+    pub(crate) logged: Option<Box<Logged>>,
     /// Where it is counted; `Network::address_of` finds out.
     pub(crate) address: AddressId,
     /// The list of `network/resting.rs` that it is on, which is that of [`Phase::Idle`] or
@@ -217,6 +220,7 @@ impl Connection {
             listener,
             successor: 0,
             introduced: None,
+            logged: None,
             address: AddressId::UNKNOWN,
             listed: None,
             listed_ns: 0,

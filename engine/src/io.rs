@@ -14,6 +14,7 @@ use flatpath_driver::{Driver, Fragment, Piece, Piped, Quota, Region, Segment, So
 use flatpath_structures::pool::{Buffer, PoolHandle};
 use flatpath_structures::slots::Key;
 
+use crate::access_log::AccessLog;
 use crate::common::Common;
 use crate::connection::{Closing, Connection};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
@@ -352,6 +353,18 @@ impl Io<'_> {
     /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.
     pub fn write_piped(&mut self, piped: Piped) {
         self.connection.output.push(Segment::Piped(piped));
+    }
+
+    /// The access log of this network thread, if the server has one
+    /// ([`Server::access_log`](crate::Server::access_log)).
+    #[inline]
+    pub fn access_log(&mut self) -> Option<&mut AccessLog> {
+        self.common.access_log.as_mut()
+    }
+
+    /// Bytes queued since the connection began, sent or not.
+    pub fn output_bytes(&self) -> u64 {
+        self.connection.output.bytes_so_far()
     }
 
     /// Bytes queued and not yet taken by the kernel.

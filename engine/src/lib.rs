@@ -148,6 +148,7 @@
 //!
 //! | module          | for                                                                 |
 //! |-----------------|---------------------------------------------------------------------|
+//! | [`access_log`]  | a line for each reply or connection                                 |
 //! | [`blocking`]    | calls that may block for long, and how many of them may at a time    |
 //! | [`descriptors`] | descriptors that a service keeps open                               |
 //! | [`framing`]     | messages in a stream, and protocols made of a function for each      |
@@ -162,6 +163,7 @@
 //! `ARCHITECTURE.md` in the repository follows a connection through the code.
 #![forbid(unsafe_code)]
 
+pub mod access_log;
 pub mod blocking;
 pub mod descriptors;
 pub mod figures;

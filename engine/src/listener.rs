@@ -10,6 +10,7 @@ use flatpath_driver::{Region, RegionConfig};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::{Key, Slots};
 
+use crate::access_log::LogEnd;
 use crate::connection::Closing;
 use crate::context::{Context, Envelope, Job};
 use crate::free_list::{FreeList, Trimmed};
@@ -29,6 +30,7 @@ use crate::worker::Task;
 pub(crate) trait DynProtocol {
     fn open(&mut self) -> Option<Key>;
     fn close(&mut self, session: Key);
+    fn log_rest(&mut self, session: Key, log: LogEnd<'_>);
     fn connected(&mut self, io: Io<'_>);
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received;
     fn input_ended(&mut self, io: Io<'_>, left: &[u8]);
@@ -123,6 +125,12 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
             let (protocol, thread) = (&*self.protocol, &mut self.thread);
             contain(|| protocol.closed(thread, &mut session));
             drop_contained(session);
+        }
+    }
+
+    fn log_rest(&mut self, session: Key, log: LogEnd<'_>) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            contain(|| self.protocol.log_rest(session, log));
         }
     }
 

@@ -35,6 +35,9 @@ pub struct ListenerOptions {
     /// The classes in which the protocol counts its requests, eight at most, such as `2xx`: see
     /// [`Io::count_request`](crate::Io::count_request). Empty: it counts none.
     pub request_classes: &'static [&'static str],
+    /// True if the protocol writes a line for each request into the access log
+    /// ([`Io::access_log`](crate::Io::access_log)); otherwise each connection has one at its end.
+    pub logs_requests: bool,
     /// Bounds of its connections that differ from the server's.
     /// [`Server::listener_limits`](crate::Server::listener_limits) replaces each that it names.
     pub limits: ListenerLimits,

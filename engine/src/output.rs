@@ -26,9 +26,16 @@ pub(crate) struct Output {
     tail: Option<Buffer>,
     waiting_bytes: usize,
     in_flight_bytes: usize,
+    /// Bytes that the kernel has taken since the connection began.
+    pub(crate) sent_bytes: u64,
 }
 
 impl Output {
+    /// All that was queued since the connection began, sent or not.
+    pub(crate) fn bytes_so_far(&self) -> u64 {
+        self.sent_bytes + self.queued_bytes() as u64
+    }
+
     /// Bytes not yet taken by the kernel, in flight or not.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.in_flight_bytes + self.waiting_bytes + self.tail_bytes()
@@ -186,6 +193,7 @@ impl Output {
             "more sent than was in flight"
         );
         self.in_flight_bytes -= bytes;
+        self.sent_bytes += bytes as u64;
     }
 
     /// Gives back a tail that was reserved and not written to: a later answer takes its own.

@@ -21,6 +21,7 @@
 
 use flatpath_driver::Region;
 
+use crate::access_log::LogEnd;
 use crate::context::{Context, Job};
 use crate::descriptors::DescriptorBudget;
 use crate::options::ListenerOptions;
@@ -213,6 +214,12 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// The end of a turn in which one of this listener's connections was called.
     fn turn_ended(&self, thread: &mut Self::ThreadState) {
         let _ = thread;
+    }
+
+    /// The session is about to be closed, and the server has an access log: what it has not logged
+    /// of its requests has its lines now. By default: nothing.
+    fn log_rest(&self, session: &mut Self::Session, log: LogEnd<'_>) {
+        let _ = (session, log);
     }
 
     /// The connection is gone. Its jobs that are still with workers come back through `retire`.

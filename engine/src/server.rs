@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
+use crate::access_log::{LogFormat, LogSink, LogTo};
 use crate::behind_proxy::Balancers;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -65,6 +66,7 @@ impl Server {
                 driver: DriverConfig::default(),
                 limits: Limits::default(),
                 passed: PassedSockets::default(),
+                access_log: None,
             },
         }
     }
@@ -199,6 +201,13 @@ impl Server {
     /// costs about 50 ns a job, and nothing when it is not asked for.
     pub fn observe_dispatch(mut self) -> Server {
         self.options.observes_dispatch = true;
+        self
+    }
+
+    /// Writes a line for each request, or for each connection of a protocol that logs no requests
+    /// ([`ListenerOptions::logs_requests`]), when its last byte is queued for the client.
+    pub fn access_log(mut self, format: LogFormat, sink: Arc<dyn LogSink>) -> Server {
+        self.options.access_log = Some(LogTo { format, sink });
         self
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
+use crate::access_log::LogTo;
 use crate::behind_proxy::Balancers;
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
@@ -53,4 +54,5 @@ pub(crate) struct Options {
     pub(crate) driver: DriverConfig,
     pub(crate) limits: Limits,
     pub(crate) passed: PassedSockets,
+    pub(crate) access_log: Option<LogTo>,
 }

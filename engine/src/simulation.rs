@@ -340,6 +340,7 @@ impl Thread {
             accept_mode: conditions.accept,
             numbers: (0..).take(protocols.len()).collect(),
             balancers: vec![balancers; protocols.len()],
+            access_log: None,
             listeners: protocols
                 .into_iter()
                 .map(|protocol| (vec![world.listen()], protocol))

@@ -343,6 +343,7 @@ impl NetworkThread {
                 listeners,
                 numbers,
                 balancers,
+                access_log: self.options.access_log,
                 region_ids,
             },
         );

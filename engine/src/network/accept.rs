@@ -135,6 +135,7 @@ impl<D: Driver> Network<D> {
                 self.admit(key);
                 self.on(key, |event| {
                     if event.connection.control.closing == Closing::No {
+                        event.begin_line();
                         event.call(|protocol, io| protocol.connected(io));
                     }
                 });

@@ -240,7 +240,13 @@ impl<D: Driver> Network<D> {
             0 => &mut *self.listeners[usize::from(connection.listener)].protocol,
             number => self.thread.successors.get(number),
         };
+        if let Some(log) = self.thread.common.log_end(connection.output.sent_bytes) {
+            protocol.log_rest(connection.session, log);
+        }
         protocol.close(connection.session);
+        if let Some(logged) = connection.logged.take() {
+            self.log_connection(&connection, &logged);
+        }
         let counters = self.thread.common.counters(connection.listener);
         counters.closed.add(1);
         self.connection_left();

@@ -96,6 +96,7 @@ impl<D: Driver> Network<D> {
         }
         self.on(key, |event| {
             if event.connection.control.closing == Closing::No {
+                event.begin_line();
                 event.call(|protocol, io| protocol.connected(io));
                 event.offer_left();
             }

@@ -10,6 +10,7 @@
 //! | turn.rs      | wait, and handle completions                                    |
 //! | chores.rs    | what else is due, and in which order                            |
 //! | accept.rs    | listeners: arm, pause, limit                                    |
+//! | logging.rs   | lines of the access log for connections                        |
 //! | introduce.rs | connections through a load balancer: who they come from          |
 //! | admission.rs | which connection gets a place, and which is closed for it       |
 //! | receive.rs   | bytes in: offer, keep, stall                                    |
@@ -41,6 +42,7 @@ mod holders;
 mod introduce;
 mod jobs;
 mod listening;
+mod logging;
 mod receive;
 mod reconcile;
 mod relieve;

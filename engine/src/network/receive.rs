@@ -29,6 +29,9 @@ impl<D: Driver> Event<'_, D> {
                 let common = &self.thread.common;
                 let counters = common.counters(connection.listener);
                 counters.received_bytes.add(piece.len() as u64);
+                if let Some(logged) = &mut connection.logged {
+                    logged.received_bytes += piece.len() as u64;
+                }
                 connection.received(piece.len(), common.turn.now_ns, &self.listener.limits);
                 match self.takes_at_once(&piece) {
                     true => self.offer(piece, 0),

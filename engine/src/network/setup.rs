@@ -7,6 +7,7 @@ use flatpath_driver::{Driver, OperationMode, Pipes, Region};
 use flatpath_structures::slots::Slots;
 use flatpath_structures::wheel::Wheel;
 
+use crate::access_log::{AccessLog, LogTo};
 use crate::addresses::Addresses;
 use crate::arrivals::Arrivals;
 use crate::behind_proxy::{Balancers, ProxyHeader};
@@ -42,6 +43,7 @@ pub(crate) struct Setup {
     pub(crate) accept_mode: OperationMode,
     /// The sockets of each listener, and what it speaks.
     pub(crate) listeners: Vec<(Vec<flatpath_driver::Listener>, Box<dyn DynProtocol>)>,
+    pub(crate) access_log: Option<LogTo>,
     /// The load balancers of each listener that has some.
     pub(crate) balancers: Vec<Option<Arc<Balancers>>>,
     /// The number of each listener in the server.
@@ -173,12 +175,8 @@ impl<D: Driver> Network<D> {
         let names = listeners.iter().map(|listener| listener.protocol.name());
         let lifecycle = &setup.shared.lifecycle;
         lifecycle.name_listeners(setup.thread, names.collect());
-        let (counters, dispatcher) = dispatcher_of(
-            (&setup.shared, setup.thread),
-            driver.kind(),
-            &setup.limits,
-            &listeners,
-        );
+        let place = (&setup.shared, setup.thread);
+        let (counters, dispatcher) = dispatcher_of(place, driver.kind(), &setup.limits, &listeners);
         let regions = name_regions(&driver, thread, &listeners);
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(thread, regions.into_iter());
@@ -198,6 +196,7 @@ impl<D: Driver> Network<D> {
             counters,
             refusals: Refusals::default(),
             tries: Tries::default(),
+            access_log: setup.access_log.as_ref().map(AccessLog::new),
             wakes: Wakes::new(capacity, driver.waker()),
         };
         let mut thread = Thread::new(driver, common, places, region_count);

@@ -298,6 +298,10 @@ impl<D: Driver> Network<D> {
     /// Counts, and moves the deadline of both: each byte is life.
     fn passed(&mut self, key: Key, peer: Key, bytes: usize) {
         self.counters(key).spliced_bytes.add(bytes as u64);
+        let connection = self.connections.get_mut(key);
+        if let Some(logged) = connection.and_then(|connection| connection.logged.as_mut()) {
+            logged.received_bytes += bytes as u64;
+        }
         self.touch(key);
         self.touch(peer);
     }

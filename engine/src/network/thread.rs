@@ -241,16 +241,30 @@ impl<'a, D: Driver> Event<'a, D> {
 
     /// What the connection speaks now.
     pub(super) fn protocol(&mut self) -> &mut dyn DynProtocol {
-        match self.connection.successor {
+        self.protocol_and_common().0
+    }
+
+    fn protocol_and_common(&mut self) -> (&mut dyn DynProtocol, &mut Common) {
+        let Thread {
+            successors, common, ..
+        } = &mut *self.thread;
+        let protocol = match self.connection.successor {
             0 => &mut *self.listener.protocol,
-            number => self.thread.successors.get(number),
-        }
+            number => successors.get(number),
+        };
+        (protocol, common)
     }
 
     /// Closes the session. The connection is gone, or gets another one at once.
     pub(super) fn end_session(&mut self) {
         let session = self.connection.session;
-        self.protocol().close(session);
+        // What it has queued is sent, unless its successor aborts the connection.
+        let output_bytes = self.connection.output.bytes_so_far();
+        let (protocol, common) = self.protocol_and_common();
+        if let Some(log) = common.log_end(output_bytes) {
+            protocol.log_rest(session, log);
+        }
+        protocol.close(session);
     }
 
     /// Has the connection wait for its turn, unless it does already.

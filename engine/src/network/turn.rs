@@ -4,6 +4,7 @@ use std::io;
 
 use flatpath_driver::{Completion, Driver};
 
+use crate::access_log::AGAIN_NS;
 use crate::common::Common;
 use crate::lifecycle::ServerState;
 use crate::limits::{TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX};
@@ -171,6 +172,11 @@ impl<D: Driver> Network<D> {
             }
         }
         self.thread.successors.turn_ended();
+        if let Some(log) = &mut self.thread.common.access_log
+            && !log.flush()
+        {
+            self.thread.due(self.thread.now_ns() + AGAIN_NS);
+        }
     }
 
     /// The end of a turn of a server that drains.

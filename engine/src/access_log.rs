@@ -1,0 +1,414 @@
+//! The access log: a line for each reply, or for each connection of a protocol that logs none.
+//!
+//! A network thread formats lines into a buffer of its own and offers it, whole lines, to the
+//! program's [`LogOutput`] at the end of each turn in which there were some. What that leaves is
+//! offered again; beyond [`PENDING_BYTES_MAX`] lines are dropped, and counted by the sink.
+//!
+//! Text of clients is escaped, so that a line is a line and a field a field, whatever they send:
+//! - [`LogFormat::Combined`]: `"`, `\` and all bytes but printable ASCII as `\xHH`, as nginx does.
+//! - [`LogFormat::Json`]: RFC 8259 section 7; bytes that are not UTF-8 as U+FFFD.
+//!
+//! A line of a connection has, in the combined format, `connection NAME` in place of the request
+//! line, 200 for a status, and the bytes sent.
+//!
+//! Cost: no allocation once the buffer has grown; one test per reply where there is no log.
+
+mod lines;
+
+use std::fmt;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::turn::Turn;
+
+use lines::Begin;
+
+/// When lines that were not taken are offered again, in nanoseconds.
+pub(crate) const AGAIN_NS: u64 = 10_000_000;
+
+/// Lines that an output did not take yet, in bytes, beyond which new ones are dropped.
+pub const PENDING_BYTES_MAX: usize = 256 * 1024;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogFormat {
+    /// Apache's and nginx' "combined". A request without any reply has the status 499.
+    #[default]
+    Combined,
+    /// An object on each line.
+    Json,
+}
+
+/// Where lines of all network threads go.
+pub trait LogSink: Send + Sync + 'static {
+    /// The end of the sink for one network thread; called on it.
+    fn open(&self) -> Box<dyn LogOutput>;
+
+    /// Lines were dropped for want of room.
+    fn dropped(&self, lines: u64);
+}
+
+/// Where lines of one network thread go.
+pub trait LogOutput {
+    /// Takes whole lines from `lines` and clears it, or leaves it as it is for want of room. Called
+    /// on the network thread: it must not block.
+    fn write(&mut self, lines: &mut Vec<u8>);
+}
+
+/// What a line says of a request and its reply. All text is as the client sent it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestLine<'a> {
+    /// `GET`
+    pub method: &'a [u8],
+    /// `/path?query`. Empty with the method: there was no head that could be read.
+    pub target: &'a [u8],
+    /// `HTTP/1.1`
+    pub version: &'a str,
+    /// Of the reply; 0 if none was begun.
+    pub status: u16,
+    /// Bytes of the reply after its head that the kernel took, the framing of chunks included.
+    pub body_bytes: u64,
+    /// From the request's head to the reply's last byte, by the clocks of turns
+    /// ([`Turn::now`]): zero for a reply within a turn.
+    pub duration: Duration,
+    /// The connection ended before all of the reply was taken.
+    pub is_aborted: bool,
+    /// The header `Referer`.
+    pub referer: Option<&'a [u8]>,
+    /// The header `User-Agent`.
+    pub user_agent: Option<&'a [u8]>,
+}
+
+/// What a line says of a connection that has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionLine {
+    pub(crate) duration: Duration,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+/// What a server logs to.
+#[derive(Clone)]
+pub(crate) struct LogTo {
+    pub(crate) format: LogFormat,
+    pub(crate) sink: Arc<dyn LogSink>,
+}
+
+impl fmt::Debug for LogTo {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("LogTo").field(&self.format).finish()
+    }
+}
+
+/// What the log needs to know of a connection that has a line of its own.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    pub(crate) peer: PeerText,
+    pub(crate) since_ns: u64,
+    pub(crate) received_bytes: u64,
+}
+
+/// The address of a peer as text, without the port; empty if it is not known.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerText {
+    text: [u8; PEER_BYTES_MAX],
+    bytes: u8,
+}
+
+/// Eight groups of four digits, and seven colons.
+const PEER_BYTES_MAX: usize = 39;
+
+impl PeerText {
+    /// Of [`Io::peer`](crate::Io::peer).
+    pub fn new(peer: Option<SocketAddr>) -> PeerText {
+        let mut made = PeerText {
+            text: [0; PEER_BYTES_MAX],
+            bytes: 0,
+        };
+        if let Some(peer) = peer {
+            let mut room = &mut made.text[..];
+            let written = write!(room, "{}", peer.ip().to_canonical());
+            debug_assert!(written.is_ok(), "the longest address fits");
+            made.bytes = (PEER_BYTES_MAX - room.len()) as u8;
+        }
+        made
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.text[..usize::from(self.bytes)]
+    }
+}
+
+/// What a session that ends logs with: see [`Protocol::log_rest`](crate::Protocol::log_rest).
+pub struct LogEnd<'a> {
+    /// The log of the network thread.
+    pub log: &'a mut AccessLog,
+    /// When it ends.
+    pub turn: Turn,
+    /// Bytes of the connection's output that the kernel took, from its beginning on.
+    pub sent_bytes: u64,
+}
+
+/// The log of one network thread.
+pub struct AccessLog {
+    format: LogFormat,
+    lines: Vec<u8>,
+    sink: Arc<dyn LogSink>,
+    output: Box<dyn LogOutput>,
+    /// The time as the format has it, and of which second.
+    second: Option<u64>,
+    time: Vec<u8>,
+}
+
+impl AccessLog {
+    pub(crate) fn new(to: &LogTo) -> AccessLog {
+        let (format, sink) = (to.format, Arc::clone(&to.sink));
+        AccessLog {
+            format,
+            lines: Vec::with_capacity(16 * 1024),
+            output: sink.open(),
+            sink,
+            second: None,
+            time: Vec::new(),
+        }
+    }
+
+    /// The end of a turn. False: some lines were not taken, and are to be offered again.
+    pub(crate) fn flush(&mut self) -> bool {
+        if !self.lines.is_empty() {
+            self.output.write(&mut self.lines);
+        }
+        self.lines.is_empty()
+    }
+
+    /// Whether there is room for a line; if not, it counts as dropped.
+    fn has_room(&mut self) -> bool {
+        if self.lines.len() < PENDING_BYTES_MAX {
+            return true;
+        }
+        self.output.write(&mut self.lines);
+        let has_room = self.lines.len() < PENDING_BYTES_MAX;
+        if !has_room {
+            self.sink.dropped(1);
+        }
+        has_room
+    }
+
+    fn tell_time(&mut self, turn: Turn) {
+        if self.second == Some(turn.wall_seconds) {
+            return;
+        }
+        self.second = Some(turn.wall_seconds);
+        self.time.clear();
+        lines::time(&mut self.time, self.format, turn.wall_seconds);
+    }
+
+    /// Logs a request that came to `listener`, a protocol's name.
+    pub fn request(&mut self, turn: Turn, listener: &str, peer: &PeerText, line: &RequestLine<'_>) {
+        if self.has_room() {
+            self.tell_time(turn);
+            let begin = Begin {
+                time: &self.time,
+                listener,
+                peer: peer.as_bytes(),
+            };
+            lines::request(&mut self.lines, self.format, begin, line);
+        }
+    }
+
+    /// Logs a connection.
+    pub(crate) fn connection(
+        &mut self,
+        turn: Turn,
+        listener: &str,
+        peer: &PeerText,
+        line: &ConnectionLine,
+    ) {
+        if self.has_room() {
+            self.tell_time(turn);
+            let begin = Begin {
+                time: &self.time,
+                listener,
+                peer: peer.as_bytes(),
+            };
+            lines::connection(&mut self.lines, self.format, begin, line);
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    /// The thread ends: nothing else will offer what is left.
+    fn drop(&mut self) {
+        const OFFERS: usize = 1000;
+        let is_taken = (0..OFFERS).any(|_| {
+            std::thread::yield_now();
+            self.flush()
+        });
+        if !is_taken {
+            let left = self.lines.iter().filter(|byte| **byte == b'\n');
+            self.sink.dropped(left.count() as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<u8>>, Mutex<u64>);
+
+    struct End(Arc<Kept>, usize);
+
+    struct Sink(Arc<Kept>, usize);
+
+    impl LogSink for Sink {
+        fn open(&self) -> Box<dyn LogOutput> {
+            Box::new(End(Arc::clone(&self.0), self.1))
+        }
+
+        fn dropped(&self, lines: u64) {
+            *self.0.1.lock().expect("held by none") += lines;
+        }
+    }
+
+    impl LogOutput for End {
+        fn write(&mut self, lines: &mut Vec<u8>) {
+            let mut kept = self.0.0.lock().expect("held by none");
+            if kept.len() < self.1 {
+                kept.append(lines);
+            }
+        }
+    }
+
+    fn peer() -> PeerText {
+        PeerText::new(Some(([192, 0, 2, 1], 5).into()))
+    }
+
+    fn turn(seconds: u64) -> Turn {
+        Turn::new(1, Duration::ZERO, Duration::from_secs(seconds))
+    }
+
+    fn logged(format: LogFormat, line: &RequestLine<'_>) -> String {
+        let kept = Arc::new(Kept::default());
+        let sink = Arc::new(Sink(Arc::clone(&kept), usize::MAX));
+        let mut log = AccessLog::new(&LogTo { format, sink });
+        log.request(turn(784_111_777), "http", &peer(), line);
+        log.flush();
+        let lines = kept.0.lock().expect("held by none").clone();
+        String::from_utf8(lines).expect("text")
+    }
+
+    const LINE: RequestLine<'static> = RequestLine {
+        method: b"GET",
+        target: b"/a?b",
+        version: "HTTP/1.1",
+        status: 200,
+        body_bytes: 1024,
+        duration: Duration::from_micros(1_002_030),
+        is_aborted: false,
+        referer: None,
+        user_agent: Some(b"curl/8"),
+    };
+
+    #[test]
+    fn lines_are_as_their_format_has_them() {
+        assert_eq!(
+            logged(LogFormat::Combined, &LINE),
+            "192.0.2.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /a?b HTTP/1.1\" 200 1024 \"-\" \
+             \"curl/8\"\n"
+        );
+        assert_eq!(
+            logged(LogFormat::Json, &LINE),
+            "{\"time\":\"1994-11-06T08:49:37Z\",\"listener\":\"http\",\"peer\":\"192.0.2.1\",\
+             \"method\":\"GET\",\"target\":\"/a?b\",\"version\":\"HTTP/1.1\",\"referer\":null,\
+             \"user_agent\":\"curl/8\",\"status\":200,\"bytes\":1024,\"seconds\":1.002030,\
+             \"aborted\":false}\n"
+        );
+        let aborted = RequestLine {
+            is_aborted: true,
+            ..LINE
+        };
+        assert!(logged(LogFormat::Combined, &aborted).contains("\" 200 1024 "));
+        assert!(logged(LogFormat::Json, &aborted).contains("\"status\":200,"));
+        assert!(logged(LogFormat::Json, &aborted).ends_with("\"aborted\":true}\n"));
+        let unanswered = RequestLine {
+            status: 0,
+            body_bytes: 0,
+            ..aborted
+        };
+        assert!(logged(LogFormat::Combined, &unanswered).contains("\" 499 0 "));
+        assert!(logged(LogFormat::Json, &unanswered).contains("\"status\":0,"));
+        let nothing = RequestLine {
+            status: 400,
+            ..RequestLine::default()
+        };
+        assert!(logged(LogFormat::Combined, &nothing).ends_with("] \"-\" 400 0 \"-\" \"-\"\n"));
+    }
+
+    #[test]
+    fn no_text_of_a_client_leaves_its_field() {
+        let evil = b"a\"b\\c\n\r\t\x7f\x00\xff\xc3\xa4";
+        let line = RequestLine {
+            target: evil,
+            referer: Some(evil),
+            user_agent: Some(b""),
+            ..LINE
+        };
+        let combined = logged(LogFormat::Combined, &line);
+        let text = r"a\x22b\x5Cc\x0A\x0D\x09\x7F\x00\xFF\xC3\xA4";
+        assert!(
+            combined.contains(&format!("\"GET {text} HTTP/1.1\"")),
+            "{combined}"
+        );
+        assert!(
+            combined.ends_with(&format!("\"{text}\" \"-\"\n")),
+            "{combined}"
+        );
+        let json = logged(LogFormat::Json, &line);
+        let text = "a\\\"b\\\\c\\u000A\\u000D\\u0009\\u007F\\u0000\u{fffd}ä";
+        assert!(json.contains(&format!("\"target\":\"{text}\"")), "{json}");
+        for line in [combined, json] {
+            assert_eq!(line.matches('\n').count(), 1);
+        }
+    }
+
+    #[test]
+    fn addresses_are_written_without_their_ports() {
+        let text = |address: &str| {
+            let peer = PeerText::new(Some(address.parse().expect("an address")));
+            String::from_utf8(peer.as_bytes().to_vec()).expect("text")
+        };
+        assert_eq!(text("192.0.2.1:80"), "192.0.2.1");
+        assert_eq!(text("[::ffff:192.0.2.1]:80"), "192.0.2.1");
+        let longest = "2001:1db8:1111:2222:3333:4444:5555:6666";
+        assert_eq!(text(&format!("[{longest}]:80")), longest);
+        assert!(PeerText::new(None).as_bytes().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_taken_is_offered_again_and_then_dropped_and_counted() {
+        let kept = Arc::new(Kept::default());
+        let sink = Arc::new(Sink(Arc::clone(&kept), 1));
+        let format = LogFormat::Combined;
+        let mut log = AccessLog::new(&LogTo { format, sink });
+        let line_bytes = logged(LogFormat::Combined, &LINE).len();
+        let most = PENDING_BYTES_MAX.div_ceil(line_bytes) as u64;
+        log.request(turn(1), "http", &peer(), &LINE);
+        log.flush();
+        for _ in 0..most + 7 {
+            log.request(turn(1), "http", &peer(), &LINE);
+            log.flush();
+        }
+        assert_eq!(*kept.1.lock().expect("held by none"), 7);
+        kept.0.lock().expect("held by none").clear();
+        log.flush();
+        let lines = kept.0.lock().expect("held by none").clone();
+        assert_eq!(lines.len() as u64, most * line_bytes as u64);
+        assert!(log.lines.is_empty());
+    }
+}
