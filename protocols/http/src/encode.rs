@@ -79,11 +79,13 @@ pub(crate) fn status_line(out: &mut impl Sink, status: StatusCode) {
     out.put(line);
 }
 
-/// The first digit of the status in a head.
+/// The status in a head.
 #[inline]
-pub(crate) fn class_of(head: &[u8]) -> u8 {
+pub(crate) fn status_of(head: &[u8]) -> u16 {
     const STATUS_AT: usize = b"HTTP/1.1 ".len();
-    head.get(STATUS_AT).copied().unwrap_or_default()
+    let digits = head.get(STATUS_AT..STATUS_AT + 3).unwrap_or_default();
+    let value = |sum, digit: &u8| sum * 10 + u16::from(digit.wrapping_sub(b'0'));
+    digits.iter().fold(0, value)
 }
 
 fn status_line_of(out: &mut impl Sink, status: StatusCode) {

@@ -210,6 +210,7 @@ mod write;
 mod upgrade;
 mod upload;
 mod read;
+mod records;
 mod protocol;
 mod into_response;
 mod extract;

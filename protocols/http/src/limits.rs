@@ -108,6 +108,10 @@ pub const SCRATCH_KEPT_MAX: usize = 64 * 1024;
 /// Recycled things of one kind that a network thread keeps.
 pub const SPARES_MAX: usize = 1024;
 
+/// Replies count as sent, in the access log, when no more of the connection's output than this is
+/// left: less than a socket takes at once.
+pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
+
 /// Shared bodies up to this many bytes are copied after an inline head at once; the engine
 /// decides about longer ones.
 pub const INLINE_COPY_BYTES_MAX: usize = 1024;

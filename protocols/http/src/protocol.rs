@@ -14,13 +14,15 @@
 //! phase that deadlines follow.
 
 use bytes::Bytes;
+use flatpath::access_log::LogEnd;
 use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
 
 use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::records::Records;
 use crate::service::Service;
-use crate::state::{Connection, Http, Session, Stage, Step, ThreadState};
+use crate::state::{Connection, Http, Session, Stage, Step, ThreadState, log};
 use crate::{push, read, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -40,6 +42,7 @@ impl<S: Service> Protocol for Http<S> {
             defer_accept: true,
             region: self.service.region(),
             refusal: Bytes::from_static(REFUSAL.as_bytes()),
+            logs_requests: true,
             request_classes: &["1xx", "2xx", "3xx", "4xx", "5xx"],
             ..ListenerOptions::default()
         }
@@ -100,6 +103,13 @@ impl<S: Service> Protocol for Http<S> {
         }
     }
 
+    fn connected(&self, connection: &mut Connection<'_, S>) {
+        if connection.io.access_log().is_some() {
+            let records = Records::new(connection.io.peer());
+            connection.session.records = Some(Box::new(records));
+        }
+    }
+
     /// The client has said all that it will say. What it did not finish is never served.
     fn input_ended(&self, connection: &mut Connection<'_, S>, _left: &[u8]) {
         connection.session.stage = Stage::Over;
@@ -144,6 +154,9 @@ impl<S: Service> Protocol for Http<S> {
 
     /// The output has room: the stream continues.
     fn drained(&self, connection: &mut Connection<'_, S>) {
+        if connection.session.records.is_some() {
+            log(connection).write_done();
+        }
         if let Some(job) = connection
             .session
             .waiting_job
@@ -211,6 +224,12 @@ impl<S: Service> Protocol for Http<S> {
             connection.abort();
         }
         connection.session.is_closed = true;
+    }
+
+    fn log_rest(&self, session: &mut Session<S>, log: LogEnd<'_>) {
+        if let Some(records) = &mut session.records {
+            records.log_rest(log);
+        }
     }
 
     fn closed(&self, thread: &mut ThreadState<S>, session: &mut Session<S>) {

@@ -20,7 +20,7 @@ use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply, Rest};
 use crate::service::{Service, log_panic};
-use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState};
+use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::{upgrade, upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
@@ -42,16 +42,20 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     end_input(connection);
     connection.session.lingers = true;
     let number = connection.session.take_number();
+    if connection.session.records.is_some() {
+        log(connection).numbered();
+    }
     write_fault(connection, fault);
     if connection.session.owed() > 1 {
         let text = QueuedReply::last(connection.thread.scratch.clone());
         let spares = &mut connection.thread.reorder_buffers;
         return connection.session.keep(number, text, spares);
     }
+    write::log_scratch(connection);
     // Without room for words the end has to do.
     let _ = connection.io.write(&connection.thread.scratch);
-    let class = encode::class_of(&connection.thread.scratch);
-    write::count_reply(connection, class);
+    let status = encode::status_of(&connection.thread.scratch);
+    write::count_reply(connection, status);
     write::reply_done(connection, false);
 }
 
@@ -110,6 +114,9 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         && let Some(step) = answer_inline(connection, &head, input)
     {
         return step;
+    }
+    if connection.session.records.is_some() {
+        log(connection).came(&head);
     }
     let taken = match (has_body, streams) {
         (false, _) => pass_on(connection, &head, input),
@@ -171,9 +178,16 @@ fn answer_inline<S: Service>(
     }
     let number = connection.session.take_number();
     if written.is_queued && matches!(written.rest, Rest::Nothing) {
-        write::count_reply(connection, written.class);
+        write::count_reply(connection, written.status);
+        if connection.session.records.is_some() {
+            log(connection).answered(head, &written);
+        }
         write::reply_done(connection, written.keep_alive);
         return Some(Step::On(head.bytes()));
+    }
+    if connection.session.records.is_some() {
+        log(connection).came(head);
+        log(connection).numbered();
     }
     if matches!(written.rest, Rest::Upgrade(_)) {
         connection.session.follows_upload |= upgrade::is_asked_for(head) && !has_body;
@@ -362,6 +376,9 @@ fn dispatch<S: Service>(
     request: RequestMeta,
 ) {
     job.begin(connection.session.take_number(), request, Some(buffer));
+    if connection.session.records.is_some() {
+        log(connection).numbered();
+    }
     connection.dispatch(job);
     if !request.keep_alive || connection.leaving() {
         connection.session.stage = Stage::Over;

@@ -105,6 +105,7 @@ pub struct Reply<'a> {
     date_line: &'a [u8],
     request: RequestMeta,
     is_complete: bool,
+    body_bytes: usize,
     rest: Rest,
 }
 
@@ -128,8 +129,9 @@ pub(crate) struct Written {
     /// Head and copied body are in the connection's output; otherwise they are in scratch space.
     pub(crate) is_queued: bool,
     pub(crate) keep_alive: bool,
-    /// The first digit of its status.
-    pub(crate) class: u8,
+    pub(crate) status: u16,
+    /// Bytes of the body that follow the head.
+    pub(crate) body_bytes: usize,
     pub(crate) rest: Rest,
 }
 
@@ -140,6 +142,7 @@ impl<'a> Reply<'a> {
             date_line,
             request,
             is_complete: false,
+            body_bytes: 0,
             rest: Rest::Nothing,
         }
     }
@@ -186,7 +189,10 @@ impl<'a> Reply<'a> {
                 self.rest = Rest::Channel(receiver, framing);
             }
             (Some(_), Body::Bytes(bytes)) => self.add_shared(&bytes),
-            (Some(_), body) => body.pieces().for_each(|piece| self.out.put(piece)),
+            (Some(_), body) => body.pieces().for_each(|piece| {
+                self.body_bytes += piece.len();
+                self.out.put(piece);
+            }),
         }
         Disposition::Answered
     }
@@ -200,6 +206,7 @@ impl<'a> Reply<'a> {
     /// Drops what was written.
     pub(crate) fn roll_back(&mut self) {
         self.out.roll_back();
+        self.body_bytes = 0;
         self.rest = Rest::Nothing;
     }
 
@@ -211,12 +218,13 @@ impl<'a> Reply<'a> {
             encode::length_header(&mut self.out, 0);
             self.end_head();
         }
-        let class = encode::class_of(match &self.out.output {
+        let status = encode::status_of(match &self.out.output {
             Some((buffer, mark)) => &buffer.filled()[*mark..],
             None => self.out.scratch,
         });
         Written {
-            class,
+            status,
+            body_bytes: self.body_bytes,
             is_queued: self.out.output.is_some(),
             keep_alive: self.request.keep_alive,
             rest: self.rest,
@@ -231,6 +239,7 @@ impl<'a> Reply<'a> {
     fn add_shared(&mut self, body: &Bytes) {
         let is_copied = body.len() <= SHARED_COPY_BYTES_MAX;
         if body.len() <= INLINE_COPY_BYTES_MAX || is_copied && self.out.has_room(body.len()) {
+            self.body_bytes += body.len();
             return self.out.put(body);
         }
         if is_copied {

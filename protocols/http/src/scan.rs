@@ -15,19 +15,19 @@
 
 use crate::chars;
 use crate::fault::Fault;
-use crate::limits::{EMPTY_LINES_MAX, Limits, METHOD_BYTES_MAX};
+use crate::limits::{EMPTY_LINES_MAX, HEAD_BYTES_MAX, Limits, METHOD_BYTES_MAX};
 
-/// The state of the search for the end of one head; 16 bytes, kept per connection.
+/// The state of the search for the end of one head; 8 bytes, kept per connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     /// Bytes looked at so far.
-    scanned: u32,
+    scanned: u16,
     /// Where the current line begins.
-    line_from: u32,
+    line_from: u16,
     /// Where the header section begins; 0 while the request line is unfinished.
-    headers_from: u32,
+    headers_from: u16,
     /// Empty lines before the request line, then header lines.
-    lines: u32,
+    lines: u16,
 }
 
 impl Scan {
@@ -106,11 +106,13 @@ impl Scan {
 
     /// The first position at which the current line is too long to end.
     fn line_end_max(&self, limits: &Limits) -> usize {
-        if self.headers_from == 0 {
+        let end_max = if self.headers_from == 0 {
             self.line_from as usize + limits.line_bytes_max()
         } else {
             self.headers_from as usize + limits.headers_bytes_max + "\r\n".len()
-        }
+        };
+        // Limits that were not brought within their bounds.
+        end_max.min(POSITION_MAX)
     }
 
     fn too_long(&self, input: &[u8]) -> Fault {
@@ -154,10 +156,16 @@ fn as_1_1<'a>(head: &'a [u8], minor_at: usize, copy: &'a mut Vec<u8>) -> &'a [u8
     copy
 }
 
-/// Heads are far shorter than 4 GiB: the limits see to it.
-fn position(at: usize) -> u32 {
-    debug_assert!(u32::try_from(at).is_ok(), "a head is below 4 GiB");
-    at as u32
+const _: () = assert!(
+    HEAD_BYTES_MAX < POSITION_MAX,
+    "a position in a head takes 16 bits"
+);
+
+const POSITION_MAX: usize = u16::MAX as usize;
+
+fn position(at: usize) -> u16 {
+    debug_assert!(at <= POSITION_MAX, "no line may end later");
+    at as u16
 }
 
 #[cfg(test)]

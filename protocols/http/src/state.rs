@@ -20,6 +20,7 @@ use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::push::Push;
+use crate::records::{Log, Record, Records};
 use crate::scan::Scan;
 use crate::service::Service;
 
@@ -57,6 +58,15 @@ impl<S: Service> Http<S> {
 /// What one call of the engine works on.
 pub(crate) type Connection<'a, S> = Context<'a, Http<S>>;
 
+/// For the lines of a session that has records.
+pub(crate) fn log<'a, 'io, S: Service>(connection: &'a mut Connection<'io, S>) -> Log<'a, 'io> {
+    Log {
+        io: &mut connection.io,
+        records: &mut connection.session.records,
+        spares: &mut connection.thread.records,
+    }
+}
+
 /// What the next step of taking input has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -83,6 +93,9 @@ pub struct ThreadState<S: Service> {
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) reorder_buffers: Vec<Box<ReorderBuffer<S>>>,
+    /// Recycled.
+    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
+    pub(crate) records: Vec<Box<Record>>,
 }
 
 impl<S: Service> ThreadState<S> {
@@ -94,6 +107,7 @@ impl<S: Service> ThreadState<S> {
             names: Names::new(),
             pending_body: Vec::new(),
             reorder_buffers: Vec::new(),
+            records: Vec::new(),
         }
     }
 
@@ -191,6 +205,8 @@ pub struct Session<S: Service> {
     pub(crate) waiting_job: Option<Job<Http<S>>>,
     /// The reply that is fed from elsewhere, after its head.
     pub(crate) push: Option<Box<Push>>,
+    /// What the access log will say of it, where there is one.
+    pub(crate) records: Option<Box<Records>>,
     reorder_buffer: Option<Box<ReorderBuffer<S>>>,
 }
 
@@ -211,6 +227,7 @@ impl<S: Service> Default for Session<S> {
             pending_body: None,
             waiting_job: None,
             push: None,
+            records: None,
             reorder_buffer: None,
         }
     }

@@ -21,7 +21,7 @@ use crate::limits::{
 };
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::service::Service;
-use crate::state::{Connection, Http, Stage, Step};
+use crate::state::{Connection, Http, Stage, Step, log};
 use crate::write;
 
 /// When what has gathered of a body goes to its sink.
@@ -79,6 +79,9 @@ pub(crate) fn begin<S: Service>(
         connection.receive_into(Pages::Listener);
     }
     job.begin_upload(connection.session.take_number(), request);
+    if connection.session.records.is_some() {
+        log(connection).numbered();
+    }
     connection.dispatch(job);
     connection.session.stage = Stage::Body;
     connection.restart_phase(Phase::Body);

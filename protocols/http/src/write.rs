@@ -17,12 +17,15 @@ use crate::push;
 use crate::reply::{Rest, Written};
 use crate::respond::ReplyFraming;
 use crate::service::Service;
-use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step};
+use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step, log};
 use crate::upgrade::Upgrade;
 
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
+    if connection.session.records.is_some() {
+        log(connection).done();
+    }
     // Requests after the last reply stay without an answer, so their bytes may be unread.
     connection.session.lingers |= !keep_alive && connection.session.owed() > 0;
     if !keep_alive || connection.session.is_finished() {
@@ -30,11 +33,19 @@ pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_al
     }
 }
 
-/// Counts a reply by the class of its status, which its head tells: `HTTP/1.1 200 OK`. For the
-/// moment when the head is queued.
+/// Counts a reply by the class of its status. For the moment when the head is queued.
 #[inline]
-pub(crate) fn count_reply<S: Service>(connection: &Connection<'_, S>, class: u8) {
-    connection.count_request(usize::from(class.wrapping_sub(b'1')));
+pub(crate) fn count_reply<S: Service>(connection: &Connection<'_, S>, status: u16) {
+    connection.count_request(usize::from((status / 100).wrapping_sub(1)));
+}
+
+/// The reply that is due begins as the scratch space does, which is not queued yet.
+pub(crate) fn log_scratch<S: Service>(connection: &mut Connection<'_, S>) {
+    if connection.session.records.is_some() {
+        let scratch = std::mem::take(&mut connection.thread.scratch);
+        log(connection).begins(&scratch);
+        connection.thread.scratch = scratch;
+    }
 }
 
 /// The connection ends after what is queued.
@@ -67,7 +78,13 @@ pub(crate) fn queue_inline<S: Service>(
     head_bytes: usize,
 ) -> Step {
     let keep_alive = written.keep_alive;
-    let class = written.class;
+    let status = written.status;
+    if !written.is_queued {
+        log_scratch(connection);
+    } else if connection.session.records.is_some() {
+        // Nothing of the body is queued yet.
+        log(connection).begun(status, 0);
+    }
     let shared = match written.rest {
         Rest::Nothing => None,
         Rest::Shared(shared) => Some(shared),
@@ -80,6 +97,7 @@ pub(crate) fn queue_inline<S: Service>(
         }
         Rest::Channel(receiver, framing) => {
             if written.is_queued || queue_scratch(connection, None).is_ok() {
+                count_reply(connection, status);
                 push::begin(connection, receiver, framing, keep_alive);
             } else {
                 // The handler has run and cannot run again: the client has to retry.
@@ -94,7 +112,7 @@ pub(crate) fn queue_inline<S: Service>(
         shared => queue_scratch(connection, shared),
     };
     if queued.is_ok() {
-        count_reply(connection, class);
+        count_reply(connection, status);
         reply_done(connection, keep_alive);
         return Step::On(head_bytes);
     }
@@ -200,7 +218,8 @@ fn send_text<S: Service>(
     mut text: Box<ReplyBytes>,
 ) -> Result<(), Stall> {
     std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
-    let class = encode::class_of(&connection.thread.scratch);
+    let status = encode::status_of(&connection.thread.scratch);
+    log_scratch(connection);
     if queue_scratch(connection, text.shared.as_ref()).is_err() {
         std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
         let number = connection.session.next_reply;
@@ -209,7 +228,7 @@ fn send_text<S: Service>(
         connection.session.keep(number, reply, spares);
         return Err(Stall::Memory);
     }
-    count_reply(connection, class);
+    count_reply(connection, status);
     reply_done(connection, text.keep_alive);
     Ok(())
 }
@@ -314,8 +333,10 @@ fn switch_inline<S: Service>(
         _ => Err(REFUSAL),
     };
     if handed_over.is_ok() {
+        let status = encode::status_of(&connection.thread.scratch);
         let queued = queue_scratch(connection, None);
         debug_assert!(queued.is_ok(), "there is room for it");
+        count_reply(connection, status);
     }
     switched(connection, handed_over);
     match handed_over {
@@ -368,8 +389,11 @@ fn answered<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>
 
 /// Queues constant words as the reply that is due, and the last one.
 fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static str) -> bool {
+    if connection.session.records.is_some() {
+        log(connection).begins(words.as_bytes());
+    }
     connection.write_static(words.as_bytes());
-    count_reply(connection, encode::class_of(words.as_bytes()));
+    count_reply(connection, encode::status_of(words.as_bytes()));
     reply_done(connection, false);
     true
 }
@@ -427,7 +451,10 @@ fn send_head<S: Service>(
         encode::end_of_head(&mut out, date_line, request);
         debug_assert!(out.fits(0), "the worker left room for the end of the head");
     }
-    count_reply(connection, encode::class_of(head.filled()));
+    count_reply(connection, encode::status_of(head.filled()));
+    if connection.session.records.is_some() {
+        log(connection).begins(head.filled());
+    }
     match std::mem::take(&mut job.body) {
         Body::Empty => queue_buffer(connection, head),
         channel @ Body::Channel(_) => {

@@ -1,0 +1,294 @@
+//! Lines of requests in the access log: what of a request is remembered until its reply is sent.
+//!
+//! A session has [`Records`] where its server has an access log; a [`Log`] is made only then. A
+//! request that is answered at once with a short reply is logged from the head it came with.
+//! Another one leaves a record: `pending` until it has a number, then in `owed`, in the order
+//! of the requests, which is that of the replies.
+//!
+//! A line is written when its reply is queued completely and at most [`UNSENT_BYTES_MAX`] of the
+//! connection's output are left; those count as sent. What is not logged when the connection ends
+//! is logged then, with what the kernel has taken of it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use flatpath::Io;
+use flatpath::access_log::{LogEnd, PeerText, RequestLine};
+use http::Version;
+
+use crate::encode;
+use crate::head::Head;
+use crate::limits::{SPARES_MAX, UNSENT_BYTES_MAX};
+use crate::reply::Written;
+
+/// What a connection remembers for its lines.
+pub(crate) struct Records {
+    peer: PeerText,
+    pending: Option<Box<Record>>,
+    owed: VecDeque<Box<Record>>,
+}
+
+/// A request that is not logged yet.
+#[derive(Default)]
+pub(crate) struct Record {
+    /// Method, target, referer and user agent, one after the other, and where each ends.
+    text: Vec<u8>,
+    ends: [usize; 4],
+    has: [bool; 2],
+    version: &'static str,
+    since: Duration,
+    /// Of the reply; 0 before it has begun.
+    status: u16,
+    /// Where its body begins in the connection's output, from the connection's beginning on.
+    body_from: u64,
+    /// Where it ends there, once it is queued completely.
+    end: Option<u64>,
+}
+
+/// What a line says of the head of a request.
+#[derive(Default)]
+struct Asked<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    version: &'static str,
+    referer: Option<&'a [u8]>,
+    user_agent: Option<&'a [u8]>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(head: &Head<'a>) -> Self {
+        let (mut referer, mut user_agent) = (None, None);
+        for header in head.headers {
+            // The length alone rules out nearly every other header.
+            let (found, name) = match header.name.len() {
+                7 => (&mut referer, "referer"),
+                10 => (&mut user_agent, "user-agent"),
+                _ => continue,
+            };
+            if found.is_none() && header.name.eq_ignore_ascii_case(name) {
+                *found = Some(header.value);
+            }
+        }
+        Self {
+            method: head.method().as_bytes(),
+            target: head.target().as_bytes(),
+            version: match head.version() {
+                Version::HTTP_10 => "HTTP/1.0",
+                _ => "HTTP/1.1",
+            },
+            referer,
+            user_agent,
+        }
+    }
+
+    fn line(self) -> RequestLine<'a> {
+        RequestLine {
+            method: self.method,
+            target: self.target,
+            version: self.version,
+            referer: self.referer,
+            user_agent: self.user_agent,
+            ..RequestLine::default()
+        }
+    }
+}
+
+impl Record {
+    fn fill(&mut self, asked: &Asked<'_>) {
+        let optional = [asked.referer, asked.user_agent];
+        let [referer, user_agent] = optional.map(Option::unwrap_or_default);
+        let texts = [asked.method, asked.target, referer, user_agent];
+        self.text.clear();
+        for (end, text) in self.ends.iter_mut().zip(texts) {
+            self.text.extend_from_slice(text);
+            *end = self.text.len();
+        }
+        self.has = optional.map(|text| text.is_some());
+        self.version = asked.version;
+    }
+
+    /// Its line at `now`, for a reply of whose connection the kernel has taken `sent_bytes`.
+    fn line(&self, now: Duration, sent_bytes: u64) -> RequestLine<'_> {
+        let [method, target, referer, agent] = self.ends;
+        let end = self.end.unwrap_or(u64::MAX);
+        let body_end = match self.status {
+            0 => 0,
+            _ => sent_bytes.min(end),
+        };
+        RequestLine {
+            method: &self.text[..method],
+            target: &self.text[method..target],
+            version: self.version,
+            status: self.status,
+            body_bytes: body_end.saturating_sub(self.body_from),
+            duration: now.saturating_sub(self.since),
+            is_aborted: sent_bytes < end,
+            referer: self.has[0].then(|| &self.text[target..referer]),
+            user_agent: self.has[1].then(|| &self.text[referer..agent]),
+        }
+    }
+}
+
+impl Records {
+    pub(crate) fn new(peer: Option<SocketAddr>) -> Self {
+        Self {
+            peer: PeerText::new(peer),
+            pending: None,
+            owed: VecDeque::new(),
+        }
+    }
+
+    /// The reply that is due, or being queued: those before it are queued completely.
+    fn due(&mut self) -> Option<&mut Record> {
+        let due = self.owed.iter_mut().find(|record| record.end.is_none());
+        due.map(|record| &mut **record)
+    }
+
+    /// The connection ends, or is another protocol's from now on.
+    pub(crate) fn log_rest(&mut self, end: LogEnd<'_>) {
+        for record in self.owed.drain(..).chain(self.pending.take()) {
+            let line = record.line(end.turn.now(), end.sent_bytes);
+            end.log.request(end.turn, NAME, &self.peer, &line);
+        }
+    }
+}
+
+/// The protocol's name.
+const NAME: &str = "http";
+
+/// What lines of a connection are written with.
+pub(crate) struct Log<'a, 'io> {
+    pub(crate) io: &'a mut Io<'io>,
+    /// The session's.
+    pub(crate) records: &'a mut Option<Box<Records>>,
+    /// The network thread's: recycled.
+    #[expect(clippy::vec_box, reason = "the box is what is recycled")]
+    pub(crate) spares: &'a mut Vec<Box<Record>>,
+}
+
+impl Log<'_, '_> {
+    /// A request was answered at once. All of its reply is in the output, as its last bytes.
+    #[inline(never)]
+    pub(crate) fn answered(&mut self, head: &Head<'_>, written: &Written) {
+        let turn = self.io.turn();
+        let Some(records) = self.records else {
+            return;
+        };
+        if !records.owed.is_empty() {
+            // Lines before this one wait.
+            self.came(head);
+            self.numbered();
+            return self.begun(written.status, written.body_bytes);
+        }
+        // It had to wait before, and was read anew.
+        if let Some(record) = records.pending.take() {
+            recycle(self.spares, record);
+        }
+        let line = RequestLine {
+            status: written.status,
+            body_bytes: written.body_bytes as u64,
+            ..Asked::of(head).line()
+        };
+        if let Some(log) = self.io.access_log() {
+            log.request(turn, NAME, &records.peer, &line);
+        }
+    }
+
+    /// A request was read, and its reply will come later. It may come to this several times: while
+    /// it has to wait for room, the request is read anew.
+    pub(crate) fn came(&mut self, head: &Head<'_>) {
+        let now = self.io.turn().now();
+        if let Some(records) = self.records {
+            let record = records
+                .pending
+                .get_or_insert_with(|| spare(self.spares, now));
+            record.fill(&Asked::of(head));
+        }
+    }
+
+    /// A request has got its number. One that could not be read has no record yet.
+    pub(crate) fn numbered(&mut self) {
+        let now = self.io.turn().now();
+        if let Some(records) = self.records {
+            let pending = records.pending.take();
+            let record = pending.unwrap_or_else(|| spare(self.spares, now));
+            records.owed.push_back(record);
+        }
+    }
+
+    /// The reply that is due is about to be queued, and begins like this.
+    pub(crate) fn begins(&mut self, reply: &[u8]) {
+        let end = memchr::memmem::find(reply, b"\r\n\r\n");
+        let head_bytes = end.map_or(reply.len(), |end| end + b"\r\n\r\n".len());
+        let body_from = self.io.output_bytes() + head_bytes as u64;
+        if let Some(record) = self.due() {
+            (record.status, record.body_from) = (encode::status_of(reply), body_from);
+        }
+    }
+
+    /// The head of the reply that is due is queued, and so much of its body.
+    pub(crate) fn begun(&mut self, status: u16, body_bytes: usize) {
+        let body_from = self.io.output_bytes() - body_bytes as u64;
+        if let Some(record) = self.due() {
+            (record.status, record.body_from) = (status, body_from);
+        }
+    }
+
+    /// The reply that is due is queued completely.
+    pub(crate) fn done(&mut self) {
+        let output_bytes = self.io.output_bytes();
+        let Some(record) = self.due() else {
+            // It is logged already.
+            return;
+        };
+        record.end = Some(output_bytes);
+        if self.io.queued_bytes() > UNSENT_BYTES_MAX {
+            return self.io.notify_drained();
+        }
+        self.write_done();
+    }
+
+    /// Logs the replies that are queued completely.
+    pub(crate) fn write_done(&mut self) {
+        let (turn, output_bytes) = (self.io.turn(), self.io.output_bytes());
+        let Some(records) = self.records else {
+            return;
+        };
+        let is_next =
+            |owed: &VecDeque<Box<Record>>| owed.front().is_some_and(|it| it.end.is_some());
+        while is_next(&records.owed)
+            && let Some(record) = records.owed.pop_front()
+        {
+            if let Some(log) = self.io.access_log() {
+                let line = record.line(turn.now(), output_bytes);
+                log.request(turn, NAME, &records.peer, &line);
+            }
+            recycle(self.spares, record);
+        }
+    }
+
+    fn due(&mut self) -> Option<&mut Record> {
+        self.records.as_mut().and_then(|records| records.due())
+    }
+}
+
+#[expect(clippy::vec_box, reason = "the box is what is recycled")]
+fn spare(spares: &mut Vec<Box<Record>>, now: Duration) -> Box<Record> {
+    let mut record = spares.pop().unwrap_or_default();
+    record.since = now;
+    record
+}
+
+#[expect(clippy::vec_box, reason = "the box is what is recycled")]
+fn recycle(spares: &mut Vec<Box<Record>>, mut record: Box<Record>) {
+    let mut text = std::mem::take(&mut record.text);
+    text.clear();
+    *record = Record {
+        text,
+        ..Record::default()
+    };
+    if spares.len() < SPARES_MAX {
+        spares.push(record);
+    }
+}
