@@ -26,6 +26,7 @@ mod restart;
 mod reload;
 mod doctor;
 mod admin;
+mod access_log;
 mod bench;
 mod top;
 #[cfg(feature = "generate")]

@@ -115,11 +115,15 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// Starts the thread; what to call for a reload, from any thread, without waiting.
+    /// Starts the thread; what to call for a reload, from any thread, without waiting. It calls
+    /// `reopen` at once: log files are opened again whatever the configuration file says.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start(mut self) -> io::Result<impl FnMut() + Send + 'static> {
+    pub(crate) fn start(
+        mut self,
+        reopen: impl Fn() + Send + 'static,
+    ) -> io::Result<impl FnMut() + Send + 'static> {
         let (ask, asked) = sync_channel::<()>(1);
         let mut last = self.started.clone();
         let thread = thread::Builder::new().name("flatpath-reload".into());
@@ -130,6 +134,7 @@ impl Reload {
         })?;
         // No room: a reload is asked for and has not begun, so it will read what this one would.
         Ok(move || {
+            reopen();
             let _ = ask.try_send(());
         })
     }

@@ -16,6 +16,7 @@ use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::access_log::AccessLog;
 use crate::admin::AdminServer;
 use crate::config::{Configuration, ListenerProtocol};
 use crate::failure::Failure;
@@ -66,26 +67,27 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     for listener in &listeners {
         server = listener.add_to(server, &parts, &mut services)?;
     }
-    let watchdog = Watchdog::start().map_err(|cause| no_thread(&cause))?;
+    let mut access_log = AccessLog::of(&settings)?;
+    let watchdog = Watchdog::start().map_err(no_thread)?;
     let watch = signals(&mut services)?;
     let drain_times = DrainTimes::new(&changeable_limits(&settings));
     parts.log();
     let restart = Restart::begin(&settings, &listeners, &passed)?;
-    let admin = settings.admin.map(|at| AdminServer::start(at, &passed));
-    let admin = admin.transpose().map_err(|error| explain(&error))?;
-    let server = server.passed_sockets(&passed);
+    let admin = start_admin(&settings, &passed)?;
+    let server = access_log.add_to(server).passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
     refuse_strangers(&passed)?;
     if let Some(admin) = &admin {
-        let counting = std::mem::take(&mut services.counting);
-        admin.attach(&running, settings.slow, counting);
+        access_log.shown_by(&admin.admin());
+        admin.attach(
+            &running,
+            settings.slow,
+            std::mem::take(&mut services.counting),
+        );
     }
-    let slow = SlowWatch::start(running.handle(), settings.slow);
-    let slow = slow.map_err(|cause| no_thread(&cause))?;
+    let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
     let registrar = register(&running, &services)?;
-    let relays = services.relays.iter().map(Relay::statistics);
-    let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));
-    let reporters: Vec<_> = reporters.collect();
+    let reporters = reporters(&services, &running);
     // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
     let mut relieved = watchdog.on_stopping(drain_times.timeout());
@@ -93,6 +95,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let servers = handles(&running, admin.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
     announce(&running, admin.as_ref());
+    access_log.begin().map_err(no_thread)?;
     let (mut draining, withdrawn) = registrar.unzip();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
     let reload = Reload {
@@ -106,20 +109,20 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         admin: admin.as_ref().map(AdminServer::admin),
         manager: manager.clone(),
     };
-    let watch = watch.reloading(reload.start().map_err(|cause| no_thread(&cause))?);
+    let watch = watch.reloading(reload.start(access_log.reopener()).map_err(no_thread)?);
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
         manager.stopping();
         drop(draining.take());
     });
-    drop(handover);
-    drop(reporters);
+    drop((handover, reporters));
     if let Some(withdrawn) = withdrawn {
         nfs::await_withdrawal(withdrawn);
     }
     drop(services);
     // The last one, so that it shows the end of the others.
     drop(admin);
+    access_log.end();
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
@@ -141,7 +144,7 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
 fn signals(services: &mut Services) -> Result<SignalWatch, Failure> {
     let ingests = services.ingests.clone();
     let mounts = std::mem::take(&mut services.mounts);
-    let report = report::start(ingests, mounts).map_err(|cause| no_thread(&cause))?;
+    let report = report::start(ingests, mounts).map_err(no_thread)?;
     let watch = SignalWatch::begin().and_then(|watch| watch.reporting(report));
     watch.map_err(|error| explain(&error))
 }
@@ -150,6 +153,21 @@ fn signals(services: &mut Services) -> Result<SignalWatch, Failure> {
 fn handles(running: &Running, admin: Option<&AdminServer>) -> Vec<Handle> {
     let admin = admin.map(AdminServer::handle);
     [running.handle()].into_iter().chain(admin).collect()
+}
+
+fn start_admin(
+    settings: &Settings,
+    passed: &PassedSockets,
+) -> Result<Option<AdminServer>, Failure> {
+    let at = settings.admin.clone();
+    let admin = at.map(|at| AdminServer::start(at, passed));
+    admin.transpose().map_err(|error| explain(&error))
+}
+
+fn reporters(services: &Services, running: &Running) -> Vec<Reporter> {
+    let relays = services.relays.iter().map(Relay::statistics);
+    let reporters = relays.map(|statistics| Reporter::start(running.handle(), statistics));
+    reporters.collect()
 }
 
 /// Tells NFS its ports, and rpcbind where that is wanted.
@@ -282,7 +300,8 @@ fn announce(running: &Running, admin: Option<&AdminServer>) {
     }
 }
 
-fn no_thread(cause: &io::Error) -> Failure {
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn no_thread(cause: io::Error) -> Failure {
     Failure::Failed(format!("cannot start a thread: {cause}"))
 }
 

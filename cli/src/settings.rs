@@ -247,6 +247,14 @@ settings! {
     /// One accept operation for all connections, or one for each [default: multishot]
     accept: Option<Accept> = advanced(option(ENGINE, "HOW", value_parser!(Accept)));
 
+    /// Write a line for each HTTP request, and for each connection of other protocols, to this
+    /// file, or to standard output: `-`. SIGHUP opens the file again
+    access_log: Option<PathBuf> = option(LISTENERS, "PATH", value_parser!(PathBuf));
+
+    /// How its lines look [default: combined]
+    access_log_format: Option<LogFormat> =
+        advanced(option(LISTENERS, "FORMAT", value_parser!(LogFormat)));
+
     /// Load balancers of this network, such as 10.0.0.0/8, name each connection's client in a
     /// header of the PROXY protocol, version 1 or 2; may be repeated. With it, every listener
     /// refuses connections from elsewhere and those without the header
@@ -341,6 +349,16 @@ values! {
         Exact = "exact",
         /// Copies with the same size and time have the same
         Portable = "portable",
+    }
+}
+
+values! {
+    /// The values of `--access-log-format`.
+    LogFormat {
+        /// As Apache and nginx write it
+        Combined = "combined",
+        /// An object on each line
+        Json = "json",
     }
 }
 

@@ -1,0 +1,471 @@
+//! `--access-log`: one thread writes the lines of all network threads to a file or to standard
+//! output.
+//!
+//! Each network thread has a *slot*: a buffer behind a lock that it only tries to take. The writer
+//! sleeps until a slot is filled, lets others fill for [`GATHER`] or until one has
+//! [`SLOT_BYTES_MUCH`], then takes what is in each by a swap and writes it. So it wakes some tens
+//! of times a second under load, and at rest never.
+//!
+//! - No network thread waits: where the writer has the lock, or the slot is full
+//!   ([`SLOT_BYTES_MAX`]), lines stay with the thread, which offers them again and drops what it
+//!   has no room for. Dropped lines are counted ([`Counters::dropped`]).
+//! - [`AccessLog::reopener`] gives what SIGHUP calls: it sets a flag and wakes the writer. What was
+//!   taken before is in the file that was renamed, all else in the new one.
+//! - What cannot be written (a full disk) is dropped and counted; the log has one line when it
+//!   begins and one when writing works again. Nothing else of the server notices.
+//! - At the end the writer writes what there is; the process waits for it, for [`END`] at most.
+//!
+//! Invariant: lines are whole, also in a file that was full: a line that was cut is ended. Two
+//! processes may append to one file, as in a handover: a write ends with a line, and the kernel
+//! keeps writes apart, those to a pipe up to [`PIPE_BYTES`]; so longer ones go in parts.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{Thread, park, park_timeout};
+use std::time::{Duration, Instant};
+
+use flatpath::Server;
+use flatpath::access_log::{LogFormat, LogOutput, LogSink};
+use flatpath_admin::{Admin, Family};
+
+use crate::failure::Failure;
+use crate::settings::{self, Settings};
+
+/// How long lines gather before they are written together.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// What one network thread may have waiting for the writer.
+const SLOT_BYTES_MAX: usize = 1024 * 1024;
+
+/// A slot with this much is not left to gather more.
+const SLOT_BYTES_MUCH: usize = 128 * 1024;
+
+/// `PIPE_BUF`: a write of so many bytes to a pipe is not mixed with others, and blocks until there
+/// is room for all of it.
+const PIPE_BYTES: usize = 4096;
+
+/// What the end of the process waits for the writer.
+const END: Duration = Duration::from_secs(1);
+
+/// Where `--access-log` leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// `-`
+    Stdout,
+    /// Appended to.
+    File(PathBuf),
+}
+
+impl Target {
+    /// The value of the option.
+    pub(crate) fn of(path: &Path) -> Self {
+        match path.as_os_str().as_encoded_bytes() {
+            b"-" => Self::Stdout,
+            _ => Self::File(path.into()),
+        }
+    }
+
+    fn open(&self) -> io::Result<Output> {
+        let file = match self {
+            Self::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+            Self::File(path) => open(path)?,
+        };
+        let is_pipe = file.metadata()?.file_type().is_fifo();
+        Ok(Output { file, is_pipe })
+    }
+}
+
+/// Opens a file to append to. A FIFO is opened whether it is read or not, and readers may change.
+fn open(path: &Path) -> io::Result<File> {
+    const READABLE_BY_GROUP: u32 = 0o640;
+    let is_pipe = fs::metadata(path).is_ok_and(|it| it.file_type().is_fifo());
+    let mut options = OpenOptions::new();
+    options.append(true).read(is_pipe).create(!is_pipe);
+    options.mode(READABLE_BY_GROUP).open(path)
+}
+
+/// Where lines are written.
+struct Output {
+    file: File,
+    is_pipe: bool,
+}
+
+impl Output {
+    /// Writes from the front of `left`, and leaves what is not written.
+    fn write(&mut self, left: &mut &[u8]) -> io::Result<()> {
+        while !left.is_empty() {
+            let bytes = if self.is_pipe {
+                part_bytes(left)
+            } else {
+                left.len()
+            };
+            match self.file.write(&left[..bytes]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => *left = &left[count..],
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the lines from the front on that fit into one write to a pipe; of one line at least.
+fn part_bytes(lines: &[u8]) -> usize {
+    let ends_line = |byte: &u8| *byte == b'\n';
+    let front = &lines[..lines.len().min(PIPE_BYTES)];
+    let end = front.iter().rposition(ends_line);
+    let end = end.or_else(|| lines.iter().position(ends_line));
+    end.map_or(lines.len(), |end| end + 1)
+}
+
+fn count_lines(lines: &[u8]) -> u64 {
+    lines.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// What happened to lines.
+#[derive(Debug, Default)]
+struct Counters {
+    written: AtomicU64,
+    /// For want of room, or because they could not be written.
+    dropped: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    slots: Mutex<Vec<Arc<Mutex<Vec<u8>>>>>,
+    /// There are lines that the writer has not taken. Cleared before it looks into the slots, whose
+    /// locks order the rest.
+    has_lines: AtomicBool,
+    /// There are many.
+    hurries: AtomicBool,
+    reopens: AtomicBool,
+    ends: AtomicBool,
+    /// The writer, once it runs. It parks while none of the above is set.
+    writer: OnceLock<Thread>,
+    counters: Counters,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Sets one of the flags, and wakes the writer for it.
+    fn set(&self, flag: &AtomicBool) {
+        if !flag.swap(true, Ordering::Relaxed)
+            && let Some(writer) = self.writer.get()
+        {
+            writer.unpark();
+        }
+    }
+}
+
+/// The access log of this process. By default there is none.
+#[derive(Default)]
+pub(crate) struct AccessLog {
+    shared: Arc<Shared>,
+    format: LogFormat,
+    opened: Option<(Target, Output)>,
+    /// Disconnected when the writer has ended.
+    ended: Option<Receiver<()>>,
+}
+
+/// What a server logs to.
+struct Sink(Arc<Shared>);
+
+struct Slot {
+    shared: Arc<Shared>,
+    lines: Arc<Mutex<Vec<u8>>>,
+}
+
+impl LogSink for Sink {
+    fn open(&self) -> Box<dyn LogOutput> {
+        let slot = Arc::new(Mutex::new(Vec::new()));
+        lock(&self.0.slots).push(Arc::clone(&slot));
+        Box::new(Slot {
+            shared: Arc::clone(&self.0),
+            lines: slot,
+        })
+    }
+
+    fn dropped(&self, lines: u64) {
+        self.0.counters.dropped.fetch_add(lines, Ordering::Relaxed);
+    }
+}
+
+impl LogOutput for Slot {
+    fn write(&mut self, lines: &mut Vec<u8>) {
+        let mut slot = match self.lines.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if slot.len() + lines.len() > SLOT_BYTES_MAX {
+            return;
+        }
+        slot.extend_from_slice(lines);
+        lines.clear();
+        let has_much = slot.len() >= SLOT_BYTES_MUCH;
+        drop(slot);
+        self.shared.set(&self.shared.has_lines);
+        if has_much {
+            self.shared.set(&self.shared.hurries);
+        }
+    }
+}
+
+impl AccessLog {
+    /// Opens what `--access-log` names; nothing is written before [`begin`](Self::begin).
+    pub(crate) fn of(settings: &Settings) -> Result<Self, Failure> {
+        let Some(path) = &settings.access_log else {
+            return Ok(Self::default());
+        };
+        let log = Self::open(Target::of(path)).map_err(|cause| {
+            let path = path.display();
+            Failure::WrongUse(format!("--access-log {path}: cannot be opened: {cause}"))
+        })?;
+        let format = match settings.access_log_format {
+            None | Some(settings::LogFormat::Combined) => LogFormat::Combined,
+            Some(settings::LogFormat::Json) => LogFormat::Json,
+        };
+        Ok(Self { format, ..log })
+    }
+
+    fn open(target: Target) -> io::Result<Self> {
+        let output = target.open()?;
+        Ok(Self {
+            opened: Some((target, output)),
+            ..Self::default()
+        })
+    }
+
+    /// Has a server log here, if there is a log.
+    pub(crate) fn add_to(&self, server: Server) -> Server {
+        match self.opened {
+            None => server,
+            Some(_) => {
+                let sink = Sink(Arc::clone(&self.shared));
+                server.access_log(self.format, Arc::new(sink))
+            }
+        }
+    }
+
+    /// What has the writer open the file again, so that a file that was renamed is left: for
+    /// SIGHUP. It may be called at any time and on any thread, and does not wait for the writer.
+    pub(crate) fn reopener(&self) -> impl Fn() + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || shared.set(&shared.reopens)
+    }
+
+    /// Has `--admin` show the metrics of the log, if there is one.
+    pub(crate) fn shown_by(&self, admin: &Admin) {
+        if self.opened.is_some() {
+            let shared = Arc::clone(&self.shared);
+            admin.source(move || families(&shared.counters));
+        }
+    }
+
+    /// Starts to write: after the lines that announce the listeners.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        self.begin_with(GATHER)
+    }
+
+    fn begin_with(&mut self, gather: Duration) -> io::Result<()> {
+        let Some((target, output)) = self.opened.take() else {
+            return Ok(());
+        };
+        let mut writer = Writer {
+            shared: Arc::clone(&self.shared),
+            target,
+            output,
+            failing: false,
+            is_cut: false,
+            gather,
+            lines: Vec::new(),
+        };
+        let (end, ended) = channel();
+        let thread = std::thread::Builder::new().name("flatpath-access".into());
+        let thread = thread.spawn(move || {
+            writer.run();
+            drop(end);
+        })?;
+        // Before it parks for the first time it finds what was set by then.
+        let is_first = self.shared.writer.set(thread.thread().clone()).is_ok();
+        debug_assert!(is_first, "one writer");
+        thread.thread().unpark();
+        self.ended = Some(ended);
+        Ok(())
+    }
+
+    /// Writes what there is, and reports what was lost. The server has ended.
+    pub(crate) fn end(self) {
+        let Some(ended) = self.ended else {
+            return;
+        };
+        self.shared.set(&self.shared.ends);
+        if ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
+            return log::warn!("access log: not all is written, it takes too long");
+        }
+        let dropped = self.shared.counters.dropped.load(Ordering::Relaxed);
+        if dropped > 0 {
+            log::warn!("access log: {dropped} lines dropped");
+        }
+    }
+}
+
+fn families(counters: &Counters) -> Vec<Family> {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let written = Family::counter(
+        "flatpath_access_log_lines_total",
+        "Lines written to the access log.",
+    );
+    let dropped = Family::counter(
+        "flatpath_access_log_dropped_lines_total",
+        "Lines of the access log without room, or that could not be written.",
+    );
+    vec![
+        written.sample(&[], count(&counters.written)),
+        dropped.sample(&[], count(&counters.dropped)),
+    ]
+}
+
+struct Writer {
+    shared: Arc<Shared>,
+    target: Target,
+    output: Output,
+    /// Writing did not work the last time.
+    failing: bool,
+    /// What was written last ends within a line.
+    is_cut: bool,
+    /// [`GATHER`]
+    gather: Duration,
+    lines: Vec<u8>,
+}
+
+impl Writer {
+    fn run(&mut self) {
+        loop {
+            while !self.is_due() && !self.shared.has_lines.load(Ordering::Relaxed) {
+                park();
+            }
+            let full = Instant::now() + self.gather;
+            while !self.is_due() && Instant::now() < full {
+                park_timeout(full.saturating_duration_since(Instant::now()));
+            }
+            let ends = self.shared.ends.load(Ordering::Relaxed);
+            let reopens = self.shared.reopens.swap(false, Ordering::Relaxed);
+            self.shared.has_lines.store(false, Ordering::Relaxed);
+            self.shared.hurries.store(false, Ordering::Relaxed);
+            self.take_all();
+            if reopens {
+                self.reopen();
+            }
+            if ends {
+                return;
+            }
+        }
+    }
+
+    /// Whether more is to be done than to wait for lines.
+    fn is_due(&self) -> bool {
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let shared = &*self.shared;
+        is_set(&shared.ends) || is_set(&shared.reopens) || is_set(&shared.hurries)
+    }
+
+    /// Writes what is in the slots.
+    fn take_all(&mut self) {
+        let slots = lock(&self.shared.slots).clone();
+        for slot in slots {
+            let mut lines = std::mem::take(&mut self.lines);
+            std::mem::swap(&mut *lock(&slot), &mut lines);
+            self.write(&lines);
+            lines.clear();
+            self.lines = lines;
+        }
+    }
+
+    fn write(&mut self, lines: &[u8]) {
+        if lines.is_empty() {
+            return;
+        }
+        let mut left = lines;
+        let outcome = self.end_cut().and_then(|()| self.output.write(&mut left));
+        let (written, unwritten) = lines.split_at(lines.len() - left.len());
+        self.is_cut |= !written.is_empty() && !written.ends_with(b"\n");
+        let Counters {
+            written: good,
+            dropped,
+        } = &self.shared.counters;
+        good.fetch_add(count_lines(written), Ordering::Relaxed);
+        dropped.fetch_add(count_lines(unwritten), Ordering::Relaxed);
+        let was_failing = std::mem::replace(&mut self.failing, outcome.is_err());
+        match outcome {
+            Err(cause) if !was_failing => {
+                log::error!("access log: cannot be written, lines are lost: {cause}");
+            }
+            Ok(()) if was_failing => log::info!("access log: it can be written again"),
+            _ => {}
+        }
+    }
+
+    /// Ends a line that was cut.
+    fn end_cut(&mut self) -> io::Result<()> {
+        if self.is_cut {
+            self.output.write(&mut &b"\n"[..])?;
+            self.is_cut = false;
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) {
+        match self.target.open() {
+            Ok(output) => {
+                self.output = output;
+                self.is_cut = false;
+                self.failing = false;
+                log::info!("access log: opened again");
+            }
+            // Better the old file than none.
+            Err(cause) => log::error!("access log: cannot be opened again: {cause}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn much_is_written_without_delay_and_nothing_of_it_is_lost() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("access");
+        let mut log = AccessLog::open(Target::File(path.clone())).expect("opened");
+        // No line is written because of the time.
+        log.begin_with(Duration::from_secs(3600)).expect("started");
+        let mut output = Sink(Arc::clone(&log.shared)).open();
+        let mut lines = Vec::new();
+        let (mut said, deadline) = (0, Instant::now() + Duration::from_secs(60));
+        while said < 20 * SLOT_BYTES_MAX || !lines.is_empty() {
+            assert!(Instant::now() < deadline, "the writer takes nothing");
+            if lines.is_empty() {
+                lines.extend_from_slice(&[b'x'; 8191]);
+                lines.push(b'\n');
+                said += lines.len();
+            }
+            output.write(&mut lines);
+        }
+        log.end();
+        assert_eq!(fs::read(path).expect("written").len(), said);
+    }
+}
