@@ -21,6 +21,7 @@ each_driver!(
     a_new_server_that_dies_changes_nothing,
     what_a_dying_server_has_handed_over_is_served,
     listeners_may_change,
+    listeners_at_any_free_port_are_told_apart,
     a_server_that_is_killed_leaves_the_path_to_the_next,
 );
 
@@ -145,7 +146,7 @@ fn a_new_server_that_dies_changes_nothing(driver: Driver) {
         let answer = String::from_utf8_lossy(&bytes[..count]);
         let is_ours = hello == "flatpath-handover 1";
         let expected = if is_ours {
-            "socket 0 http "
+            "socket 0 flatpath http "
         } else {
             "refused the versions"
         };
@@ -175,7 +176,7 @@ fn what_a_dying_server_has_handed_over_is_served(driver: Driver) {
     client.send(&request_bytes("GET", "/file", &[]));
     let old = std::thread::spawn(move || {
         let peer = rustix::net::accept_with(&waiting, SocketFlags::CLOEXEC).expect("a new server");
-        let line = format!("socket 0 http {address}");
+        let line = format!("socket 0 flatpath http {address}");
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let sockets = [listener.as_fd()];
@@ -228,6 +229,26 @@ fn listeners_may_change(driver: Driver) {
         !run.at("http").exists() && !path.exists(),
         "the last one tidies up"
     );
+}
+
+/// Both speak HTTP and were told the same; so were two of one server, in their order.
+fn listeners_at_any_free_port_are_told_apart(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let start = || {
+        let launch = launch(driver, &site, &path).with(["--admin", "127.0.0.1:0"]);
+        launch.echo().start()
+    };
+    let first = start();
+    let names = ["http", "admin", "echo"];
+    let addresses = names.map(|name| first.address(name));
+    let next = start();
+    assert_eq!(names.map(|name| next.address(name)), addresses);
+    ended_well(first);
+    assert_eq!(next.client().get("/file").text(), "contents");
+    let mut admin = Client::connect(addresses[1]);
+    assert_eq!(admin.get("/readyz").status, 200);
 }
 
 fn a_server_that_is_killed_leaves_the_path_to_the_next(driver: Driver) {

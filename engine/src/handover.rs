@@ -15,16 +15,16 @@
 //! The two must be of the same user, or one of them root's. A conversation is packets of a Unix
 //! socket (`SOCK_SEQPACKET`), one line of text each:
 //!
-//! | from | line                           | meaning                                            |
-//! |------|--------------------------------|----------------------------------------------------|
-//! | new  | `flatpath-handover 1`          | the version; another one is refused                |
-//! | old  | `socket NUMBER PROTOCOL ASKED` | a socket, with the descriptor                      |
-//! | old  | `path`                         | the socket at the path itself, with the descriptor |
-//! | old  | `end`                          | that was all                                       |
-//! | new  | `ready`                        | its servers accept                                 |
-//! | old  | `draining`                     | the old ones are about to drain                    |
-//! | old  | `released`                     | the last of their sockets is closed                |
-//! | old  | `refused WHY`                  | no handover                                        |
+//! | from | line                             | meaning                                            |
+//! |------|----------------------------------|----------------------------------------------------|
+//! | new  | `flatpath-handover 1`            | the version; another one is refused                |
+//! | old  | `socket N SERVER PROTOCOL ASKED` | a socket, with the descriptor                      |
+//! | old  | `path`                           | the socket at the path itself, with the descriptor |
+//! | old  | `end`                            | that was all                                       |
+//! | new  | `ready`                          | its servers accept                                 |
+//! | old  | `draining`                       | the old ones are about to drain                    |
+//! | old  | `released`                       | the last of their sockets is closed                |
+//! | old  | `refused WHY`                    | no handover                                        |
 //!
 //! The descriptors are the same sockets, so nothing of them changes when the number of network
 //! threads does. One conversation is held at a time; whoever connects meanwhile waits, if need be
@@ -221,10 +221,10 @@ impl Takeover {
     }
 
     fn add(&self, what: &str, socket: OwnedFd) -> io::Result<()> {
-        let mut words = what.splitn(3, ' ');
-        let (number, protocol) = (words.next(), words.next());
+        let mut words = what.splitn(4, ' ');
+        let (number, server, protocol) = (words.next(), words.next(), words.next());
         let listener = number.and_then(|number| number.parse().ok());
-        let (Some(listener), Some(protocol)) = (listener, protocol) else {
+        let (Some(listener), Some(server), Some(protocol)) = (listener, server, protocol) else {
             return Err(io::Error::other(format!("it sent a socket {what:?}")));
         };
         let address = listening(&socket)?;
@@ -234,6 +234,7 @@ impl Takeover {
         self.sockets.add(PassedSocket {
             origin: Origin::Server {
                 listener,
+                server: server.to_owned(),
                 protocol: protocol.to_owned(),
                 asked: asked.unwrap_or_else(|| address.clone()),
             },
@@ -390,7 +391,8 @@ impl Waits {
                     continue;
                 };
                 let listener = number << 16 | u32::from(open.listener);
-                let line = format!("socket {listener} {} {}", open.protocol, open.asked);
+                let (name, protocol, asked) = (server.0.name, open.protocol, &open.asked);
+                let line = format!("socket {listener} {name} {protocol} {asked}");
                 peer.tell(&line, Some(socket.as_fd()))?;
             }
         }

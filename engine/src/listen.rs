@@ -46,7 +46,7 @@ struct Opened {
 pub(crate) fn open_all(
     endpoints: &mut [Endpoint],
     passed: &PassedSockets,
-    threads: usize,
+    (server, threads): (&str, usize),
     defer_accept: bool,
 ) -> Result<Sockets, Error> {
     let mut all = Sockets {
@@ -61,7 +61,7 @@ pub(crate) fn open_all(
             Spread::OneThread => 1,
             Spread::EveryThread => threads,
         };
-        let opened = open(asked, endpoint.name, passed, wanted)?;
+        let opened = open(asked, (server, endpoint.name), passed, wanted)?;
         if opened.sockets.len() < wanted {
             log::warn!(
                 "{} {}: {} of {wanted} network threads accept: it has no more sockets",
@@ -119,7 +119,7 @@ fn share_out(
 
 fn open(
     asked: Asked,
-    protocol: &'static str,
+    (server, protocol): (&str, &'static str),
     passed: &PassedSockets,
     wanted: usize,
 ) -> Result<Opened, Error> {
@@ -127,7 +127,7 @@ fn open(
         Asked::Given(sockets) => return given(protocol, sockets),
         Asked::At(asked) => asked,
     };
-    let (mut sockets, is_servers) = passed.take(protocol, &asked);
+    let (mut sockets, is_servers) = passed.take((server, protocol), &asked);
     let Some(first) = sockets.first() else {
         return bind_at(asked, wanted);
     };

@@ -7,7 +7,8 @@
 //! | from            | a listener takes them                                                  |
 //! |-----------------|------------------------------------------------------------------------|
 //! | service manager | by their name (`fd:NAME`), or by their address                         |
-//! | another server  | that speaks the same protocol where it was told to listen, or does     |
+//! | another process | of a server of the same name, that speaks the same protocol where it    |
+//! |                 | was told to listen, or does; of several the first                       |
 //!
 //! Whoever has a passed socket beside this process keeps the connections that wait in it, so no
 //! option of it is changed but that it does not block, sends at once, and waits for first bytes.
@@ -108,10 +109,11 @@ pub(crate) struct PassedSocket {
 pub(crate) enum Origin {
     /// A service manager, under a name.
     Manager { name: String },
-    /// A server that hands over: the number of its listener, what that speaks and where it was told
-    /// to listen.
+    /// A process that hands over: the number of its listener, the name of its server's threads,
+    /// what it speaks and where it was told to listen.
     Server {
         listener: u32,
+        server: String,
         protocol: String,
         asked: ListenAddress,
     },
@@ -176,9 +178,16 @@ impl PassedSockets {
     }
 
     /// Takes the sockets that are meant for a listener; `true` with those that a server passed.
-    pub(crate) fn take(&self, protocol: &str, asked: &ListenAddress) -> (Vec<OwnedFd>, bool) {
+    pub(crate) fn take(
+        &self,
+        (server, protocol): (&str, &str),
+        asked: &ListenAddress,
+    ) -> (Vec<OwnedFd>, bool) {
         let mut list = self.list();
-        let Some(first) = list.iter().find(|one| one.is_for(protocol, asked)) else {
+        let Some(first) = list
+            .iter()
+            .find(|one| one.is_for((server, protocol), asked))
+        else {
             return (Vec::new(), false);
         };
         let first = (first.origin.clone(), first.address.clone());
@@ -203,17 +212,21 @@ impl PassedSockets {
 }
 
 impl PassedSocket {
-    fn is_for(&self, protocol: &str, wanted: &ListenAddress) -> bool {
+    fn is_for(&self, (server, protocol): (&str, &str), wanted: &ListenAddress) -> bool {
         match &self.origin {
             Origin::Manager { name } => match wanted {
                 ListenAddress::Passed(wanted) => name == wanted,
                 _ => self.address == *wanted,
             },
             Origin::Server {
+                server: other,
                 protocol: spoken,
                 asked,
                 ..
-            } => spoken == protocol && (asked == wanted || self.address == *wanted),
+            } => {
+                let is_same = other == server && spoken == protocol;
+                is_same && (asked == wanted || self.address == *wanted)
+            }
         }
     }
 
@@ -343,10 +356,10 @@ mod tests {
         passed(&sockets, named("web"));
         let other = passed(&sockets, named("other"));
         let web = ListenAddress::Passed("web".into());
-        assert_eq!(sockets.take("http", &other).0.len(), 1);
-        assert!(sockets.take("http", &other).0.is_empty());
+        assert_eq!(sockets.take(("main", "http"), &other).0.len(), 1);
+        assert!(sockets.take(("main", "http"), &other).0.is_empty());
         assert_eq!(sockets.left()[0], format!("fd:web ({first})"));
-        assert_eq!(sockets.take("http", &web).0.len(), 2);
+        assert_eq!(sockets.take(("main", "http"), &web).0.len(), 2);
         assert!(sockets.left().is_empty());
     }
 
@@ -355,6 +368,7 @@ mod tests {
         let free = ListenAddress::Internet("127.0.0.1:0".parse().expect("an address"));
         let server = |listener, protocol: &str| Origin::Server {
             listener,
+            server: "main".into(),
             protocol: protocol.into(),
             asked: free.clone(),
         };
@@ -362,9 +376,10 @@ mod tests {
         passed(&sockets, server(0, "http"));
         passed(&sockets, server(0, "http"));
         let second = passed(&sockets, server(1, "http"));
-        assert!(sockets.take("echo", &second).0.is_empty());
-        assert_eq!(sockets.take("http", &second).0.len(), 1);
-        assert_eq!(sockets.take("http", &free).0.len(), 2);
+        assert!(sockets.take(("main", "echo"), &second).0.is_empty());
+        assert!(sockets.take(("admin", "http"), &free).0.is_empty());
+        assert_eq!(sockets.take(("main", "http"), &second).0.len(), 1);
+        assert_eq!(sockets.take(("main", "http"), &free).0.len(), 2);
         passed(&sockets, server(2, "relay"));
         let left = sockets.close_left();
         assert_eq!(left.len(), 1);

@@ -63,7 +63,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     let sockets = open_all(
         &mut endpoints,
         &options.passed,
-        options.network_threads,
+        (options.name, options.network_threads),
         options.defer_accept,
     )?;
 
