@@ -257,7 +257,8 @@ settings! {
 
     /// Load balancers of this network, such as 10.0.0.0/8, name each connection's client in a
     /// header of the PROXY protocol, version 1 or 2; may be repeated. With it, every listener
-    /// refuses connections from elsewhere and those without the header
+    /// refuses connections from elsewhere and those without the header; on a Unix socket, the
+    /// socket's permissions decide who may connect
     proxy_from: Vec<Subnet> = advanced(option(LISTENERS, "CIDR", value_parser!(Subnet)));
 
     /// Most connections at once [default: what the descriptor limit allows, at most 100000]

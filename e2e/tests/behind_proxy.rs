@@ -2,16 +2,20 @@
 //! health checks, and curl as the first of a chain.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use flatpath_testkit::child::{self, Child};
+use flatpath_testkit::deadline::LONG_PATIENCE;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools, until_true};
 
 each_driver!(
     haproxy_names_the_client_in_both_versions,
     curl_names_the_client,
+    who_may_open_a_unix_socket_may_send_the_header,
     without_the_header_or_from_elsewhere_nothing_is_served,
 );
 
@@ -21,7 +25,7 @@ fn serve(driver: Driver, site: &Site, options: &[&str]) -> Server {
 }
 
 /// HAProxy before the echo service, with this option for its server line.
-fn haproxy(directory: &Path, server: SocketAddr, option: &str) -> Option<(Child, SocketAddr)> {
+fn haproxy(directory: &Path, server: &str, option: &str) -> Option<(Child, SocketAddr)> {
     let program = tools::find("haproxy")?;
     let address = child::free_address().expect("an address");
     let configuration = format!(
@@ -64,7 +68,7 @@ fn haproxy_names_the_client_in_both_versions(driver: Driver) {
         ];
         let server = serve(driver, &site, &options);
         let echo = server.address("echo");
-        let Some((balancer, address)) = haproxy(directory.path(), echo, option) else {
+        let Some((balancer, address)) = haproxy(directory.path(), &echo.to_string(), option) else {
             return;
         };
         let mut clients: Vec<Client> = Vec::new();
@@ -103,6 +107,61 @@ fn curl_names_the_client(driver: Driver) {
     command.args(["--silent", "--show-error", "--haproxy-protocol", &url]);
     let output = tools::run(&mut command, Duration::from_secs(60));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "contents");
+}
+
+/// Its permissions decide; the header is required all the same.
+fn who_may_open_a_unix_socket_may_send_the_header(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (http, echo) = (directory.path().join("http"), directory.path().join("echo"));
+    let at = |path: &Path| format!("unix:{}", path.display());
+    let server = Launch::serve(driver)
+        .with([
+            "--proxy-from",
+            "192.0.2.1",
+            "--connections-per-address",
+            "1",
+        ])
+        .with(["--http", &at(&http), "--echo", &at(&echo)])
+        .directory(site.path())
+        .start();
+    let mut plain = UnixStream::connect(&http).expect("connected");
+    let patience = Some(LONG_PATIENCE);
+    plain.set_read_timeout(patience).expect("a deadline");
+    plain
+        .write_all(b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("sent");
+    let mut heard = Vec::new();
+    let _ = plain.read_to_end(&mut heard);
+    assert_eq!(heard, b"", "without the header nothing is served");
+    if let Some(curl) = tools::find("curl") {
+        let mut command = std::process::Command::new(curl);
+        command.args([
+            "--silent",
+            "--show-error",
+            "--haproxy-protocol",
+            "--unix-socket",
+        ]);
+        command.arg(&http).arg("http://localhost/file");
+        let output = tools::run(&mut command, Duration::from_secs(60));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "contents");
+    }
+    for option in ["send-proxy", "send-proxy-v2"] {
+        let socket = format!("unix@{}", echo.display());
+        let Some((_balancer, address)) = haproxy(directory.path(), &socket, option) else {
+            return;
+        };
+        let connect = |host| Client::connect_from(of_host(host), address);
+        let mut clients = [2, 3].map(connect);
+        for client in &mut clients {
+            echoes(client, b"hello");
+        }
+        // Each client has one place: this one's first connection pays for its second.
+        echoes(&mut connect(2), b"again");
+        clients[0].expect_closed();
+        echoes(&mut clients[1], b"still there");
+    }
+    drop(server);
 }
 
 fn without_the_header_or_from_elsewhere_nothing_is_served(driver: Driver) {

@@ -27,19 +27,27 @@ use crate::protocol::{Protocol, Received};
 use crate::proxy_header::parse;
 use crate::subnet::Subnet;
 
-/// The networks of a listener's load balancers.
+/// The load balancers of a listener.
 #[derive(Clone, Debug)]
-pub(crate) struct Balancers(Box<[Subnet]>);
+pub(crate) enum Balancers {
+    /// Those of these networks.
+    Of(Box<[Subnet]>),
+    /// Whoever may open the listener's Unix socket: its permissions decide.
+    Permitted,
+}
 
 impl Balancers {
     pub(crate) fn new(networks: impl IntoIterator<Item = Subnet>) -> Balancers {
-        Balancers(networks.into_iter().collect())
+        Balancers::Of(networks.into_iter().collect())
     }
 
     /// Whether a peer is one of them. One that has closed already has no address and is none: what
     /// it has sent may be anybody's.
     pub(crate) fn include(&self, peer: Option<SocketAddr>) -> bool {
-        peer.is_some_and(|peer| self.0.iter().any(|network| network.contains(peer.ip())))
+        let Balancers::Of(networks) = self else {
+            return true;
+        };
+        peer.is_some_and(|peer| networks.iter().any(|it| it.contains(peer.ip())))
     }
 }
 

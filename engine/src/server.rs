@@ -139,7 +139,8 @@ impl Server {
     /// and so is one whose header is not accepted ([`proxy_header`](crate::proxy_header)). The
     /// header has [`Limits::head_timeout`], and the first request behind it has it again.
     ///
-    /// Without networks, nobody may connect. Listeners with another address do not change.
+    /// Without networks, nobody may connect. On a Unix socket its permissions decide instead of the
+    /// networks, and the header is required all the same.
     pub fn behind_proxy(mut self, networks: impl IntoIterator<Item = Subnet>) -> Server {
         if let Some(endpoint) = self.endpoints.last_mut() {
             endpoint.balancers = Some(Arc::new(Balancers::new(networks)));

@@ -30,7 +30,7 @@ use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
 use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
-use crate::sockets::Listening;
+use crate::sockets::{ListenAddress, Listening};
 use crate::worker::{DEFAULT_NAME, ListenerName, Shared};
 
 thread_local! {
@@ -90,6 +90,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
         networks: Vec::new(),
         scaler: Some(scaler),
     };
+    let balancers = balancers_of(&endpoints, &running.listening);
     let (report, reports) = channel();
     for (thread, listeners) in sockets.per_thread.into_iter().enumerate() {
         let thread = NetworkThread {
@@ -98,10 +99,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
             options: options.clone(),
             uring: selection.is_uring(),
             listeners,
-            balancers: endpoints
-                .iter()
-                .map(|endpoint| endpoint.balancers.clone())
-                .collect(),
+            balancers: balancers.clone(),
             protocols: endpoints
                 .iter()
                 .map(|endpoint| (Arc::clone(&endpoint.protocol), endpoint.limits.clone()))
@@ -117,6 +115,19 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
         Ok(()) => Ok(running),
         Err(error) => Err(running.abandon(error)),
     }
+}
+
+/// The balancers of each listener. A peer of a Unix socket has no address to compare.
+fn balancers_of(endpoints: &[Endpoint], listening: &[Listening]) -> Vec<Option<Arc<Balancers>>> {
+    let both = endpoints.iter().zip(listening);
+    let balancers = both.map(|(endpoint, listening)| match &listening.address {
+        ListenAddress::Unix(_) => {
+            let networks = endpoint.balancers.as_ref();
+            networks.map(|_| Arc::new(Balancers::Permitted))
+        }
+        _ => endpoint.balancers.clone(),
+    });
+    balancers.collect()
 }
 
 /// Those of the listeners that have one.
