@@ -40,6 +40,9 @@ pub enum OperationMode {
 pub enum AfterSend {
     /// It stays open.
     KeepOpen,
+    /// It stays open, and until something else happens the caller has nothing to do with the
+    /// completion: it comes late (D7).
+    Rest,
     /// It is closed. When the send fails, it is not: the caller closes.
     Close,
 }
@@ -82,6 +85,9 @@ pub enum Operation<'a> {
 ///   the kernel may write to outlives the kernel's use of it.
 /// - D6: a wait before which pages of a region were awaited returns while one of them is free,
 ///   whichever thread gave it back and whenever it did.
+/// - D7: a wait does not end because a short send with [`AfterSend::Rest`] went through. The
+///   completion comes when the wait ends for another reason; after [`Driver::hurry`] it is one. A
+///   failure, and a socket without room, end a wait like those of any send.
 ///
 /// A method that takes the number of a region panics when there is no such region: 0 is the common
 /// one, the others are those of [`DriverConfig::regions`](crate::DriverConfig::regions) in order.
@@ -206,6 +212,9 @@ pub trait Driver {
     /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
     /// An empty one completes with zero bytes.
     fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend);
+
+    /// The next [`Driver::wait`] ends for the completion of any send (D7). Holds for one wait.
+    fn hurry(&mut self);
 
     /// Bytes that the peer's TCP has acknowledged since the connection began (`tcpi_bytes_acked`,
     /// tcp(7); RFC 4898, `tcpEStatsAppHCThruOctetsAcked`): what has reached the peer, where

@@ -182,7 +182,7 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for after in [AfterSend::KeepOpen, AfterSend::Close] {
+        for after in [AfterSend::KeepOpen, AfterSend::Rest, AfterSend::Close] {
             let (mut client, socket) = rig.narrow_pair();
             let sent = Bytes::from(pattern(60_000));
             rig.driver
@@ -240,7 +240,7 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for after in [AfterSend::KeepOpen, AfterSend::Close] {
+        for after in [AfterSend::KeepOpen, AfterSend::Rest, AfterSend::Close] {
             let (client, socket) = rig.pair();
             drop(client);
             let mut user_data = 5;
@@ -275,7 +275,7 @@ mod cases {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
         };
-        for after in [AfterSend::KeepOpen, AfterSend::Close] {
+        for after in [AfterSend::KeepOpen, AfterSend::Rest, AfterSend::Close] {
             let (mut client, socket) = rig.pair();
             let sent = pattern(24 << 20);
             rig.send(socket, 5, &sent, after);

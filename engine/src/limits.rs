@@ -230,6 +230,10 @@ pub(crate) const GROWTH_RETRY_MAX: Duration = Duration::from_secs(1);
 /// A send of no more than this is short and never waits for the next turn, in bytes.
 pub(crate) const SHORT_SEND_BYTES_MAX: usize = 16 * 1024;
 
+/// How long it may go unnoticed that a reply has been sent, with its memory and its deadline, while
+/// nothing else happens on its network thread, in nanoseconds.
+pub(crate) const RESTING_NS_MAX: u64 = 50_000_000;
+
 /// Bytes of sends that are started in one turn before long ones wait for the next: about a
 /// millisecond of copying.
 pub(crate) const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;

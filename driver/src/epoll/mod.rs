@@ -85,6 +85,9 @@ pub struct Epoll {
     /// Completions made outside of a wait.
     unasked: Vec<Completion>,
     skipped: bool,
+    /// Completions of this wait for which it does not end, and whether it does (D7).
+    resting: usize,
+    hurried: bool,
     waker: Waker,
     clock: Clock,
     counters: DriverStatistics,
@@ -123,6 +126,8 @@ impl Epoll {
             work: VecDeque::new(),
             unasked: Vec::new(),
             skipped: false,
+            resting: 0,
+            hurried: false,
             waker,
             clock: Clock::new(),
             counters: DriverStatistics::default(),
@@ -307,6 +312,10 @@ impl Driver for Epoll {
         self.start_send(socket, user_data, list, after);
     }
 
+    fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         self.start_poll_eventfd(event, user_data);
     }
@@ -340,9 +349,15 @@ impl Driver for Epoll {
         let before = completions.len();
         completions.append(&mut self.unasked);
         self.reclaim();
+        self.resting = 0;
         self.run_work(completions);
         let has_awaited = self.buffers.iter().any(Buffers::has_awaited);
-        let produced = completions.len() > before || has_awaited;
+        let resting = if std::mem::take(&mut self.hurried) {
+            0
+        } else {
+            self.resting
+        };
+        let produced = completions.len() - before > resting || has_awaited;
         self.skipped = produced && !self.skipped;
         if !self.skipped {
             let timeout_ns = if produced { Some(0) } else { timeout_ns };

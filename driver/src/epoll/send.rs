@@ -68,6 +68,7 @@ impl Epoll {
                     completions.push(Completion::new(send.user_data, more, outcome));
                     self.counters.short_sends += u64::from(more);
                     if !more {
+                        self.resting += usize::from(send.after == AfterSend::Rest);
                         self.sends.remove(index);
                         entry.send = None;
                     }

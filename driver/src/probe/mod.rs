@@ -8,7 +8,7 @@
 
 mod trial;
 mod rings;
-mod sockets;
+pub(crate) mod sockets;
 pub(crate) mod sharing;
 
 use std::io;
@@ -102,6 +102,11 @@ const TRIALS: &[Trial] = &[
         "waiting without counting as input and output",
         Use::Preferred,
         rings::quiet_wait,
+    ),
+    (
+        "sends that complete in silence",
+        Use::Preferred,
+        sockets::silent_send,
     ),
     (
         "receives that share a page",

@@ -3,6 +3,7 @@
 use std::io;
 use std::io::Read;
 use std::mem::ManuallyDrop;
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -99,4 +100,59 @@ pub(super) fn linked_close() -> io::Result<()> {
     let mut bytes = vec![];
     client.read_to_end(&mut bytes)?;
     expect(bytes == b"last")
+}
+
+/// What a silent send sends.
+static BYTES: [u8; 16 * 1024] = [7; 16 * 1024];
+/// Silent sends until the socket must be full.
+const FILLING_MAX: usize = 4096;
+
+/// A send that never waits has no completion when all went out; when not, it has one at once that
+/// says how much did.
+pub(crate) fn silent_send() -> io::Result<()> {
+    let (mut client, server) = pair()?;
+    rustix::net::sockopt::set_socket_send_buffer_size(&server, BYTES.len())?;
+    client.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut bench = Bench::new()?;
+    let (mut sent, mut refused) = (0, 0);
+    for _ in 0..FILLING_MAX {
+        match send_silently(&mut bench, &server)? {
+            None => sent += BYTES.len(),
+            Some(part) => {
+                refused += 1;
+                sent += part;
+            }
+        }
+        if refused == 2 {
+            break;
+        }
+    }
+    expect(refused == 2)?;
+    finish(&server)?;
+    let mut bytes = vec![];
+    client.read_to_end(&mut bytes)?;
+    expect(bytes.len() == sent)
+}
+
+/// What the completion says, if there is one by the time the next operation completes.
+fn send_silently(bench: &mut Bench, server: &TcpStream) -> io::Result<Option<usize>> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
+    let send = opcode::Send::new(target(server), BYTES.as_ptr(), BYTES.len() as u32);
+    let send = send.flags(flags).build();
+    let send = send.user_data(1).flags(Flags::SKIP_SUCCESS);
+    // SAFETY: the bytes are static.
+    unsafe { bench.push(&send) }?;
+    // SAFETY: it points to nothing.
+    unsafe { bench.push(&opcode::Nop::new().build().user_data(2)) }?;
+    let first = bench.next()?;
+    if first.user_data() == 2 {
+        return Ok(None);
+    }
+    expect(bench.next()?.user_data() == 2)?;
+    match result(&first) {
+        Ok(part) if part as usize != BYTES.len() => Ok(Some(part as usize)),
+        Ok(_) => Err(Errno::OPNOTSUPP.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(0)),
+        Err(error) => Err(error),
+    }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 pub use self::faults::{Fault, Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
-use self::operations::{Kind, Received};
+use self::operations::{Kind, Patience, Received};
 pub use self::random::{Random, each_seed};
 pub use self::world::ClientState;
 use self::world::World;
@@ -58,6 +58,7 @@ pub struct Simulation {
     completion_entries: usize,
     waker: Waker,
     now_ns: u64,
+    hurried: bool,
     counters: DriverStatistics,
 }
 
@@ -79,6 +80,7 @@ impl Simulation {
             completion_entries: config.completion_entries.max(1) as usize,
             waker,
             now_ns,
+            hurried: false,
             counters: DriverStatistics::default(),
         };
         (simulation, network)
@@ -105,14 +107,20 @@ impl Simulation {
     /// Moves the clock to what happens next, at most by a step.
     fn let_time_pass(&self, world: &mut World, timeout_ns: Option<u64>) {
         let step_ns = timeout_ns.unwrap_or(u64::MAX).min(world.step_ns_max);
-        let next_ns = [world.operations.next_due_ns(), world.next_ns()];
+        let due_ns = world.operations.next_due_ns(Patience::Rests);
+        let next_ns = [due_ns, world.next_ns()];
         let next_ns = next_ns.into_iter().flatten().min().unwrap_or(u64::MAX);
         let target_ns = world.now_ns.saturating_add(step_ns).min(next_ns);
         world.now_ns = world.now_ns.max(target_ns);
     }
 
     /// Hands out what is due, as much as the completion queue holds.
-    fn deliver(&mut self, world: &mut World, completions: &mut Vec<Completion>) {
+    fn deliver(
+        &mut self,
+        world: &mut World,
+        patience: Patience,
+        completions: &mut Vec<Completion>,
+    ) {
         let mut most = self.completion_entries;
         if world.strikes(Fault::Overflow) {
             most = world.random.below(4);
@@ -121,7 +129,10 @@ impl Simulation {
         }
         let now_ns = world.now_ns;
         for _ in 0..most {
-            let Some(completion) = world.operations.take_due(now_ns, &mut world.random) else {
+            let taken = world
+                .operations
+                .take_due(now_ns, patience, &mut world.random);
+            let Some(completion) = taken else {
                 break;
             };
             if matches!(completion.outcome, Outcome::Received(_)) {
@@ -247,6 +258,10 @@ impl Driver for Simulation {
         Some(connection.to_client.acked(now_ns, buffer_bytes))
     }
 
+    fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         // Not `Multishot`: a driver keeps a poll alive through an overflow.
         let kind = Kind::PollEventfd { event };
@@ -319,16 +334,29 @@ impl Driver for Simulation {
         let before = completions.len();
         // Every turn takes a while, so that a caller in a tight loop sees time pass.
         world.now_ns += 1_000;
+        let resting = world.operations.resting();
         world.progress(&mut self.buffers);
-        let due = world
-            .operations
-            .next_due_ns()
-            .is_some_and(|due_ns| due_ns <= world.now_ns);
-        if !due && !busy && timeout_ns != Some(0) {
+        // The client gets its turn before the clock moves on.
+        let has_sent = world.operations.resting() > resting;
+        let hurried = std::mem::take(&mut self.hurried);
+        let patience = match hurried {
+            true => Patience::Ends,
+            false => Patience::Rests,
+        };
+        let is_due = |world: &World, patience| {
+            let due_ns = world.operations.next_due_ns(patience);
+            due_ns.is_some_and(|due_ns| due_ns <= world.now_ns)
+        };
+        // From where the caller saw the clock: the world may have moved on since.
+        let end_ns = self.now_ns.saturating_add(timeout_ns.unwrap_or(u64::MAX));
+        if !is_due(&world, patience) && !has_sent && !busy && timeout_ns != Some(0) {
             self.let_time_pass(&mut world, timeout_ns);
             world.progress(&mut self.buffers);
         }
-        self.deliver(&mut world, completions);
+        // What rests comes with whatever ends the wait; a step of the clock does not.
+        let ends = busy || world.now_ns >= end_ns || is_due(&world, patience);
+        let patience = if ends { Patience::Ends } else { patience };
+        self.deliver(&mut world, patience, completions);
         self.now_ns = world.now_ns;
         self.counters.completions += (completions.len() - before) as u64;
         self.counters.enters += 1;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::faults::{Injected, nanoseconds};
+use super::operations::Patience;
 use super::world::{ClientState, Connection, World};
 use crate::socket::Listener;
 
@@ -127,7 +128,7 @@ impl Network {
     pub fn is_settled(&self) -> bool {
         let world = self.world();
         let mut to_clients = world.connections.iter().map(|one| &one.to_client);
-        world.operations.next_due_ns().is_none()
+        world.operations.next_due_ns(Patience::Ends).is_none()
             && world.next_ns().is_none()
             && to_clients.all(|way| way.next_ns(world.now_ns).is_none())
     }

@@ -99,6 +99,30 @@ pub(super) struct Running {
     way: VecDeque<(u64, Completion)>,
 }
 
+impl Running {
+    /// Its completion ends no wait (D7).
+    fn rests(&self, patience: Patience) -> bool {
+        let is_rest = matches!(
+            self.kind,
+            Kind::Send {
+                after: AfterSend::Rest,
+                ..
+            }
+        );
+        let went_through = |(_, completion): &(u64, Completion)| {
+            matches!(completion.outcome, Outcome::Sent { .. }) && !completion.more
+        };
+        patience == Patience::Rests && is_rest && self.way.front().is_some_and(went_through)
+    }
+}
+
+/// Whether a wait ends for sends with nothing after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Rests,
+    Ends,
+}
+
 /// All operations of a driver, oldest first.
 #[derive(Default)]
 pub(super) struct Operations {
@@ -186,19 +210,36 @@ impl Operations {
         }
     }
 
-    /// When the next completion is due.
-    pub(super) fn next_due_ns(&self) -> Option<u64> {
+    /// When the next completion is due for which a wait ends.
+    pub(super) fn next_due_ns(&self, patience: Patience) -> Option<u64> {
         let fronts = self
             .running
             .values()
+            .filter(|running| !running.rests(patience))
             .filter_map(|running| running.way.front());
         let again = self.again.iter().map(|(due_ns, _, _)| *due_ns);
         fronts.map(|(due_ns, _)| *due_ns).chain(again).min()
     }
 
+    /// Completions on the way that end no wait.
+    pub(super) fn resting(&self) -> usize {
+        let running = self.running.values();
+        running
+            .filter(|running| running.rests(Patience::Rests))
+            .count()
+    }
+
     /// Takes one completion that is due, from a random operation.
-    pub(super) fn take_due(&mut self, now_ns: u64, random: &mut Random) -> Option<Completion> {
-        let due = |running: &Running| running.way.front().is_some_and(|(at, _)| *at <= now_ns);
+    pub(super) fn take_due(
+        &mut self,
+        now_ns: u64,
+        patience: Patience,
+        random: &mut Random,
+    ) -> Option<Completion> {
+        let due = |running: &Running| {
+            let front = running.way.front();
+            front.is_some_and(|(at, _)| *at <= now_ns) && !running.rests(patience)
+        };
         let due = self.running.iter().filter(|(_, running)| due(running));
         let numbers: Vec<u64> = due.map(|(number, _)| *number).collect();
         if numbers.is_empty() {

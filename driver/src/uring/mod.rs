@@ -38,7 +38,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
 use std::os::fd::{IntoRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use flatpath_structures::pool::Buffer;
 use io_uring::{IoUring, cqueue};
@@ -56,6 +56,7 @@ use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
+use crate::probe::sockets::silent_send;
 use crate::refusal::Refusal;
 use crate::region::{Region, SmallReceives};
 use crate::segment::SendList;
@@ -79,6 +80,10 @@ pub struct Uring {
     task_run: TaskRun,
     stopping: bool,
     outstanding: u32,
+    /// Sends may complete in silence here, and those that may have, by entry and index (P4).
+    silence: bool,
+    silent: Vec<(u64, u32)>,
+    hurried: bool,
     /// Completions that the kernel was not asked for.
     unasked: Vec<Completion>,
     handling: Vec<cqueue::Entry>,
@@ -141,6 +146,9 @@ impl Uring {
             task_run,
             stopping: false,
             outstanding: 0,
+            silence: *SILENCE.get_or_init(sends_are_silent),
+            silent: Vec::new(),
+            hurried: false,
             unasked: Vec::new(),
             handling: Vec::new(),
             counters: DriverStatistics::default(),
@@ -163,6 +171,7 @@ impl Uring {
     fn handle_reaped(&mut self, completions: &mut Vec<Completion>) {
         let empty = std::mem::take(&mut self.handling);
         let mut reaped = self.ring.exchange(empty);
+        self.end_silent(&reaped, completions);
         for entry in reaped.drain(..) {
             self.handle(&entry, completions);
         }
@@ -213,6 +222,18 @@ fn pages_are_shared() -> bool {
     if let Err(error) = &tried {
         let refusal = Refusal::of_error("receiving several times into a page", error);
         log::info!("each receive takes a page, as they cannot share one: {refusal}");
+    }
+    tried.is_ok()
+}
+
+/// Whether sends can complete in silence here, tried once in a process.
+static SILENCE: OnceLock<bool> = OnceLock::new();
+
+fn sends_are_silent() -> bool {
+    let tried = silent_send();
+    if let Err(error) = &tried {
+        let refusal = Refusal::of_error("sends that complete in silence", error);
+        log::info!("each send ends a wait: {refusal}");
     }
     tried.is_ok()
 }
@@ -295,6 +316,10 @@ impl Driver for Uring {
         self.start_send(socket, user_data, list, after);
     }
 
+    fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64) {
         self.start_poll_eventfd(event, user_data);
     }
@@ -331,7 +356,8 @@ impl Driver for Uring {
         let buffers = &self.buffers;
         let has_awaited = buffers.iter().any(BufferRing::has_awaited);
         let ready = &|| ready() || buffers.iter().any(|ring| ring.region().is_relieved());
-        let busy = completions.len() > before || self.ring.has_reaped() || has_awaited;
+        let hurried = std::mem::take(&mut self.hurried) && !self.silent.is_empty();
+        let busy = completions.len() > before || self.ring.has_reaped() || has_awaited || hurried;
         let block = match timeout_ns {
             _ if busy || ready() => Block::No,
             Some(0) => Block::No,

@@ -35,6 +35,8 @@ pub(super) struct Ring {
     reaped: Vec<cqueue::Entry>,
     flags: EnterFlags,
     pub(super) enters: u64,
+    /// Entries queued, and those that the kernel has taken.
+    pushed: u64,
     pub(super) submissions: u64,
     pub(super) overflows: u64,
 }
@@ -54,6 +56,7 @@ impl Ring {
             reaped,
             flags,
             enters: 0,
+            pushed: 0,
             submissions: 0,
             overflows: 0,
         }
@@ -69,12 +72,19 @@ impl Ring {
         unsafe { self.push(entry.entry(), None) };
     }
 
+    /// The number of the entry that is queued next. The kernel has taken it, and those linked after
+    /// it, once `submissions` is higher.
+    pub(super) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
     /// Queues an entry, and one linked after it.
     ///
     /// # Safety
     /// What the entries point to lives, and stays where it is, until their completions were
     /// handled.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry, linked: Option<squeue::Entry>) {
+        self.pushed += 1 + u64::from(linked.is_some());
         if self.backlog.is_empty() && self.try_push(&entry, linked.as_ref()) {
             return;
         }
@@ -204,6 +214,11 @@ impl Ring {
             self.overflows += 1;
         }
         self.reaped.extend(self.ring.completion());
+    }
+
+    /// True when completions are left in the kernel for want of room in the queue.
+    pub(super) fn is_overflown(&mut self) -> bool {
+        self.ring.submission().cq_overflow()
     }
 
     /// True when the kernel has taken every entry.

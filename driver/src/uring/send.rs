@@ -17,10 +17,16 @@
 //! - P2: at most one submission per entry is under way.
 //! - P3: a list with a close after it is sent with MSG_MORE: the last bytes leave with the close,
 //!   in one segment with the FIN. The kernel runs the linked close within the same call.
+//! - P4: the entry of a short list with [`AfterSend::Rest`] never waits (MSG_DONTWAIT) and
+//!   completes in silence (IOSQE_CQE_SKIP_SUCCESS): it ends when it is submitted, and if it did not
+//!   send all, its completion is in the queue by then. So one that was submitted and has none went
+//!   through.
 //!
 //! Cost: after warm-up no allocation; one entry in the queue per send, two with a close.
 
 use std::os::fd::BorrowedFd;
+
+use io_uring::cqueue;
 
 use super::Uring;
 use super::entry::{fd_of, poll_entry};
@@ -144,10 +150,45 @@ impl Uring {
     }
 
     fn submit_send(&mut self, index: u32, options: u16) {
-        let (entry, linked) = self.sends.at(index).entry(options);
+        let send = self.sends.at(index);
+        let is_silent = self.silence && options == 0 && send.may_be_silent();
+        send.silent = is_silent.then(|| self.ring.pushed());
+        self.silent
+            .extend(send.silent.map(|number| (number, index)));
+        let (entry, linked) = send.entry(options);
         let entry = entry.user_data(Origin::Send { index }.pack());
         // SAFETY: P1: what the entry points to stays until the final completion removes it.
         unsafe { self.ring.push(entry, linked) };
+    }
+
+    /// Ends the sends that were submitted and had nothing to say in what was reaped (P4): before
+    /// the caller hears what came after them, such as the next request.
+    pub(super) fn end_silent(
+        &mut self,
+        reaped: &[cqueue::Entry],
+        completions: &mut Vec<Completion>,
+    ) {
+        if self.silent.is_empty() || self.ring.is_overflown() {
+            return;
+        }
+        for entry in reaped {
+            if let Origin::Send { index } = Origin::unpack(entry.user_data()) {
+                self.sends.at(index).silent = None;
+            }
+        }
+        let mut silent = std::mem::take(&mut self.silent);
+        silent.retain(|&(number, index)| {
+            if number >= self.ring.submissions {
+                return true;
+            }
+            let send = self.sends.at(index);
+            if send.silent == Some(number) {
+                let bytes = send.list.bytes();
+                self.end_complete_send(index, bytes, completions);
+            }
+            false
+        });
+        self.silent = silent;
     }
 
     pub(super) fn sent(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {

@@ -56,6 +56,8 @@ pub(super) struct Send {
     pub(super) linked: bool,
     /// What is under way is a poll for room, not a send.
     pub(super) polls: bool,
+    /// The entry under way has this number and completes in silence (P4).
+    pub(super) silent: Option<u64>,
     header: libc::msghdr,
     vectors: [libc::iovec; SEGMENTS_MAX],
 }
@@ -89,6 +91,7 @@ impl SendTable {
             send.cancelled = false;
             send.linked = false;
             send.polls = false;
+            send.silent = None;
             return index;
         }
         let none = libc::iovec {
@@ -107,6 +110,7 @@ impl SendTable {
             after,
             linked,
             polls,
+            silent: None,
             header,
             vectors,
         }));
@@ -114,12 +118,19 @@ impl SendTable {
     }
 
     pub(super) fn remove(&mut self, index: u32) {
-        self.at(index).list = SendList::new();
+        let send = self.at(index);
+        send.list = SendList::new();
+        send.silent = None;
         self.free.push(index);
     }
 }
 
 impl Send {
+    /// Whether the whole list may go out in one entry that completes in silence.
+    pub(super) fn may_be_silent(&self) -> bool {
+        self.after == AfterSend::Rest && self.list.bytes() <= WHOLE_BYTES_MAX
+    }
+
     /// The entry for what is left of the list.
     pub(super) fn entry(&mut self, options: u16) -> (squeue::Entry, Option<squeue::Entry>) {
         let whole = self.list.bytes() <= WHOLE_BYTES_MAX;
@@ -128,11 +139,20 @@ impl Send {
             // P3
             flags |= libc::MSG_MORE;
         }
+        let is_silent = self.silent.is_some();
+        if is_silent {
+            // P4
+            flags |= libc::MSG_DONTWAIT;
+        }
         let fd = fd_of(self.socket);
         let entry = if self.list.segments() == 1 {
             self.plain_entry(fd, flags, options)
         } else {
             self.vectored_entry(fd, flags, options)
+        };
+        let entry = match is_silent {
+            true => entry.flags(Flags::SKIP_SUCCESS),
+            false => entry,
         };
         self.linked = whole && self.after == AfterSend::Close;
         if self.linked {

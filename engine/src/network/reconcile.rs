@@ -26,6 +26,7 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.control.becomes.is_some() {
             let fate = self.becomes();
             if fate != Fate::Stays {
+                self.thread.waits.hurry();
                 return fate;
             }
         }
@@ -41,6 +42,7 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.control.closing != Closing::No && self.reconcile_end() == Fate::Gone {
             return Fate::Gone;
         }
+        self.reconcile_hurry();
         self.reconcile_deadline();
         Fate::Stays
     }

@@ -1,5 +1,10 @@
 //! Bytes out: one send at a time per connection, each with all that is queued.
 //!
+//! Nothing follows from most replies' going out: the connection rests until its peer speaks again.
+//! So a turn is not made for that alone ([`AfterSend::Rest`]): it is noted with what comes next,
+//! after [`RESTING_NS_MAX`] at the latest. Where anything waits for it, it ends the wait: more
+//! output, a protocol that wants to write, an end, a drain, a connection that waits for memory.
+//!
 //! A send is a copy to the socket, made before the next turn: a thousand long ones take tens of
 //! milliseconds. So in one turn long ones are started up to [`LONG_SENDS_BYTES`]; the others wait
 //! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
@@ -7,7 +12,7 @@
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
 use crate::connection::{Closing, Connection, Send};
-use crate::limits::{LONG_SENDS_BYTES, SHORT_SEND_BYTES_MAX};
+use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX};
 
 use super::thread::{Event, Fate, Network};
 use super::user_data::{KIND_SEND, user_data};
@@ -15,6 +20,14 @@ use super::waits::Wait;
 
 fn may_send(connection: &Connection) -> bool {
     connection.send == Send::Off && connection.control.closing != Closing::Abort
+}
+
+/// Whether nothing is to be done when what is being sent has been sent.
+fn rests_then(connection: &Connection) -> bool {
+    !connection.output.has_waiting()
+        && !connection.has_wishes()
+        && connection.control.closing == Closing::No
+        && connection.control.becomes.is_none()
 }
 
 impl<D: Driver> Event<'_, D> {
@@ -39,10 +52,14 @@ impl<D: Driver> Event<'_, D> {
     /// The last send of a connection closes the socket in the same system call.
     fn send_now(&mut self) {
         let connection = &mut *self.connection;
-        self.thread.long_send_bytes += connection.output.queued_bytes();
+        let bytes = connection.output.queued_bytes();
+        self.thread.long_send_bytes += bytes;
         let list = connection.output.take();
         let then = if connection.is_at_last_send() {
             AfterSend::Close
+        } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer.is_none() {
+            self.thread.due(self.thread.now_ns() + RESTING_NS_MAX);
+            AfterSend::Rest
         } else {
             AfterSend::KeepOpen
         };
@@ -53,6 +70,14 @@ impl<D: Driver> Event<'_, D> {
         let user_data = user_data(KIND_SEND, connection.send_operation, self.key);
         let driver = &mut self.thread.driver;
         driver.send(connection.socket, user_data, list, then);
+    }
+
+    /// The end of an event: what waits for a send to complete has that end the next wait.
+    pub(super) fn reconcile_hurry(&mut self) {
+        let connection = &*self.connection;
+        if connection.send == Send::Going && !rests_then(connection) {
+            self.thread.waits.hurry();
+        }
     }
 
     pub(super) fn send_completed(&mut self, completion: Completion) -> Fate {

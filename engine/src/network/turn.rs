@@ -90,6 +90,13 @@ impl<D: Driver> Network<D> {
             u64::MAX => None,
             due_ns => Some(due_ns.saturating_sub(driver.now_ns())),
         };
+        // What is being sent may be what they wait for.
+        if thread.waits.take_hurry()
+            || common.dispatcher.has_waiting()
+            || common.server_state != ServerState::Running
+        {
+            driver.hurry();
+        }
         let ready = || has_news(common);
         driver.wait(timeout_ns, &ready, &mut self.completions)?;
         common.turn = Turn {

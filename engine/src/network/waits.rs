@@ -73,6 +73,8 @@ pub(crate) struct Waits {
     queues: [VecDeque<Key>; KINDS],
     /// The queues that are not empty.
     filled: WaitSet,
+    /// Something waits for a send to complete.
+    hurries: bool,
 }
 
 impl Waits {
@@ -101,6 +103,16 @@ impl Waits {
 
     pub(crate) fn is_empty(&self, wait: Wait) -> bool {
         !self.filled.has(wait)
+    }
+
+    /// The next wait for the kernel is to end for any send that completes.
+    pub(crate) fn hurry(&mut self) {
+        self.hurries = true;
+    }
+
+    /// Whether it is: for this, or because connections wait. Holds for one wait.
+    pub(crate) fn take_hurry(&mut self) -> bool {
+        std::mem::take(&mut self.hurries) || self.any()
     }
 
     /// Whether any connection waits for anything.
