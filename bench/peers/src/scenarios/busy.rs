@@ -47,7 +47,7 @@ struct Busy {
 }
 
 /// Processes that compute and never sleep. They end when this is dropped, and with the bench.
-struct BusyLoops(Vec<Child>);
+pub(super) struct BusyLoops(Vec<Child>);
 
 /// Runs both cases.
 ///
@@ -112,7 +112,8 @@ impl Busy {
 }
 
 impl BusyLoops {
-    fn start(count: usize) -> io::Result<Self> {
+    /// Starts as many; none is fine.
+    pub(super) fn start(count: usize) -> io::Result<Self> {
         let start = |_| {
             let mut command = child::command("sh", &[]);
             Child::start(command.args(["-c", "while :; do :; done"]))
@@ -121,7 +122,7 @@ impl BusyLoops {
     }
 
     /// Measures, and takes what the loops used out of what others used.
-    fn leave_out(&self, measure: impl FnOnce() -> io::Result<Run>) -> io::Result<Run> {
+    pub(super) fn leave_out(&self, measure: impl FnOnce() -> io::Result<Run>) -> io::Result<Run> {
         let (before, began) = (self.ticks()?, Instant::now());
         let mut run = measure()?;
         let used = self.ticks()?.since(before).as_secs_f64();

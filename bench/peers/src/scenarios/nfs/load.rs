@@ -42,6 +42,10 @@ const CORES: Metric = Metric::median("client cores");
 pub(crate) enum Workload {
     /// 4 KiB from a random place
     RandomRead,
+    /// 4 KiB from a random place, one call at a time on one connection
+    Alone,
+    /// The same beside busy loops, one for each core
+    AloneBusy,
     /// 4 KiB to a random place, unstable
     RandomWrite,
     /// 1 MiB, one after the other
@@ -58,7 +62,10 @@ impl Workload {
     /// Data of a call, or of a page of a listing.
     pub(super) fn bytes(self) -> u32 {
         match self {
-            Workload::RandomRead | Workload::RandomWrite => 4 << 10,
+            Workload::RandomRead
+            | Workload::Alone
+            | Workload::AloneBusy
+            | Workload::RandomWrite => 4 << 10,
             Workload::SequentialRead | Workload::SequentialWrite => 1 << 20,
             Workload::List => 32 << 10,
             Workload::ListShort => 8 << 10,
@@ -75,7 +82,21 @@ impl Workload {
     }
 
     pub(super) fn is_random(self) -> bool {
-        matches!(self, Workload::RandomRead | Workload::RandomWrite)
+        self.is_alone() || matches!(self, Workload::RandomRead | Workload::RandomWrite)
+    }
+
+    /// One call at a time.
+    pub(super) fn is_alone(self) -> bool {
+        matches!(self, Workload::Alone | Workload::AloneBusy)
+    }
+
+    /// Connections of a run, and calls outstanding on each.
+    pub(super) fn depth(self) -> (u32, u32) {
+        if self.is_alone() {
+            (1, 1)
+        } else {
+            (CONNECTIONS, OUTSTANDING)
+        }
     }
 }
 
@@ -137,18 +158,19 @@ fn drive(client: Client, measured_from: Instant, end: Instant) -> io::Result<His
     } = client;
     let workload = places.workload;
     let mut nanoseconds = histogram()?;
-    let mut sent = vec![measured_from; OUTSTANDING as usize];
-    for slot in 0..OUTSTANDING {
+    let (_, outstanding) = workload.depth();
+    let mut sent = vec![measured_from; outstanding as usize];
+    for slot in 0..outstanding {
         sent[slot as usize] = Instant::now();
         let offset = places.next();
         let number = first.wrapping_add(slot);
         connection.send(number, workload.writes(), &file, offset, workload.bytes())?;
     }
-    let mut open = OUTSTANDING;
+    let mut open = outstanding;
     while open > 0 {
         let number = connection.receive(workload.writes(), workload.bytes())?;
         let now = Instant::now();
-        let slot = number.wrapping_sub(first) % OUTSTANDING;
+        let slot = number.wrapping_sub(first) % outstanding;
         let began = &mut sent[slot as usize];
         if now >= measured_from && now < end {
             let taken = now.duration_since(*began).as_nanos();
@@ -156,7 +178,7 @@ fn drive(client: Client, measured_from: Instant, end: Instant) -> io::Result<His
         }
         if now < end {
             *began = now;
-            let (offset, number) = (places.next(), number.wrapping_add(OUTSTANDING));
+            let (offset, number) = (places.next(), number.wrapping_add(outstanding));
             connection.send(number, workload.writes(), &file, offset, workload.bytes())?;
         } else {
             open -= 1;
@@ -171,7 +193,7 @@ fn histogram() -> io::Result<Histogram<u64>> {
 
 /// One run against a server whose process group is `group`.
 pub(super) fn run(mount: &Mount, workload: Workload, seconds: u32, group: u32) -> io::Result<Run> {
-    let clients = (0..CONNECTIONS).map(|number| prepare(mount, workload, number));
+    let clients = (0..workload.depth().0).map(|number| prepare(mount, workload, number));
     let clients = clients.collect::<io::Result<Vec<Client>>>()?;
     let measured_from = Instant::now() + WARM_UP;
     let end = measured_from + Duration::from_secs(seconds.into());

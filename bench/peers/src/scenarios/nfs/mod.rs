@@ -10,14 +10,15 @@ use std::{fmt, fs, io};
 
 use clap::ValueEnum;
 use flatpath_bench_common::report::{BenchReport, Wanted};
-use flatpath_bench_common::servers::{Metric, P99, PEAK_MIB, interleave};
+use flatpath_bench_common::servers::{Metric, P50, P99, PEAK_MIB, interleave};
 use flatpath_bench_common::tools::{GANESHA, RPCBIND};
 use flatpath_testkit::child::{self, Child, is_listening};
 use tempfile::TempDir;
 
 use self::connection::Mount;
 use self::list::LISTING;
-use self::load::{CONNECTIONS, CPU, OPERATIONS, OUTSTANDING, Workload};
+use self::load::{CONNECTIONS, CPU, OPERATIONS, Workload};
+use super::busy::BusyLoops;
 use crate::candidates::observed::Dispatches;
 use crate::instructions::this_program;
 use crate::kind::Kind;
@@ -69,13 +70,15 @@ pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
     let list = |workload| list(session, workload, start);
     let each = |workload: Workload| {
         let name = name_of(workload);
+        let cores = match workload {
+            Workload::AloneBusy => session.core_count(),
+            _ => 0,
+        };
+        let loops = BusyLoops::start(cores)?;
         let turn = |_, it: &mut Exporting| {
-            load::run(
-                &it.mount,
-                workload,
-                session.options.seconds(),
-                it.server.group(),
-            )
+            let group = it.server.group();
+            let seconds = session.options.seconds();
+            loops.leave_out(|| load::run(&it.mount, workload, seconds, group))
         };
         let table = session.interleave(Scenario::Nfs, &name, &KINDS, start, turn)?;
         let table = table.with_ratio(CPU, Kind::Ganesha);
@@ -87,7 +90,16 @@ pub(super) fn compare(session: &Session) -> io::Result<Vec<BenchReport>> {
                 wanted,
             );
         };
-        if workload.is_random() {
+        if workload.is_alone() {
+            target(OPERATIONS, Wanted::AtLeast(1.2));
+            target(CPU, Wanted::AtMost(0.7));
+            target(P50, Wanted::AtMost(1.0));
+            target(P99, Wanted::AtMost(1.0));
+        } else if workload == Workload::RandomRead {
+            target(OPERATIONS, Wanted::AtLeast(3.5));
+            target(CPU, Wanted::AtMost(0.5));
+            target(P99, Wanted::Below(1.0));
+        } else if workload.is_random() {
             target(OPERATIONS, Wanted::AtLeast(2.0));
             target(CPU, Wanted::AtMost(0.5));
             target(P99, Wanted::Below(1.0));
@@ -191,7 +203,12 @@ fn chosen(session: &Session) -> impl Iterator<Item = Workload> {
 fn name_of(workload: Workload) -> String {
     let value = workload.to_possible_value();
     let name = value.as_ref().map_or("", |value| value.get_name());
-    format!("{name}, {CONNECTIONS} connections, {OUTSTANDING} outstanding")
+    match workload.depth() {
+        (1, 1) => format!("{name}, one connection, one call at a time"),
+        (connections, outstanding) => {
+            format!("{name}, {connections} connections, {outstanding} outstanding")
+        }
+    }
 }
 
 /// `flatpath serve` with an export of its own.
