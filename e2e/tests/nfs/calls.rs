@@ -33,11 +33,20 @@ impl Words {
 
 /// A whole call in one record, by user 1000.
 pub(crate) fn call(xid: u32, program: u32, procedure: u32, arguments: &Words) -> Vec<u8> {
+    call_as(1000, xid, (program, procedure), arguments)
+}
+
+/// A call of NFS by another user.
+pub(crate) fn call_by(user: u32, xid: u32, procedure: u32, arguments: &Words) -> Vec<u8> {
+    call_as(user, xid, (NFS, procedure), arguments)
+}
+
+fn call_as(user: u32, xid: u32, (program, procedure): (u32, u32), arguments: &Words) -> Vec<u8> {
     let credential = Words::default()
         .word(0)
         .opaque(b"test")
-        .word(1000)
-        .word(1000)
+        .word(user)
+        .word(user)
         .word(0);
     let mut message = Words::default()
         .word(xid)

@@ -10,6 +10,7 @@ mod failover;
 mod framing;
 mod full;
 mod overtaking;
+mod prompt;
 mod repeated;
 mod restart;
 mod space;

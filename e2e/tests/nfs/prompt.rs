@@ -1,0 +1,174 @@
+//! Calls that the network thread answers itself: only what needs no wait, as the caller, and
+//! nothing on a mount that may hang.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use flatpath_testkit::deadline::until;
+use flatpath_testkit::fuse::{self, Content};
+use flatpath_testkit::{Client, Driver, Server, Site, each_driver};
+use rustix::process::geteuid;
+
+use crate::calls::{Connection, Words, call_by, data, read};
+use crate::serve;
+
+each_driver!(
+    calls_that_need_no_wait_are_answered_without_a_worker,
+    calls_on_a_mount_that_hangs_stop_no_other_client,
+    each_caller_has_its_own_rights_whichever_thread_answers,
+);
+
+const GETATTR: u32 = 1;
+const LOOKUP: u32 = 3;
+const ACCESS: u32 = 4;
+const READ: u32 = 6;
+const REFUSED: u32 = 13;
+
+fn file(handle: &[u8]) -> Words {
+    Words::default().opaque(handle)
+}
+
+fn look_up(client: &mut Connection, directory: &[u8], name: &str) -> Vec<u8> {
+    let found = client.nfs(LOOKUP, &file(directory).opaque(name.as_bytes()));
+    assert_eq!(found.status(), 0, "{name}");
+    found.opaque(4)
+}
+
+/// Calls that workers have got so far.
+fn dispatched(server: &Server) -> u64 {
+    let metrics = Client::connect(server.address("admin")).get("/metrics");
+    let text = metrics.text();
+    let counts = text
+        .lines()
+        .filter(|line| line.starts_with("flatpath_jobs_dispatched_total"));
+    let numbers = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    numbers.sum()
+}
+
+fn calls_that_need_no_wait_are_answered_without_a_worker(driver: Driver) {
+    let (site, state) = (Site::new().with("file", "content"), Site::new());
+    site.settle();
+    for threads in ["1", "2"] {
+        let flags = ["--admin", "127.0.0.1:0", "--network-threads", threads];
+        let server = serve(driver, &site, &state, &flags);
+        let mut client = Connection::open(server.address("nfs"));
+        let root = client.root();
+        let handle = look_up(&mut client, &root, "file");
+        let calls = [
+            (GETATTR, file(&handle)),
+            (LOOKUP, file(&root).opaque(b"file")),
+            (ACCESS, file(&handle).word(0x3f)),
+            (READ, read(&handle, 0, 100)),
+        ];
+        // The first round opens the file; rounds that a sweep came between need a worker again.
+        until("a round without a worker", || {
+            let before = dispatched(&server);
+            for (procedure, words) in &calls {
+                let reply = client.nfs(*procedure, words);
+                assert_eq!(reply.status(), 0, "procedure {procedure}");
+                if *procedure == READ {
+                    assert_eq!(data(&reply), b"content");
+                }
+            }
+            (dispatched(&server) == before).then_some(())
+        });
+        // A change is seen at once.
+        site.write("file", "changed");
+        assert_eq!(data(&client.nfs(READ, &read(&handle, 0, 100))), b"changed");
+        site.write("file", "content");
+        site.settle();
+    }
+}
+
+fn calls_on_a_mount_that_hangs_stop_no_other_client(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let files = vec![Content::new("file", "remote")];
+    let Some(fuse) = fuse::try_mount(&site.at("mount"), files) else {
+        return;
+    };
+    let flags = ["--network-threads", "1"];
+    let server = serve_mount(driver, &site, &state, &flags);
+    let mut clients: Vec<_> = (0..4)
+        .map(|_| Connection::open(server.address("nfs")))
+        .collect();
+    let root = clients[0].root();
+    let handle = look_up(&mut clients[0], &root, "file");
+    let calls = [
+        (GETATTR, file(&handle)),
+        (ACCESS, file(&handle).word(1)),
+        (READ, read(&handle, 0, 100)),
+        (LOOKUP, file(&root).opaque(b"file")),
+    ];
+    // All that a try could need is open: still none is made here.
+    for _ in 0..3 {
+        for (procedure, words) in &calls {
+            assert_eq!(clients[0].nfs(*procedure, words).status(), 0);
+        }
+    }
+    let mut other = Connection::open(server.address("nfs"));
+    fuse.pause();
+    for ((procedure, words), client) in calls.iter().zip(&mut clients) {
+        client.send(&call_by(1000, 7, *procedure, words));
+    }
+    for _ in 0..20 {
+        // NULL needs no file.
+        other.nfs(0, &Words::default());
+    }
+    fuse.resume();
+    for client in &mut clients {
+        let reply = client.reply();
+        assert_eq!((reply.xid, reply.status()), (7, 0));
+    }
+}
+
+/// The server exports the mount in the site.
+fn serve_mount(driver: Driver, site: &Site, state: &Site, more: &[&str]) -> Server {
+    let state = state.path().to_str().expect("a path in text");
+    let launch = flatpath_testkit::Launch::serve(driver);
+    launch
+        .directory(&site.at("mount"))
+        .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
+        .with(more)
+        .start()
+}
+
+fn each_caller_has_its_own_rights_whichever_thread_answers(driver: Driver) {
+    if !geteuid().is_root() {
+        return;
+    }
+    let (site, state) = (Site::new().with("private", "content"), Site::new());
+    let path = site.at("private");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("chmod");
+    chown(&path, Some(1000), Some(1000)).expect("chown");
+    site.settle();
+    for threads in ["1", "2"] {
+        let server = serve(driver, &site, &state, &["--network-threads", threads]);
+        let mut one = Connection::open(server.address("nfs"));
+        let mut two = Connection::open(server.address("nfs"));
+        let root = one.root();
+        let handle = look_up(&mut one, &root, "private");
+        let (access, read) = (file(&handle).word(1), read(&handle, 0, 100));
+        let check = |user: u32, client: &mut Connection| {
+            let reply = client.reply();
+            let (procedure, allowed) = (reply.xid, user == 1000);
+            let rights = |reply: &crate::calls::Reply| reply.results.last().copied();
+            match (procedure, allowed) {
+                (ACCESS, _) => assert_eq!(rights(&reply), Some(u8::from(allowed)), "{user}"),
+                (_, true) => assert_eq!(data(&reply), b"content"),
+                (_, false) => assert_eq!(reply.status(), REFUSED, "{user}"),
+            }
+        };
+        for round in 0..20 {
+            for (procedure, words) in [(ACCESS, &access), (READ, &read)] {
+                // One after the other on one connection, and at once on two.
+                for user in [1000, 1001] {
+                    one.send(&call_by(user, procedure, procedure, words));
+                    check(user, &mut one);
+                }
+                one.send(&call_by(1001 - round % 2, procedure, procedure, words));
+                two.send(&call_by(1000 + round % 2, procedure, procedure, words));
+                check(1001 - round % 2, &mut one);
+                check(1000 + round % 2, &mut two);
+            }
+        }
+    }
+}
