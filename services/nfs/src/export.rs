@@ -6,7 +6,9 @@
 //!
 //! Where a file lies is what the kernel says of an open descriptor (`/proc/self/fd`): one answer
 //! that no rename can tear. A file that was moved out, or whose directory was, is stale at the next
-//! call, although a descriptor of it is still open here.
+//! call, although a descriptor of it is still open here. In an export that is a whole file system
+//! nothing lies elsewhere, so there it is enough to ask whether the file still has a name
+//! (`whole.rs`).
 //!
 //! Names are opened one at a time from an open directory, without following links and without
 //! crossing to another file system, so there is no path to race with.
@@ -14,10 +16,13 @@
 //! Invariants
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
+mod cached;
+
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use flatpath::prompt::FileSystem;
 use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -36,6 +41,7 @@ use crate::path_hints::PathHints;
 use crate::status::Status;
 use crate::tree_scan::{Found, TreeScan};
 use crate::verifier::WriteVerifier;
+use crate::whole::is_whole;
 
 /// The kernel tells paths of at most a page.
 const KERNEL_PATH_BYTES_MAX: usize = 4096;
@@ -70,6 +76,10 @@ pub(crate) struct Export {
     root: OwnedFd,
     pub(crate) root_key: FileKey,
     root_path: RwLock<Vec<u8>>,
+    /// What may be tried on the network thread.
+    pub(crate) files: FileSystem,
+    /// Every file of the file system lies inside.
+    is_whole: bool,
     pub(crate) number: u32,
     pub(crate) secret: HandleKey,
     descriptors: OwnedFd,
@@ -106,7 +116,10 @@ impl Export {
         // Three descriptors a node, and at most half of all for nodes.
         let affordable = descriptors_max.map_or(NODES_MAX, |all| (all / 6) as usize);
         let verifier = WriteVerifier::new(u64::from_be_bytes(key::random()?));
+        let files = FileSystem::of(&root);
         let export = Export {
+            is_whole: is_whole(&root, &files),
+            files,
             root,
             root_key,
             root_path: RwLock::default(),
@@ -134,11 +147,6 @@ impl Export {
         Ok(self.insert(path, &attributes))
     }
 
-    /// The directory that is served, open.
-    pub(crate) fn root_file(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
-    }
-
     fn open_root(&self) -> Result<OwnedFd, Status> {
         let opened = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty());
         Ok(opened?)
@@ -158,6 +166,11 @@ impl Export {
     /// True when the kernel finds files by handle; else hints and the scan do.
     pub(crate) fn finds_by_handle(&self) -> bool {
         self.by_handle
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     #[cfg(test)]
@@ -231,6 +244,13 @@ impl Export {
     fn location_of(&self, file: BorrowedFd<'_>, kind: FileType, key: FileKey) -> Location {
         if key == self.root_key {
             return Location::Inside;
+        }
+        if self.is_whole {
+            return match Attributes::of(file) {
+                Ok(found) if found.links > 0 => Location::Inside,
+                Ok(_) => Location::Unlinked,
+                Err(_) => Location::Unknown,
+            };
         }
         let mut room = [0; KERNEL_PATH_BYTES_MAX];
         let path = match self.kernel_path(file, &mut room) {
@@ -380,37 +400,6 @@ impl Export {
             }
         }
         self.find_by_name(key)
-    }
-
-    /// The file that a client's handle names, if it is open and what it takes to know that it lies
-    /// inside is at hand: without a wait.
-    ///
-    /// # Errors
-    /// [`Status::BadHandle`] and [`Status::Stale`] as for [`Export::resolve`].
-    pub(crate) fn resolve_cached(&self, bytes: &[u8]) -> Result<Option<Arc<Node>>, Status> {
-        let opened = handle::open(&self.secret, bytes)?;
-        if opened.export != self.number {
-            return Err(Status::Stale);
-        }
-        let node = self.nodes.find_now(opened.key);
-        Ok(node.filter(|node| self.is_plainly_inside(node)))
-    }
-
-    /// Whether the kernel has a path for a file that says it: E1, where nothing else has to be
-    /// asked.
-    fn is_plainly_inside(&self, node: &Node) -> bool {
-        if node.key == self.root_key {
-            return true;
-        }
-        let mut room = [0; KERNEL_PATH_BYTES_MAX];
-        self.kernel_path(node.path.as_fd(), &mut room)
-            .is_ok_and(|path| {
-                let directory = node.kind == FileType::Directory;
-                let longest = path.len() + if directory { 1 + NAME_BYTES_MAX } else { 0 };
-                longest < KERNEL_PATH_BYTES_MAX
-                    && self.is_below_root(path)
-                    && !path.ends_with(DELETED)
-            })
     }
 
     /// Opens a file by the kernel's handle of it.

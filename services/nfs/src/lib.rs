@@ -36,6 +36,7 @@ mod nodes;
 mod names;
 mod path_hints;
 mod tree_scan;
+mod whole;
 mod export;
 mod sweep;
 mod verifier;

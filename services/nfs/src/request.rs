@@ -292,20 +292,38 @@ impl Request<'_> {
 
     /// Whether the kernel lets the caller do `access` to a file.
     pub(crate) fn is_allowed(&self, node: &Node, access: Allowed) -> Result<bool, Status> {
+        Ok(self.granted(node, access)? == access)
+    }
+
+    /// Which of several things the kernel lets the caller do to a file.
+    pub(crate) fn granted(&self, node: &Node, asked: Allowed) -> Result<Allowed, Status> {
+        if asked.is_empty() {
+            return Ok(asked);
+        }
         // The kernel has read all that it asks of once it was asked: access control lists, too.
         if !node.is_asked() {
             self.may_wait()?;
         }
-        let checked = self.act(|| {
-            let (files, name) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
-            Ok(rustix::fs::accessat(files, name, access, AtFlags::EACCESS)?)
-        });
+        let (files, name) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
+        let is_granted = |access| {
+            let checked = rustix::fs::accessat(files, name.as_c_str(), access, AtFlags::EACCESS);
+            match checked.map_err(Status::from) {
+                Ok(()) => Ok(true),
+                Err(Status::Access | Status::NotOwner | Status::ReadOnly) => Ok(false),
+                Err(other) => Err(other),
+            }
+        };
+        let granted = self.act(|| {
+            let mut granted = Allowed::empty();
+            for access in asked.iter() {
+                if is_granted(access)? {
+                    granted |= access;
+                }
+            }
+            Ok(granted)
+        })?;
         node.set_asked();
-        match checked {
-            Ok(()) => Ok(true),
-            Err(Status::Access | Status::NotOwner | Status::ReadOnly) => Ok(false),
-            Err(other) => Err(other),
-        }
+        Ok(granted)
     }
 
     /// The caller may move data of this file. Its owner always may: the right was checked when the

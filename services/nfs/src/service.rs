@@ -8,7 +8,7 @@ use flatpath::DriverConfig;
 use flatpath::Subnet;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::{Pipes, PoolHandle};
-use flatpath::prompt::{FileSystem, PromptRight};
+use flatpath::prompt::PromptRight;
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{
@@ -113,9 +113,8 @@ impl Nfs {
         if !export.finds_by_handle() {
             log::info!("files are found by name: the kernel does not open handles here");
         }
-        let files = FileSystem::of(export.root_file());
         let place = format!("the NFS export {}", directory.display());
-        let right = match files.is_local() {
+        let right = match export.files.is_local() {
             true => PromptRight::granted(place),
             false => PromptRight::refused(place),
         };
@@ -125,7 +124,6 @@ impl Nfs {
             state: State {
                 export,
                 directory,
-                files,
                 right,
                 access: options.access,
                 server,
@@ -161,7 +159,7 @@ impl Nfs {
     /// Whether a procedure may need no wait.
     fn is_prompt(&self, procedure: u32) -> bool {
         procedures::asks(procedure)
-            || (procedures::lists(procedure) && self.state.files.is_in_memory())
+            || (procedures::lists(procedure) && self.state.export.files.is_in_memory())
     }
 
     /// Whether a call may come from where it comes from. Unknown counts as not allowed.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flatpath::memory::Pipes;
-use flatpath::prompt::{FileSystem, PromptRight};
+use flatpath::prompt::PromptRight;
 use flatpath_rpc::Credential;
 
 use crate::export::Export;
@@ -24,8 +24,7 @@ pub(crate) struct State {
     pub(crate) export: Arc<Export>,
     /// The path that clients mount.
     pub(crate) directory: PathBuf,
-    /// What may be tried on the network thread.
-    pub(crate) files: FileSystem,
+    /// To try calls on the network thread.
     pub(crate) right: PromptRight,
     pub(crate) access: Access,
     pub(crate) server: Server,

@@ -96,17 +96,21 @@ impl Request<'_> {
         };
         let on_execute = if directory { LOOKUP } else { EXECUTE };
         let writable = self.state.access == Access::ReadWrite;
-        let mut given = 0;
-        for (access, rights) in [
+        let by_access = [
             (Allowed::READ_OK, READ),
             (Allowed::WRITE_OK, if writable { on_write } else { 0 }),
             (Allowed::EXEC_OK, on_execute),
-        ] {
-            if asked & rights != 0 && self.is_allowed(node, access)? {
-                given |= asked & rights;
-            }
-        }
-        Ok(given)
+        ];
+        let of_interest = by_access
+            .iter()
+            .filter(|(_, rights)| asked & rights != 0)
+            .fold(Allowed::empty(), |all, (access, _)| all | *access);
+        let granted = self.granted(node, of_interest)?;
+        let given = by_access
+            .iter()
+            .filter(|(access, _)| granted.contains(*access))
+            .fold(0, |all, (_, rights)| all | rights);
+        Ok(given & asked)
     }
 }
 

@@ -146,7 +146,7 @@ fn read_into(
     {
         return Ok((Came::Piped(piped), node.attributes()?));
     }
-    let (is_prompt, files) = (request.is_prompt(), &request.state.files);
+    let (is_prompt, files) = (request.is_prompt(), &request.state.export.files);
     let mut room = request
         .reply
         .data(READ_HEAD_BYTES, count, request.pool)

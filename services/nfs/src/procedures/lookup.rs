@@ -94,7 +94,7 @@ fn read_target<'a>(
     node: &Node,
     room: &'a mut [MaybeUninit<u8>; PATH_BYTES_MAX],
 ) -> Result<&'a [u8], Status> {
-    if !request.state.files.is_in_memory() {
+    if !request.state.export.files.is_in_memory() {
         request.may_wait()?;
     }
     let (target, _) = rustix::fs::readlinkat_raw(&node.path, c"", &mut room[..])?;

@@ -123,7 +123,7 @@ fn data_that_is_not_cached_is_for_a_worker() {
     let handle = fixture.lookup(&["file"]).expect("it is there");
     there(&fixture, READ, &read(&handle));
     assert!(here(&fixture, READ, &read(&handle)).is_some());
-    if fixture.nfs.state.files.is_in_memory() {
+    if fixture.nfs.state.export.files.is_in_memory() {
         return;
     }
     let opened = fs::File::open(&path).expect("opened");
@@ -233,9 +233,71 @@ fn a_file_that_was_removed_replaced_or_moved_out_is_not_answered_as_it_was() {
 fn a_directory_is_listed_without_a_wait_only_in_memory() {
     let fixture = Fixture::new();
     let call = call(READDIR, fixture.credential);
-    let expected = match fixture.nfs.state.files.is_in_memory() {
+    let expected = match fixture.nfs.state.export.files.is_in_memory() {
         true => Route::Prompt,
         false => Route::Pooled,
     };
     assert_eq!(fixture.nfs.route(&call), expected);
+}
+
+/// A file system of its own, all of which is served; unmounted when dropped. `None` where this may
+/// not be mounted.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new() -> Option<Mounted> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount("tmpfs", directory.path(), "tmpfs", flags, Some(c"size=1m")) {
+            Ok(()) => Some(Mounted(directory)),
+            Err(cause) => {
+                eprintln!("no mount: {cause}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        rustix::mount::unmount(self.0.path(), flags).expect("unmounted");
+    }
+}
+
+#[test]
+fn in_an_export_of_a_whole_file_system_a_file_is_inside_while_it_has_a_name() {
+    let Some(mounted) = Mounted::new() else {
+        return;
+    };
+    let at = mounted.0.path().to_path_buf();
+    let fixture = Fixture::with(|options| options.directory.clone_from(&at));
+    assert!(fixture.nfs.state.export.is_whole());
+    assert!(!Fixture::new().nfs.state.export.is_whole());
+    fs::create_dir(at.join("directory")).expect("made");
+    let open = |path: &[&str]| {
+        let handle = fixture.lookup(path).expect("it is there");
+        there(&fixture, GETATTR, &file(&handle));
+        assert!(here(&fixture, GETATTR, &file(&handle)).is_some());
+        handle
+    };
+    let gone = |handle: &[u8]| {
+        assert!(here(&fixture, GETATTR, &file(handle)).is_none());
+        assert_eq!(fixture.attributes(handle), Err(STALE));
+    };
+    fs::write(at.join("directory/file"), "content").expect("written");
+    let (directory, inner) = (open(&["directory"]), open(&["directory", "file"]));
+    // Moved, with its directory and alone: still the same file, at once.
+    fs::rename(at.join("directory"), at.join("renamed")).expect("renamed");
+    assert!(here(&fixture, GETATTR, &file(&inner)).is_some());
+    fs::rename(at.join("renamed/file"), at.join("file")).expect("renamed");
+    assert!(here(&fixture, GETATTR, &file(&inner)).is_some());
+    // Another name is as good as the first one, until it goes, too.
+    fs::hard_link(at.join("file"), at.join("other")).expect("linked");
+    fs::remove_file(at.join("file")).expect("removed");
+    assert!(here(&fixture, GETATTR, &file(&inner)).is_some());
+    fs::remove_file(at.join("other")).expect("removed");
+    gone(&inner);
+    fs::remove_dir(at.join("renamed")).expect("removed");
+    gone(&directory);
 }
