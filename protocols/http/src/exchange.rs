@@ -29,7 +29,7 @@ use crate::message::{Body, Reader, Response};
 use crate::request_builder::RequestBuilder;
 use crate::respond::{self, ReplyFraming, WrittenHead};
 use crate::service::{Service, log_panic};
-use crate::sink::{Sink, UploadDecision};
+use crate::sink::{Begun, UploadDecision};
 use crate::stream::Stream;
 use crate::upgrade::{self, Upgrade};
 
@@ -76,7 +76,7 @@ pub struct Exchange {
 
 /// A request body on its way to its sink.
 pub(crate) struct Upload {
-    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) sink: Begun,
     /// What arrived since the last run.
     pub(crate) piece: Payload,
     /// The piece is the last one.
@@ -153,7 +153,7 @@ impl Exchange {
         match opened {
             UploadDecision::Sink(sink) => {
                 self.upload = Some(Box::new(Upload {
-                    sink,
+                    sink: Begun::new(sink),
                     piece: Payload::new(),
                     is_last: false,
                 }));
@@ -187,7 +187,6 @@ impl Exchange {
             Ok(()) => self.upload = Some(upload),
             Err(response) => {
                 self.request.keep_alive &= upload.is_last;
-                drop(upload);
                 self.answer(*response, scope.pool());
             }
         }

@@ -22,7 +22,7 @@ use crate::methods::{Endpoint, Methods, Next};
 use crate::parameters::Parameters;
 use crate::reply::{Disposition, Reply};
 use crate::service::Service;
-use crate::sink::UploadDecision;
+use crate::sink::{Begun, UploadDecision};
 use crate::streamed::{self, Within};
 
 /// A service that sends each request to the handler of its path and method.
@@ -348,6 +348,7 @@ impl Service for Router {
         match (streamed::take(&mut response), bytes_max) {
             (Some(sink), None) => UploadDecision::Sink(sink),
             (Some(sink), Some(bytes_left)) => {
+                let sink = Begun::new(sink);
                 UploadDecision::Sink(Box::new(Within { sink, bytes_left }))
             }
             (None, _) => UploadDecision::Response(response),

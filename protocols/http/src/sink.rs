@@ -1,8 +1,12 @@
 //! Bodies that a service takes piece by piece, as they arrive.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use flatpath::WorkerScope;
 use flatpath::memory::Payload;
+use http::StatusCode;
 
+use crate::into_response::IntoResponse;
 use crate::message::Response;
 
 /// Takes one request body, on workers.
@@ -14,13 +18,16 @@ use crate::message::Response;
 ///
 /// ```text
 /// head ─► open (worker) ─► home ─► pieces ─► write (worker) ─► home ─► ... ─► finish ─► reply
+///                                                              └─► broken off ─► abandoned
 /// ```
 ///
 /// Invariants
 /// - A sink is called by one thread at a time, in the order of the body.
-/// - `finish` is called only when the whole body was written. A sink that is dropped before belongs
-///   to a request that is not served: its client went away, or broke the framing. It may be dropped
-///   on the network thread, so what is slow to drop has to be handed to another thread.
+/// - `finish` is called only when the whole body was written, and `abandoned` when it never will
+///   be. One of them is called, unless the sink itself has ended the upload: it answered an error,
+///   or panicked.
+/// - A sink may be abandoned, and dropped, on the network thread: what is slow then has to be
+///   handed to another thread.
 pub trait Sink: Send {
     /// More of the body. May block.
     ///
@@ -41,6 +48,60 @@ pub trait Sink: Send {
 
     /// The body is complete. May block.
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response;
+
+    /// The body has broken off, and the request is not served: the client went away, took too long
+    /// or broke the framing, the body is longer than its route allows, or the server stops. Must
+    /// not block: most often it is called on the network thread. By default the sink is dropped.
+    fn abandoned(self: Box<Self>) {}
+}
+
+/// A sink whose upload has begun: dropped before its end, it is abandoned.
+pub(crate) struct Begun(Option<Box<dyn Sink>>);
+
+impl Begun {
+    pub(crate) fn new(sink: Box<dyn Sink>) -> Self {
+        Self(Some(sink))
+    }
+
+    /// As [`Sink::write`]; a sink that answers an error is dropped.
+    pub(crate) fn write(
+        &mut self,
+        piece: &mut Payload,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        // Meanwhile out of here: one that panics is not abandoned.
+        let Some(mut sink) = self.0.take() else {
+            debug_assert!(false, "it has answered already");
+            return Ok(());
+        };
+        let written = sink.write(piece, scope);
+        if written.is_ok() || scope.is_parked() {
+            self.0 = Some(sink);
+        }
+        written
+    }
+
+    pub(crate) fn keeps_parts(&self) -> bool {
+        self.0.as_ref().is_some_and(|sink| sink.keeps_parts())
+    }
+
+    /// As [`Sink::finish`].
+    pub(crate) fn finish(mut self, scope: &mut WorkerScope<'_>) -> Response {
+        match self.0.take() {
+            Some(sink) => sink.finish(scope),
+            None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(sink) = self.0.take()
+            && catch_unwind(AssertUnwindSafe(|| sink.abandoned())).is_err()
+        {
+            log::error!("a sink panicked when its upload broke off");
+        }
+    }
 }
 
 /// What a service makes of the head of a request whose body it takes piece by piece.

@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
-use crate::sink::Sink;
+use crate::sink::{Begun, Sink};
 
 /// The answer of a handler that takes the body piece by piece, on a route that is
 /// [`streamed`](crate::Methods::streamed): what takes it.
@@ -48,13 +48,71 @@ impl Upload {
     }
 
     /// Writes the body to `writer`, and answers with what `finish` makes of it at the end. What
-    /// `writer` reports is logged and becomes a 500. A body that breaks off drops both.
+    /// `writer` reports is logged and becomes a 500. A body that breaks off drops both; see
+    /// [`if_abandoned`](Self::if_abandoned).
     pub fn to<W, R>(writer: W, finish: impl FnOnce(W) -> R + Send + 'static) -> Self
     where
         W: Write + Send + 'static,
         R: IntoResponse,
     {
         Self::new(Written { writer, finish })
+    }
+
+    /// Calls `act` when the body breaks off, after the sink was told: see [`Sink::abandoned`]. It
+    /// must not block; what is slow goes to another thread.
+    ///
+    /// ```
+    /// use std::fs::{self, File};
+    /// use std::path::PathBuf;
+    /// use std::sync::mpsc::Sender;
+    ///
+    /// use flatpath_http::Upload;
+    /// use flatpath_http::http::StatusCode;
+    ///
+    /// /// Takes a body to a file of its own; what broke off is for the thread that removes files.
+    /// fn store(path: PathBuf, broken: Sender<PathBuf>) -> Result<Upload, StatusCode> {
+    ///     let file = File::create(&path).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    ///     let upload = Upload::to(file, |_| StatusCode::CREATED);
+    ///     Ok(upload.if_abandoned(move || drop(broken.send(path))))
+    /// }
+    /// # let _ = store;
+    /// ```
+    #[must_use]
+    pub fn if_abandoned(self, act: impl FnOnce() + Send + 'static) -> Self {
+        Self::new(Watched {
+            sink: Begun::new(self.0),
+            act,
+        })
+    }
+}
+
+/// The sink of an [`Upload::if_abandoned`].
+struct Watched<F> {
+    sink: Begun,
+    act: F,
+}
+
+impl<F: FnOnce() + Send> Sink for Watched<F> {
+    fn write(
+        &mut self,
+        piece: &mut Payload,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.sink.write(piece, scope)
+    }
+
+    fn keeps_parts(&self) -> bool {
+        self.sink.keeps_parts()
+    }
+
+    fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
+        self.sink.finish(scope)
+    }
+
+    fn abandoned(self: Box<Self>) {
+        let Self { sink, act } = *self;
+        drop(sink);
+        act();
     }
 }
 
@@ -123,7 +181,7 @@ pub(crate) fn too_long() -> Response {
 
 /// A sink that takes so many bytes and no more.
 pub(crate) struct Within {
-    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) sink: Begun,
     pub(crate) bytes_left: u64,
 }
 
