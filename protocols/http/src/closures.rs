@@ -116,6 +116,10 @@ where
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
         self.handler.call(request, &())
     }
+
+    fn asks_peer(&self, _: &Head<'_>) -> bool {
+        H::ASKS_PEER
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,10 @@ pub trait FromRequestParts<S>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
 
+    /// Whether it needs the client's address ([`Peer`](crate::Peer)), which costs a system call for
+    /// each request.
+    const ASKS_PEER: bool = false;
+
     /// Makes it of this request, and leaves the body alone.
     ///
     /// # Errors
@@ -50,6 +54,10 @@ pub trait FromRequestParts<S>: Sized {
 pub trait FromRequest<S, M = ViaRequest>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
+
+    /// Whether it needs the client's address ([`Peer`](crate::Peer)), which costs a system call for
+    /// each request.
+    const ASKS_PEER: bool = false;
 
     /// Makes it of this request, which has arrived completely.
     ///
@@ -69,6 +77,8 @@ pub enum ViaRequest {}
 impl<S, T: FromRequestParts<S>> FromRequest<S, ViaParts> for T {
     type Rejection = T::Rejection;
 
+    const ASKS_PEER: bool = T::ASKS_PEER;
+
     fn from_request(request: &mut Request, state: &S) -> Result<Self, Self::Rejection> {
         T::from_request_parts(request, state)
     }
@@ -78,6 +88,9 @@ impl<S, T: FromRequestParts<S>> FromRequest<S, ViaParts> for T {
 pub trait OptionalFromRequestParts<S>: Sized {
     /// What answers a request in which it is there and not right.
     type Rejection: IntoResponse;
+
+    /// As [`FromRequestParts::ASKS_PEER`].
+    const ASKS_PEER: bool = false;
 
     /// Makes it of this request; none where the request has nothing to make it of.
     ///
@@ -103,6 +116,8 @@ pub trait OptionalFromRequest<S>: Sized {
 
 impl<S, T: OptionalFromRequestParts<S>> FromRequestParts<S> for Option<T> {
     type Rejection = T::Rejection;
+
+    const ASKS_PEER: bool = T::ASKS_PEER;
 
     fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, T::Rejection> {
         T::from_request_parts(request, state)
@@ -259,6 +274,8 @@ impl<S> FromRequestParts<S> for HeaderMap {
 impl<S, T: FromRequestParts<S>> FromRequestParts<S> for Result<T, T::Rejection> {
     type Rejection = Infallible;
 
+    const ASKS_PEER: bool = T::ASKS_PEER;
+
     fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, Infallible> {
         Ok(T::from_request_parts(request, state))
     }
@@ -267,6 +284,8 @@ impl<S, T: FromRequestParts<S>> FromRequestParts<S> for Result<T, T::Rejection> 
 /// For a handler that decides by itself what a failed extraction means.
 impl<S, T: FromRequest<S>> FromRequest<S> for Result<T, T::Rejection> {
     type Rejection = Infallible;
+
+    const ASKS_PEER: bool = T::ASKS_PEER;
 
     fn from_request(request: &mut Request, state: &S) -> Result<Self, Infallible> {
         Ok(T::from_request(request, state))

@@ -69,6 +69,13 @@ impl<S: Service> Service for WithFallback<S> {
         }
     }
 
+    fn asks_peer(&self, head: &Head<'_>) -> bool {
+        match self.router.has(head.path()) {
+            true => self.router.asks_peer(head),
+            false => self.service.asks_peer(head),
+        }
+    }
+
     fn body_bytes_max(&self, head: &Head<'_>) -> Option<u64> {
         match self.router.has(head.path()) {
             true => self.router.body_bytes_max(head),

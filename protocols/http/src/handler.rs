@@ -26,6 +26,9 @@ use crate::message::{Request, Response};
 /// `M` only tells these kinds of functions apart; `S` is the state of the
 /// router.
 pub trait Handler<M, S = ()>: Send + Sync + 'static {
+    /// Whether one of its arguments needs the client's address.
+    const ASKS_PEER: bool = false;
+
     /// Answers a request. What is left of the request is recycled.
     fn call(&self, request: &mut Request, state: &S) -> Response;
 }
@@ -65,6 +68,8 @@ macro_rules! handlers {
             $($part: FromRequestParts<S>,)*
             $last: FromRequest<S, M>,
         {
+            const ASKS_PEER: bool = $($part::ASKS_PEER ||)* $last::ASKS_PEER;
+
             fn call(&self, request: &mut Request, state: &S) -> Response {
                 $(let $part = match $part::from_request_parts(request, state) {
                     Ok(extracted) => extracted,

@@ -4,6 +4,7 @@
 //! needs and services ask for most.
 
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 
 use http::Version;
 
@@ -116,6 +117,8 @@ pub struct Head<'a> {
     pub(crate) keep_alive: bool,
     pub(crate) expect_continue: bool,
     pub(crate) bytes: usize,
+    /// Where the service asks for it.
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 /// What a reply has to know of its request.
@@ -217,6 +220,13 @@ impl<'a> Head<'a> {
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// The client's address, if it has one and the service asks for it
+    /// ([`Service::asks_peer`](crate::Service::asks_peer), which has none yet).
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     /// How the body is delimited.

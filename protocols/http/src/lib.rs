@@ -196,6 +196,7 @@ mod request_builder;
 mod reply;
 mod service;
 mod sink;
+mod peer;
 mod pending_body;
 mod exchange;
 mod stream;
@@ -266,6 +267,7 @@ pub use methods::{Methods, Next};
 pub use parameters::Parameters;
 #[cfg(feature = "json")]
 pub use path::{Path, PathRejection};
+pub use peer::{Peer, PeerRejection};
 pub use reply::{Disposition, Reply};
 pub use router::Router;
 pub use scan::Scan;

@@ -20,6 +20,12 @@ pub(crate) struct Endpoint<S> {
     pub(crate) body_bytes_max: Option<u64>,
     /// Its body is taken piece by piece.
     pub(crate) streams: bool,
+    /// It, or a layer around it, gets the client's address.
+    pub(crate) asks_peer: bool,
+}
+
+fn asks_peer<M, S, H: Handler<M, S>>(_: &H) -> bool {
+    H::ASKS_PEER
 }
 
 /// What a layer calls to go on: the handler, or the layer inside.
@@ -38,6 +44,7 @@ impl Next<'_> {
 impl<S: 'static> Endpoint<S> {
     pub(crate) fn new<M: 'static>(handler: impl Handler<M, S>) -> Self {
         Self {
+            asks_peer: asks_peer(&handler),
             call: Arc::new(move |request, state| handler.call(request, state)),
             place: Route::Pooled,
             body_bytes_max: None,
@@ -67,6 +74,7 @@ impl<S: 'static> Endpoint<S> {
             place: self.place,
             body_bytes_max: self.body_bytes_max,
             streams: self.streams,
+            asks_peer: self.asks_peer,
         }
     }
 
@@ -78,6 +86,7 @@ impl<S: 'static> Endpoint<S> {
     {
         let (call, layer) = (Arc::clone(&self.call), Arc::clone(layer));
         self.place = place;
+        self.asks_peer = true;
         self.call = Arc::new(move |request, state| {
             let next = |request: &mut Request| call(request, state);
             layer(extract::take(request), &Next { call: &next }).into_response()
@@ -181,6 +190,14 @@ impl<S: 'static> Methods<S> {
             }
         };
         named(Some(method)).or_else(by_get).or_else(|| named(None))
+    }
+
+    /// Whether one of the handlers gets the client's address.
+    pub(crate) fn asks_peer(&self) -> bool {
+        let handlers = self.endpoints.iter().map(|(_, endpoint)| endpoint);
+        handlers
+            .chain([&self.rest])
+            .any(|endpoint| endpoint.asks_peer)
     }
 
     /// What answers a method without a handler; see [`Methods::allow`].

@@ -65,6 +65,7 @@ pub(crate) fn parse<'a>(
         keep_alive: message.keep_alive,
         expect_continue: message.expect_continue,
         bytes: head.len(),
+        peer: None,
     })
 }
 

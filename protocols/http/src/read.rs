@@ -96,10 +96,13 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         Err(fault) => return refuse(connection, fault),
     }
     let (mut copy, mut slots) = (Vec::new(), header_slots());
-    let head = match parse(scan.head(input, &mut copy), &mut slots, limits) {
+    let mut head = match parse(scan.head(input, &mut copy), &mut slots, limits) {
         Ok(head) => head,
         Err(fault) => return refuse(connection, fault),
     };
+    if connection.protocol.service.asks_peer(&head) {
+        head.peer = connection.io.peer();
+    }
     let has_body = head.framing() != Framing::Empty;
     let streams = has_body && connection.protocol.service.streams(&head);
     let body_bytes_max = match has_body {

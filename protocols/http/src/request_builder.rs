@@ -7,6 +7,8 @@
 //! Cost: one copy of target and values. No allocation once arena and header map have grown, but for
 //! header names that are new to the thread and methods longer than fifteen bytes.
 
+use std::net::SocketAddr;
+
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
@@ -14,6 +16,7 @@ use crate::fault::Fault;
 use crate::head::Head;
 use crate::message::{Body, Request};
 use crate::names::Names;
+use crate::peer::Peer;
 
 /// Room for the target and the values of most requests.
 const ARENA_BYTES_MIN: usize = 512;
@@ -53,6 +56,7 @@ impl RequestBuilder {
         *self.request.uri_mut() =
             Uri::from_maybe_shared(next(head.target().len())).map_err(|_| Fault::Target)?;
         *self.request.version_mut() = head.version();
+        self.set_peer(head.peer());
         let headers = self.request.headers_mut();
         for (name, value) in head.headers() {
             let name = names.name(name).ok_or(Fault::HeaderName)?;
@@ -65,12 +69,26 @@ impl RequestBuilder {
         Ok(())
     }
 
+    /// Writes over the address of the request before, which allocates nothing.
+    fn set_peer(&mut self, peer: Option<SocketAddr>) {
+        let extensions = self.request.extensions_mut();
+        match (extensions.get_mut::<Peer>(), peer) {
+            (Some(kept), Some(peer)) => kept.0 = peer,
+            (None, Some(peer)) => drop(extensions.insert(Peer(peer))),
+            (Some(_), None) => drop(extensions.remove::<Peer>()),
+            (None, None) => {}
+        }
+    }
+
     /// Drops the request and keeps what can be used again.
     pub(crate) fn clear(&mut self) {
         *self.request.method_mut() = Method::GET;
         *self.request.uri_mut() = Uri::default();
         *self.request.body_mut() = Body::Empty;
-        self.request.extensions_mut().clear();
+        let extensions = self.request.extensions_mut();
+        if extensions.len() != 1 || extensions.get::<Peer>().is_none() {
+            extensions.clear();
+        }
         if self.request.headers().capacity() > HEADERS_KEPT_MAX {
             *self.request.headers_mut() = HeaderMap::new();
         } else {
@@ -115,6 +133,31 @@ mod tests {
             builder.clear();
             assert!(builder.request.headers().is_empty() && builder.request.uri() == "/");
         }
+    }
+
+    #[test]
+    fn the_address_of_a_client_replaces_the_last_one_without_allocating() {
+        let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
+        let mut fill = |client: Option<&str>| {
+            let peer = client.map(|client| client.parse().expect("an address"));
+            let filled = testing::with_head(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", |head| {
+                let head = Head {
+                    peer,
+                    ..head.clone()
+                };
+                builder.clear();
+                builder.fill(&head, &mut names)
+            });
+            filled.expect("valid").expect("complete").expect("filled");
+            assert_eq!(Peer::of(&builder.request), peer);
+        };
+        let (one, other) = (Some("192.0.2.1:1"), Some("[2001:db8::1]:2"));
+        [one, None, other, one].into_iter().for_each(&mut fill);
+        let counted = allocation_counter::measure(|| {
+            [one, other, one].into_iter().for_each(&mut fill);
+        });
+        assert_eq!(counted.count_total, 0, "{counted:?}");
+        fill(None);
     }
 
     #[test]

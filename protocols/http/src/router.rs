@@ -61,6 +61,8 @@ pub struct Router<S = ()> {
     spelled_out: HashMap<String, usize>,
     fallback: Option<Endpoint<S>>,
     not_found: Endpoint<S>,
+    /// Any of them gets the client's address.
+    asks_peer: bool,
 }
 
 struct Path<S> {
@@ -91,6 +93,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             spelled_out: HashMap::new(),
             fallback: None,
             not_found: Endpoint::not_found(),
+            asks_peer: false,
         }
     }
 
@@ -102,6 +105,7 @@ impl<S: Send + Sync + 'static> Router<S> {
     #[must_use]
     #[track_caller]
     pub fn route(mut self, path: &str, methods: Methods<S>) -> Self {
+        self.asks_peer |= methods.asks_peer();
         if let Some(known) = self.paths.iter_mut().find(|known| known.pattern == path) {
             known.methods.merge(path, methods);
             return self;
@@ -154,13 +158,16 @@ impl<S: Send + Sync + 'static> Router<S> {
             "both routers have a fallback"
         );
         self.fallback = self.fallback.or(fallback);
+        self.asks_peer |= other.asks_peer;
         self.nest("", other)
     }
 
     /// Answers paths without a route, in place of a 404.
     #[must_use]
     pub fn fallback<M: 'static>(mut self, handler: impl Handler<M, S>) -> Self {
-        self.fallback = Some(Endpoint::new(handler));
+        let fallback = Endpoint::new(handler);
+        self.asks_peer |= fallback.asks_peer;
+        self.fallback = Some(fallback);
         self
     }
 
@@ -186,6 +193,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             fallback.layer(&layer, fallback.place);
         }
         self.not_found.layer(&layer, Route::Pooled);
+        self.asks_peer = true;
         self
     }
 
@@ -203,6 +211,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             spelled_out: self.spelled_out,
             fallback: self.fallback.map(|fallback| fallback.with_state(&state)),
             not_found: self.not_found.with_state(&state),
+            asks_peer: self.asks_peer,
         }
     }
 
@@ -353,6 +362,10 @@ impl Service for Router {
             }
             (None, _) => UploadDecision::Response(response),
         }
+    }
+
+    fn asks_peer(&self, head: &Head<'_>) -> bool {
+        self.asks_peer && self.endpoint(head).asks_peer
     }
 
     fn body_bytes_max(&self, head: &Head<'_>) -> Option<u64> {

@@ -22,7 +22,7 @@ pub(crate) fn log_panic(method: &str, path: &str) {
 /// | called on          | methods                                           | may block |
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
-/// | the network thread | `streams`, `body_bytes_max`                       | no        |
+/// | the network thread | `streams`, `body_bytes_max`, `asks_peer`          | no        |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 pub trait Service: Send + Sync + 'static {
     /// What one network thread keeps for this service: caches, scratch space. Never shared.
@@ -57,6 +57,13 @@ pub trait Service: Send + Sync + 'static {
     /// [`Service::pooled`]. By default no: the body arrives completely first, within
     /// [`body_bytes_max`](crate::Limits::body_bytes_max).
     fn streams(&self, head: &Head<'_>) -> bool {
+        let _ = head;
+        false
+    }
+
+    /// Whether the client's address is looked up for this request, which costs a system call:
+    /// [`Head::peer`], and [`Peer`](crate::Peer) of the request. By default no.
+    fn asks_peer(&self, head: &Head<'_>) -> bool {
         let _ = head;
         false
     }

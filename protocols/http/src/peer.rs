@@ -1,0 +1,80 @@
+//! Where a request comes from.
+
+use std::net::SocketAddr;
+
+use http::StatusCode;
+
+use crate::extract::{FromRequestParts, OptionalFromRequestParts};
+use crate::into_response::{IntoResponse, refused};
+use crate::message::{Request, Response};
+
+/// The address of the client, as an argument of a handler; behind a load balancer that the server
+/// knows ([`Server::behind_proxy`](flatpath::Server::behind_proxy)) the client's and not the
+/// balancer's. `Option` of it is for servers that listen on a Unix socket too, whose clients have
+/// none.
+///
+/// It costs a system call for each request of a handler that has it among its arguments, or is in a
+/// layer; other requests have no address.
+///
+/// ```
+/// use flatpath_http::{Next, Peer, Request, Response, Router};
+///
+/// fn greet(Peer(client): Peer) -> String {
+///     format!("hello, {}\n", client.ip())
+/// }
+///
+/// /// A layer has it of every request.
+/// fn note(request: Request, next: &Next<'_>) -> Response {
+///     log::info!("{:?} asks for {}", Peer::of(&request), request.uri().path());
+///     next.run(request)
+/// }
+///
+/// let router: Router = Router::new().get("/", greet).layer(note);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+impl Peer {
+    /// The address of the client, where the request has it: see [`Peer`].
+    #[must_use]
+    pub fn of(request: &Request) -> Option<SocketAddr> {
+        request.extensions().get::<Self>().map(|peer| peer.0)
+    }
+}
+
+impl<S> FromRequestParts<S> for Peer {
+    type Rejection = PeerRejection;
+
+    const ASKS_PEER: bool = true;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, PeerRejection> {
+        Self::of(request).map(Self).ok_or(PeerRejection)
+    }
+}
+
+impl<S> OptionalFromRequestParts<S> for Peer {
+    type Rejection = std::convert::Infallible;
+
+    const ASKS_PEER: bool = true;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(Self::of(request).map(Self))
+    }
+}
+
+/// The client has no internet address, is gone, or an extractor asks for it without saying so
+/// ([`FromRequestParts::ASKS_PEER`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRejection;
+
+flatpath::impl_error! {
+    PeerRejection {
+        Self => "this request's client has no address",
+    }
+}
+
+impl IntoResponse for PeerRejection {
+    fn into_response(self) -> Response {
+        refused(StatusCode::INTERNAL_SERVER_ERROR, &self)
+    }
+}
