@@ -247,6 +247,10 @@ pub(crate) const TURN_COMPLETIONS_MAX: usize = 256;
 /// with a worker, while events go out to all.
 pub(crate) const TURN_WOKEN_MAX: usize = 8;
 
+/// Connections told in one turn that the server drains. A goodbye takes the smallest buffer each
+/// until it is sent: 512 KiB.
+pub(crate) const TOLD_PER_TURN_MAX: usize = 128;
+
 /// New connections handled in one turn, after the completions of open ones: with a request each,
 /// they take a millisecond or two.
 pub(crate) const TURN_ACCEPTS_MAX: usize = 64;

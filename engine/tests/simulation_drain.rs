@@ -6,7 +6,7 @@ mod lines;
 use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Limits, OperationMode, ServerState};
+use flatpath::{Context, Limits, OperationMode, Phase, Protocol, Received, ServerState};
 use flatpath_driver::simulation::{Client, ClientState, Fault, Random, each_seed};
 use lines::Lines;
 
@@ -14,7 +14,11 @@ const SEEDS: u64 = 300;
 const TURNS_MAX: usize = 10_000;
 const CLIENTS_MAX: usize = 200;
 
-fn turn_until(server: &mut SimulatedServer, what: &str, is_so: impl Fn(&SimulatedServer) -> bool) {
+fn turn_until(
+    server: &mut SimulatedServer,
+    what: &str,
+    mut is_so: impl FnMut(&SimulatedServer) -> bool,
+) {
     for _ in 0..TURNS_MAX {
         if is_so(server) {
             return;
@@ -150,5 +154,56 @@ fn a_delay_ends_at_once_where_the_drain_is_asked_for_now_or_forced() {
         server.turn();
         server.advance(Duration::from_secs(1));
         turn_until(&mut server, "it ends", SimulatedServer::has_ended);
+    }
+}
+
+/// Says goodbye to each connection.
+struct Polite;
+
+impl Protocol for Polite {
+    type ThreadState = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "polite"
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
+        context.restart_phase(Phase::Idle);
+        Received::Consumed
+    }
+
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        context.write(b"bye\n").expect("room");
+        context.close_after_output();
+    }
+}
+
+/// Each goodbye takes a buffer until it is sent: all of them at once would be 8 MiB.
+#[test]
+fn goodbyes_to_many_idle_connections_take_few_buffers_at_a_time() {
+    const CLIENTS: usize = 2_000;
+    let mut conditions = Conditions::calm(1);
+    conditions.limits.connections_max = 2 * CLIENTS;
+    let mut server = SimulatedServer::new(conditions, Polite);
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+    clients.iter().for_each(|client| client.write(b"hello"));
+    turn_until(&mut server, "all are in", |server| {
+        accepted(server) == CLIENTS as u64
+    });
+    (0..100).for_each(|_| server.turn());
+    server.drain();
+    let mut most = 0;
+    turn_until(&mut server, "it ends", |server| {
+        most = most.max(server.handle().pool_statistics().in_use_bytes);
+        server.has_ended()
+    });
+    assert!(most <= 1 << 20, "{most} bytes of buffers");
+    server.advance(Duration::from_secs(1));
+    for client in &clients {
+        assert_eq!(client.read(), b"bye\n");
     }
 }

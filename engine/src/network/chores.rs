@@ -35,6 +35,7 @@ impl<D: Driver> Network<D> {
         self.follow_limits();
         self.fire_deadlines();
         self.follow_state();
+        self.tell_drain();
         self.reconcile_again();
         self.retry_waiting();
         self.relieve();
@@ -66,8 +67,10 @@ impl<D: Driver> Network<D> {
 
     /// When a chore is due although nothing happens before: 0 for at once, `u64::MAX` for never.
     fn next_due_ns(&mut self) -> u64 {
-        let waits_for_nothing =
-            !self.backlog.is_empty() || !self.arrivals.is_empty() || !self.woken.is_empty();
+        let waits_for_nothing = !self.backlog.is_empty()
+            || !self.arrivals.is_empty()
+            || !self.woken.is_empty()
+            || !self.untold.is_empty();
         if waits_for_nothing || self.thread.waits.are_due() || self.is_relimiting() {
             return 0;
         }

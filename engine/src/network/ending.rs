@@ -7,6 +7,7 @@ use crate::common::Common;
 use crate::connection::Closing;
 use crate::deadlines::Overdue;
 use crate::lifecycle::ServerState;
+use crate::limits::TOLD_PER_TURN_MAX;
 use crate::listener::DynProtocol;
 use crate::phase::Phase;
 use crate::turn::end_ns;
@@ -155,18 +156,34 @@ impl<D: Driver> Network<D> {
             self.thread.shortest_ns = shortest_of(&self.listeners);
             self.stop_listening();
         }
-        let keys: Vec<Key> = self.connections.iter().map(|(key, _)| key).collect();
-        if server_state == ServerState::Forced && !keys.is_empty() {
+        let keys = self.connections.iter().map(|(key, _)| key);
+        if server_state < ServerState::Forced {
+            self.untold = keys.collect();
+            return;
+        }
+        self.untold.clear();
+        let keys: Vec<Key> = keys.collect();
+        if !keys.is_empty() {
             log::warn!("drain forced: {} connections cut off", keys.len());
         }
         for key in keys {
-            if server_state == ServerState::Draining && self.is_fresh(key) {
-                self.late.push_back((key, now_ns));
+            self.on(key, |event| event.connection.control.close(Closing::Abort));
+        }
+    }
+
+    /// Tells the protocols of some of the connections that were open when the drain began of it. If
+    /// each of them says goodbye, the buffers of these are back before the next ones take some.
+    pub(super) fn tell_drain(&mut self) {
+        for _ in 0..self.untold.len().min(TOLD_PER_TURN_MAX) {
+            let Some(key) = self.untold.pop_front() else {
+                break;
+            };
+            if self.is_fresh(key) {
+                self.late.push_back((key, self.thread.now_ns()));
                 continue;
             }
-            self.on(key, |event| match server_state {
-                ServerState::Forced => event.connection.control.close(Closing::Abort),
-                _ => event.call(|protocol, io| protocol.draining(io)),
+            self.on(key, |event| {
+                event.call(|protocol, io| protocol.draining(io));
             });
         }
     }

@@ -215,6 +215,7 @@ impl<D: Driver> Network<D> {
             sources_refused: 0,
             state_began_ns: 0,
             late: VecDeque::new(),
+            untold: VecDeque::new(),
             accept_mode: setup.accept_mode,
             accepts_are_due: true,
             relimited: capacity,

@@ -42,6 +42,8 @@ pub(crate) struct Network<D: Driver> {
     pub(super) addresses: Addresses,
     /// When the server's state last changed, as far as this thread has followed it.
     pub(super) state_began_ns: u64,
+    /// Connections that were open when the drain began, and whose protocols are to be told of it.
+    pub(super) untold: VecDeque<Key>,
     /// Connections that came just before the drain or during it, and since when their protocols
     /// are to be told of it, oldest first; see `tell_late`.
     pub(super) late: VecDeque<(Key, u64)>,
