@@ -41,6 +41,7 @@ targets!(
     ingest_handshake,
     relay_handshake,
     ranges,
+    proxy_header,
     uploads,
     websocket_frames,
 );

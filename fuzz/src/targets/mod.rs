@@ -6,6 +6,7 @@ mod nfs;
 mod ingest;
 mod relay;
 mod ranges;
+mod proxy_header;
 mod uploads;
 mod websocket;
 
@@ -55,6 +56,11 @@ pub const TARGETS: &[Target] = &[
         name: "ranges",
         body: ranges::run,
         mutations: 20_000,
+    },
+    Target {
+        name: "proxy_header",
+        body: proxy_header::run,
+        mutations: 10_000,
     },
     Target {
         name: "uploads",
