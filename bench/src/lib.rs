@@ -9,6 +9,7 @@
 //! |--------|------------|
 //! | `accept`, `buffers`, `dispatch`, `tokens`, `pairing` | the five published measurements |
 //! | `events` | an eventfd and its consumer, past the workers |
+//! | `wakeups` | what it costs to wake a thread, by each means |
 //! | `queue`, `wheel` | two structures that the five need |
 //! | `neighbours` | innocent clients beside one party in trouble after another |
 //! | `baseline/` | the old ways, one file each |
@@ -30,6 +31,7 @@ mod tokens;
 mod pairing;
 mod events;
 mod queue;
+mod wakeups;
 mod wheel;
 mod neighbours;
 
@@ -58,7 +60,7 @@ pub struct Bench {
 }
 
 /// All of them, in the order of the path of a connection.
-pub const BENCHES: [Bench; 9] = [
+pub const BENCHES: [Bench; 10] = [
     Bench {
         name: "accept",
         about: "one accept for each connection, against one multishot accept for all",
@@ -94,6 +96,12 @@ pub const BENCHES: [Bench; 9] = [
         about: "a signal of an eventfd: a worker is woken for it, or the network thread calls",
         needs_server: false,
         measure: events::run,
+    },
+    Bench {
+        name: "wakeups",
+        about: "a thread that sleeps is woken: a condition variable, against futex and io_uring",
+        needs_server: false,
+        measure: wakeups::run,
     },
     Bench {
         name: "queue",

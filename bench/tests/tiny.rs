@@ -125,6 +125,11 @@ fn neighbours_run_small() {
 }
 
 #[test]
+fn wakeups_run_small() {
+    tiny("wakeups");
+}
+
+#[test]
 fn wheel_runs_small() {
     tiny("wheel");
 }
