@@ -3,6 +3,9 @@
 //! A browser may show a page, with the style in it, and load nothing ([`POLICY`]). Text that comes
 //! from names is escaped with [`escape`].
 
+use std::sync::LazyLock;
+
+use bytes::Bytes;
 use flatpath_http::Response;
 use http::StatusCode;
 use http::header::{self, HeaderValue};
@@ -24,14 +27,36 @@ a{text-decoration:none}a:hover{text-decoration:underline}";
 const POLICY: HeaderValue =
     HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
 
+/// Refusals that are common, such as what those who look for holes are sent, and why they are.
+const REASONS: [(StatusCode, &str); 4] = [
+    (
+        StatusCode::NOT_FOUND,
+        "There is no such file or directory here.",
+    ),
+    (StatusCode::BAD_REQUEST, "The address is not a path."),
+    (StatusCode::FORBIDDEN, "The server may not read this file."),
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "The server is busy. Try again.",
+    ),
+];
+
 /// The page with this title, which is its heading, too, and this body; both are HTML.
 pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> Response {
+    html(status, text(title, body))
+}
+
+fn text(title: &str, body: &str) -> Bytes {
     let text = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n{body}</body>\n</html>\n"
     );
+    text.into()
+}
+
+fn html(status: StatusCode, text: Bytes) -> Response {
     let mut response = bare(status);
     *response.body_mut() = text.into();
     let media = HeaderValue::from_static("text/html; charset=utf-8");
@@ -42,16 +67,20 @@ pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> Response {
     response
 }
 
-/// Why there is no other page.
+/// Why there is no other page. The common ones are made once.
 pub(crate) fn refusal(status: StatusCode) -> Response {
-    let reason = match status {
-        StatusCode::BAD_REQUEST => "The address is not a path.",
-        StatusCode::FORBIDDEN => "The server may not read this file.",
-        StatusCode::NOT_FOUND => "There is no such file or directory here.",
-        StatusCode::SERVICE_UNAVAILABLE => "The server is busy. Try again.",
-        _ => "The file cannot be read.",
+    static MADE: LazyLock<[Bytes; REASONS.len()]> =
+        LazyLock::new(|| REASONS.map(|(status, reason)| refusal_text(status, reason)));
+    let made = REASONS.iter().position(|(of, _)| *of == status);
+    let text = match made {
+        Some(number) => MADE[number].clone(),
+        None => refusal_text(status, "The file cannot be read."),
     };
-    page(status, &status.to_string(), &format!("<p>{reason}</p>\n"))
+    html(status, text)
+}
+
+fn refusal_text(status: StatusCode, reason: &str) -> Bytes {
+    text(&status.to_string(), &format!("<p>{reason}</p>\n"))
 }
 
 /// Text for HTML. What is no UTF-8, and control characters, are shown as replacement characters.
