@@ -143,7 +143,8 @@ fn serve(nfs: &Nfs, call: &Call, arguments: Arguments<'_>, pool: &Pool) -> (Call
             let written = writer.written();
             (served, room[..written].to_vec())
         }
-        Route::Pooled | Route::Once => {
+        // One that is tried where it arrives is for a worker when it would wait.
+        Route::Pooled | Route::Once | Route::Prompt => {
             let mut reply = Reply::for_tests(pool.into());
             let served = nfs.pooled(call, arguments, &mut reply, pool.into());
             (served, reply.into_results())
