@@ -22,6 +22,8 @@ each_driver!(
     what_a_dying_server_has_handed_over_is_served,
     listeners_may_change,
     listeners_at_any_free_port_are_told_apart,
+    pairs_of_the_relay_stay_and_one_that_waits_is_told,
+    what_cannot_change_hands_is_refused,
     a_server_that_is_killed_leaves_the_path_to_the_next,
 );
 
@@ -249,6 +251,70 @@ fn listeners_at_any_free_port_are_told_apart(driver: Driver) {
     assert_eq!(next.client().get("/file").text(), "contents");
     let mut admin = Client::connect(addresses[1]);
     assert_eq!(admin.get("/readyz").status, 200);
+}
+
+/// A pair lives on in the old server until it ends; who waits there for a partner is disconnected,
+/// because the partner would meet the new one.
+fn pairs_of_the_relay_stay_and_one_that_waits_is_told(driver: Driver) {
+    let site = Site::new();
+    let run = Site::new();
+    let path = run.at("next");
+    let start = || {
+        let launch = launch(driver, &site, &path).with(["--relay", "127.0.0.1:0"]);
+        launch.start()
+    };
+    let first = start();
+    let relay = first.address("relay");
+    let ask = |token: char, side: u8| {
+        let mut client = Client::connect(relay).patient(LONG_PATIENCE);
+        let token = String::from(token).repeat(64);
+        client.send(format!("please relay {token} for side {side:016}\n").as_bytes());
+        client
+    };
+    let (mut one, mut other) = (ask('a', 1), ask('a', 2));
+    assert_eq!(one.exactly(3), b"ok\n");
+    assert_eq!(other.exactly(3), b"ok\n");
+    let mut waiting = ask('b', 1);
+    // It is known to wait: a pair that came later is connected.
+    let (mut later, mut partner) = (ask('c', 1), ask('c', 2));
+    assert_eq!(later.exactly(3), b"ok\n");
+    assert_eq!(partner.exactly(3), b"ok\n");
+    let next = start();
+    assert_eq!(next.address("relay"), relay);
+    waiting.expect_closed();
+    for words in [b"hello", b"again"] {
+        one.send(words);
+        assert_eq!(other.exactly(5), words);
+        other.send(words);
+        assert_eq!(one.exactly(5), words);
+    }
+    // It comes again, and meets its partner in the new one.
+    let (mut waiting, mut partner_of_it) = (ask('b', 1), ask('b', 2));
+    assert_eq!(waiting.exactly(3), b"ok\n");
+    assert_eq!(partner_of_it.exactly(3), b"ok\n");
+    drop((one, later));
+    other.expect_closed();
+    partner.expect_closed();
+    ended_well(first);
+}
+
+fn what_cannot_change_hands_is_refused(driver: Driver) {
+    let site = Site::new();
+    let run = Site::new();
+    let socket = run.at("ingest");
+    let socket = socket.to_str().expect("a path in text");
+    let nfs = ["--nfs", "127.0.0.1:0", "--nfs-register"];
+    let ingest = ["--ingest", "127.0.0.1:0", "--ingest-socket", socket];
+    for (flags, words) in [
+        (&nfs[..], "leave --nfs-register out"),
+        (&ingest[..], "consumers of --ingest"),
+    ] {
+        let launch = launch(driver, &site, &run.at("next")).with(flags);
+        let launch = launch.with([std::ffi::OsStr::new("--nfs-state"), run.path().as_os_str()]);
+        let refused = launch.try_start().err().expect("it is refused");
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(refused.log.contains(words), "{}", refused.log);
+    }
 }
 
 fn a_server_that_is_killed_leaves_the_path_to_the_next(driver: Driver) {

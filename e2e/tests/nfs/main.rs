@@ -9,6 +9,7 @@ mod descriptors;
 mod failover;
 mod framing;
 mod full;
+mod handover;
 mod overtaking;
 mod prompt;
 mod repeated;
