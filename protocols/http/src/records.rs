@@ -62,11 +62,12 @@ impl<'a> Asked<'a> {
         for header in head.headers {
             // The length alone rules out nearly every other header.
             let (found, name) = match header.name.len() {
-                7 => (&mut referer, "referer"),
-                10 => (&mut user_agent, "user-agent"),
+                7 => (&mut referer, "Referer"),
+                10 => (&mut user_agent, "User-Agent"),
                 _ => continue,
             };
-            if found.is_none() && header.name.eq_ignore_ascii_case(name) {
+            let is_it = || header.name == name || header.name.eq_ignore_ascii_case(name);
+            if found.is_none() && is_it() {
                 *found = Some(header.value);
             }
         }
