@@ -98,11 +98,10 @@ fn calls_on_a_mount_that_hangs_stop_no_other_client(driver: Driver) {
         (READ, read(&handle, 0, 100)),
         (LOOKUP, file(&root).opaque(b"file")),
     ];
-    // All that a try could need is open: still none is made here.
-    for _ in 0..3 {
-        for (procedure, words) in &calls {
-            assert_eq!(clients[0].nfs(*procedure, words).status(), 0);
-        }
+    // All that a try could need is open: still none is made here. One round and no more: what is
+    // tried on a slow mount soon loses the right, and this is not about that.
+    for (procedure, words) in &calls {
+        assert_eq!(clients[0].nfs(*procedure, words).status(), 0);
     }
     let mut other = Connection::open(server.address("nfs"));
     fuse.pause();
