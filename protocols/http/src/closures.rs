@@ -1,7 +1,10 @@
 //! Services made of handlers.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
+use flatpath::memory::PoolHandle;
+use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 
 use crate::handler::Handler;
@@ -18,6 +21,9 @@ use crate::state::Http;
 pub enum Route {
     /// To the network thread: the handler does not block for it and takes a few microseconds.
     Inline,
+    /// To the network thread where the engine allows a try ([`flatpath::prompt`]), else to a
+    /// worker: the handler may block and usually does not, which is watched.
+    Prompt,
     /// To a worker.
     Pooled,
 }
@@ -28,6 +34,7 @@ pub enum Route {
 pub struct HandlerService<H, M, R = fn(&Head<'_>) -> Route> {
     route: R,
     handler: H,
+    right: Arc<PromptRight>,
     kind: PhantomData<fn() -> M>,
 }
 
@@ -35,6 +42,15 @@ impl<M: 'static, H: Handler<M>> Http<HandlerService<H, M>> {
     /// A handler that may block: workers run it.
     pub fn pooled(handler: H) -> Self {
         Self::routed(|_: &Head<'_>| Route::Pooled, handler)
+    }
+
+    /// A handler that usually has its answer at hand, and blocks now and then: the network thread
+    /// tries it when nothing else of its connection is under way, which spares two wake-ups, and
+    /// workers run it when there is more to do. If one call blocks for milliseconds after another,
+    /// workers run all of them from then on, and a line in the log says so. Requests with a body
+    /// go to workers.
+    pub fn prompt(handler: H) -> Self {
+        Self::routed(|_: &Head<'_>| Route::Prompt, handler)
     }
 
     /// A handler that never blocks and takes no more than a few microseconds: it runs on the
@@ -55,12 +71,13 @@ where
         Self::service(HandlerService {
             route,
             handler,
+            right: Arc::new(PromptRight::granted("the handler of a listener")),
             kind: PhantomData,
         })
     }
 }
 
-/// What a network thread keeps for a handler that it runs.
+/// What a network thread keeps for handlers that it runs: the request that they get.
 #[derive(Default)]
 pub struct HandlerState {
     builder: RequestBuilder,
@@ -75,6 +92,17 @@ impl HandlerState {
         reply: &mut Reply<'_>,
         handle: impl FnOnce(&mut Request) -> Response,
     ) -> Disposition {
+        self.answer_if(head, reply, |request| Some(handle(request)))
+    }
+
+    /// Answers with what `handle` makes of the request, if it makes something of it; else it is
+    /// left to workers. The request has no body.
+    pub fn answer_if(
+        &mut self,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+        handle: impl FnOnce(&mut Request) -> Option<Response>,
+    ) -> Disposition {
         let Self { builder, names } = self;
         // What a handler that panicked has left.
         builder.clear();
@@ -83,7 +111,10 @@ impl HandlerState {
         }
         let response = handle(&mut builder.request);
         builder.clear();
-        reply.response(response)
+        match response {
+            Some(response) => reply.response(response),
+            None => Disposition::Pooled,
+        }
     }
 }
 
@@ -107,9 +138,24 @@ where
         reply: &mut Reply<'_>,
     ) -> Disposition {
         // A body would have to be read first.
-        if (self.route)(head) == Route::Pooled || head.framing() != Framing::Empty {
+        if (self.route)(head) != Route::Inline || head.framing() != Framing::Empty {
             return Disposition::Pooled;
         }
+        thread.answer(head, reply, |request| self.handler.call(request, &()))
+    }
+
+    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
+        ((self.route)(head) == Route::Prompt).then_some(&*self.right)
+    }
+
+    fn prompt(
+        &self,
+        thread: &mut HandlerState,
+        _: Turn,
+        head: &Head<'_>,
+        _: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition {
         thread.answer(head, reply, |request| self.handler.call(request, &()))
     }
 

@@ -1,6 +1,7 @@
 //! A router in front of another service.
 
-use flatpath::memory::RegionConfig;
+use flatpath::memory::{PoolHandle, RegionConfig};
+use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
@@ -52,6 +53,27 @@ impl<S: Service> Service for WithFallback<S> {
         match self.router.has(head.path()) {
             true => self.router.inline(routes, turn, head, reply),
             false => self.service.inline(thread, turn, head, reply),
+        }
+    }
+
+    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
+        match self.router.has(head.path()) {
+            true => self.router.prompt_right(head),
+            false => self.service.prompt_right(head),
+        }
+    }
+
+    fn prompt(
+        &self,
+        (routes, thread): &mut Self::ThreadState,
+        turn: Turn,
+        head: &Head<'_>,
+        pool: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition {
+        match self.router.has(head.path()) {
+            true => self.router.prompt(routes, turn, head, pool, reply),
+            false => self.service.prompt(thread, turn, head, pool, reply),
         }
     }
 

@@ -66,7 +66,8 @@
 //! # On which thread
 //!
 //! [`Http::inline`] runs a handler on the network thread, for what takes microseconds and never
-//! blocks; [`Http::routed`] decides per request; [`Http::service`] takes a [`Service`].
+//! blocks; [`Http::prompt`] tries it there, for what seldom blocks; [`Http::routed`] decides per
+//! request; [`Http::service`] takes a [`Service`].
 //!
 //! # Responses that last
 //!

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use flatpath::prompt::PromptRight;
 use http::header::ALLOW;
 use http::{HeaderValue, Method, StatusCode};
 
@@ -12,11 +13,16 @@ use crate::into_response::IntoResponse;
 use crate::message::{Request, Response};
 
 type Call<S> = Arc<dyn Fn(&mut Request, &S) -> Response + Send + Sync>;
+type Attempt = Arc<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 
 /// One handler, and what its requests are held to.
 pub(crate) struct Endpoint<S> {
     call: Call<S>,
+    /// What is tried in place of the handler, on a network thread.
+    attempt: Option<Attempt>,
     pub(crate) place: Route,
+    /// Whether it may be tried, where its place is [`Route::Prompt`]; the router grants it.
+    pub(crate) right: Option<Arc<PromptRight>>,
     pub(crate) body_bytes_max: Option<u64>,
     /// Its body is taken piece by piece.
     pub(crate) streams: bool,
@@ -46,7 +52,9 @@ impl<S: 'static> Endpoint<S> {
         Self {
             asks_peer: asks_peer(&handler),
             call: Arc::new(move |request, state| handler.call(request, state)),
+            attempt: None,
             place: Route::Pooled,
+            right: None,
             body_bytes_max: None,
             streams: false,
         }
@@ -64,6 +72,14 @@ impl<S: 'static> Endpoint<S> {
         (self.call)(request, state)
     }
 
+    /// The same on a network thread: `None` leaves the request to a worker.
+    pub(crate) fn attempt(&self, request: &mut Request, state: &S) -> Option<Response> {
+        match &self.attempt {
+            Some(attempt) => attempt(request),
+            None => Some(self.call(request, state)),
+        }
+    }
+
     pub(crate) fn with_state<T: 'static>(self, state: &Arc<S>) -> Endpoint<T>
     where
         S: Send + Sync,
@@ -71,7 +87,9 @@ impl<S: 'static> Endpoint<S> {
         let (call, state) = (self.call, Arc::clone(state));
         Endpoint {
             call: Arc::new(move |request, _| call(request, &state)),
+            attempt: self.attempt,
             place: self.place,
+            right: self.right,
             body_bytes_max: self.body_bytes_max,
             streams: self.streams,
             asks_peer: self.asks_peer,
@@ -85,8 +103,12 @@ impl<S: 'static> Endpoint<S> {
         F: Fn(Request, &Next<'_>) -> R + Send + Sync + 'static,
     {
         let (call, layer) = (Arc::clone(&self.call), Arc::clone(layer));
-        self.place = place;
         self.asks_peer = true;
+        self.place = match self.attempt.take() {
+            // The attempt would go past the layer.
+            Some(_) => Route::Pooled,
+            None => place,
+        };
         self.call = Arc::new(move |request, state| {
             let next = |request: &mut Request| call(request, state);
             layer(extract::take(request), &Next { call: &next }).into_response()
@@ -150,6 +172,43 @@ impl<S: 'static> Methods<S> {
             endpoint.place = Route::Inline;
         }
         self
+    }
+
+    /// Has the handlers so far tried on the network thread: they may block, and usually do not. See
+    /// [`Http::prompt`](crate::Http::prompt); each route has a right of its own.
+    #[must_use]
+    pub fn prompt(mut self) -> Self {
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.place = Route::Prompt;
+        }
+        self
+    }
+
+    /// Has `attempt` tried on the network thread before the handlers so far, which workers run: it
+    /// answers what is at hand, in a cache, say, and waits for nothing. `None` leaves the request
+    /// to its handler, as does a try that the engine does not allow ([`flatpath::prompt`]).
+    ///
+    /// It would go past a layer, so a layer that is added later takes it away.
+    #[must_use]
+    pub fn try_first<R: IntoResponse>(
+        mut self,
+        attempt: impl Fn(&Request) -> Option<R> + Send + Sync + 'static,
+    ) -> Self {
+        let attempt: Attempt = Arc::new(move |request| Some(attempt(request)?.into_response()));
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.attempt = Some(Arc::clone(&attempt));
+            endpoint.place = Route::Prompt;
+        }
+        self
+    }
+
+    /// Gives every handler that is tried a right of its own, named after the path.
+    pub(crate) fn grant(&mut self, path: &str) {
+        for (method, endpoint) in &mut self.endpoints {
+            let method = method.as_ref().map_or("any method", Method::as_str);
+            let granted = || Arc::new(PromptRight::granted(format!("{method} {path}")));
+            endpoint.right = (endpoint.place == Route::Prompt).then(granted);
+        }
     }
 
     /// Longest body for the handlers so far, in place of the listener's

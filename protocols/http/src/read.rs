@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
-use crate::reply::{Disposition, Out, Reply, Rest};
+use crate::reply::{Disposition, Out, Reply, Rest, Written};
 use crate::service::{Service, log_panic};
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::{upgrade, upload, write};
@@ -113,10 +113,13 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     if matches!(head.framing(), Framing::Length(length) if length > body_bytes_max) && !streams {
         return refuse(connection, Fault::BodyTooLong);
     }
-    if connection.session.owed() == 0
-        && let Some(step) = answer_inline(connection, &head, input)
-    {
-        return step;
+    if connection.session.owed() == 0 {
+        if let Some(step) = answer_inline(connection, &head, input) {
+            return step;
+        }
+        if !has_body && let Some(step) = answer_promptly(connection, &head, input) {
+            return step;
+        }
     }
     if connection.session.records.is_some() {
         log(connection).came(&head);
@@ -153,11 +156,56 @@ fn answer_inline<S: Service>(
         ..
     } = &mut *connection.thread;
     let out = Out::reserved(buffer, scratch);
-    let mut reply = Reply::new(out, date.at(turn.wall()), request);
+    let reply = Reply::new(out, date.at(turn.wall()), request);
     let service = &connection.protocol.service;
-    match catch_unwind(AssertUnwindSafe(|| {
-        service.inline(thread, turn, head, &mut reply)
-    })) {
+    let written = written(head, reply, |reply| {
+        service.inline(thread, turn, head, reply)
+    })?;
+    if written.keep_alive && discards {
+        let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
+        pending_body.begin(request, head.framing(), BodyMode::Discarded);
+        connection.session.pending_body = Some(pending_body);
+        connection.session.stage = Stage::Body;
+        connection.restart_phase(Phase::Body);
+    }
+    Some(queue_written(connection, head, input, written))
+}
+
+/// Lets the service try to answer here, where the engine allows a try; None when the request goes
+/// to workers.
+fn answer_promptly<S: Service>(
+    connection: &mut Connection<'_, S>,
+    head: &Head<'_>,
+    input: &[u8],
+) -> Option<Step> {
+    let service = &connection.protocol.service;
+    let right = service.prompt_right(head)?;
+    let prompt = connection.io.prompt(right)?;
+    let mut request = RequestMeta::of(head);
+    request.keep_alive &= !connection.leaving();
+    let turn = connection.turn();
+    let pool = connection.io.pool();
+    let ThreadState {
+        service: thread,
+        scratch,
+        date,
+        ..
+    } = &mut *connection.thread;
+    let reply = Reply::new(Out::scratch(scratch), date.at(turn.wall()), request);
+    let written = written(head, reply, |reply| {
+        service.prompt(thread, turn, head, pool, reply)
+    });
+    connection.io.tried(right, prompt);
+    Some(queue_written(connection, head, input, written?))
+}
+
+/// What `answer` makes of the reply; None when it leaves the request to workers.
+fn written(
+    head: &Head<'_>,
+    mut reply: Reply<'_>,
+    answer: impl FnOnce(&mut Reply<'_>) -> Disposition,
+) -> Option<Written> {
+    match catch_unwind(AssertUnwindSafe(|| answer(&mut reply))) {
         Ok(Disposition::Answered) => {}
         Ok(Disposition::Pooled) => {
             reply.roll_back();
@@ -168,16 +216,20 @@ fn answer_inline<S: Service>(
             reply.fail();
         }
     }
-    let written = reply.written();
+    Some(reply.written())
+}
+
+/// Takes a request that was answered here, and queues what of its reply is not in the output yet.
+fn queue_written<S: Service>(
+    connection: &mut Connection<'_, S>,
+    head: &Head<'_>,
+    input: &[u8],
+    written: Written,
+) -> Step {
+    let has_body = head.framing() != Framing::Empty;
     connection.session.head_taken();
     if !written.keep_alive {
         connection.session.lingers |= has_body || input.len() > head.bytes();
-    } else if discards {
-        let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-        pending_body.begin(request, head.framing(), BodyMode::Discarded);
-        connection.session.pending_body = Some(pending_body);
-        connection.session.stage = Stage::Body;
-        connection.restart_phase(Phase::Body);
     }
     let number = connection.session.take_number();
     if written.is_queued && matches!(written.rest, Rest::Nothing) {
@@ -186,7 +238,7 @@ fn answer_inline<S: Service>(
             log(connection).answered(head, &written);
         }
         write::reply_done(connection, written.keep_alive);
-        return Some(Step::On(head.bytes()));
+        return Step::On(head.bytes());
     }
     if connection.session.records.is_some() {
         log(connection).came(head);
@@ -195,12 +247,7 @@ fn answer_inline<S: Service>(
     if matches!(written.rest, Rest::Upgrade(_)) {
         connection.session.follows_upload |= upgrade::is_asked_for(head) && !has_body;
     }
-    Some(write::queue_inline(
-        connection,
-        number,
-        written,
-        head.bytes(),
-    ))
+    write::queue_inline(connection, number, written, head.bytes())
 }
 
 /// Sends a request without a body to the workers.

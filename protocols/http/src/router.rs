@@ -10,6 +10,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use flatpath::memory::PoolHandle;
+use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::StatusCode;
 
@@ -104,8 +106,9 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// would match both), or is not well formed. The message names both, and the line of the call.
     #[must_use]
     #[track_caller]
-    pub fn route(mut self, path: &str, methods: Methods<S>) -> Self {
+    pub fn route(mut self, path: &str, mut methods: Methods<S>) -> Self {
         self.asks_peer |= methods.asks_peer();
+        methods.grant(path);
         if let Some(known) = self.paths.iter_mut().find(|known| known.pattern == path) {
             known.methods.merge(path, methods);
             return self;
@@ -258,9 +261,21 @@ impl<S: Send + Sync + 'static> Router<S> {
     }
 
     fn answer(&self, request: &mut Request, state: &S) -> Response {
+        let call =
+            |endpoint: &Endpoint<S>, request: &mut Request| Some(endpoint.call(request, state));
+        self.answer_by(call, request)
+            .unwrap_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    }
+
+    /// Answers with what `call` makes of the endpoint and the request, if it makes something.
+    fn answer_by(
+        &self,
+        call: impl FnOnce(&Endpoint<S>, &mut Request) -> Option<Response>,
+        request: &mut Request,
+    ) -> Option<Response> {
         // RFC 9110 section 9.3.7: OPTIONS of the whole server.
         if request.uri().path() == "*" {
-            return StatusCode::NO_CONTENT.into_response();
+            return Some(StatusCode::NO_CONTENT.into_response());
         }
         let (method, path) = (request.method().as_str(), request.uri().path());
         let (found, parameters) = self.find(method, path);
@@ -272,15 +287,15 @@ impl<S: Send + Sync + 'static> Router<S> {
                 }
                 None => {
                     let reason = "a part of the path is not UTF-8";
-                    return refused(StatusCode::BAD_REQUEST, &reason);
+                    return Some(refused(StatusCode::BAD_REQUEST, &reason));
                 }
             },
         }
-        let response = found.endpoint.call(request, state);
-        match found.allow {
+        let response = call(found.endpoint, request)?;
+        Some(match found.allow {
             Some(methods) => methods.allow(response),
             None => response,
-        }
+        })
     }
 }
 
@@ -328,10 +343,29 @@ impl Service for Router {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition {
-        if head.framing() != Framing::Empty || self.endpoint(head).place == Route::Pooled {
+        if head.framing() != Framing::Empty || self.endpoint(head).place != Route::Inline {
             return Disposition::Pooled;
         }
         thread.answer(head, reply, |request| self.answer(request, &()))
+    }
+
+    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
+        let endpoint = self.endpoint(head);
+        let right = endpoint.right.as_deref();
+        right.filter(|_| endpoint.place == Route::Prompt && !endpoint.streams)
+    }
+
+    fn prompt(
+        &self,
+        thread: &mut HandlerState,
+        _: Turn,
+        head: &Head<'_>,
+        _: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition {
+        let attempt =
+            |endpoint: &Endpoint<()>, request: &mut Request| endpoint.attempt(request, &());
+        thread.answer_if(head, reply, |request| self.answer_by(attempt, request))
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {

@@ -1,9 +1,11 @@
 //! What answers requests.
 //!
 //! A service answers inline, on the network thread, what it can answer at once, and leaves the rest
-//! to its [`Service::pooled`], which a worker runs and which may block.
+//! to its [`Service::pooled`], which a worker runs and which may block. In between is what usually
+//! need not wait: [`Service::prompt`] tries it, and hands over to a worker what would.
 
-use flatpath::memory::RegionConfig;
+use flatpath::memory::{PoolHandle, RegionConfig};
+use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
@@ -23,6 +25,8 @@ pub(crate) fn log_panic(method: &str, path: &str) {
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
 /// | the network thread | `streams`, `body_bytes_max`, `asks_peer`          | no        |
+/// | the network thread | `prompt_right`                                    | no        |
+/// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 pub trait Service: Send + Sync + 'static {
     /// What one network thread keeps for this service: caches, scratch space. Never shared.
@@ -44,6 +48,28 @@ pub trait Service: Send + Sync + 'static {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition;
+
+    /// The right to have this request tried on the network thread, if there is one: by default
+    /// there is none. Asked for requests without a body that [`Service::inline`] left to workers.
+    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
+        let _ = head;
+        None
+    }
+
+    /// Answers a request for which there is a [`Service::prompt_right`] without waiting for
+    /// anything, or leaves it to a worker. Called when the engine allows a try, with the rules and
+    /// the watch of [`flatpath::prompt`]; a request may go to a worker without one.
+    fn prompt(
+        &self,
+        thread: &mut Self::ThreadState,
+        turn: Turn,
+        head: &Head<'_>,
+        pool: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition {
+        let _ = (thread, turn, head, pool, reply);
+        Disposition::Pooled
+    }
 
     /// Answers any request; may block. The request's body has arrived completely.
     ///

@@ -3,6 +3,7 @@
 //! Pure functions from bytes to bytes; no thread, no clock, no descriptor.
 
 use flatpath::Turn;
+use flatpath::memory::PoolHandle;
 
 use crate::body::{Decoder, Piece};
 use crate::date::DateLine;
@@ -78,6 +79,27 @@ pub fn inline<S: Service>(
     let written = with_head(input, |head| {
         written(head, turn, |reply| {
             service.inline(thread, turn, head, reply)
+        })
+    })?;
+    Ok(written.flatten())
+}
+
+/// The answer of a try on the network thread; None when the request is not complete, there is no
+/// [`Service::prompt_right`], or the service leaves it to workers.
+///
+/// # Errors
+/// The rule that the request breaks.
+pub fn prompt<S: Service>(
+    service: &S,
+    thread: &mut S::ThreadState,
+    turn: Turn,
+    input: &[u8],
+    pool: PoolHandle<'_>,
+) -> Result<Option<Vec<u8>>, Fault> {
+    let written = with_head(input, |head| {
+        service.prompt_right(head)?;
+        written(head, turn, |reply| {
+            service.prompt(thread, turn, head, pool, reply)
         })
     })?;
     Ok(written.flatten())

@@ -6,6 +6,7 @@ mod deadlines;
 mod endings;
 mod events;
 mod order;
+mod prompt;
 mod push;
 mod replies;
 mod routes;
