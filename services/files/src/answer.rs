@@ -1,4 +1,5 @@
-//! Answers made by a worker: finds the file, decides what of it to send, and how.
+//! Answers made by a worker, or by the network thread of what is at hand: finds the file, decides
+//! what of it to send, and how.
 //!
 //! The steps of a GET or HEAD: target → file (directory: redirect, index or listing) → sibling by
 //! `Accept-Encoding` → conditions → ranges → body. Small files are read at once, so that the answer
@@ -40,14 +41,15 @@ const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub(crate) const ALLOWED_WRITABLE: HeaderValue =
     HeaderValue::from_static("GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS");
 
-/// Everything that a worker needs for an answer.
+/// Everything that an answer needs.
 pub(crate) struct Answerer<'a> {
     pub(crate) root: &'a Root,
     pub(crate) hidden: Hidden,
     pub(crate) writing: Writing,
     pub(crate) tags: EntityTags,
     pub(crate) pool: PoolHandle<'a>,
-    pub(crate) descriptors: &'a DescriptorBudget,
+    /// For bodies that are read while they are sent: none where only what is at hand is sent.
+    pub(crate) descriptors: Option<&'a DescriptorBudget>,
     pub(crate) began: LookupStart,
     pub(crate) reach: Reach,
     /// The share that this worker has entered, and that a worker has to enter to read on.
@@ -67,12 +69,14 @@ struct Chosen {
 }
 
 impl Answerer<'_> {
-    /// Answers any request; `None` if a link led beyond the reach.
+    /// Answers any request; `None` if a link led beyond the reach, or something is not at hand.
     pub(crate) fn answer(&self, request: &Request) -> Option<Response> {
         let is_get = *request.method() == Method::GET;
         if is_get || *request.method() == Method::HEAD {
             return match self.get(request) {
-                Err(FilesError::OtherMount) => None,
+                Err(FilesError::OtherMount | FilesError::NotAtHand) => None,
+                // A worker looks again at what has failed for another reason.
+                Err(error) if self.is_at_hand() && error != FilesError::NotFound => None,
                 Err(error) => Some(refuse(request, error)),
                 Ok(response) => Some(response),
             };
@@ -86,6 +90,10 @@ impl Answerer<'_> {
             Writing::Allowed(_) => ALLOWED_WRITABLE,
         };
         Some(with(response, header::ALLOW, allowed))
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.reach == Reach::AtHand
     }
 
     fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
@@ -124,6 +132,7 @@ impl Answerer<'_> {
         }
         let directory = self.find(path)?;
         match directory.kind {
+            Kind::Directory if self.is_at_hand() => Err(FilesError::NotAtHand),
             Kind::Directory => self.listing(&target, &directory),
             // A file with a slash after its name is not that file.
             Kind::File => Err(FilesError::NotFound),
@@ -220,12 +229,17 @@ impl Answerer<'_> {
             true => ranges_of(request, &validators, size),
             false => Ranges::Whole,
         };
+        let is_small = size <= CACHE_FILE_BYTES_MAX as u64;
+        if self.is_at_hand() && is_sent && (ranges != Ranges::Whole || !is_small) {
+            return Err(FilesError::NotAtHand);
+        }
         if ranges != Ranges::Whole {
             return Ok(Some(self.partial(chosen, headers, ranges)));
         }
         let Some(mut buffer) = self.buffer_for(size) else {
             let body = match is_sent.then(|| self.hold()) {
                 None => Body::Empty,
+                Some(None) if self.is_at_hand() => return Err(FilesError::NotAtHand),
                 Some(None) => return Ok(Some(busy())),
                 Some(Some(hold)) => {
                     let whole = Part {
@@ -240,7 +254,9 @@ impl Answerer<'_> {
         };
         let length = usize::try_from(size).expect("a buffer was taken for it");
         let room = &mut buffer.spare_mut()[..length];
-        let stability = content::read_whole(&chosen.opened.file, &chosen.opened.identity, room)?;
+        let Opened { file, identity, .. } = &chosen.opened;
+        let at_hand = self.is_at_hand().then(|| self.root.file_system());
+        let stability = content::read_whole(file, at_hand, identity, room)?;
         buffer.advance(length);
         if stability == Stability::Changing && tries == CHANGE_TRIES_MAX {
             // It changes all the time, so the answer has no validators and is not cached.
@@ -263,7 +279,7 @@ impl Answerer<'_> {
 
     /// The descriptor of a file that is read while it is sent.
     fn hold(&self) -> Option<DescriptorHold> {
-        self.descriptors.hold(DOWNLOAD_DESCRIPTORS)
+        self.descriptors?.hold(DOWNLOAD_DESCRIPTORS)
     }
 
     /// Room for a file that is read at once; larger ones are not, and none is if memory is short.

@@ -9,10 +9,12 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IoSliceMut, Read};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use flatpath::prompt::FileSystem;
+use rustix::io::Errno;
 
 use crate::deferred_close::Source;
 use crate::error::FilesError;
@@ -30,18 +32,31 @@ pub(crate) enum Stability {
     Shorter,
 }
 
-/// Fills `room` from the start of a file that was in the state `before`.
+/// Fills `room` from the start of a file that was in the state `before`: with what its file system
+/// has at hand, if that is given, and without a wait.
 pub(crate) fn read_whole(
     file: &File,
+    at_hand: Option<&FileSystem>,
     before: &Identity,
     room: &mut [u8],
 ) -> Result<Stability, FilesError> {
     let mut filled = 0;
     while filled < room.len() {
-        match rustix::io::pread(file, &mut room[filled..], filled as u64) {
+        let (left, offset) = (&mut room[filled..], filled as u64);
+        let read = match at_hand {
+            None => rustix::io::pread(file, left, offset),
+            Some(system) => {
+                let read = system.read_cached(file, &mut [IoSliceMut::new(left)], offset);
+                match read {
+                    Ok(read) => Ok(read.ok_or(FilesError::NotAtHand)?),
+                    Err(cause) => Err(Errno::from_io_error(&cause).unwrap_or(Errno::IO)),
+                }
+            }
+        };
+        match read {
             Ok(0) => return Ok(Stability::Shorter),
             Ok(more) => filled += more,
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -284,7 +299,7 @@ mod tests {
     fn a_small_file_is_read_whole() {
         let file = file_of(b"content");
         let mut room = [0; 7];
-        let outcome = read_whole(&file, &identity_of(&file), &mut room);
+        let outcome = read_whole(&file, None, &identity_of(&file), &mut room);
         assert_eq!((outcome, &room), (Ok(Stability::Same), b"content"));
     }
 
@@ -295,12 +310,12 @@ mod tests {
         file.write_all(b"more").expect("write");
         let mut room = [0; 7];
         assert_eq!(
-            read_whole(&file, &before, &mut room),
+            read_whole(&file, None, &before, &mut room),
             Ok(Stability::Changing)
         );
         file.set_len(3).expect("truncate");
         assert_eq!(
-            read_whole(&file, &before, &mut room),
+            read_whole(&file, None, &before, &mut room),
             Ok(Stability::Shorter)
         );
     }

@@ -14,6 +14,9 @@ pub(crate) enum FilesError {
     /// A link leads to another mount, or out of the root; only where the reach excludes it.
     /// 404.
     OtherMount,
+    /// The kernel would have to wait for it, or for its name; only where the reach is what is at
+    /// hand. A worker answers.
+    NotAtHand,
     /// The file is there, and this process may not read it. 403.
     Forbidden,
     /// No descriptor or no memory is left for now. 503.
@@ -30,6 +33,7 @@ flatpath::impl_error! {
         Self::MalformedTarget => "the request's target is not a path",
         Self::NotFound => "no such file",
         Self::OtherMount => "a link leads to another mount",
+        Self::NotAtHand => "finding or reading it would wait",
         Self::Forbidden => "this process may not read the file",
         Self::Overloaded => "no descriptor or memory is left",
         Self::Changed => "the file changed while it was read",
@@ -43,7 +47,7 @@ impl FilesError {
             Self::MalformedTarget => StatusCode::BAD_REQUEST,
             Self::NotFound | Self::OtherMount => StatusCode::NOT_FOUND,
             Self::Forbidden => StatusCode::FORBIDDEN,
-            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::NotAtHand => StatusCode::SERVICE_UNAVAILABLE,
             Self::Changed | Self::Unreadable(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

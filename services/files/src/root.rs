@@ -25,6 +25,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use flatpath::descriptors::DescriptorHold;
+use flatpath::prompt::FileSystem;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 
@@ -32,7 +33,7 @@ use crate::deferred_close::Source;
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::RENAME_TRIES_MAX;
-use crate::stat::{locality_of, stat_of};
+use crate::stat::stat_of;
 use crate::walk::{self, READ};
 
 pub(crate) use crate::stat::Locality;
@@ -47,6 +48,7 @@ pub(crate) struct Root {
     mount: Option<u64>,
     /// What the file system of the mount is.
     locality: Locality,
+    file_system: FileSystem,
 }
 
 /// What turns a path into a file.
@@ -77,6 +79,8 @@ pub(crate) enum Reach {
     /// walking into it. So is a link that leaves the root. A walk without `openat2` does
     /// not stop at mounts.
     OwnMount,
+    /// The same, and only what the kernel has cached: the rest is [`FilesError::NotAtHand`].
+    AtHand,
     Everywhere,
 }
 
@@ -114,8 +118,13 @@ impl Root {
         let flags = READ | OFlags::DIRECTORY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let mount = stat_of(directory.as_fd())?.mount;
+        let file_system = FileSystem::of(&directory);
         Ok(Self {
-            locality: locality_of(directory.as_fd()),
+            locality: match file_system.is_local() {
+                true => Locality::Local,
+                false => Locality::Remote,
+            },
+            file_system,
             directory,
             resolution,
             mount,
@@ -136,6 +145,11 @@ impl Root {
         self.locality
     }
 
+    /// Which says what of the root's mount can be read without a wait.
+    pub(crate) fn file_system(&self) -> &FileSystem {
+        &self.file_system
+    }
+
     pub(crate) fn resolution(&self) -> Resolution {
         self.resolution
     }
@@ -151,11 +165,15 @@ impl Root {
         let path = if path.is_empty() { b"." } else { path };
         let resolved = match self.resolution {
             Resolution::Kernel => self.resolve(path, reach),
+            Resolution::Walk if reach == Reach::AtHand => Err(Errno::AGAIN),
             Resolution::Walk => walk::resolve(self.directory.as_fd(), path),
         };
         let descriptor = match resolved {
             Ok(descriptor) => descriptor,
-            Err(Errno::XDEV) if reach == Reach::OwnMount => return Err(FilesError::OtherMount),
+            Err(Errno::AGAIN | Errno::INVAL) if reach == Reach::AtHand => {
+                return Err(FilesError::NotAtHand);
+            }
+            Err(Errno::XDEV) if reach != Reach::Everywhere => return Err(FilesError::OtherMount),
             Err(Errno::XDEV) => {
                 // The operator may have meant it to be served; the client learns nothing.
                 let path = String::from_utf8_lossy(path);
@@ -198,8 +216,12 @@ impl Root {
     fn resolve(&self, path: &[u8], reach: Reach) -> Result<OwnedFd, Errno> {
         let beneath = match reach {
             Reach::OwnMount => BENEATH | ResolveFlags::NO_XDEV,
+            Reach::AtHand => BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED,
             Reach::Everywhere => BENEATH,
         };
+        if reach == Reach::AtHand {
+            return rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), beneath);
+        }
         for _ in 0..RENAME_TRIES_MAX {
             match rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), beneath) {
                 Err(Errno::AGAIN | Errno::INTR) => {}

@@ -1,4 +1,5 @@
-//! A directory as an HTTP service: cached files on the network thread, everything else on workers.
+//! A directory as an HTTP service: cached files on the network thread, and those that the kernel
+//! has at hand; everything else on workers.
 
 use std::io;
 use std::path::Path;
@@ -9,9 +10,10 @@ use std::time::{Duration, Instant};
 use flatpath::blocking::{Entry, Inside, Share};
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 use flatpath::memory::{Payload, PoolHandle};
+use flatpath::prompt::PromptRight;
 use flatpath_http::{
-    Disposition, Head, KnownHeader, RegionConfig, Reply, Request, Response, Service, Sink,
-    TargetForm, Turn, UploadDecision, WorkerScope,
+    Disposition, HandlerState, Head, KnownHeader, RegionConfig, Reply, Request, Response, Service,
+    Sink, TargetForm, Turn, UploadDecision, WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method};
@@ -25,7 +27,7 @@ use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::mounts::{MountShares, Mounts};
 use crate::put;
 use crate::responses::busy;
-use crate::root::{Reach, Resolution, Root};
+use crate::root::{Locality, Reach, Resolution, Root};
 use crate::target::{Hidden, Target};
 use crate::tus;
 use crate::tus::ledger::{Ledger, Uploads};
@@ -44,6 +46,8 @@ pub struct Files {
     writing: Writing,
     tags: EntityTags,
     mounts: Mounts,
+    /// Whether a file that is not in the cache is tried on the network thread.
+    right: PromptRight,
     /// Files that were written through this service, successfully or not.
     writes: Arc<AtomicU64>,
     ledger: Arc<Ledger>,
@@ -57,9 +61,9 @@ enum WriteKind {
 }
 
 /// What one network thread keeps: its cache of small files.
-#[derive(Debug)]
 pub struct FilesState {
     cache: Cache,
+    requests: HandlerState,
 }
 
 impl Files {
@@ -75,7 +79,14 @@ impl Files {
         } else {
             root.remote()
         };
+        let place = format!("the directory {}", directory.display());
+        let is_prompt = root.locality() == Locality::Local;
+        let right = match is_prompt && root.resolution() == Resolution::Kernel {
+            true => PromptRight::granted(place),
+            false => PromptRight::refused(place),
+        };
         Ok(Self {
+            right,
             ledger: Ledger::of(root.directory()),
             root: Arc::new(root),
             mounts,
@@ -206,7 +217,12 @@ impl Files {
     fn read(&self, request: &Request, scope: &mut WorkerScope<'_>) -> Response {
         let share = self.share_of(request);
         if share.is_none() {
-            let answerer = self.answerer(scope.pool(), scope.descriptors(), Reach::OwnMount, None);
+            let answerer = self.answerer(
+                scope.pool(),
+                Some(scope.descriptors()),
+                Reach::OwnMount,
+                None,
+            );
             if let Some(response) = answerer.answer(request) {
                 return response;
             }
@@ -219,7 +235,7 @@ impl Files {
         };
         let answerer = self.answerer(
             scope.pool(),
-            scope.descriptors(),
+            Some(scope.descriptors()),
             Reach::Everywhere,
             Some(share),
         );
@@ -229,7 +245,7 @@ impl Files {
     pub(crate) fn answerer<'a>(
         &'a self,
         pool: PoolHandle<'a>,
-        descriptors: &'a DescriptorBudget,
+        descriptors: Option<&'a DescriptorBudget>,
         reach: Reach,
         share: Option<Share>,
     ) -> Answerer<'a> {
@@ -251,12 +267,20 @@ impl Files {
     }
 }
 
+#[cfg(test)]
+impl Files {
+    pub(crate) fn prompt_right_is_lost(&self) -> bool {
+        self.right.is_lost()
+    }
+}
+
 impl Service for Files {
     type ThreadState = FilesState;
 
     fn thread_state(&self) -> FilesState {
         FilesState {
             cache: Cache::new(self.cache),
+            requests: HandlerState::default(),
         }
     }
 
@@ -267,12 +291,8 @@ impl Service for Files {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition {
-        let is_get = head.is_get();
-        let is_plain = head.form() == TargetForm::Origin && (is_get || head.is_head());
-        // Ranges are for GET alone; of HEAD they are ignored (RFC 9110, 14.2).
-        let is_part = is_get && head.known(KnownHeader::Range).is_some();
         let target = head.path().as_bytes();
-        if !is_plain || is_part || target.len() > CACHE_TARGET_BYTES_MAX {
+        if !is_for_cache(head) {
             return Disposition::Pooled;
         }
         let preference = match head.known(KnownHeader::AcceptEncoding) {
@@ -298,6 +318,32 @@ impl Service for Files {
             Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
             Verdict::PreconditionFailed => Disposition::Pooled,
         }
+    }
+
+    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
+        is_for_cache(head).then_some(&self.right)
+    }
+
+    fn prompt(
+        &self,
+        thread: &mut FilesState,
+        turn: Turn,
+        head: &Head<'_>,
+        pool: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition {
+        let FilesState { cache, requests } = thread;
+        requests.answer_if(head, reply, |request| {
+            if self.write_of(request).is_some() {
+                return None;
+            }
+            let answerer = self.answerer(pool, None, Reach::AtHand, None);
+            let mut response = answerer.answer(request)?;
+            if let Some(entry) = response.extensions_mut().remove::<NewEntry>() {
+                cache.insert(entry, turn.now().as_nanos() as u64);
+            }
+            Some(response)
+        })
     }
 
     fn streams(&self, head: &Head<'_>) -> bool {
@@ -353,6 +399,15 @@ impl Service for Files {
             thread.cache.insert(entry, turn.now().as_nanos() as u64);
         }
     }
+}
+
+/// Whether the whole of a file may be the answer.
+fn is_for_cache(head: &Head<'_>) -> bool {
+    let is_get = head.is_get();
+    let is_plain = head.form() == TargetForm::Origin && (is_get || head.is_head());
+    // Ranges are for GET alone; of HEAD they are ignored (RFC 9110, 14.2).
+    let is_part = is_get && head.known(KnownHeader::Range).is_some();
+    is_plain && !is_part && head.path().len() <= CACHE_TARGET_BYTES_MAX
 }
 
 fn begin(uploads: &Uploads, kind: WriteKind, request: &Request) -> UploadDecision {

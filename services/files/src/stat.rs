@@ -1,9 +1,7 @@
-//! What the kernel knows of an open descriptor: its kind, its state, its mount, and whether its
-//! file system is local.
+//! What the kernel knows of an open descriptor: its kind, its state and its mount.
 
 use std::os::fd::BorrowedFd;
 
-use flatpath::prompt::FileSystem;
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 
@@ -23,14 +21,6 @@ impl Locality {
             (Self::Local, Self::Local) => Self::Local,
             _ => Self::Remote,
         }
-    }
-}
-
-/// Whether a file system answers from memory or a disk of this machine.
-pub(crate) fn locality_of(directory: BorrowedFd<'_>) -> Locality {
-    match FileSystem::of(directory).is_local() {
-        true => Locality::Local,
-        false => Locality::Remote,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod answers;
 mod kept;
+mod prompt;
 mod publishing;
 
 use std::fs;
@@ -155,7 +156,8 @@ impl Site {
     fn answer(&self, request: &flatpath_http::Request) -> flatpath_http::Response {
         let within = |reach| {
             let pool = (&self.pool).into();
-            self.files.answerer(pool, &self.descriptors, reach, None)
+            self.files
+                .answerer(pool, Some(&self.descriptors), reach, None)
         };
         let (own, everywhere) = (within(Reach::OwnMount), within(Reach::Everywhere));
         let answer = own.answer(request).or_else(|| everywhere.answer(request));
