@@ -10,6 +10,7 @@
 //! | `accept`, `buffers`, `dispatch`, `tokens`, `pairing` | the five published measurements |
 //! | `events` | an eventfd and its consumer, past the workers |
 //! | `wakeups` | what it costs to wake a thread, by each means |
+//! | `prompt` | requests that need not wait, past the workers |
 //! | `queue`, `wheel` | two structures that the five need |
 //! | `neighbours` | innocent clients beside one party in trouble after another |
 //! | `baseline/` | the old ways, one file each |
@@ -30,6 +31,7 @@ mod dispatch;
 mod tokens;
 mod pairing;
 mod events;
+mod prompt;
 mod queue;
 mod wakeups;
 mod wheel;
@@ -60,7 +62,7 @@ pub struct Bench {
 }
 
 /// All of them, in the order of the path of a connection.
-pub const BENCHES: [Bench; 10] = [
+pub const BENCHES: [Bench; 11] = [
     Bench {
         name: "accept",
         about: "one accept for each connection, against one multishot accept for all",
@@ -102,6 +104,12 @@ pub const BENCHES: [Bench; 10] = [
         about: "a thread that sleeps is woken: a condition variable, against futex and io_uring",
         needs_server: false,
         measure: wakeups::run,
+    },
+    Bench {
+        name: "prompt",
+        about: "one request at a time: a worker answers, or the network thread tries first",
+        needs_server: false,
+        measure: prompt::run,
     },
     Bench {
         name: "queue",

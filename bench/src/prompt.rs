@@ -1,0 +1,236 @@
+//! `bench prompt`: one connection, one request at a time, over HTTP.
+//!
+//! Before: a worker answers, which is two wake-ups of threads. Ours: the same handler, declared
+//! prompt, which the network thread tries. Beside both, for what there is to reach: the same
+//! handler inline, which may never block.
+//!
+//! With files of 4 KiB, which the kernel has in its cache: before is a worker's answer, ours the
+//! network thread's from what is at hand; what there is to reach is a file that the server has in
+//! its own cache. The first two ask for each of many files in turn, so that its cache has none.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use flatpath::{DriverChoice, Protocol, Running, Server};
+use flatpath_bench_common::measure::{Turn, median, samples};
+use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
+use flatpath_files::Files;
+use flatpath_http::Http;
+use tempfile::TempDir;
+
+use crate::Stage;
+
+const WORKER: &str = "a worker";
+const OURS: &str = "ours, prompt";
+const BEST: &str = "inline, cached";
+
+const HANDLER: &str = "handler";
+const FILE: &str = "file of 4 KiB";
+
+const FILE_BYTES: usize = 4096;
+/// Files asked for in turn: many more than the server keeps.
+const FILES: usize = 1024;
+const CACHED_MAX: usize = 16;
+/// A file that was changed a moment ago is not cached.
+const UNTIL_STABLE: Duration = Duration::from_millis(60);
+
+/// A server in this process, and the one connection to it.
+struct Rig {
+    _running: Running,
+    client: TcpStream,
+    /// Asked for in turn.
+    requests: Vec<String>,
+    asked: usize,
+    buffer: Vec<u8>,
+    /// What is served, until the server has ended.
+    folder: Option<Rc<TempDir>>,
+}
+
+impl Rig {
+    /// `None`: this machine does not have the driver.
+    fn new(
+        choice: DriverChoice,
+        protocol: impl Protocol,
+        requests: Vec<String>,
+    ) -> io::Result<Option<Rig>> {
+        let server = Server::new().driver(choice);
+        let running = match server.listen("127.0.0.1:0", protocol).start() {
+            Ok(running) => running,
+            Err(flatpath::Error::Uring(_)) => return Ok(None),
+            Err(error) => return Err(io::Error::other(error.to_string())),
+        };
+        let bound = running.listeners()[0].address.internet();
+        let port = bound.map_or(0, |address| address.port());
+        let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        client.set_nodelay(true)?;
+        client.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(Some(Rig {
+            _running: running,
+            client,
+            requests,
+            asked: 0,
+            buffer: vec![0; 64 << 10],
+            folder: None,
+        }))
+    }
+
+    /// One request and its whole reply.
+    fn ask(&mut self) -> io::Result<()> {
+        let request = &self.requests[self.asked % self.requests.len()];
+        self.asked += 1;
+        self.client.write_all(request.as_bytes())?;
+        let mut filled = 0;
+        loop {
+            let read = self.client.read(&mut self.buffer[filled..])?;
+            filled += read;
+            let reply = &self.buffer[..filled];
+            if read == 0 || !reply.starts_with(b"HTTP/1.1 20") {
+                return Err(io::Error::other("a reply that is none of success"));
+            }
+            if reply_bytes(reply).is_some_and(|bytes| bytes <= filled) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The median of the times of so many requests, in microseconds.
+    fn measure(&mut self, requests: usize) -> io::Result<f64> {
+        let mut latencies = Vec::with_capacity(requests);
+        for _ in 0..requests {
+            let begin = Instant::now();
+            self.ask()?;
+            latencies.push(begin.elapsed().as_nanos() as f64);
+        }
+        Ok(median(&latencies) / 1000.0)
+    }
+}
+
+/// Of head and body, once the head is there.
+fn reply_bytes(reply: &[u8]) -> Option<usize> {
+    let end = reply.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&reply[..end]).ok()?;
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "))?;
+    Some(end + length.parse::<usize>().ok()?)
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n")
+}
+
+/// The same handler, in three places.
+fn handlers(choice: DriverChoice) -> io::Result<Option<Vec<Rig>>> {
+    let hello = || "hello\n";
+    let request = || vec![get("/")];
+    let rigs = [
+        Rig::new(choice, Http::pooled(hello), request())?,
+        Rig::new(choice, Http::prompt(hello), request())?,
+        Rig::new(choice, Http::inline(hello), request())?,
+    ];
+    Ok(rigs.into_iter().collect())
+}
+
+/// A file by a worker, by a try, and from the cache.
+fn files(choice: DriverChoice) -> io::Result<Option<Vec<Rig>>> {
+    let folder = Rc::new(tempfile::tempdir()?);
+    for number in 0..FILES {
+        fs::write(folder.path().join(number.to_string()), [b'x'; FILE_BYTES])?;
+    }
+    std::thread::sleep(UNTIL_STABLE);
+    let each = || (0..FILES).map(|number| get(&format!("/{number}")));
+    let cold = || Files::open(folder.path()).map(|files| files.cache(CACHED_MAX, 1 << 20));
+    // A look at a part of a file is left to workers: here it is all of it.
+    let by_worker = each().map(|request| {
+        let range = format!("Range: bytes=0-{}\r\n\r\n", FILE_BYTES - 1);
+        request.replace("\r\n\r\n", &format!("\r\n{range}"))
+    });
+    let hot = Files::open(folder.path())?;
+    let rigs = [
+        Rig::new(choice, Http::service(cold()?), by_worker.collect())?,
+        Rig::new(choice, Http::service(cold()?), each().collect())?,
+        Rig::new(choice, Http::service(hot), vec![get("/0")])?,
+    ];
+    let kept = |mut rig: Rig| {
+        rig.folder = Some(Rc::clone(&folder));
+        rig
+    };
+    Ok(rigs.into_iter().map(|rig| rig.map(kept)).collect())
+}
+
+pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
+    let profile = stage.profile;
+    let requests = profile.pick(5_000, 1_000, 10);
+    let rounds = stage.runs(profile.pick(9, 5, 1));
+    let columns = [
+        (WORKER, Role::Baseline),
+        (OURS, Role::Ours),
+        (BEST, Role::Competitor),
+    ];
+    let title = "One request at a time: from the request to its whole reply";
+    let mut table = Table::new(title, "us, median", &["driver", "what"], columns);
+    for (driver, choice) in [
+        ("uring", DriverChoice::Uring),
+        ("epoll", DriverChoice::Epoll),
+    ] {
+        for (what, wanted) in [(HANDLER, 1.15), (FILE, 1.3)] {
+            (stage.progress)(&format!("prompt: {what}, {driver}"));
+            let rigs = match what {
+                HANDLER => handlers(choice)?,
+                _ => files(choice)?,
+            };
+            let Some(rigs) = rigs else { continue };
+            table.push(&[&driver, &what], measure(rigs, requests, rounds)?);
+            let of = |name| table.figure(&[driver, what], name);
+            let what = format!("{what}, {driver}, against {BEST}");
+            report.target(what, "x", Wanted::AtMost(wanted), ratio(of(OURS), of(BEST)));
+        }
+    }
+    report.plot(Plot::bars("latency", &table, "driver, what"));
+    report.note(
+        "the client's thread is woken for every reply in all of them; a worker's reply wakes two \
+         threads more",
+    );
+    report.tables = vec![table];
+    Ok(())
+}
+
+fn measure(mut rigs: Vec<Rig>, requests: usize, rounds: usize) -> io::Result<Vec<Figure>> {
+    // Threads, pools and caches first.
+    for rig in &mut rigs {
+        rig.measure(requests / 5)?;
+    }
+    let turns = rigs
+        .iter_mut()
+        .map(|rig| -> Turn<'_, io::Result<f64>> { Box::new(|| rig.measure(requests)) });
+    let mut turns: Vec<_> = turns.collect();
+    let samples = samples(rounds, &mut turns).into_iter();
+    let figures = samples.map(|runs| {
+        let runs = runs.into_iter().collect::<io::Result<Vec<f64>>>()?;
+        Ok(Figure::of(&runs))
+    });
+    figures.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_candidate_answers() {
+        for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+            for rigs in [handlers(choice), files(choice)] {
+                let Some(rigs) = rigs.expect("they start") else {
+                    eprintln!("not run: no io_uring");
+                    continue;
+                };
+                let figures = measure(rigs, 20, 1).expect("every request is answered");
+                assert!(figures.len() == 3 && figures.iter().all(|figure| figure.value > 0.0));
+            }
+        }
+    }
+}
