@@ -229,18 +229,11 @@ fn conclude<H: Handler>(open: &mut Open<H>, io: &mut Io<'_>) {
             return;
         }
     }
-    match open.end {
-        Some(End::Fault(_)) => {
-            open.socket.end(close);
-            // It may be sending, and is to read why this ends.
-            io.close_lingering();
-        }
-        Some(_) => {
-            open.socket.end(close);
-            io.close_after_output();
-        }
-        // Its close frame is to come.
-        None => {}
+    // Where nothing was received, its close frame is to come.
+    if open.end.is_some() {
+        open.socket.end(close);
+        // It may be sending, and is to read how this ends.
+        io.close_lingering();
     }
 }
 
