@@ -80,7 +80,16 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
         rows(&mut table, load, &both);
         targets(report, &table, load);
     }
-    report.plot(Plot::bars("cost", &table, "clients, figure"));
+    // One picture for each unit.
+    let x = "clients, figure";
+    for (name, unit, are_calls) in [
+        ("cost", "us per connection", false),
+        ("calls", "system calls per connection", true),
+    ] {
+        let mut plot = Plot::bars_of(name, &table, x, |labels| (labels[1] == CALLS) == are_calls);
+        plot.y = unit.into();
+        report.plot(plot);
+    }
     report.tables.push(table);
     report.note(
         "one by one there is nothing to save in system calls: a single accept is armed with the \

@@ -1,14 +1,15 @@
 //! The command line of `flatpath-bench`.
 //!
 //! Its options, its report and its exit status are those of every bench
-//! ([`flatpath_bench_common::options`]). On a terminal, standard error shows what is measured at
-//! the moment.
+//! ([`flatpath_bench_common::options`]). Standard error shows what is measured at the moment: on a
+//! terminal one line that changes, elsewhere a line now and then.
 
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -49,13 +50,13 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         runs: arguments.common.runs,
         server: server_for(&benches, arguments)?,
         only: arguments.only.clone(),
-        progress: Box::new(show),
+        progress: Box::new(progress()),
     };
     if let Some(code) = arguments.common.begin()? {
         return Ok(code);
     }
     let outcome = flatpath_bench::run(&benches, &mut stage);
-    show("");
+    (stage.progress)("");
     arguments.common.deliver(&outcome?)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -99,13 +100,22 @@ fn benches(names: &[String]) -> Vec<Bench> {
     BENCHES.into_iter().filter(is_named).collect()
 }
 
-/// One line on a terminal, rewritten with every step; nothing elsewhere.
-fn show(step: &str) {
-    let mut terminal = io::stderr();
-    if terminal.is_terminal() {
-        // Back to the first column, and clear the line. If the terminal is gone, the measurement
-        // continues without progress.
-        let _ = write!(terminal, "\r\x1b[K{step}").and_then(|()| terminal.flush());
+/// Between two lines where standard error is no terminal: a log shows that the run goes on.
+const LINES_APART: Duration = Duration::from_secs(5);
+
+/// What shows each step.
+fn progress() -> impl FnMut(&str) {
+    let mut said: Option<Instant> = None;
+    move |step| {
+        let mut errors = io::stderr();
+        // If nobody reads it any more, the measurement continues without progress.
+        if errors.is_terminal() {
+            // Back to the first column, and clear the line.
+            let _ = write!(errors, "\r\x1b[K{step}").and_then(|()| errors.flush());
+        } else if !step.is_empty() && said.is_none_or(|at| at.elapsed() >= LINES_APART) {
+            said = Some(Instant::now());
+            let _ = writeln!(errors, "{step}");
+        }
     }
 }
 

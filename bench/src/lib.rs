@@ -41,14 +41,11 @@ use std::io;
 use std::path::PathBuf;
 
 use flatpath_bench_common::measure::{Turn, interleave};
-use flatpath_bench_common::report::Figure;
+use flatpath_bench_common::report::{Figure, OTHERS_PERCENT_MAX};
 use flatpath_bench_common::usage::Reading;
 
 pub use flatpath_bench_common::profile::Profile;
 pub use flatpath_bench_common::report::{BenchReport, Report, Role};
-
-/// A core's share that other processes may use before the figures are called disturbed.
-const OTHERS_PERCENT_MAX: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {

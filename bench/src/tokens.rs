@@ -191,7 +191,15 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
     let (ends, bytes) = ends(stage);
     report.plot(Plot::bars("cost", &costs, "tokens outstanding, flows"));
     report.plot(Plot::bars("reclaim", &ends, "tokens left behind"));
-    report.plot(Plot::bars("memory", &bytes, "tokens held"));
+    for (name, unit, holders) in [
+        ("memory", "bytes of one holder", "1"),
+        ("memory-of-all", "MiB of 10,000 holders", "10000"),
+    ] {
+        let x = "tokens held, holders";
+        let mut plot = Plot::bars_of(name, &bytes, x, |labels| labels[1] == holders);
+        plot.y = unit.into();
+        report.plot(plot);
+    }
     targets(report, &costs, &ends, &bytes);
     report.tables = vec![costs, ends, bytes];
     report.note(

@@ -1,8 +1,9 @@
 //! Plots: one SVG per picture, readable without the table.
 //!
 //! Two kinds: lines over a load that grows (both axes logarithmic, so that "flat" looks flat and
-//! "linear" looks like a slope), and bars side by side. Text is left to the viewer's font; widths
-//! leave room for it.
+//! "linear" looks like a slope), and bars side by side. An axis has one unit, and says which end of
+//! it is the better one. Below is where and when it was measured, and what disturbed it. Text is
+//! left to the viewer's font; widths leave room for it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,14 +13,23 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::report::{BenchReport, Role, Row, Table};
+use crate::report::{BenchReport, OTHERS_PERCENT_MAX, Role, Row, Table};
 use crate::text::figure;
 
 const SIZE: (u32, u32) = (1_120, 600);
 /// Left of the legend.
 const CHART_WIDTH: u32 = 900;
-/// For the text below the axis of bars: three lines.
+/// Below both: where the figures are from.
+const FOOTER_HEIGHT: u32 = 24;
+/// For the text below the axis: of lines, and of bars, which have three lines.
+const LOADS_HEIGHT: u32 = 52;
 const NAMES_HEIGHT: u32 = 84;
+/// For the figures left of the axis, and its title.
+const FIGURES_WIDTH: u32 = 66;
+/// Between two loads that are both named at the axis.
+const LOADS_APART: i32 = 44;
+/// Loads nearer than this are one point, at their mean: joined, they would look like a spike.
+const ONE_LOAD: f64 = 1.03;
 const FONT: &str = "sans-serif";
 const OURS: RGBColor = RGBColor(0x00, 0x72, 0xB2);
 const OLD: [RGBColor; 2] = [RGBColor(0xD5, 0x5E, 0x00), RGBColor(0x99, 0x4F, 0x00)];
@@ -46,8 +56,18 @@ pub struct Plot {
     pub x: &'static str,
     /// Left of the picture.
     pub y: String,
+    pub better: Better,
     pub shape: Shape,
     pub series: Vec<Series>,
+}
+
+/// Which end of the axis is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    Lower,
+    Higher,
+    /// Figures that are shares of each other.
+    Neither,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +99,22 @@ impl Plot {
 
     /// Bars of every column, one group per row.
     pub fn bars(name: &'static str, table: &Table, x: &'static str) -> Self {
-        let groups = table.rows.iter().map(|row| row.labels.join(" "));
+        Self::bars_of(name, table, x, |_| true)
+    }
+
+    /// Bars of every column, one group for each row that is picked by its labels: those of one
+    /// unit, in a table of several.
+    pub fn bars_of(
+        name: &'static str,
+        table: &Table,
+        x: &'static str,
+        mut is_picked: impl FnMut(&[String]) -> bool,
+    ) -> Self {
+        let rows = table.rows.iter().filter(|row| is_picked(&row.labels));
+        let rows: Vec<_> = rows.collect();
+        let groups = rows.iter().map(|row| row.labels.join(" "));
         let shape = Shape::Bars(groups.collect());
-        let placed = (0..).map(f64::from).zip(&table.rows);
+        let placed = (0..).map(f64::from).zip(rows);
         Self::of(name, table, x, shape, placed.collect())
     }
 
@@ -111,7 +144,9 @@ impl Plot {
             name: name.into(),
             title: table.title.clone(),
             x,
-            y: table.unit.into(),
+            // How the unit was measured stands behind a colon, and in the table.
+            y: table.unit.split(": ").next().unwrap_or_default().into(),
+            better: Better::Lower,
             shape,
             series: series.filter(is_shown).collect(),
         }
@@ -127,6 +162,10 @@ impl Plot {
             title: about.into(),
             x: "server",
             y: metric.into(),
+            better: match metric.contains("/s") || metric.contains("per second") {
+                true => Better::Higher,
+                false => Better::Lower,
+            },
             shape: Shape::Bars(table.rows.iter().map(|row| row.labels[0].clone()).collect()),
             series: vec![Series {
                 name: metric.into(),
@@ -137,19 +176,35 @@ impl Plot {
     }
 }
 
+impl Plot {
+    fn y_title(&self) -> String {
+        let y = &self.y;
+        match self.better {
+            Better::Lower => format!("{y} (lower is better)"),
+            Better::Higher => format!("{y} (higher is better)"),
+            Better::Neither => y.clone(),
+        }
+    }
+}
+
 fn number(label: &str) -> Option<f64> {
     label.replace(',', "").parse().ok()
 }
 
-/// Draws every picture of a bench into `directory`; returns the files.
-pub fn write(bench: &BenchReport, directory: &Path) -> io::Result<Vec<PathBuf>> {
+/// Draws every picture of a bench into `directory`; returns the files. `source` is where and when
+/// its figures were measured.
+pub fn write(bench: &BenchReport, source: &str, directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
+    let mut source = source.to_owned();
+    if bench.others_percent > OTHERS_PERCENT_MAX {
+        source += "; disturbed by other processes";
+    }
     for plot in &bench.plots {
         if plot.series.iter().all(|series| series.points.is_empty()) {
             continue;
         }
         let file = directory.join(format!("{}-{}.svg", bench.name, plot.name));
-        let drawn = draw(plot);
+        let drawn = draw(plot, &source);
         let written = drawn.and_then(|svg| std::fs::write(&file, svg).map_err(|e| e.to_string()));
         let named = |cause| io::Error::other(format!("{}: {cause}", file.display()));
         written.map_err(named)?;
@@ -159,16 +214,21 @@ pub fn write(bench: &BenchReport, directory: &Path) -> io::Result<Vec<PathBuf>> 
 }
 
 /// The text of an SVG file.
-pub fn draw(plot: &Plot) -> Result<String, String> {
+pub fn draw(plot: &Plot, source: &str) -> Result<String, String> {
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-    let outcome = match &plot.shape {
-        Shape::Lines => draw_lines(plot, &root),
-        Shape::Bars(groups) => draw_bars(plot, groups, &root),
+    let drawn = || -> Drawn {
+        root.fill(&WHITE)?;
+        let (picture, footer) = root.split_vertically(SIZE.1 - FOOTER_HEIGHT);
+        match &plot.shape {
+            Shape::Lines => draw_lines(plot, &picture)?,
+            Shape::Bars(groups) => draw_bars(plot, groups, &picture)?,
+        }
+        let style = (FONT, 12).into_font().color(&RGBColor(0x66, 0x66, 0x66));
+        footer.draw(&Text::new(source, (14, 4), style))?;
+        Ok(root.present()?)
     };
-    outcome
-        .and_then(|()| Ok(root.present()?))
-        .map_err(|error| error.to_string())?;
+    drawn().map_err(|error| error.to_string())?;
     drop(root);
     Ok(svg)
 }
@@ -177,32 +237,76 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 fn draw_lines(plot: &Plot, root: &Area<'_>) -> Drawn {
-    root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(CHART_WIDTH);
     let x = bounds(points(plot).map(|point| point.0));
     let y = bounds(points(plot).map(|point| point.1));
-    let mut chart = builder(plot, &left, 52)
+    let mut chart = builder(plot, &left, LOADS_HEIGHT)
         .build_cartesian_2d((x.0 / 1.1..x.1 * 1.1).log_scale(), decades(y).log_scale())?;
     chart
         .configure_mesh()
         .x_desc(plot.x)
-        .y_desc(&plot.y)
+        .y_desc(plot.y_title())
+        .x_labels(0)
+        // An axis of its own keeps one label all the same.
+        .x_label_formatter(&|_| String::new())
+        .disable_x_mesh()
         .label_style((FONT, 15))
         .axis_desc_style((FONT, 17))
         .light_line_style(RGBColor(0xEE, 0xEE, 0xEE))
-        .x_label_formatter(&|value| figure_short(*value))
         .y_label_formatter(&|value| figure_short(*value))
         .draw()?;
     let colours = colours(&plot.series);
     for (series, colour) in plot.series.iter().zip(&colours) {
         let style = colour.stroke_width(width(series.role));
-        chart.draw_series(LineSeries::new(series.points.iter().copied(), style).point_size(4))?;
+        let points = merged(&series.points);
+        chart.draw_series(LineSeries::new(points, style).point_size(4))?;
+    }
+    let area = chart.plotting_area();
+    let floor = decades(y).start;
+    let place = |load: f64| area.map_coordinate(&(load, floor));
+    for (load, x) in named_loads(plot, |load| place(load).0) {
+        let style = (FONT, 15).into_text_style(root);
+        let style = style.pos(Pos::new(HPos::Center, VPos::Top));
+        root.draw(&Text::new(
+            figure_short(load),
+            (x, place(load).1 + 8),
+            style,
+        ))?;
     }
     legend(plot, &colours, &right)
 }
 
+/// The loads that were measured, as far as there is room for their figures; powers of ten first.
+fn named_loads(plot: &Plot, x: impl Fn(f64) -> i32) -> Vec<(f64, i32)> {
+    let mut loads: Vec<f64> = points(plot).map(|point| point.0).collect();
+    let is_round = |load: &f64| load.log10().fract() == 0.0;
+    loads.sort_by(|a, b| is_round(b).cmp(&is_round(a)).then(a.total_cmp(b)));
+    let mut named: Vec<(f64, i32)> = Vec::new();
+    for load in loads {
+        let at = x(load);
+        if named
+            .iter()
+            .all(|(_, other)| (at - other).abs() >= LOADS_APART)
+        {
+            named.push((load, at));
+        }
+    }
+    named
+}
+
+/// The points by load, with loads that are nearly the same as one.
+fn merged(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let near = |a: &(f64, f64), b: &(f64, f64)| b.0 <= a.0 * ONE_LOAD;
+    let mean = |points: &[(f64, f64)], part: fn(&(f64, f64)) -> f64| {
+        points.iter().map(part).sum::<f64>() / points.len() as f64
+    };
+    let groups = points.chunk_by(near);
+    groups
+        .map(|near| (mean(near, |it| it.0), mean(near, |it| it.1)))
+        .collect()
+}
+
 fn draw_bars(plot: &Plot, groups: &[String], root: &Area<'_>) -> Drawn {
-    root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(CHART_WIDTH);
     let y = bounds(points(plot).map(|point| point.1));
     let places = -0.5..groups.len() as f64 - 0.5;
@@ -232,7 +336,7 @@ where
     chart
         .configure_mesh()
         .x_desc(plot.x)
-        .y_desc(&plot.y)
+        .y_desc(plot.y_title())
         .x_labels(0)
         .disable_x_mesh()
         .label_style((FONT, 15))
@@ -291,7 +395,7 @@ fn builder<'a, 'b>(
         .caption(&plot.title, (FONT, 19))
         .margin(14)
         .x_label_area_size(below)
-        .y_label_area_size(92);
+        .y_label_area_size(FIGURES_WIDTH);
     builder
 }
 
@@ -367,5 +471,50 @@ fn figure_short(value: f64) -> String {
         value if value >= 1e6 => trimmed(value / 1e6, "M"),
         value if value >= 1e4 => trimmed(value / 1e3, "k"),
         value => trimmed(value, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot(loads: &[f64]) -> Plot {
+        let points = loads.iter().map(|load| (*load, 2.0 * load)).collect();
+        Plot {
+            name: "name".into(),
+            title: "title".into(),
+            x: "load",
+            y: "ns".into(),
+            better: Better::Lower,
+            shape: Shape::Lines,
+            series: vec![Series {
+                name: "ours".into(),
+                role: Role::Ours,
+                points,
+            }],
+        }
+    }
+
+    #[test]
+    fn loads_are_named_where_there_is_room_and_powers_of_ten_always() {
+        let plot = plot(&[80.0, 90.0, 95.0, 100.0, 110.0, 200.0]);
+        let named = named_loads(&plot, |load| load as i32);
+        let mut loads: Vec<f64> = named.into_iter().map(|(load, _)| load).collect();
+        loads.sort_by(f64::total_cmp);
+        assert_eq!(loads, [100.0, 200.0]);
+    }
+
+    #[test]
+    fn loads_that_are_nearly_the_same_are_one_point() {
+        let points = [(10.0, 1.0), (199.0, 5.0), (200.0, 7.0), (1000.0, 9.0)];
+        assert_eq!(merged(&points), [(10.0, 1.0), (199.5, 6.0), (1000.0, 9.0)]);
+    }
+
+    #[test]
+    fn a_picture_says_what_is_better_and_where_it_is_from() {
+        let svg = draw(&plot(&[1.0, 10.0]), "a machine, a day").expect("it can be drawn");
+        for part in ["ns (lower is better)", "a machine, a day", "title", "load"] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use std::{fs, io};
 
 use serde::Serialize;
@@ -21,10 +21,15 @@ use crate::plot::{self, Plot};
 use crate::profile::Profile;
 use crate::text;
 
+/// A core's share that other processes may use before the figures are called disturbed.
+pub const OTHERS_PERCENT_MAX: f64 = 10.0;
+
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// On what.
     pub machine: Machine,
+    /// The day of the run: `2026-01-31`, UTC.
+    pub date: String,
     pub arguments: Vec<String>,
     /// `full`, `quick` or `tiny`.
     pub profile: &'static str,
@@ -43,6 +48,7 @@ impl Report {
         let benches = measure()?;
         Ok(Self {
             machine,
+            date: humantime::format_rfc3339(SystemTime::now()).to_string()[..10].to_owned(),
             arguments: std::env::args().collect(),
             profile: profile.name(),
             seconds: begin.elapsed().as_secs_f64(),
@@ -62,11 +68,25 @@ impl Report {
 
     /// Draws every picture as SVG into `directory`, which must exist; returns the files.
     pub fn draw(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+        let source = self.source();
         let files = self
             .benches
             .iter()
-            .map(|bench| plot::write(bench, directory));
+            .map(|bench| plot::write(bench, &source, directory));
         Ok(files.collect::<io::Result<Vec<_>>>()?.concat())
+    }
+
+    /// Where and when, in one line.
+    fn source(&self) -> String {
+        let Machine {
+            cpu,
+            cores,
+            kernel,
+            build,
+            ..
+        } = &self.machine;
+        let (date, profile) = (&self.date, self.profile);
+        format!("{cpu}, cores: {cores}, Linux {kernel}; {build} build, {profile} run, {date}")
     }
 }
 

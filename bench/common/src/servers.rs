@@ -363,7 +363,7 @@ mod tests {
     fn medians_ratios_and_spread_are_shown() {
         let report = measured(TWO, &[(ERRORS, 0.0)]);
         let text = crate::text::of_bench(&report);
-        let svg = crate::plot::draw(&report.plots[0]).expect("drawn");
+        let svg = crate::plot::draw(&report.plots[0], "a machine").expect("drawn");
         assert!(svg.contains("nginx") && svg.contains("CPU us/req"), "{svg}");
         for line in [
             "server    CPU us/req  errors  CPU us/req / nginx  spread",

@@ -3,7 +3,7 @@
 use super::{Enqueued, FIXED, Flow, Load, Measured, OURS, WALK, candidates};
 use crate::{Stage, published};
 use flatpath_bench_common::measure::{Turn, figures, samples};
-use flatpath_bench_common::plot::Plot;
+use flatpath_bench_common::plot::{Better, Plot};
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 use std::io;
 
@@ -86,6 +86,7 @@ fn plots(flow: Flow, means: &Table, shares: &Table) -> [Plot; 2] {
     let x = "ns: from here to twice as many";
     let mut histogram = Plot::lines(names.1, shares, &[], x);
     histogram.y = "% of enqueues".into();
+    histogram.better = Better::Neither;
     for series in &mut histogram.series {
         // The colours of the other picture.
         if let Some(column) = means.columns.iter().find(|it| it.name == series.name) {
