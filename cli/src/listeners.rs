@@ -14,7 +14,7 @@ use flatpath_files::limits::CACHE_ENTRIES_MAX;
 use flatpath_files::{Durability, EntityTags, Files, Hidden, MountShares, WriteOptions, Writing};
 use flatpath_http::Http;
 use flatpath_ingest::{ControlThread, Ingest};
-use flatpath_nfs::Port;
+use flatpath_nfs::{Nfs, Port};
 use flatpath_relay::Relay;
 
 use crate::config::{ListenerProtocol, ListenerTable};
@@ -189,6 +189,9 @@ impl Listener {
                         .push((services.count, nfs.port(), is_registered));
                     let protocol = nfs.protocol();
                     let protocol = protocol.bounded(parts.nfs_page_bytes, parts.nfs_replies);
+                    let numbers = services.count..services.count + 1;
+                    let counts = Nfs::call_counts(&protocol);
+                    services.counting.nfs.push((numbers, counts));
                     server.listen_at(address, protocol)
                 }
                 ListenerProtocol::Ingest => {

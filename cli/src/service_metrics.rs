@@ -8,12 +8,14 @@ use std::ops::Range;
 use flatpath::Running;
 use flatpath_admin::Family;
 use flatpath_ingest::{Figures, Ingest};
+use flatpath_nfs::CallCounts;
 use flatpath_relay::{Relay, Snapshot};
 
 /// Services that count, with the numbers of their listeners in the server.
 #[derive(Default)]
 pub(crate) struct Counting {
     pub(crate) ingests: Vec<(Range<usize>, Ingest)>,
+    pub(crate) nfs: Vec<(Range<usize>, CallCounts)>,
     pub(crate) relays: Vec<(Range<usize>, Relay)>,
 }
 
@@ -95,6 +97,22 @@ const RELAY_GAUGES: [Plain<Snapshot>; 2] = [
         |it| it.waited_max.as_secs_f64()),
 ];
 
+#[rustfmt::skip]
+const NFS_COUNTERS: [Plain<CallCounts>; 2] = [
+    ("flatpath_nfs_calls_repeated_total",
+        "Calls that a client sent again and that were not executed again.",
+        |it| it.repeated() as f64),
+    ("flatpath_nfs_calls_refused_total",
+        "Calls of clients that are not allowed, and calls of what is not there.",
+        |it| it.refused() as f64),
+];
+
+#[rustfmt::skip]
+const NFS_GAUGES: [Plain<CallCounts>; 1] = [
+    ("flatpath_nfs_files_open", "Files and directories that are kept open for calls to come.",
+        |it| it.files_open() as f64),
+];
+
 impl Counting {
     /// What makes all metrics, now that the listeners have their addresses. It takes no lock that a
     /// network thread would wait for.
@@ -103,6 +121,7 @@ impl Counting {
         running: &Running,
     ) -> impl Fn() -> Vec<Family> + Send + Sync + 'static {
         let ingests = named(running, self.ingests);
+        let nfs = named(running, self.nfs);
         let relays = named(running, self.relays);
         move || {
             let ingests: Vec<_> = read(&ingests, Ingest::counters);
@@ -121,6 +140,9 @@ impl Counting {
                 &RELAY_GROUPS,
                 &RELAY_GAUGES,
             ));
+            let nfs: Vec<_> = read(&nfs, CallCounts::clone);
+            families.extend(of_service("nfs", &nfs, &NFS_COUNTERS, &[], &NFS_GAUGES));
+            families.push(nfs_calls(&nfs));
             families
         }
     }
@@ -170,4 +192,22 @@ fn of_service<T>(
         family
     });
     counters.chain(groups).chain(gauges).collect()
+}
+
+/// Calls of NFS have two labels.
+fn nfs_calls(listeners: &[(&str, CallCounts)]) -> Family {
+    let help = "Calls answered, by procedure and status.";
+    let mut family = Family::counter("flatpath_nfs_calls_total", help);
+    for (address, counts) in listeners {
+        for (procedure, status, count) in counts.answered() {
+            let labels = [
+                ("listener", "nfs"),
+                ("address", address),
+                ("procedure", procedure),
+                ("status", status),
+            ];
+            family = family.sample(&labels, count as f64);
+        }
+    }
+    family
 }

@@ -1,6 +1,6 @@
 //! A repeated call gets the first one's reply; one that only looks like it is executed.
 
-use flatpath_testkit::{Driver, Server, Site, each_driver};
+use flatpath_testkit::{Client, Driver, Server, Site, each_driver};
 
 use crate::calls::{Connection, NFS, Words, call, write};
 use crate::serve;
@@ -9,6 +9,7 @@ each_driver!(
     a_call_repeated_on_its_connection_or_after_a_reset_is_executed_once,
     a_program_that_starts_with_the_same_number_is_not_told_of_another_ones_success,
     two_programs_with_the_same_calls_at_once_both_change_the_file,
+    calls_are_counted_by_procedure_and_status,
 );
 
 const MKDIR: u32 = 9;
@@ -74,4 +75,33 @@ fn two_programs_with_the_same_calls_at_once_both_change_the_file(driver: Driver)
     assert_eq!(std::fs::read(site.at("file")).expect("there"), b"BBB");
     assert_eq!(status(&mut other, 7, &arguments), 0);
     assert_eq!(std::fs::read(site.at("file")).expect("there"), b"AAA");
+}
+
+fn calls_are_counted_by_procedure_and_status(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &["--admin", "127.0.0.1:0"]);
+    let mut client = connect(&server);
+    let root = client.root();
+    client.create(&root, "a");
+    let arguments = Words::default().opaque(&root).opaque(b"a");
+    assert_eq!(status(&mut client, REMOVE, &arguments), 0);
+    assert_eq!(status(&mut client, REMOVE, &arguments), 0, "the same reply");
+    assert_eq!(client.nfs(3, &arguments).status(), 2, "no such name");
+    client.send(&call(1, NFS, 99, &arguments));
+    client.message().expect("there is no such procedure");
+    let metrics = Client::connect(server.address("admin")).get("/metrics");
+    let listener = format!("{{listener=\"nfs\",address=\"{}\"", server.address("nfs"));
+    for (name, labels, count) in [
+        ("calls_total", ",procedure=\"remove\",status=\"ok\"", 2),
+        ("calls_total", ",procedure=\"create\",status=\"ok\"", 1),
+        ("calls_total", ",procedure=\"lookup\",status=\"noent\"", 1),
+        ("calls_total", ",procedure=\"lookup\",status=\"ok\"", 0),
+        ("calls_total", ",procedure=\"mount\",status=\"ok\"", 1),
+        ("calls_repeated_total", "", 1),
+        ("calls_refused_total", "", 1),
+    ] {
+        let sample = format!("flatpath_nfs_{name}{listener}{labels}}} {count}");
+        let mut lines = metrics.text().lines();
+        assert!(lines.any(|line| line == sample), "{sample}");
+    }
 }

@@ -24,6 +24,8 @@ pub struct RpcJob {
     pub(crate) promised_bytes: usize,
     pub(crate) reply: Reply,
     pub(crate) silent: bool,
+    /// The reply is that of an earlier call.
+    pub(crate) repeated: bool,
 }
 
 impl RpcJob {
@@ -42,6 +44,7 @@ impl RpcJob {
             begun_ns,
             reply,
             silent,
+            repeated,
             ..
         } = self;
         let arguments = record.arguments(*arguments_at);
@@ -55,7 +58,10 @@ impl RpcJob {
                     *silent = true;
                     return;
                 }
-                Lookup::Done(bytes) => return reply.repeat(&bytes),
+                Lookup::Done(bytes) => {
+                    *repeated = true;
+                    return reply.repeat(&bytes);
+                }
             }
         }
         let served = programs.pooled(call, arguments, reply, scope.pool());

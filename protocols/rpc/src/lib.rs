@@ -66,6 +66,7 @@ mod message;
 mod programs;
 mod origin;
 mod reply;
+mod reply_counts;
 mod job;
 mod server;
 #[cfg(test)]
@@ -78,4 +79,5 @@ pub use message::{Accepted, Call, Denied, Refusal, open};
 pub use programs::{CallOutcome, Programs, Route};
 pub use record::{Arguments, Data};
 pub use reply::{DataRoom, Reply};
+pub use reply_counts::ReplyCounts;
 pub use server::{Rpc, RpcSession, RpcThread};

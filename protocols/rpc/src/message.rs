@@ -58,6 +58,20 @@ pub enum Accepted {
     SystemError,
 }
 
+impl Accepted {
+    /// `accept_stat`.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Accepted::Success => 0,
+            Accepted::ProgramUnavailable => 1,
+            Accepted::ProgramMismatch { .. } => 2,
+            Accepted::ProcedureUnavailable => 3,
+            Accepted::GarbageArguments => 4,
+            Accepted::SystemError => 5,
+        }
+    }
+}
+
 /// Why a call is refused before its program is looked at (`reject_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -122,17 +136,10 @@ pub(crate) fn write_accepted(writer: &mut Writer<'_>, xid: u32, status: Accepted
     writer.u32(ACCEPTED);
     writer.u32(0);
     writer.u32(0);
-    match status {
-        Accepted::Success => writer.u32(0),
-        Accepted::ProgramUnavailable => writer.u32(1),
-        Accepted::ProgramMismatch { low, high } => {
-            writer.u32(2);
-            writer.u32(low);
-            writer.u32(high);
-        }
-        Accepted::ProcedureUnavailable => writer.u32(3),
-        Accepted::GarbageArguments => writer.u32(4),
-        Accepted::SystemError => writer.u32(5),
+    writer.u32(status.number());
+    if let Accepted::ProgramMismatch { low, high } = status {
+        writer.u32(low);
+        writer.u32(high);
     }
     debug_assert!(
         writer.written() >= REPLY_HEAD_BYTES,

@@ -100,6 +100,21 @@ pub trait Programs: Send + Sync + 'static {
         None
     }
 
+    /// Into how many classes replies are counted, and
+    /// [`reply_class`](Programs::reply_class) says which: read with
+    /// [`Rpc::reply_counts`](crate::Rpc::reply_counts).
+    fn reply_classes(&self) -> usize {
+        0
+    }
+
+    /// The class of a reply, by how the call was accepted (`accept_stat`, RFC 5531 section 9; 0 is
+    /// success) and the first word of its results, if there is one; `None`: it is not counted. On
+    /// the network thread, once per reply.
+    fn reply_class(&self, call: &Call, accepted: u32, result: Option<u32>) -> Option<usize> {
+        let _ = (call, accepted, result);
+        None
+    }
+
     /// Answers any other call. On a worker; may block.
     fn pooled(
         &self,

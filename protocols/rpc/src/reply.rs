@@ -295,6 +295,17 @@ impl Reply {
         }
     }
 
+    /// How the call was accepted, and the first word of the results if there is one.
+    pub(crate) fn status(&self) -> (u32, Option<u32>) {
+        let front = self.pieces.first().map_or(&[][..], Buffer::filled);
+        let word = |at: usize| {
+            let bytes = front.get(at..at + 4)?.first_chunk()?;
+            Some(u32::from_be_bytes(*bytes))
+        };
+        let accepted = word(REPLY_HEAD_BYTES - 4).unwrap_or_default();
+        (accepted, word(REPLY_HEAD_BYTES))
+    }
+
     /// Writes the marker and hands out the pieces, and what lies in a pipe after them.
     pub(crate) fn seal(&mut self) -> (std::vec::Drain<'_, Buffer>, Option<Piped>) {
         let gathered: usize = self.pieces.iter().map(|piece| piece.filled().len()).sum();

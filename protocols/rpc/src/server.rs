@@ -43,6 +43,7 @@ use crate::programs::{Programs, Route};
 use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
 use crate::reply::Reply;
+use crate::reply_counts::{Beside, ReplyCounts, ThreadCounts};
 use crate::xdr::Writer;
 
 /// Programs as a protocol of the engine.
@@ -50,6 +51,7 @@ pub struct Rpc<S: Programs> {
     programs: S,
     duplicates: DuplicateRequestCache,
     page_bytes: u32,
+    counts: ReplyCounts,
 }
 
 impl<S: Programs> Rpc<S> {
@@ -59,7 +61,18 @@ impl<S: Programs> Rpc<S> {
             programs,
             duplicates: DuplicateRequestCache::new(CACHED_REPLIES_MAX),
             page_bytes: PAGE_BYTES,
+            counts: ReplyCounts::default(),
         }
+    }
+
+    /// What is served.
+    pub fn programs(&self) -> &S {
+        &self.programs
+    }
+
+    /// What its replies come to, to be read while it serves.
+    pub fn reply_counts(&self) -> ReplyCounts {
+        self.counts.clone()
     }
 
     /// With less memory: pages of `page_bytes` (a multiple of the machine's page, at most
@@ -88,10 +101,11 @@ pub struct RpcSession {
     origin: Option<Arc<Origin>>,
 }
 
-/// What a network thread keeps: what replies are built with here, between two.
+/// What a network thread keeps: what replies are built with here, between two, and what it counts.
 #[derive(Debug, Default)]
 pub struct RpcThread {
     reply: Reply,
+    counts: ThreadCounts,
 }
 
 /// What became of a record.
@@ -199,7 +213,7 @@ impl<S: Programs> Rpc<S> {
         job.call = call;
         job.arguments_at = arguments_at;
         job.begun_ns = context.turn().now().as_nanos() as u64;
-        job.silent = false;
+        (job.silent, job.repeated) = (false, false);
         context.session.promised_bytes += job.promised_bytes;
         context.dispatch(job);
         Progress::Done
@@ -212,9 +226,10 @@ impl<S: Programs> Rpc<S> {
         routed: Result<(Call, usize, Route), Refusal>,
         mut record: Arguments<'_>,
     ) -> Progress {
-        let Some(buffer) = context.reserve(INLINE_REPLY_BYTES_MAX) else {
+        let Some(buffer) = context.io.reserve(INLINE_REPLY_BYTES_MAX) else {
             return Progress::Stalled(Stall::Memory);
         };
+        let counts = &context.thread.counts;
         let room = &mut buffer.spare_mut()[..INLINE_REPLY_BYTES_MAX];
         let mut writer = Writer::new(&mut *room);
         match routed {
@@ -223,21 +238,42 @@ impl<S: Programs> Rpc<S> {
                 record.skip(arguments_at);
                 let served = self.programs.inline(&call, record, &mut writer);
                 let overflow = writer.overflowed().then_some(Accepted::SystemError);
-                if let Some(status) = served.failure().or(overflow) {
+                let failure = served.failure().or(overflow);
+                if let Some(status) = failure {
                     writer = Writer::new(&mut *room);
                     message::write_accepted(&mut writer, call.xid, status);
                 }
+                let accepted = failure.map_or(0, Accepted::number);
+                if let Some(class) = self.programs.reply_class(&call, accepted, None) {
+                    counts.add(class);
+                }
             }
             Err(Refusal::Accepted(xid, status)) => {
+                counts.add_beside(Beside::Refused);
                 message::write_accepted(&mut writer, xid, status);
             }
-            Err(Refusal::Denied(xid, why)) => message::write_denied(&mut writer, xid, why),
+            Err(Refusal::Denied(xid, why)) => {
+                counts.add_beside(Beside::Refused);
+                message::write_denied(&mut writer, xid, why);
+            }
             Err(Refusal::NoCall) => return Progress::NoCall,
         }
         let written = writer.written();
         room[..4].copy_from_slice(&message::marker(written));
         buffer.advance(written);
         Progress::Done
+    }
+
+    /// Counts a reply that is complete.
+    fn count(
+        &self,
+        context: &Context<'_, Self>,
+        call: &Call,
+        (accepted, result): (u32, Option<u32>),
+    ) {
+        if let Some(class) = self.programs.reply_class(call, accepted, result) {
+            context.thread.counts.add(class);
+        }
     }
 
     /// Tries a call that need not wait; false when a worker has to answer it.
@@ -266,6 +302,7 @@ impl<S: Programs> Rpc<S> {
             if let Some(status) = served.failure() {
                 reply.restart(status);
             }
+            self.count(context, call, reply.status());
             send(context, &mut reply);
         }
         reply.reset();
@@ -415,7 +452,10 @@ impl<S: Programs> Protocol for Rpc<S> {
     }
 
     fn thread_state(&self) -> RpcThread {
-        RpcThread::default()
+        RpcThread {
+            counts: self.counts.enter(self.programs.reply_classes()),
+            ..RpcThread::default()
+        }
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
@@ -498,7 +538,13 @@ impl<S: Programs> Protocol for Rpc<S> {
     fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
         // G4: it was counted since the call was dispatched; an overflow is a fault of ours.
         context.session.promised_bytes -= job.promised_bytes;
-        if !job.silent {
+        if job.silent {
+            context.thread.counts.add_beside(Beside::InProgress);
+        } else {
+            if job.repeated {
+                context.thread.counts.add_beside(Beside::Repeated);
+            }
+            self.count(context, &job.call, job.reply.status());
             send(context, &mut job.reply);
         }
         job.reset();

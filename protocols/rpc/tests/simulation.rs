@@ -8,7 +8,7 @@ use flatpath::prompt::PromptRight;
 use flatpath::simulation::{Client, Conditions, Random, SimulatedServer, each_seed};
 use flatpath_rpc::limits::{CALLS_MAX, REPLY_HEAD_BYTES};
 use flatpath_rpc::xdr::Writer;
-use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
+use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, ReplyCounts, Route, Rpc};
 
 /// Data of each reply, in bytes.
 const DATA_BYTES: usize = 256 * 1024;
@@ -128,6 +128,16 @@ impl Programs for Tries {
         Some(&self.0)
     }
 
+    fn reply_classes(&self) -> usize {
+        10
+    }
+
+    /// By procedure, and whether there are results.
+    fn reply_class(&self, call: &Call, accepted: u32, result: Option<u32>) -> Option<usize> {
+        assert_eq!(accepted == 0, result.is_some());
+        Some(2 * call.procedure as usize + usize::from(accepted == 0))
+    }
+
     fn prompt(
         &self,
         call: &Call,
@@ -188,16 +198,18 @@ fn replies(server: &mut SimulatedServer, client: &Client, count: usize) -> Vec<[
     replies
 }
 
-fn trying(conditions: Conditions) -> (SimulatedServer, Client) {
+fn trying(conditions: Conditions) -> (SimulatedServer, Client, ReplyCounts) {
     let programs = Tries(PromptRight::granted("the test"));
-    let server = SimulatedServer::new(conditions, Rpc::new(programs));
+    let protocol = Rpc::new(programs);
+    let counts = protocol.reply_counts();
+    let server = SimulatedServer::new(conditions, protocol);
     let client = server.connect();
-    (server, client)
+    (server, client, counts)
 }
 
 #[test]
 fn sim_a_call_that_came_alone_is_answered_where_it_arrived() {
-    let (mut server, client) = trying(Conditions::calm(1));
+    let (mut server, client, counts) = trying(Conditions::calm(1));
     let mut ask = |calls: &[(u32, u32)]| {
         let bytes = calls
             .iter()
@@ -216,13 +228,26 @@ fn sim_a_call_that_came_alone_is_answered_where_it_arrived() {
     assert_eq!(ask(&[(1, 5), (1, 6)]), [[5, 0, THERE], [6, 0, THERE]]);
     assert_eq!(ask(&[(1, 7)]), [[7, 0, HERE]]);
     assert_eq!(server.statistics().dispatched, 4);
+    // Wherever they were answered.
+    let counted = [
+        (1, true, 4),
+        (2, true, 1),
+        (3, false, 1),
+        (3, true, 0),
+        (4, true, 1),
+    ];
+    for (procedure, has_results, count) in counted {
+        let class = 2 * procedure + usize::from(has_results);
+        assert_eq!(counts.of_class(class), count, "{procedure}");
+    }
+    assert_eq!((counts.repeated(), counts.refused()), (0, 0));
 }
 
 #[test]
 fn sim_every_call_is_answered_once_whoever_does_it() {
     let here = AtomicUsize::new(0);
     each_seed(200, |seed| {
-        let (mut server, client) = trying(Conditions::rough(seed));
+        let (mut server, client, counts) = trying(Conditions::rough(seed));
         let mut random = Random::new(seed);
         let (mut asked, mut answered) = (0, Vec::new());
         while asked < 60 {
@@ -241,6 +266,8 @@ fn sim_every_call_is_answered_once_whoever_does_it() {
         answered.extend(replies(&mut server, &client, left));
         let numbers: Vec<u32> = answered.iter().map(|reply| reply[0]).collect();
         assert_eq!(numbers, (0..asked).collect::<Vec<_>>(), "seed {seed}");
+        let counted: u64 = (0..10).map(|class| counts.of_class(class)).sum();
+        assert_eq!(counted, u64::from(asked), "seed {seed}");
         // ORDER: the seeds run one after the other.
         let prompt = answered.iter().filter(|reply| reply[2] == HERE).count();
         here.fetch_add(prompt, Ordering::Relaxed);

@@ -47,12 +47,14 @@ mod mount;
 mod state;
 mod request;
 mod procedures;
+mod calls;
 mod service;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use calls::CallCounts;
 pub use identity::Squash;
 pub use rpcbind::Registration;
 pub use service::{Nfs, Options, Port};

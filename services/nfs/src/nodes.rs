@@ -192,7 +192,7 @@ impl Nodes {
         Ok(())
     }
 
-    #[cfg(test)]
+    /// All of them; O(shards).
     pub(crate) fn len(&self) -> usize {
         self.shards
             .iter()

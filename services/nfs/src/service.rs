@@ -17,6 +17,7 @@ use flatpath_rpc::{
 
 use rustix::fs::{AtFlags, StatxFlags};
 
+use crate::calls::{self, CallCounts};
 use crate::export::Export;
 use crate::handle::HandleKey;
 use crate::identity::{Server, Squash};
@@ -149,6 +150,11 @@ impl Nfs {
     /// As a protocol of the engine.
     pub fn protocol(self) -> Rpc<Nfs> {
         Rpc::new(self)
+    }
+
+    /// What a listener counts, to be read while it serves.
+    pub fn call_counts(protocol: &Rpc<Nfs>) -> CallCounts {
+        CallCounts::new(&protocol.programs().state.export, protocol.reply_counts())
     }
 
     /// Where to say which port the listener got.
@@ -325,6 +331,14 @@ impl Programs for Nfs {
         let served = procedures::serve(call.procedure, &mut request, arguments)
             .unwrap_or_else(|failure| request.fail(failure));
         request.end_attempt().then_some(served)
+    }
+
+    fn reply_classes(&self) -> usize {
+        calls::CLASSES
+    }
+
+    fn reply_class(&self, call: &Call, accepted: u32, result: Option<u32>) -> Option<usize> {
+        calls::class(call, accepted, result)
     }
 
     fn pooled(
