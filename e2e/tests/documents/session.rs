@@ -17,10 +17,11 @@
 //! `...` stands for any text. A block with `file=NAME` is written to that file.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use flatpath_testkit::child::{self, Child};
 use flatpath_testkit::{Deadline, Driver, binary, tools};
@@ -64,8 +65,16 @@ impl Session {
         for folder in ["public", "srv/www", "run/flatpath"] {
             let folder = directory.path().join(folder);
             fs::create_dir_all(&folder).expect("made");
-            fs::write(folder.join("index.html"), "hello\n").expect("written");
-            fs::write(folder.join("file"), vec![b'x'; PUBLIC_BYTES]).expect("written");
+            for (name, content) in [
+                ("index.html", &b"hello\n"[..]),
+                ("file", &[b'x'; PUBLIC_BYTES]),
+            ] {
+                let mut file = File::create(folder.join(name)).expect("made");
+                file.write_all(content).expect("written");
+                // What was changed in this second has no portable tag yet.
+                let past = SystemTime::now() - Duration::from_secs(60);
+                file.set_modified(past).expect("its time can be set");
+            }
         }
         fs::write(directory.path().join("big.iso"), vec![b'x'; 1 << 20]).expect("written");
         Self {
