@@ -26,7 +26,7 @@ const LIMITS: [(&str, usize); 5] = [
     ("files of the largest circle", 3),
     ("circles of more than three files", 0),
     ("imports through a root", 0),
-    ("lines of the product", 75_400),
+    ("lines of the product", 75_750),
     ("lines of benches and tools", 23_300),
 ];
 
