@@ -100,7 +100,7 @@ fn benches(names: &[String]) -> Vec<Bench> {
     BENCHES.into_iter().filter(is_named).collect()
 }
 
-/// Between two lines where standard error is no terminal: a log shows that the run goes on.
+/// How often a line is written where standard error is no terminal, so that a log shows progress.
 const LINES_APART: Duration = Duration::from_secs(5);
 
 /// What shows each step.
@@ -108,7 +108,7 @@ fn progress() -> impl FnMut(&str) {
     let mut said: Option<Instant> = None;
     move |step| {
         let mut errors = io::stderr();
-        // If nobody reads it any more, the measurement continues without progress.
+        // An error here does not stop the measurement.
         if errors.is_terminal() {
             // Back to the first column, and clear the line.
             let _ = write!(errors, "\r\x1b[K{step}").and_then(|()| errors.flush());

@@ -97,7 +97,7 @@ impl Rig {
         }
     }
 
-    /// The median of the times of so many requests, in microseconds.
+    /// The median time of that number of requests, in microseconds.
     fn measure(&mut self, requests: usize) -> io::Result<f64> {
         let mut latencies = Vec::with_capacity(requests);
         for _ in 0..requests {

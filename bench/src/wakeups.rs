@@ -40,7 +40,7 @@ enum Means {
     Eventfd,
     Ring,
     Epoll,
-    /// Looks for so many microseconds, then as `Futex`.
+    /// Spins for this many microseconds, then sleeps as `Futex` does.
     Look(u64),
 }
 

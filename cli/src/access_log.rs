@@ -46,8 +46,8 @@ const SLOT_BYTES_MAX: usize = 1024 * 1024;
 /// A slot with this much is not left to gather more.
 const SLOT_BYTES_MUCH: usize = 128 * 1024;
 
-/// `PIPE_BUF`: a write of so many bytes to a pipe is not mixed with others, and blocks until there
-/// is room for all of it.
+/// `PIPE_BUF`: a write of at most this many bytes to a pipe is not mixed with others, and blocks
+/// until there is room for all of it.
 const PIPE_BYTES: usize = 4096;
 
 /// What the end of the process waits for the writer.

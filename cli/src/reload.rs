@@ -50,7 +50,7 @@ const TAKEN_ABOVE_TABLES: &[&str] = &[
 ];
 const TAKEN_IN_A_TABLE: &[&str] = &["max-connections"];
 
-/// Where a setting stands in the file.
+/// The part of the file that a setting is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     AboveTables,

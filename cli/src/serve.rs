@@ -186,7 +186,7 @@ fn register(running: &Running, services: &Services) -> Result<Option<nfs::Regist
 }
 
 /// A socket that the service manager has passed, and that no listener is named for, is a mistake in
-/// one of the two configurations: nobody would accept its clients.
+/// one of the two configurations: its clients would never be accepted.
 fn refuse_strangers(passed: &PassedSockets) -> Result<(), Failure> {
     match passed.left().as_slice() {
         [] => Ok(()),

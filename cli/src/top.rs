@@ -80,7 +80,7 @@ impl Arguments {
 /// How often keys and the size of the terminal are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A line of headings after so many lines.
+/// Headings are repeated after this many lines.
 const LINES_BETWEEN_HEADINGS: usize = 20;
 
 /// Shows the figures until it is told to end.

@@ -206,16 +206,30 @@ impl AccessLog {
         lines::time(&mut self.time, self.format, turn.wall_seconds);
     }
 
+    /// Where the next line goes, and how it begins; `None` if there is no room for it.
+    fn begin<'a>(
+        &'a mut self,
+        turn: Turn,
+        listener: &'a str,
+        peer: &'a PeerText,
+    ) -> Option<(&'a mut Vec<u8>, Begin<'a>)> {
+        if !self.has_room() {
+            return None;
+        }
+        self.tell_time(turn);
+        let begin = Begin {
+            time: &self.time,
+            listener,
+            peer: peer.as_bytes(),
+        };
+        Some((&mut self.lines, begin))
+    }
+
     /// Logs a request that came to `listener`, a protocol's name.
     pub fn request(&mut self, turn: Turn, listener: &str, peer: &PeerText, line: &RequestLine<'_>) {
-        if self.has_room() {
-            self.tell_time(turn);
-            let begin = Begin {
-                time: &self.time,
-                listener,
-                peer: peer.as_bytes(),
-            };
-            lines::request(&mut self.lines, self.format, begin, line);
+        let format = self.format;
+        if let Some((lines, begin)) = self.begin(turn, listener, peer) {
+            lines::request(lines, format, begin, line);
         }
     }
 
@@ -227,14 +241,9 @@ impl AccessLog {
         peer: &PeerText,
         line: &ConnectionLine,
     ) {
-        if self.has_room() {
-            self.tell_time(turn);
-            let begin = Begin {
-                time: &self.time,
-                listener,
-                peer: peer.as_bytes(),
-            };
-            lines::connection(&mut self.lines, self.format, begin, line);
+        let format = self.format;
+        if let Some((lines, begin)) = self.begin(turn, listener, peer) {
+            lines::connection(lines, format, begin, line);
         }
     }
 }

@@ -1,21 +1,18 @@
 //! The status page, as it is served, under node: what it says of a server that has served.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod get;
+
+use std::net::SocketAddr;
 
 use flatpath_admin::flatpath::Server;
 use flatpath_admin::{Admin, Family};
 use flatpath_http::{Http, Request, Response};
-use flatpath_testkit::{PATIENCE, Site, tools};
+use flatpath_testkit::{Site, tools};
+use get::get;
 
 /// The head and the body of an answer.
-fn get(address: SocketAddr, path: &str) -> (String, String) {
-    let mut client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-    client.write_all(request.as_bytes()).expect("written");
-    let mut reply = String::new();
-    client.read_to_string(&mut reply).expect("an answer");
+fn parts_of(address: SocketAddr, path: &str) -> (String, String) {
+    let reply = get(address, path);
     let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
     (head.to_owned(), body.to_owned())
 }
@@ -37,13 +34,13 @@ fn the_page_shows_what_the_server_says() {
     );
     let running = server.start().expect("started");
     admin.attach(running.handle());
-    get(running.addresses()[0].address, "/");
+    parts_of(running.addresses()[0].address, "/");
     let address = beside.addresses()[0].address;
-    let (head, page) = get(address, "/");
+    let (head, page) = parts_of(address, "/");
     let policy = head
         .lines()
         .find_map(|line| line.strip_prefix("content-security-policy: "));
-    let (_, status) = get(address, "/status.json");
+    let (_, status) = parts_of(address, "/status.json");
     let site = Site::new()
         .with("page", page)
         .with("policy", policy.expect("it has one"))

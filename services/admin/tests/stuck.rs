@@ -1,5 +1,7 @@
 //! What is shown of a server whose network thread a handler blocks. On both drivers.
 
+mod get;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -9,7 +11,8 @@ use std::time::Duration;
 
 use flatpath_admin::flatpath::{Context, DriverChoice, Protocol, Received, Server};
 use flatpath_admin::{Admin, Family};
-use flatpath_testkit::{PATIENCE, until};
+use flatpath_testkit::until;
+use get::get;
 use serde_json::Value;
 
 /// The first byte of each connection blocks its network thread until the test lets go.
@@ -42,16 +45,6 @@ impl Drop for LetGo {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
-}
-
-fn get(address: SocketAddr, path: &str) -> String {
-    let mut client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-    client.write_all(request.as_bytes()).expect("written");
-    let mut reply = String::new();
-    client.read_to_string(&mut reply).expect("an answer");
-    reply
 }
 
 fn status(address: SocketAddr) -> Value {
