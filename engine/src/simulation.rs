@@ -287,6 +287,25 @@ impl SimulatedServer {
         self.shared.inboxes[0].watches.starve(is_out_of_memory);
     }
 
+    /// Lets a server that drains, or was forced, take a millisecond a turn until it has ended, and
+    /// looks for what it has not given back.
+    ///
+    /// # Panics
+    /// When it has not ended after so many turns, or something is missing.
+    pub fn end(&mut self, turns_max: usize) {
+        for turn in 0.. {
+            assert!(turn < turns_max, "the server does not end");
+            if self.has_ended() {
+                break;
+            }
+            self.turn();
+            self.advance(Duration::from_millis(1));
+        }
+        let (leaks, pooled_bytes) = self.leaks();
+        assert!(leaks.is_none(), "leaked: {leaks:?}");
+        assert_eq!(pooled_bytes, 0, "bytes of buffers are out");
+    }
+
     /// True once all network threads would have ended.
     pub fn has_ended(&self) -> bool {
         self.threads.iter().all(|thread| thread.ended)

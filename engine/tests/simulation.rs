@@ -201,14 +201,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> Injected {
         }
     }
     server.drain();
-    while !server.has_ended() {
-        server.turn();
-        turns += 1;
-        assert!(turns < 2 * TURNS_MAX, "the drain is stuck");
-    }
-    let (leaks, pooled_bytes) = server.leaks();
-    assert!(leaks.is_none(), "leaked: {leaks:?}");
-    assert_eq!(pooled_bytes, 0, "pooled buffers leaked");
+    server.end(TURNS_MAX);
     server.world().injected()
 }
 

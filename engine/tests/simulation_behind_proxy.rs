@@ -161,24 +161,6 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
     }
 }
 
-/// Ends a server, which has to give everything back.
-fn end(mut server: SimulatedServer, seed: u64) {
-    server.drain();
-    for turn in 0.. {
-        assert!(turn < TURNS_MAX, "seed {seed}: the server ends");
-        server.turn();
-        server.advance(Duration::from_millis(1));
-        if server.has_ended() {
-            break;
-        }
-    }
-    let (leaks, bytes) = server.leaks();
-    assert!(
-        leaks.is_none() && bytes == 0,
-        "seed {seed}: {leaks:?}, {bytes}"
-    );
-}
-
 fn run(seed: u64, faults: Faults, lossless: bool) {
     let mut dice = Random::new(seed);
     let (speaker, troupe) = troupe();
@@ -204,7 +186,8 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
         let bad = (talkers.len() - good) as u64;
         assert_eq!(refused, bad, "seed {seed}");
     }
-    end(server, seed);
+    server.drain();
+    server.end(TURNS_MAX);
     assert_eq!(
         troupe.begun.load(Relaxed),
         troupe.closed.load(Relaxed),
@@ -276,7 +259,8 @@ fn sim_the_client_is_the_peer_and_the_balancer_is_known() {
             connection.abort();
         }
     }
-    end(server, 1);
+    server.drain();
+    server.end(TURNS_MAX);
 }
 
 #[test]
@@ -287,7 +271,8 @@ fn sim_a_peer_without_an_address_may_not_send_a_header() {
     turns(&mut server);
     assert_eq!(connection.state(), ClientState::Reset);
     assert_eq!(heard(&connection), "");
-    end(server, 1);
+    server.drain();
+    server.end(TURNS_MAX);
 }
 
 #[test]
@@ -319,7 +304,8 @@ fn sim_the_limit_for_an_address_counts_the_client() {
     for client in many.into_iter().chain([second, third]) {
         client.abort();
     }
-    end(server, 1);
+    server.drain();
+    server.end(TURNS_MAX);
 }
 
 #[test]
@@ -348,7 +334,8 @@ fn sim_a_header_has_the_deadline_of_a_head() {
     let words = format!("198.51.100.7:1 through {BALANCER}\nHERE.");
     assert_eq!(heard(&introduced), words);
     [silent, late, introduced].iter().for_each(Client::abort);
-    end(server, 1);
+    server.drain();
+    server.end(TURNS_MAX);
 }
 
 #[test]

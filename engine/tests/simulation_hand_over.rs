@@ -115,19 +115,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
         }
     }
     server.drain();
-    for turn in 0.. {
-        assert!(turn < TURNS_MAX, "seed {seed}: the server ends");
-        server.turn();
-        server.advance(Duration::from_millis(1));
-        if server.has_ended() {
-            break;
-        }
-    }
-    let (leaks, bytes) = server.leaks();
-    assert!(
-        leaks.is_none() && bytes == 0,
-        "seed {seed}: {leaks:?}, {bytes}"
-    );
+    server.end(TURNS_MAX);
     let (begun, closed) = (&troupe.begun, &troupe.closed);
     assert_eq!(begun.load(Relaxed), closed.load(Relaxed), "seed {seed}");
     assert_eq!(troupe.strangers.load(Relaxed), 0, "seed {seed}");

@@ -30,15 +30,7 @@ fn pass(server: &mut SimulatedServer, seconds: u32) {
 
 fn end(server: &mut SimulatedServer) {
     server.force();
-    for _ in 0..TURNS_MAX {
-        if server.has_ended() {
-            break;
-        }
-        server.turn();
-    }
-    assert!(server.has_ended());
-    let (leaks, pooled) = server.leaks();
-    assert!(leaks.is_none() && pooled == 0, "{leaks:?} {pooled}");
+    server.end(TURNS_MAX);
 }
 
 fn is_open(client: &Client) -> bool {
