@@ -75,7 +75,8 @@ fn whatever_differs_makes_another_call() {
 #[test]
 fn a_write_that_differs_in_any_one_bit_is_another_call() {
     let duplicates = DuplicateRequestCache::new(64);
-    let mut data = vec![7; 70_000];
+    // As long as all of it counts; see `digest`.
+    let mut data = vec![7; 16_384];
     let key = duplicates.key(&call(1, 1), &Arguments::new(&data));
     for at in (0..data.len()).step_by(331).chain([data.len() - 1]) {
         data[at] ^= 1 << (at % 8);
