@@ -5,16 +5,16 @@
 //! after the last whole block, and the length go through SipHash-1-3. Without the secrets no client
 //! can make two arguments with one checksum in which what counts differs.
 //!
-//! What counts: every bit of the first [`HEAD_BLOCKS`] blocks and of the end, and of what lies between, a
-//! line of 64 bytes in each 4 KiB. For a call with the number, the place and the length of another
-//! that is plenty, where its client is at fault to begin with: knfsd counts the first 256 bytes
-//! (`RC_CSUMLEN` of fs/nfsd/nfscache.c).
+//! What counts: every bit of the first [`HEAD_BLOCKS`] blocks and of the end, and of what lies
+//! between, a line of 64 bytes in each 4 KiB. A call that has the number, the place and the length
+//! of another, and is not its repetition, is a fault of its client already; knfsd tells them apart
+//! by the first 256 bytes (`RC_CSUMLEN` of fs/nfsd/nfscache.c).
 //!
 //! Invariants
 //! - C1: the checksum depends on the bytes alone, not on how they are cut into slices: a repeated
 //!   call may come in other pieces.
 //!
-//! Cost: 0.7 us for 16 KiB, 3.5 us for 1 MiB (`docs/figures.md`). Below a block it is SipHash alone.
+//! Cost: 0.7 us for 16 KiB, 3.5 us for 1 MiB (`docs/figures.md`). Below a block it is SipHash.
 
 use std::hash::Hasher;
 

@@ -4,8 +4,8 @@
 //! the first one's success and not with "no such file". A call is known by where it comes from, its
 //! number, what it asks for, who asks, and a keyed checksum of its arguments: another principal
 //! never gets a reply that was not made for it, and a number used again for something else is a new
-//! call, also when it is a WRITE of other data to the same place: `digest` says how much of the data
-//! of a long one counts.
+//! call, also when it is a WRITE of other data to the same place: `digest` says how much of the
+//! data of a long one counts.
 //!
 //! Two programs on one machine may still send calls that are alike in all that, one after the other
 //! or at the same time. So a reply is for the connection and the port of the call it was made for,
