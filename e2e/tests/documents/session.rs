@@ -3,8 +3,8 @@
 //! What it does to a command before it runs:
 //! - `cargo run --release -- ` is the `flatpath` that the tests have built, which is also first in
 //!   `PATH`.
-//! - A number of four or five digits after `:` or `port=` is a port. Each has a free one in its
-//!   place, the same one on the whole page; `0.0.0.0` becomes `127.0.0.1`.
+//! - A number of four or five digits after `:`, `port=` or `port ` is a port. Each has a free one
+//!   in its place, the same one on the whole page; `0.0.0.0` becomes `127.0.0.1`.
 //! - `/run/flatpath` and `/srv/www` are directories in the temporary one.
 //! - `flatpath serve` runs in the background on the driver under test, and is started when it
 //!   prints `ready`. It runs to the end of the page, or until the next one asks for a port of its
@@ -223,7 +223,9 @@ impl Session {
             let end = number.find(|letter: char| !letter.is_ascii_digit());
             let (digits, after) = number.split_at(end.unwrap_or(number.len()));
             translated += before;
-            let is_port = before.ends_with(':') || before.ends_with("port=");
+            let is_port = [":", "port=", "port "]
+                .iter()
+                .any(|it| before.ends_with(it));
             match digits.parse() {
                 Ok(port) if is_port && digits.len() >= 4 => {
                     translated += &self.free_port(port).to_string();
