@@ -55,7 +55,8 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     if let Some(code) = arguments.common.begin()? {
         return Ok(code);
     }
-    let outcome = flatpath_bench::run(&benches, &mut stage);
+    let measured = || flatpath_bench::run(&benches, &mut stage);
+    let outcome = arguments.common.measure(measured);
     (stage.progress)("");
     arguments.common.deliver(&outcome?)?;
     Ok(ExitCode::SUCCESS)

@@ -145,10 +145,8 @@ pub struct Stage {
 ///
 /// # Errors
 /// A server or client that does not work; figures that disappoint are no error.
-pub fn run(benches: &[Bench], stage: &mut Stage) -> io::Result<Report> {
-    Report::collect(stage.profile, || {
-        benches.iter().map(|bench| stage.run(bench)).collect()
-    })
+pub fn run(benches: &[Bench], stage: &mut Stage) -> io::Result<Vec<BenchReport>> {
+    benches.iter().map(|bench| stage.run(bench)).collect()
 }
 
 impl Stage {

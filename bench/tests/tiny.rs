@@ -17,7 +17,8 @@ fn measured(bench: &str, only: Option<&str>) -> Report {
         progress: Box::new(move |_| counted.set(counted.get() + 1)),
     };
     let bench = BENCHES.iter().find(|it| it.name == bench).expect("a bench");
-    let report = run(&[*bench], &mut stage).expect("it runs");
+    let report = Report::collect(stage.profile, || run(&[*bench], &mut stage));
+    let report = report.expect("it runs");
     assert!(steps.get() > 0, "progress is shown");
     report
 }

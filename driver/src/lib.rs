@@ -62,7 +62,7 @@
 //! `segment` what is sent, `region` and `fragment` what is received and retained, `waker` how
 //! another thread ends a wait, `eventfd` what a driver polls. Then `uring`, `epoll` and
 //! [`simulation`], each with one file per operation. [`probe`] and [`select()`] tell which of them
-//! this machine offers.
+//! this machine offers, [`idle`] what its processors do without work.
 //!
 //! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),
 //! no retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no
@@ -97,6 +97,7 @@ pub mod uring;
 pub mod epoll;
 pub mod simulation;
 pub mod probe;
+pub mod idle;
 mod select;
 
 pub use clock::{monotonic_coarse_ns, monotonic_ns};

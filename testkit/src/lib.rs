@@ -29,6 +29,7 @@ pub mod reply;
 pub mod seeds;
 pub mod server;
 pub mod site;
+pub mod supervised;
 pub mod swarm;
 pub mod tools;
 

@@ -11,6 +11,7 @@
 //! | [`tools`] | programs of the system, and the packages that bring them |
 //! | [`nginx`] | the configuration that nginx runs with |
 //! | [`namespace`] | a network with a congestion control that is known |
+//! | [`halt_poll`] | how long idle processors poll, set for a run and put back |
 //! | [`source`] | client sockets: more than one address has ports for |
 //! | [`crowd`] | clients of an echo server, many at once or one after the other |
 //! | [`http`] | as much of an HTTP client as benches need |
@@ -37,6 +38,7 @@
 
 pub mod crowd;
 pub mod generator;
+pub mod halt_poll;
 pub mod http;
 pub mod machine;
 pub mod measure;

@@ -1,5 +1,6 @@
 //! On what the figures were measured.
 
+use flatpath_driver::idle::IdleSetting;
 use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
 use serde::Serialize;
 
@@ -16,6 +17,8 @@ pub struct Machine {
     pub kernel: String,
     /// Whether a hypervisor runs it: wake-ups cost more then.
     pub virtual_machine: bool,
+    /// What its idle processors do, on a virtual machine: it decides what a wake-up costs.
+    pub idle: Option<String>,
     /// How this program was built: figures of a debug build mean little.
     pub build: &'static str,
     /// Processes ready to run when the run began (one minute's average).
@@ -39,6 +42,7 @@ impl Machine {
             memory_mib: Meminfo::current().map_or(0, |memory| memory.mem_total >> 20),
             kernel: release.unwrap_or_default().trim().to_owned(),
             virtual_machine: flags.is_some_and(|flags| flags.contains(&"hypervisor")),
+            idle: IdleSetting::of_this_machine().map(|setting| setting.to_string()),
             build: if cfg!(debug_assertions) {
                 "debug"
             } else {
@@ -52,10 +56,10 @@ impl Machine {
 
     /// One paragraph for the head of a report.
     pub fn words(&self) -> String {
-        let sort = if self.virtual_machine {
-            "virtual machine"
-        } else {
-            "bare metal"
+        let sort = match &self.idle {
+            Some(idle) => format!("virtual machine ({idle})"),
+            None if self.virtual_machine => "virtual machine".to_owned(),
+            None => "bare metal".to_owned(),
         };
         let cores = match self.cores {
             1 => "1 core".to_owned(),
@@ -101,5 +105,6 @@ mod tests {
         let words = machine.words();
         assert!(words.contains(&machine.kernel) && words.contains(&machine.cpu));
         assert!(!machine.kernel.is_empty());
+        assert_eq!(words.contains("cpuidle"), machine.virtual_machine);
     }
 }

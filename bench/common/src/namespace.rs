@@ -7,7 +7,7 @@
 use std::io;
 use std::process::{Command, ExitCode};
 
-use flatpath_testkit::child;
+use flatpath_testkit::{child, supervised};
 
 /// The setting, which every namespace has its own of.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
@@ -35,12 +35,13 @@ pub fn enter(congestion: &str) -> io::Result<Option<ExitCode>> {
     }
     if std::env::var_os(WITHIN).is_none() {
         // It ends with this process, whatever ends that one.
-        let status = child::command("unshare", &[])
+        let mut command = child::command("unshare", &[]);
+        command
             .args(["--net", "--"])
             .arg(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
-            .env(WITHIN, "1")
-            .status();
+            .env(WITHIN, "1");
+        let status = supervised::run(&mut command);
         let status = status.map_err(|cause| with("unshare (util-linux)", &cause))?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         return Ok(Some(ExitCode::from(code.unwrap_or(1))));

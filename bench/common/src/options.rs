@@ -7,9 +7,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::halt_poll;
 use crate::namespace::{self, HOST};
 use crate::profile::Profile;
-use crate::report::Report;
+use crate::report::{BenchReport, Report};
 use flatpath_testkit::{child, process};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -24,6 +25,11 @@ pub struct Common {
     /// network, with what is set there
     #[arg(long, value_name = "NAME", default_value = HOST)]
     pub congestion: String,
+    /// On a virtual machine: how long an idle processor polls before it halts (0: not at all).
+    /// Everything is measured under each of these in turn, and the machine's setting is put back;
+    /// takes root [default: as the machine is]
+    #[arg(long, value_name = "NS", value_delimiter = ',')]
+    pub halt_poll: Vec<u32>,
     /// Also write everything, every single run too, as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -60,6 +66,9 @@ impl Common {
         if let Some(file) = &self.json {
             std::fs::write(file, "").map_err(|cause| unusable("--json", file, &cause))?;
         }
+        if let Some(code) = halt_poll::enter(&self.halt_poll)? {
+            return Ok(Some(code));
+        }
         if let Some(code) = namespace::enter(&self.congestion)? {
             return Ok(Some(code));
         }
@@ -69,6 +78,19 @@ impl Common {
         process::raise_descriptor_limit()?;
         child::end_all_on_signals()?;
         Ok(None)
+    }
+
+    /// Runs what measures, under each setting of the idle processors that was asked for.
+    ///
+    /// # Errors
+    /// Those of `measure`; a setting that the kernel refuses.
+    pub fn measure(
+        &self,
+        measure: impl FnMut() -> io::Result<Vec<BenchReport>>,
+    ) -> io::Result<Report> {
+        Report::collect(self.profile(), || {
+            halt_poll::under_each(&self.halt_poll, measure)
+        })
     }
 
     /// Prints the report, and writes and draws it where that was asked for.

@@ -108,6 +108,18 @@ pub struct BenchReport {
     pub plots: Vec<Plot>,
 }
 
+impl BenchReport {
+    /// Adds to what is compared, and to its pictures' names, the setting it was measured under.
+    pub fn name_setting(&mut self, setting: &str) {
+        let added = format!(", {setting}");
+        self.about += &added;
+        for plot in &mut self.plots {
+            plot.title += &added;
+            plot.name += &added.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+        }
+    }
+}
+
 #[derive(Debug, Default, Serialize)]
 pub struct Table {
     /// What was done.

@@ -25,7 +25,6 @@ use std::process::ExitCode;
 use clap::Parser;
 use flatpath_bench_common::machine::locked_versions;
 use flatpath_bench_common::options::exit_code;
-use flatpath_bench_common::report::Report;
 use flatpath_bench_common::tools;
 use flatpath_testkit::process::raise_descriptor_limit;
 
@@ -71,7 +70,7 @@ fn measure(options: Options) -> io::Result<ExitCode> {
     }
     let session = Session::begin(options)?;
     let options = &session.options;
-    let mut report = Report::collect(options.common.profile(), || scenarios::run(&session))?;
+    let mut report = options.common.measure(|| scenarios::run(&session))?;
     let tools = [tools::NGINX, tools::WRK].iter();
     report.machine.versions = tools.filter_map(|tool| tool.version()).collect();
     report

@@ -53,6 +53,8 @@ pub(crate) enum Scenario {
     Builds,
     /// A small file, connections kept and closed
     Files,
+    /// A small file, one connection and one request at a time
+    Alone,
     /// A fixed reply that cannot block
     Hello,
     /// A fixed reply that may block, on all cores and on one

@@ -32,7 +32,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
     let mut reports = Vec::new();
     for scenario in wanted(&session.options) {
         reports.extend(match scenario {
-            Scenario::Files | Scenario::Hello | Scenario::Pooled => {
+            Scenario::Files | Scenario::Alone | Scenario::Hello | Scenario::Pooled => {
                 requests::run(session, scenario)?
             }
             Scenario::Rest => rest::run(session)?,
@@ -72,6 +72,7 @@ pub(crate) fn servers(options: &Options) -> Vec<Kind> {
 pub(crate) fn need_wrk(options: &Options) -> bool {
     let driven = [
         Scenario::Files,
+        Scenario::Alone,
         Scenario::Hello,
         Scenario::Pooled,
         Scenario::Busy,
@@ -100,7 +101,7 @@ pub(crate) fn tools(options: &Options) -> Vec<Tool> {
 
 fn kinds_of(scenario: Scenario) -> &'static [Kind] {
     match scenario {
-        Scenario::Files => &requests::FILES,
+        Scenario::Files | Scenario::Alone => &requests::FILES,
         Scenario::Hello => &requests::HELLO,
         Scenario::Pooled => &requests::POOLED,
         Scenario::Rest => &rest::KINDS,

@@ -1,10 +1,10 @@
-//! Files, hello and pooled: one request again and again, driven by wrk.
+//! Files, alone, hello and pooled: one request again and again, driven by wrk.
 
 use std::io;
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_bench_common::report::{BenchReport, Table, Wanted};
-use flatpath_bench_common::servers::{CPU, Metric, RATE};
+use flatpath_bench_common::servers::{CPU, Metric, P50, P99, RATE};
 use flatpath_bench_common::wrk::Lifetime;
 
 use crate::kind::Kind;
@@ -43,6 +43,14 @@ pub(super) fn run(session: &Session, scenario: Scenario) -> io::Result<Vec<Bench
 }
 
 fn shapes(scenario: Scenario) -> Vec<Shape> {
+    if scenario == Scenario::Alone {
+        return vec![Shape {
+            scenario,
+            connections: 1,
+            lifetime: Lifetime::KeepAlive,
+            pinning: Pinning::Free,
+        }];
+    }
     let variants = match scenario {
         Scenario::Pooled => [
             (Lifetime::KeepAlive, Pinning::Free),
@@ -127,6 +135,7 @@ impl Shape {
     fn bench(&self) -> &'static str {
         match self.scenario {
             Scenario::Files => "files",
+            Scenario::Alone => "alone",
             Scenario::Hello => "hello",
             _ => "pooled",
         }
@@ -134,7 +143,7 @@ impl Shape {
 
     fn name(&self) -> String {
         let work = match self.scenario {
-            Scenario::Files => "small file",
+            Scenario::Files | Scenario::Alone => "small file",
             Scenario::Hello => "hello",
             _ => "pooled hello",
         };
@@ -147,15 +156,15 @@ impl Shape {
             Pinning::ServerOnOneCore => ", server on one core",
             Pinning::GeneratorOnOneCore => ", generator on one core",
         };
-        format!(
-            "{work}, {lifetime}, {} connections{pinning}",
-            self.connections
-        )
+        match self.connections {
+            1 => format!("{work}, {lifetime}, one connection, one request at a time{pinning}"),
+            many => format!("{work}, {lifetime}, {many} connections{pinning}"),
+        }
     }
 
     fn work(&self) -> Work {
         let (path, body) = match self.scenario {
-            Scenario::Files => (SMALL_PATH, small_body()),
+            Scenario::Files | Scenario::Alone => (SMALL_PATH, small_body()),
             _ => (HELLO_PATH, HELLO_BODY.into()),
         };
         Work {
@@ -170,6 +179,7 @@ impl Shape {
     fn ratios(&self) -> (Kind, &'static [Metric]) {
         match self.scenario {
             Scenario::Pooled => (Kind::HyperBlocking, &[CPU]),
+            Scenario::Alone => (Kind::Nginx, &[CPU, RATE, P50, P99]),
             _ => (Kind::Nginx, &[CPU, RATE]),
         }
     }
@@ -185,6 +195,12 @@ impl Shape {
                     (Kind::Flatpath, RATE, Kind::Nginx, AtLeast(1.0)),
                 ]
             }
+            (Scenario::Alone, ..) => vec![
+                (Kind::Flatpath, RATE, Kind::Nginx, AtLeast(1.0)),
+                (Kind::Flatpath, CPU, Kind::Nginx, AtMost(0.65)),
+                (Kind::Flatpath, P50, Kind::Nginx, AtMost(1.0)),
+                (Kind::Flatpath, P99, Kind::Nginx, AtMost(1.0)),
+            ],
             (Scenario::Pooled, _, pinning) => {
                 let others = if pinning == Pinning::Free { 0.3 } else { 0.45 };
                 let pooled = Kind::FlatpathPooled;
@@ -210,10 +226,15 @@ mod tests {
 
     #[test]
     fn no_two_tables_have_the_same_name() {
-        let scenarios = [Scenario::Files, Scenario::Hello, Scenario::Pooled];
+        let scenarios = [
+            Scenario::Files,
+            Scenario::Alone,
+            Scenario::Hello,
+            Scenario::Pooled,
+        ];
         let shapes: Vec<_> = scenarios.into_iter().flat_map(shapes).collect();
         let names: BTreeSet<_> = shapes.iter().map(Shape::name).collect();
-        assert_eq!((names.len(), shapes.len()), (12, 12), "{names:?}");
+        assert_eq!((names.len(), shapes.len()), (13, 13), "{names:?}");
     }
 
     fn seen(lifetime: Lifetime, answered: f64, accepted: f64) -> Vec<String> {
@@ -251,7 +272,12 @@ mod tests {
 
     #[test]
     fn every_target_and_ratio_is_about_servers_of_its_table() {
-        for scenario in [Scenario::Files, Scenario::Hello, Scenario::Pooled] {
+        for scenario in [
+            Scenario::Files,
+            Scenario::Alone,
+            Scenario::Hello,
+            Scenario::Pooled,
+        ] {
             let kinds = super::super::kinds_of(scenario);
             for shape in shapes(scenario) {
                 for (subject, _, reference, _) in shape.targets() {
