@@ -1,7 +1,7 @@
 //! The configuration nginx runs with.
 //!
-//! One worker process, no access log, connections that last: what the others do too. Everything
-//! nginx writes goes into a directory of its own.
+//! One worker process, no access log unless it is asked for, connections that last: what the
+//! others do too. Everything nginx writes goes into a directory of its own.
 //!
 //! | files | says | why |
 //! |---|---|---|
@@ -44,6 +44,19 @@ pub enum Files {
     StoredTuned,
 }
 
+/// Its access log, in the combined format, in [`ACCESS_LOG`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    Off,
+    /// Each line is written by itself, as the package does.
+    Lines,
+    /// As many lines as fit, and those of a second at the latest.
+    Buffered,
+}
+
+/// The file of the access log in nginx' directory.
+pub const ACCESS_LOG: &str = "access.log";
+
 pub struct Config<'a> {
     /// For everything nginx writes.
     pub directory: &'a Path,
@@ -52,6 +65,7 @@ pub struct Config<'a> {
     /// How many connections must be possible.
     pub connections: u32,
     pub files: Files,
+    pub access_log: AccessLog,
 }
 
 impl Config<'_> {
@@ -86,6 +100,12 @@ impl Config<'_> {
                  open_file_cache_valid 10m;\n"
             }
         };
+        let log = format!("\"{directory}/{ACCESS_LOG}\" combined");
+        let access_log = match self.access_log {
+            AccessLog::Off => "off".to_owned(),
+            AccessLog::Lines => log,
+            AccessLog::Buffered => format!("{log} buffer=64k flush=1s"),
+        };
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .iter()
             .map(|name| format!("    {name}_temp_path \"{directory}/{name}\";\n"))
@@ -101,7 +121,7 @@ events {{
     worker_connections {places};
 }}
 http {{
-{temporary}    access_log off;
+{temporary}    access_log {access_log};
     server_tokens off;
 {files}    keepalive_requests 1000000000;
     keepalive_timeout 600s;
@@ -132,6 +152,7 @@ mod tests {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
             connections: 200,
             files,
+            access_log: AccessLog::Off,
         }
         .render()
     }
@@ -172,6 +193,7 @@ mod tests {
             address: SocketAddr::from(([127, 0, 0, 1], 8089)),
             connections: 200,
             files: Files::Tuned,
+            access_log: AccessLog::Buffered,
         };
         // Without nginx there is nothing to ask; a bench then names the package.
         let Ok(mut command) = config.command(&[]) else {

@@ -15,6 +15,10 @@ pub(crate) enum Kind {
     NginxDav,
     /// The same with a body buffer of 1 MiB.
     NginxDavTuned,
+    /// nginx with its access log, a write for each line.
+    NginxLog,
+    /// The same with a buffer of 64 KiB.
+    NginxLogBuffered,
     /// The `flatpath` command.
     Flatpath,
     /// The `flatpath` command on io_uring, whatever `--driver` says.
@@ -23,6 +27,14 @@ pub(crate) enum Kind {
     FlatpathEpoll,
     /// The `flatpath` command with `--writable`.
     FlatpathPut,
+    /// The `flatpath` command with `--access-log FILE`.
+    FlatpathLog,
+    /// The same with JSON lines.
+    FlatpathLogJson,
+    /// The `flatpath` command with `--admin`, which is asked for its metrics each second.
+    FlatpathScraped,
+    /// That with an access log, while many other connections do nothing.
+    FlatpathOperated,
     /// A fixed reply through the library, on the network thread.
     FlatpathInline,
     /// The same reply through workers, so that it may block.
@@ -104,6 +116,10 @@ impl Kind {
                 | Self::FlatpathUring
                 | Self::FlatpathEpoll
                 | Self::FlatpathPut
+                | Self::FlatpathLog
+                | Self::FlatpathLogJson
+                | Self::FlatpathScraped
+                | Self::FlatpathOperated
                 | Self::EchoSingle
                 | Self::EchoMultishot
         )
@@ -145,7 +161,29 @@ impl Kind {
     pub(crate) fn is_nginx(self) -> bool {
         matches!(
             self,
-            Self::Nginx | Self::NginxTuned | Self::NginxDav | Self::NginxDavTuned
+            Self::Nginx
+                | Self::NginxTuned
+                | Self::NginxDav
+                | Self::NginxDavTuned
+                | Self::NginxLog
+                | Self::NginxLogBuffered
         )
+    }
+
+    /// Whether it writes an access log.
+    pub(crate) fn logs(self) -> bool {
+        matches!(
+            self,
+            Self::NginxLog
+                | Self::NginxLogBuffered
+                | Self::FlatpathLog
+                | Self::FlatpathLogJson
+                | Self::FlatpathOperated
+        )
+    }
+
+    /// Whether it shows metrics.
+    pub(crate) fn is_scraped(self) -> bool {
+        matches!(self, Self::FlatpathScraped | Self::FlatpathOperated)
     }
 }

@@ -84,6 +84,7 @@ fn measure(options: Options) -> io::Result<ExitCode> {
 fn require_descriptors(options: &Options) -> io::Result<()> {
     let limit = raise_descriptor_limit()?;
     let many = [
+        (Scenario::Operate, options.clients()),
         (Scenario::Idle, options.clients()),
         (Scenario::Burst, options.clients()),
         (Scenario::Sse, options.listeners()),

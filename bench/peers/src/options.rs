@@ -67,6 +67,8 @@ pub(crate) enum Scenario {
     Sleepers,
     /// A hot file and a pooled answer while busy loops run, one for each core
     Busy,
+    /// What an access log, scrapes and a crowd that waits add to a request
+    Operate,
     /// A large file is stored
     Put,
     /// Memory of connections that do nothing
@@ -105,7 +107,7 @@ pub(crate) struct Options {
     /// Length of a loaded interval [default: 5, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Connections of idle and burst [default: 10000; listeners of sse: 50000; with --quick 1000]
+    /// Connections of operate, idle and burst [default: 10000; listeners of sse: 50000; with --quick 1000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     clients: Option<u32>,
     /// The driver of every server that is Flatpath: auto, uring or epoll

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use flatpath_bench_common::nginx::{Config, Files};
+use flatpath_bench_common::nginx::{ACCESS_LOG, AccessLog, Config, Files};
 use flatpath_testkit::child::{self, Child, free_address};
 use tempfile::TempDir;
 
@@ -19,6 +19,8 @@ use crate::session::Session;
 
 /// The listener that wants a place for its keys.
 pub(crate) const NFS: &str = "nfs";
+/// The listener that shows metrics.
+const ADMIN: &str = "admin";
 
 /// What every server of a case gets.
 #[derive(Clone)]
@@ -50,8 +52,10 @@ pub(crate) struct Server {
     pub(crate) process: Child,
     /// Where the first listener is.
     pub(crate) address: SocketAddr,
+    /// Where its metrics are, if it has any.
+    pub(crate) admin: Option<SocketAddr>,
     // Dropped after the process: nothing writes into it any more.
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Server {
@@ -74,11 +78,13 @@ impl Server {
     /// As [`start`](Self::start).
     pub(crate) fn announced(command: &mut Command, directory: TempDir) -> io::Result<Self> {
         let mut process = Child::start(command)?;
-        let (_, address) = process.listeners()?.swap_remove(0);
+        let listeners = process.listeners()?;
+        let admin = listeners.iter().find(|(name, _)| name == ADMIN);
         Ok(Self {
             process,
-            address,
-            _directory: directory,
+            address: listeners[0].1,
+            admin: admin.map(|(_, address)| *address),
+            directory,
         })
     }
 
@@ -96,8 +102,14 @@ impl Server {
         Ok(Self {
             process,
             address,
-            _directory: directory,
+            admin: None,
+            directory,
         })
+    }
+
+    /// Its access log, if it writes one.
+    pub(crate) fn access_log(&self) -> PathBuf {
+        self.directory.path().join(ACCESS_LOG)
     }
 
     /// Its process group, for CPU time and memory.
@@ -139,6 +151,15 @@ fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     }
     if kind == Kind::FlatpathPut {
         command.arg("--writable");
+    }
+    if kind.logs() {
+        command.arg("--access-log").arg(state.join(ACCESS_LOG));
+    }
+    if kind == Kind::FlatpathLogJson {
+        command.args(["--access-log-format", "json"]);
+    }
+    if kind.is_scraped() {
+        command.args(["--admin", "127.0.0.1:0"]);
     }
     command.args(["--driver", kind.driver().unwrap_or(setup.driver)]);
     command.args(["--max-connections", &setup.connections.to_string()]);
@@ -193,6 +214,11 @@ fn start_nginx(kind: Kind, setup: &Setup<'_>, directory: TempDir) -> io::Result<
             Kind::NginxDav => Files::Stored,
             Kind::NginxDavTuned => Files::StoredTuned,
             _ => Files::Debian,
+        },
+        access_log: match kind {
+            Kind::NginxLog => AccessLog::Lines,
+            Kind::NginxLogBuffered => AccessLog::Buffered,
+            _ => AccessLog::Off,
         },
     };
     let (mut command, address) = (config.command(&setup.cores)?, config.address);

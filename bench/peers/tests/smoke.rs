@@ -199,6 +199,23 @@ fn latencies_while_busy_loops_run_are_measured() {
 }
 
 #[test]
+fn what_operating_costs_is_measured() {
+    let servers = "flatpath,flatpath-log,flatpath-log-json,flatpath-scraped,flatpath-operated";
+    let arguments = ["--quick", "--only", "operate", "--servers", servers];
+    let report = measured(&[&arguments[..], &["--clients", "50"]].concat());
+    let bench = &benches(&report)[0];
+    assert_eq!(rows(bench), 5, "{bench}");
+    for row in 0..5 {
+        assert!(figure(bench, row, "CPU us/req") > 0.0, "{bench}");
+        assert_eq!(figure(bench, row, "lost"), 0.0, "{bench}");
+        let scrapes = figure(bench, row, "scrapes");
+        assert_eq!(scrapes > 0.0, row >= 3, "{bench}");
+    }
+    let targets = bench["targets"].as_array().map(Vec::len);
+    assert_eq!(targets, Some(4), "{bench}");
+}
+
+#[test]
 fn sleepers_are_told_apart_from_the_others() {
     let servers = "hyper-routed,hyper-blocking";
     let report = measured(&["--quick", "--only", "sleepers", "--servers", servers]);

@@ -91,7 +91,8 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
     ])
 }
 
-fn connect(server: SocketAddr, clients: u32) -> io::Result<Vec<TcpStream>> {
+/// As many connections, which have asked for nothing yet.
+pub(super) fn connect(server: SocketAddr, clients: u32) -> io::Result<Vec<TcpStream>> {
     let mut source = Source::fresh();
     (0..clients)
         .map(|_| {

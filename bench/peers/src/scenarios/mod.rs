@@ -6,6 +6,7 @@ mod busy;
 mod idle;
 pub(crate) mod ingest;
 pub(crate) mod nfs;
+mod operate;
 mod put;
 mod relay;
 mod requests;
@@ -39,6 +40,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Websocket => websocket::run(session)?,
             Scenario::Sleepers => vec![sleepers::run(session)?],
             Scenario::Busy => busy::run(session)?,
+            Scenario::Operate => vec![operate::run(session)?],
             Scenario::Put => vec![put::run(session)?],
             Scenario::Idle => vec![idle::run(session)?],
             Scenario::Burst => vec![burst::run(session)?],
@@ -108,6 +110,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Websocket => &websocket::KINDS,
         Scenario::Sleepers => &sleepers::KINDS,
         Scenario::Busy => &busy::KINDS,
+        Scenario::Operate => &operate::KINDS,
         Scenario::Put => &put::KINDS,
         Scenario::Idle => &idle::KINDS,
         Scenario::Burst => &burst::KINDS,
