@@ -4,9 +4,23 @@
 //! prompt, which the network thread tries. Beside both, for what there is to reach: the same
 //! handler inline, which may never block.
 //!
-//! With files of 4 KiB, which the kernel has in its cache: before is a worker's answer, ours the
-//! network thread's from what is at hand; what there is to reach is a file that the server has in
-//! its own cache. The first two ask for each of many files in turn, so that its cache has none.
+//! With files of 4 KiB, each of many in turn: before is a worker's answer, ours the network
+//! thread's from what is at hand; what there is to reach is the same files from the server's own
+//! cache. Cold means that the server has kept nothing of the file, and the kernel has its pages and
+//! its name.
+//!
+//! A request costs less than waking the thread that it is for, so where threads run decides the
+//! figures: a processor that idles halts, and a virtual machine's takes tens of microseconds to
+//! come back. Left to itself the scheduler moves client and server together or apart from one run
+//! to the next. So they are bound, in the same way for every candidate:
+//!
+//! | placement | client           | server             | a request is made of             |
+//! |-----------|------------------|--------------------|----------------------------------|
+//! | apart     | on a core        | on all other cores | wake-ups of other cores, and work |
+//! | together  | on the same core | on one core        | work: no core waits for another  |
+//!
+//! Clients are on other machines, so targets are for what is apart. What is together depends on no
+//! setting of idle cores, and shows what an answer costs.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -20,6 +34,7 @@ use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 use flatpath_files::Files;
 use flatpath_http::Http;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tempfile::TempDir;
 
 use crate::Stage;
@@ -32,16 +47,51 @@ const HANDLER: &str = "handler";
 const FILE: &str = "file of 4 KiB";
 
 const FILE_BYTES: usize = 4096;
-/// Files asked for in turn: many more than the server keeps.
-const FILES: usize = 1024;
-const CACHED_MAX: usize = 16;
+/// Files asked for in turn: all of them are hot, or none is.
+const FILES: usize = 512;
+const HOT_MAX: usize = 4 * FILES;
+const COLD_MAX: usize = 16;
 /// A file that was changed a moment ago is not cached.
 const UNTIL_STABLE: Duration = Duration::from_millis(60);
+/// How idle processors of a virtual machine behave: 0 halts them at once, the kernel's own value
+/// looks for work for 200 us first.
+const HALT_POLL: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
+
+/// On which cores client and server run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placement {
+    Apart,
+    Together,
+}
+
+/// The cores of the two ends.
+#[derive(Clone, Copy)]
+struct Cores {
+    client: CpuSet,
+    server: CpuSet,
+}
+
+impl Cores {
+    /// Of those that this process may use. `None`: there are too few.
+    fn of(placement: Placement, all: &CpuSet) -> Option<Cores> {
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core));
+        let first = cores.next()?;
+        let mut client = CpuSet::new();
+        client.set(first);
+        let mut server = *all;
+        match placement {
+            Placement::Together => server = client,
+            Placement::Apart => server.unset(first),
+        }
+        (server.count() > 0).then_some(Cores { client, server })
+    }
+}
 
 /// A server in this process, and the one connection to it.
 struct Rig {
     _running: Running,
     client: TcpStream,
+    cores: Cores,
     /// Asked for in turn.
     requests: Vec<String>,
     asked: usize,
@@ -54,11 +104,16 @@ impl Rig {
     /// `None`: this machine does not have the driver.
     fn new(
         choice: DriverChoice,
+        cores: Cores,
         protocol: impl Protocol,
         requests: Vec<String>,
     ) -> io::Result<Option<Rig>> {
-        let server = Server::new().driver(choice);
-        let running = match server.listen("127.0.0.1:0", protocol).start() {
+        let server = Server::new().driver(choice).network_threads(1);
+        // Threads run where the one runs that starts them.
+        sched_setaffinity(None, &cores.server)?;
+        let started = server.listen("127.0.0.1:0", protocol).start();
+        sched_setaffinity(None, &cores.client)?;
+        let running = match started {
             Ok(running) => running,
             Err(flatpath::Error::Uring(_)) => return Ok(None),
             Err(error) => return Err(io::Error::other(error.to_string())),
@@ -71,6 +126,7 @@ impl Rig {
         Ok(Some(Rig {
             _running: running,
             client,
+            cores,
             requests,
             asked: 0,
             buffer: vec![0; 64 << 10],
@@ -99,6 +155,7 @@ impl Rig {
 
     /// The median time of that number of requests, in microseconds.
     fn measure(&mut self, requests: usize) -> io::Result<f64> {
+        sched_setaffinity(None, &self.cores.client)?;
         let mut latencies = Vec::with_capacity(requests);
         for _ in 0..requests {
             let begin = Instant::now();
@@ -124,36 +181,39 @@ fn get(path: &str) -> String {
 }
 
 /// The same handler, in three places.
-fn handlers(choice: DriverChoice) -> io::Result<Option<Vec<Rig>>> {
+fn handlers(choice: DriverChoice, cores: Cores) -> io::Result<Option<Vec<Rig>>> {
     let hello = || "hello\n";
     let request = || vec![get("/")];
     let rigs = [
-        Rig::new(choice, Http::pooled(hello), request())?,
-        Rig::new(choice, Http::prompt(hello), request())?,
-        Rig::new(choice, Http::inline(hello), request())?,
+        Rig::new(choice, cores, Http::pooled(hello), request())?,
+        Rig::new(choice, cores, Http::prompt(hello), request())?,
+        Rig::new(choice, cores, Http::inline(hello), request())?,
     ];
     Ok(rigs.into_iter().collect())
 }
 
-/// A file by a worker, by a try, and from the cache.
-fn files(choice: DriverChoice) -> io::Result<Option<Vec<Rig>>> {
+/// Files by a worker, by a try, and from the cache.
+fn files(choice: DriverChoice, cores: Cores) -> io::Result<Option<Vec<Rig>>> {
     let folder = Rc::new(tempfile::tempdir()?);
     for number in 0..FILES {
         fs::write(folder.path().join(number.to_string()), [b'x'; FILE_BYTES])?;
     }
     std::thread::sleep(UNTIL_STABLE);
     let each = || (0..FILES).map(|number| get(&format!("/{number}")));
-    let cold = || Files::open(folder.path()).map(|files| files.cache(CACHED_MAX, 1 << 20));
+    let keeping = |entries_max| {
+        let files = Files::open(folder.path())?;
+        let bytes_max = entries_max * 4 * FILE_BYTES;
+        io::Result::Ok(Http::service(files.cache(entries_max, bytes_max)))
+    };
     // A look at a part of a file is left to workers: here it is all of it.
     let by_worker = each().map(|request| {
         let range = format!("Range: bytes=0-{}\r\n\r\n", FILE_BYTES - 1);
         request.replace("\r\n\r\n", &format!("\r\n{range}"))
     });
-    let hot = Files::open(folder.path())?;
     let rigs = [
-        Rig::new(choice, Http::service(cold()?), by_worker.collect())?,
-        Rig::new(choice, Http::service(cold()?), each().collect())?,
-        Rig::new(choice, Http::service(hot), vec![get("/0")])?,
+        Rig::new(choice, cores, keeping(COLD_MAX)?, by_worker.collect())?,
+        Rig::new(choice, cores, keeping(COLD_MAX)?, each().collect())?,
+        Rig::new(choice, cores, keeping(HOT_MAX)?, each().collect())?,
     ];
     let kept = |mut rig: Rig| {
         rig.folder = Some(Rc::clone(&folder));
@@ -163,34 +223,57 @@ fn files(choice: DriverChoice) -> io::Result<Option<Vec<Rig>>> {
 }
 
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
+    let all = sched_getaffinity(None)?;
+    let ended = run_bound(stage, report, &all);
+    sched_setaffinity(None, &all)?;
+    ended
+}
+
+fn run_bound(stage: &mut Stage, report: &mut BenchReport, all: &CpuSet) -> io::Result<()> {
     let profile = stage.profile;
-    let requests = profile.pick(5_000, 1_000, 10);
-    let rounds = stage.runs(profile.pick(9, 5, 1));
+    let requests = profile.pick(1_000, 500, 10);
+    let rounds = stage.runs(profile.pick(31, 11, 1));
     let columns = [
         (WORKER, Role::Baseline),
         (OURS, Role::Ours),
         (BEST, Role::Competitor),
     ];
     let title = "One request at a time: from the request to its whole reply";
-    let mut table = Table::new(title, "us, median", &["driver", "what"], columns);
+    let labels = ["driver", "what", "client and server"];
+    let mut table = Table::new(title, "us, median", &labels, columns);
     for (driver, choice) in [
         ("uring", DriverChoice::Uring),
         ("epoll", DriverChoice::Epoll),
     ] {
         for (what, wanted) in [(HANDLER, 1.15), (FILE, 1.3)] {
-            (stage.progress)(&format!("prompt: {what}, {driver}"));
-            let rigs = match what {
-                HANDLER => handlers(choice)?,
-                _ => files(choice)?,
-            };
-            let Some(rigs) = rigs else { continue };
-            table.push(&[&driver, &what], measure(rigs, requests, rounds)?);
-            let of = |name| table.figure(&[driver, what], name);
-            let what = format!("{what}, {driver}, against {BEST}");
-            report.target(what, "x", Wanted::AtMost(wanted), ratio(of(OURS), of(BEST)));
+            for (place, placement) in [
+                ("apart", Placement::Apart),
+                ("together", Placement::Together),
+            ] {
+                (stage.progress)(&format!("prompt: {what}, {driver}, {place}"));
+                let Some(cores) = Cores::of(placement, all) else {
+                    report.note("client and server cannot be apart: there is one core");
+                    continue;
+                };
+                let rigs = match what {
+                    HANDLER => handlers(choice, cores)?,
+                    _ => files(choice, cores)?,
+                };
+                let Some(rigs) = rigs else { continue };
+                table.push(&[&driver, &what, &place], measure(rigs, requests, rounds)?);
+                let of = |name| table.figure(&[driver, what, place], name);
+                let reached = ratio(of(OURS), of(BEST));
+                if placement == Placement::Apart {
+                    let what = format!("{what}, {driver}, against {BEST}");
+                    report.target(what, "x", Wanted::AtMost(wanted), reached);
+                }
+            }
         }
     }
     report.plot(Plot::bars("latency", &table, "driver, what"));
+    if let Ok(halt_poll) = fs::read_to_string(HALT_POLL) {
+        report.note(format!("guest_halt_poll_ns is {}", halt_poll.trim()));
+    }
     report.note(
         "the client's thread is woken for every reply in all of them; a worker's reply wakes two \
          threads more",
@@ -202,7 +285,7 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
 fn measure(mut rigs: Vec<Rig>, requests: usize, rounds: usize) -> io::Result<Vec<Figure>> {
     // Threads, pools and caches first.
     for rig in &mut rigs {
-        rig.measure(requests / 5)?;
+        rig.measure(rig.requests.len() + requests / 5)?;
     }
     let turns = rigs
         .iter_mut()
@@ -222,8 +305,11 @@ mod tests {
 
     #[test]
     fn every_candidate_answers() {
+        let all = sched_getaffinity(None).expect("known");
+        let together = Cores::of(Placement::Together, &all).expect("there is a core");
+        let apart = Cores::of(Placement::Apart, &all).unwrap_or(together);
         for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
-            for rigs in [handlers(choice), files(choice)] {
+            for rigs in [handlers(choice, together), files(choice, apart)] {
                 let Some(rigs) = rigs.expect("they start") else {
                     eprintln!("not run: no io_uring");
                     continue;
