@@ -91,7 +91,7 @@ impl HandlerState {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
         handle: impl FnOnce(&mut Request) -> Response,
-    ) -> Disposition {
+    ) -> Disposition<'static> {
         self.answer_if(head, reply, |request| Some(handle(request)))
     }
 
@@ -102,7 +102,7 @@ impl HandlerState {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
         handle: impl FnOnce(&mut Request) -> Option<Response>,
-    ) -> Disposition {
+    ) -> Disposition<'static> {
         let Self { builder, names } = self;
         // What a handler that panicked has left.
         builder.clear();
@@ -136,16 +136,16 @@ where
         _: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         // A body would have to be read first.
-        if (self.route)(head) != Route::Inline || head.framing() != Framing::Empty {
+        if head.framing() != Framing::Empty {
             return Disposition::Pooled;
         }
-        thread.answer(head, reply, |request| self.handler.call(request, &()))
-    }
-
-    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
-        ((self.route)(head) == Route::Prompt).then_some(&*self.right)
+        match (self.route)(head) {
+            Route::Inline => thread.answer(head, reply, |request| self.handler.call(request, &())),
+            Route::Prompt => Disposition::Prompt(&self.right),
+            Route::Pooled => Disposition::Pooled,
+        }
     }
 
     fn prompt(
@@ -155,7 +155,7 @@ where
         head: &Head<'_>,
         _: PoolHandle<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         thread.answer(head, reply, |request| self.handler.call(request, &()))
     }
 
@@ -221,7 +221,7 @@ mod tests {
                 let mut reply = Reply::new(out, b"Date: D\r\n", RequestMeta::of(head));
                 http.service.inline(&mut thread, TURN, head, &mut reply)
             });
-            assert_eq!(run, Ok(Some(Disposition::Answered)));
+            assert!(matches!(run, Ok(Some(Disposition::Answered))));
             assert!(scratch.ends_with(b"hello"));
         };
         (0..100).for_each(|_| serve());

@@ -1,7 +1,6 @@
 //! A router in front of another service.
 
 use flatpath::memory::{PoolHandle, RegionConfig};
-use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
@@ -49,17 +48,10 @@ impl<S: Service> Service for WithFallback<S> {
         turn: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         match self.router.has(head.path()) {
             true => self.router.inline(routes, turn, head, reply),
             false => self.service.inline(thread, turn, head, reply),
-        }
-    }
-
-    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
-        match self.router.has(head.path()) {
-            true => self.router.prompt_right(head),
-            false => self.service.prompt_right(head),
         }
     }
 
@@ -70,7 +62,7 @@ impl<S: Service> Service for WithFallback<S> {
         head: &Head<'_>,
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         match self.router.has(head.path()) {
             true => self.router.prompt(routes, turn, head, pool, reply),
             false => self.service.prompt(thread, turn, head, pool, reply),

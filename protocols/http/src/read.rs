@@ -6,6 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flatpath::memory::Buffer;
+use flatpath::prompt::PromptRight;
 use flatpath::{Job, Pages, Phase, Stall};
 
 use crate::body::Piece;
@@ -114,10 +115,13 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         return refuse(connection, Fault::BodyTooLong);
     }
     if connection.session.owed() == 0 {
-        if let Some(step) = answer_inline(connection, &head, input) {
-            return step;
-        }
-        if !has_body && let Some(step) = answer_promptly(connection, &head, input) {
+        let left = match answer_inline(connection, &head, input) {
+            Ok(step) => return step,
+            Err(left) => left,
+        };
+        if let Some(right) = left.filter(|_| !has_body)
+            && let Some(step) = answer_promptly(connection, &head, input, right)
+        {
             return step;
         }
     }
@@ -132,12 +136,13 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     taken.unwrap_or_else(|fault| refuse(connection, fault))
 }
 
-/// Lets the service answer here and now; None when it leaves the request to workers.
-fn answer_inline<S: Service>(
-    connection: &mut Connection<'_, S>,
+/// Lets the service answer here and now; or it leaves the request to workers, with the right to a
+/// try before if there is one.
+fn answer_inline<'a, S: Service>(
+    connection: &mut Connection<'a, S>,
     head: &Head<'_>,
     input: &[u8],
-) -> Option<Step> {
+) -> Result<Step, Option<&'a PromptRight>> {
     let has_body = head.framing() != Framing::Empty;
     let body_is_short =
         matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
@@ -147,7 +152,7 @@ fn answer_inline<S: Service>(
 
     let turn = connection.turn();
     let Some(buffer) = connection.io.reserve(INLINE_REPLY_BYTES) else {
-        return Some(Step::Blocked(0, Stall::Memory));
+        return Ok(Step::Blocked(0, Stall::Memory));
     };
     let ThreadState {
         service: thread,
@@ -168,7 +173,7 @@ fn answer_inline<S: Service>(
         connection.session.stage = Stage::Body;
         connection.restart_phase(Phase::Body);
     }
-    Some(queue_written(connection, head, input, written))
+    Ok(queue_written(connection, head, input, written))
 }
 
 /// Lets the service try to answer here, where the engine allows a try; None when the request goes
@@ -177,9 +182,9 @@ fn answer_promptly<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
     input: &[u8],
+    right: &PromptRight,
 ) -> Option<Step> {
     let service = &connection.protocol.service;
-    let right = service.prompt_right(head)?;
     let prompt = connection.io.prompt(right)?;
     let mut request = RequestMeta::of(head);
     request.keep_alive &= !connection.leaving();
@@ -196,27 +201,28 @@ fn answer_promptly<S: Service>(
         service.prompt(thread, turn, head, pool, reply)
     });
     connection.io.tried(right, prompt);
-    Some(queue_written(connection, head, input, written?))
+    Some(queue_written(connection, head, input, written.ok()?))
 }
 
-/// What `answer` makes of the reply; None when it leaves the request to workers.
-fn written(
+/// What `answer` makes of the reply; or it leaves the request to workers, after a try with this
+/// right.
+fn written<'s>(
     head: &Head<'_>,
     mut reply: Reply<'_>,
-    answer: impl FnOnce(&mut Reply<'_>) -> Disposition,
-) -> Option<Written> {
-    match catch_unwind(AssertUnwindSafe(|| answer(&mut reply))) {
-        Ok(Disposition::Answered) => {}
-        Ok(Disposition::Pooled) => {
-            reply.roll_back();
-            return None;
-        }
+    answer: impl FnOnce(&mut Reply<'_>) -> Disposition<'s>,
+) -> Result<Written, Option<&'s PromptRight>> {
+    let right = match catch_unwind(AssertUnwindSafe(|| answer(&mut reply))) {
+        Ok(Disposition::Answered) => return Ok(reply.written()),
+        Ok(Disposition::Prompt(right)) => Some(right),
+        Ok(Disposition::Pooled) => None,
         Err(_) => {
             log_panic(head.method(), head.path());
             reply.fail();
+            return Ok(reply.written());
         }
-    }
-    Some(reply.written())
+    };
+    reply.roll_back();
+    Err(right)
 }
 
 /// Takes a request that was answered here, and queues what of its reply is not in the output yet.

@@ -11,6 +11,7 @@
 use bytes::Bytes;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::Buffer;
+use flatpath::prompt::PromptRight;
 use http::StatusCode;
 
 use crate::encode::{self, Sink};
@@ -21,13 +22,18 @@ use crate::message::{Body, Reader, Response};
 use crate::respond::{self, ReplyFraming};
 use crate::upgrade::{self, Upgrade};
 
-/// Where a request was answered, or is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a request was answered, or is to be. Unless it was answered, whatever was written into the
+/// reply is dropped.
+#[derive(Clone, Copy, Debug)]
 #[must_use]
-pub enum Disposition {
+pub enum Disposition<'a> {
     /// Here and now: the reply is complete.
     Answered,
-    /// By a worker: whatever was written into the reply is dropped.
+    /// By [`Service::prompt`](crate::Service::prompt), if this right and the rules of
+    /// [`flatpath::prompt`] allow a try, and by a worker otherwise. A request with a body, or one
+    /// that was tried already, goes to a worker.
+    Prompt(&'a PromptRight),
+    /// By a worker.
     Pooled,
 }
 
@@ -150,7 +156,7 @@ impl<'a> Reply<'a> {
     /// Answers with a head built before: status line and headers, each with its line end, framing
     /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it.
     /// The body is shared and not copied when it is long, and left out of an answer to `HEAD`.
-    pub fn prebuilt(&mut self, head: &[u8], body: &Bytes) -> Disposition {
+    pub fn prebuilt(&mut self, head: &[u8], body: &Bytes) -> Disposition<'static> {
         debug_assert!(
             head.ends_with(b"\r\n") && !head.ends_with(b"\r\n\r\n"),
             "lines, no end"
@@ -165,7 +171,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Answers with a response of the http crate. A body that has to be read is left to workers.
-    pub fn response(&mut self, response: Response) -> Disposition {
+    pub fn response(&mut self, response: Response) -> Disposition<'static> {
         self.roll_back();
         let (mut parts, body) = response.into_parts();
         let head = respond::head(&mut self.out, &parts, &body, self.request);
@@ -267,10 +273,13 @@ mod tests {
     };
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n";
 
-    fn text(request: RequestMeta, write: impl FnOnce(&mut Reply<'_>) -> Disposition) -> String {
+    fn text(
+        request: RequestMeta,
+        write: impl FnOnce(&mut Reply<'_>) -> Disposition<'static>,
+    ) -> String {
         let mut out = b"left over".to_vec();
         let mut reply = Reply::new(Out::scratch(&mut out), DATE, request);
-        assert_eq!(write(&mut reply), Disposition::Answered);
+        assert!(matches!(write(&mut reply), Disposition::Answered));
         if let Rest::Shared(shared) = reply.written().rest {
             out.extend_from_slice(&shared);
         }
@@ -342,7 +351,7 @@ mod tests {
         let _shared = body.clone();
         let counted = allocation_counter::measure(|| {
             let mut reply = Reply::new(Out::scratch(&mut out), DATE, META);
-            assert_eq!(reply.prebuilt(HEAD, &body), Disposition::Answered);
+            assert!(matches!(reply.prebuilt(HEAD, &body), Disposition::Answered));
             assert!(matches!(reply.written().rest, Rest::Shared(_)));
         });
         assert_eq!(counted.count_total, 0, "{counted:?}");

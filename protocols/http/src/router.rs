@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use flatpath::memory::PoolHandle;
-use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::StatusCode;
 
@@ -342,17 +341,16 @@ impl Service for Router {
         _: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
-        if head.framing() != Framing::Empty || self.endpoint(head).place != Route::Inline {
+    ) -> Disposition<'_> {
+        if head.framing() != Framing::Empty {
             return Disposition::Pooled;
         }
-        thread.answer(head, reply, |request| self.answer(request, &()))
-    }
-
-    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
         let endpoint = self.endpoint(head);
-        let right = endpoint.right.as_deref();
-        right.filter(|_| endpoint.place == Route::Prompt && !endpoint.streams)
+        match (endpoint.place, &endpoint.right) {
+            (Route::Inline, _) => thread.answer(head, reply, |request| self.answer(request, &())),
+            (Route::Prompt, Some(right)) if !endpoint.streams => Disposition::Prompt(right),
+            _ => Disposition::Pooled,
+        }
     }
 
     fn prompt(
@@ -362,7 +360,7 @@ impl Service for Router {
         head: &Head<'_>,
         _: PoolHandle<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         let attempt =
             |endpoint: &Endpoint<()>, request: &mut Request| endpoint.attempt(request, &());
         thread.answer_if(head, reply, |request| self.answer_by(attempt, request))
@@ -434,7 +432,7 @@ mod tests {
                 let mut reply = Reply::new(out, b"Date: D\r\n", RequestMeta::of(head));
                 router.inline(&mut thread, TURN, head, &mut reply)
             });
-            assert_eq!(run, Ok(Some(Disposition::Answered)));
+            assert!(matches!(run, Ok(Some(Disposition::Answered))));
             assert!(scratch.ends_with(b"fast"));
         };
         (0..100).for_each(|_| serve());

@@ -5,7 +5,6 @@
 //! need not wait: [`Service::prompt`] tries it, and hands over to a worker what would.
 
 use flatpath::memory::{PoolHandle, RegionConfig};
-use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
@@ -25,7 +24,6 @@ pub(crate) fn log_panic(method: &str, path: &str) {
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
 /// | the network thread | `streams`, `body_bytes_max`, `asks_peer`          | no        |
-/// | the network thread | `prompt_right`                                    | no        |
 /// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 pub trait Service: Send + Sync + 'static {
@@ -35,8 +33,9 @@ pub trait Service: Send + Sync + 'static {
     /// Called once on each network thread.
     fn thread_state(&self) -> Self::ThreadState;
 
-    /// Answers a request at once, or leaves it to a worker. Must not block and should take no more
-    /// than a few microseconds: every connection of the thread waits for it.
+    /// Answers a request at once, or says who does: a worker, or a try on this thread first, with
+    /// the right that it needs. Must not block and should take no more than a few microseconds:
+    /// every connection of the thread waits for it.
     ///
     /// The body has not been read: a service that needs one leaves the request to a worker. Not
     /// every request is offered: one after another that a worker has not answered yet goes to
@@ -47,18 +46,11 @@ pub trait Service: Send + Sync + 'static {
         turn: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition;
+    ) -> Disposition<'_>;
 
-    /// The right to have this request tried on the network thread, if there is one: by default
-    /// there is none. Asked for requests without a body that [`Service::inline`] left to workers.
-    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
-        let _ = head;
-        None
-    }
-
-    /// Answers a request for which there is a [`Service::prompt_right`] without waiting for
-    /// anything, or leaves it to a worker. Called when the engine allows a try, with the rules and
-    /// the watch of [`flatpath::prompt`]; a request may go to a worker without one.
+    /// Answers a request for which [`Service::inline`] returned [`Disposition::Prompt`] without
+    /// waiting for anything, or leaves it to a worker. Called when the engine allows a try, with
+    /// the rules and the watch of [`flatpath::prompt`].
     fn prompt(
         &self,
         thread: &mut Self::ThreadState,
@@ -66,7 +58,7 @@ pub trait Service: Send + Sync + 'static {
         head: &Head<'_>,
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         let _ = (thread, turn, head, pool, reply);
         Disposition::Pooled
     }

@@ -84,8 +84,31 @@ pub fn inline<S: Service>(
     Ok(written.flatten())
 }
 
-/// The answer of a try on the network thread; None when the request is not complete, there is no
-/// [`Service::prompt_right`], or the service leaves it to workers.
+/// Whether a request is tried on the network thread; false when it
+/// is not complete.
+///
+/// # Errors
+/// The rule that the request breaks.
+pub fn is_tried<S: Service>(
+    service: &S,
+    thread: &mut S::ThreadState,
+    turn: Turn,
+    input: &[u8],
+) -> Result<bool, Fault> {
+    let is_tried = with_head(input, |head| {
+        let mut is_tried = false;
+        let _ = written(head, turn, |reply| {
+            let disposition = service.inline(thread, turn, head, reply);
+            is_tried = matches!(disposition, Disposition::Prompt(_));
+            disposition
+        });
+        is_tried
+    })?;
+    Ok(is_tried.unwrap_or(false))
+}
+
+/// The answer of a try on the network thread; None when the request is not complete, or the service
+/// answers it inline or leaves it to workers.
 ///
 /// # Errors
 /// The rule that the request breaks.
@@ -96,8 +119,10 @@ pub fn prompt<S: Service>(
     input: &[u8],
     pool: PoolHandle<'_>,
 ) -> Result<Option<Vec<u8>>, Fault> {
+    if !is_tried(service, thread, turn, input)? {
+        return Ok(None);
+    }
     let written = with_head(input, |head| {
-        service.prompt_right(head)?;
         written(head, turn, |reply| {
             service.prompt(thread, turn, head, pool, reply)
         })
@@ -112,15 +137,15 @@ pub fn encoded(head: &Head<'_>, turn: Turn, response: Response) -> Vec<u8> {
 }
 
 /// What `answer` writes, as it goes over the wire; cut off where its body cannot be read.
-fn written(
+fn written<'s>(
     head: &Head<'_>,
     turn: Turn,
-    answer: impl FnOnce(&mut Reply<'_>) -> Disposition,
+    answer: impl FnOnce(&mut Reply<'_>) -> Disposition<'s>,
 ) -> Option<Vec<u8>> {
     let (mut out, mut date) = (Vec::new(), DateLine::new());
     let date_line = date.at(turn.wall());
     let mut reply = Reply::new(Out::scratch(&mut out), date_line, RequestMeta::of(head));
-    if answer(&mut reply) == Disposition::Pooled {
+    if !matches!(answer(&mut reply), Disposition::Answered) {
         return None;
     }
     match reply.written().rest {
@@ -201,7 +226,7 @@ mod tests {
                 _: Turn,
                 head: &Head<'_>,
                 reply: &mut Reply<'_>,
-            ) -> Disposition {
+            ) -> Disposition<'_> {
                 *thread += 1;
                 match head.path() {
                     "/tea" => {

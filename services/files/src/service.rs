@@ -290,7 +290,7 @@ impl Service for Files {
         turn: Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         let target = head.path().as_bytes();
         if !is_for_cache(head) {
             return Disposition::Pooled;
@@ -307,7 +307,7 @@ impl Service for Files {
         };
         let found = thread.cache.find(&self.root, moment, target, preference);
         let Some(cache::Entry { answer, .. }) = found.as_deref() else {
-            return Disposition::Pooled;
+            return Disposition::Prompt(&self.right);
         };
         let verdict = match is_conditional(head) {
             true => answer.validators.evaluate(head),
@@ -316,12 +316,8 @@ impl Service for Files {
         match verdict {
             Verdict::Proceed => reply.prebuilt(&answer.found, &answer.body),
             Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
-            Verdict::PreconditionFailed => Disposition::Pooled,
+            Verdict::PreconditionFailed => Disposition::Prompt(&self.right),
         }
-    }
-
-    fn prompt_right(&self, head: &Head<'_>) -> Option<&PromptRight> {
-        is_for_cache(head).then_some(&self.right)
     }
 
     fn prompt(
@@ -331,7 +327,7 @@ impl Service for Files {
         head: &Head<'_>,
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         let FilesState { cache, requests } = thread;
         requests.answer_if(head, reply, |request| {
             if self.write_of(request).is_some() {

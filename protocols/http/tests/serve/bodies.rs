@@ -176,7 +176,7 @@ impl Service for ReadOnly {
         _: flatpath::Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         let mut response = Response::new("fine".into());
         if !head.is_get() {
             *response.body_mut() = Body::Empty;

@@ -237,7 +237,7 @@ impl Service for Counter {
         _: flatpath::Turn,
         head: &Head<'_>,
         reply: &mut Reply<'_>,
-    ) -> Disposition {
+    ) -> Disposition<'_> {
         match head.path() {
             "/count" => reply.response(Response::new(thread.to_string().into())),
             _ => Disposition::Pooled,

@@ -27,7 +27,7 @@ impl Service for Mixed {
 
     fn thread_state(&self) {}
 
-    fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition {
+    fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition<'_> {
         Disposition::Pooled
     }
 
