@@ -24,6 +24,7 @@ pub mod driver;
 pub mod freeze;
 pub mod fuse;
 pub mod ingest;
+pub mod mount;
 pub mod process;
 pub mod reply;
 pub mod seeds;

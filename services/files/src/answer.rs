@@ -236,7 +236,9 @@ impl Answerer<'_> {
         if ranges != Ranges::Whole {
             return Ok(Some(self.partial(chosen, headers, ranges)));
         }
-        let Some(mut buffer) = self.buffer_for(size) else {
+        // What sends no body reads the file for the cache, where that is possible.
+        let reads = is_sent || !self.is_at_hand() || self.root.file_system().tells_data();
+        let Some(mut buffer) = reads.then(|| self.buffer_for(size)).flatten() else {
             let body = match is_sent.then(|| self.hold()) {
                 None => Body::Empty,
                 Some(None) if self.is_at_hand() => return Err(FilesError::NotAtHand),

@@ -181,6 +181,16 @@ impl Files {
         Some((self.uploads(options), kind))
     }
 
+    /// Who looks for what is not in the cache: a GET without conditions needs the data of its file,
+    /// which some file systems never give without a wait.
+    fn tried_if_told(&self, head: &Head<'_>) -> Disposition<'_> {
+        let needs_data = head.is_get() && !is_conditional(head);
+        match needs_data && !self.root.file_system().tells_data() {
+            true => Disposition::Pooled,
+            false => Disposition::Prompt(&self.right),
+        }
+    }
+
     /// How many workers are in which mount.
     pub fn mount_shares(&self) -> MountShares {
         self.mounts.shares()
@@ -307,7 +317,7 @@ impl Service for Files {
         };
         let found = thread.cache.find(&self.root, moment, target, preference);
         let Some(cache::Entry { answer, .. }) = found.as_deref() else {
-            return Disposition::Prompt(&self.right);
+            return self.tried_if_told(head);
         };
         let verdict = match is_conditional(head) {
             true => answer.validators.evaluate(head),
@@ -316,7 +326,7 @@ impl Service for Files {
         match verdict {
             Verdict::Proceed => reply.prebuilt(&answer.found, &answer.body),
             Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
-            Verdict::PreconditionFailed => Disposition::Prompt(&self.right),
+            Verdict::PreconditionFailed => self.tried_if_told(head),
         }
     }
 

@@ -164,8 +164,12 @@ impl Nfs {
 
     /// Whether a procedure may need no wait.
     fn is_prompt(&self, procedure: u32) -> bool {
-        procedures::asks(procedure)
-            || (procedures::lists(procedure) && self.state.export.files.is_in_memory())
+        let files = &self.state.export.files;
+        if procedures::reads(procedure) {
+            files.tells_data()
+        } else {
+            procedures::asks(procedure) || (procedures::lists(procedure) && files.is_in_memory())
+        }
     }
 
     /// Whether a call may come from where it comes from. Unknown counts as not allowed.

@@ -1,5 +1,7 @@
 //! Answers of the network thread from what the kernel has at hand: the same as a worker's, or none.
 
+use flatpath_testkit::mount::Mounted;
+
 use super::*;
 
 /// What a try answers, if it answers, on a thread whose cache is empty.
@@ -119,4 +121,38 @@ fn a_name_that_is_not_cached_is_left_to_a_worker() {
     // No look has gone that way, and so the kernel has not cached that there is nothing.
     let never = format!("/{}", fastrand::u64(..));
     assert_eq!(attempt(&site, "GET", &never, ""), None);
+}
+
+/// Whether the network thread tries to answer.
+fn is_tried(site: &Site, method: &str, headers: &str) -> bool {
+    let mut thread = site.files.thread_state();
+    let turn = Turn::new(site.turn, Duration::ZERO, Duration::from_secs(784_200_000));
+    let input = format!("{method} /a.txt HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
+    let tried = testing::is_tried(&site.files, &mut thread, turn, input.as_bytes());
+    tried.expect("valid")
+}
+
+#[test]
+fn data_that_a_file_system_never_tells_of_is_not_tried_again() {
+    let mut site = Site::new();
+    site.write("a.txt", "content");
+    let Some(overlay) = Mounted::overlay(&site.path("")) else {
+        return;
+    };
+    site.files = Files::open(overlay.path()).expect("open");
+    wait_until_stable();
+    let tag = site.get("/a.txt").header("etag").expect("a tag").to_owned();
+    let unchanged = format!("If-None-Match: {tag}\r\n");
+    let tries = (0..5).filter(|_| {
+        let is_tried = is_tried(&site, "GET", "");
+        assert!(!is_tried || attempt(&site, "GET", "/a.txt", "").is_none());
+        is_tried
+    });
+    assert_eq!(tries.count(), 1, "the first is refused");
+    // What needs no data is.
+    for (method, headers) in [("HEAD", ""), ("GET", &*unchanged)] {
+        assert!(is_tried(&site, method, headers));
+        let answered = attempt(&site, method, "/a.txt", headers);
+        assert!(answered.is_some(), "{method} {headers}");
+    }
 }

@@ -37,8 +37,13 @@ pub(crate) fn changes(procedure: u32) -> bool {
 /// True for procedures whose answer is at hand as a rule: they change nothing, and what they ask of
 /// a file that is in use is in the kernel's memory.
 pub(crate) fn asks(procedure: u32) -> bool {
-    // GETATTR, LOOKUP, ACCESS, READLINK, READ, FSSTAT, FSINFO, PATHCONF
-    matches!(procedure, 1 | 3..=6 | 18..=20)
+    // GETATTR, LOOKUP, ACCESS, READLINK, FSSTAT, FSINFO, PATHCONF
+    matches!(procedure, 1 | 3..=5 | 18..=20)
+}
+
+/// True for READ.
+pub(crate) fn reads(procedure: u32) -> bool {
+    procedure == 6
 }
 
 /// True for READDIR. The kernel does not say whether it would wait to list a directory.

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use flatpath_rpc::{Call, Credential, Programs, Route};
+use flatpath_testkit::mount::Mounted;
 use rustix::fs::Advice;
 
 use crate::testing::{Fixture, Results, Words, is_root, system};
@@ -240,37 +241,36 @@ fn a_directory_is_listed_without_a_wait_only_in_memory() {
     assert_eq!(fixture.nfs.route(&call), expected);
 }
 
-/// A file system of its own, all of which is served; unmounted when dropped. `None` where this may
-/// not be mounted.
-struct Mounted(tempfile::TempDir);
-
-impl Mounted {
-    fn new() -> Option<Mounted> {
-        let directory = tempfile::tempdir().expect("a directory");
-        let flags = rustix::mount::MountFlags::empty();
-        match rustix::mount::mount("tmpfs", directory.path(), "tmpfs", flags, Some(c"size=1m")) {
-            Ok(()) => Some(Mounted(directory)),
-            Err(cause) => {
-                eprintln!("no mount: {cause}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let flags = rustix::mount::UnmountFlags::DETACH;
-        rustix::mount::unmount(self.0.path(), flags).expect("unmounted");
-    }
+#[test]
+fn data_that_a_file_system_never_tells_of_is_not_tried_again() {
+    let lower = tempfile::tempdir().expect("a directory");
+    fs::write(lower.path().join("file"), "content").expect("written");
+    let Some(overlay) = Mounted::overlay(lower.path()) else {
+        return;
+    };
+    let fixture = Fixture::with(|options| options.directory = overlay.path().to_path_buf());
+    let handle = fixture.lookup(&["file"]).expect("it is there");
+    let tries = || {
+        let call = call(READ, fixture.credential);
+        let tried = (0..5).filter(|_| {
+            let is_tried = fixture.nfs.route(&call) == Route::Prompt;
+            assert!(!is_tried || fixture.prompt(&call, &read(&handle)).is_none());
+            assert_eq!(there(&fixture, READ, &read(&handle)).status(), 0);
+            is_tried
+        });
+        tried.count()
+    };
+    // The first has no reader yet, the second is refused.
+    assert_eq!((tries(), tries()), (2, 0));
+    assert!(here(&fixture, GETATTR, &file(&handle)).is_some());
 }
 
 #[test]
 fn in_an_export_of_a_whole_file_system_a_file_is_inside_while_it_has_a_name() {
-    let Some(mounted) = Mounted::new() else {
+    let Some(mounted) = Mounted::tmpfs() else {
         return;
     };
-    let at = mounted.0.path().to_path_buf();
+    let at = mounted.path().to_path_buf();
     let fixture = Fixture::with(|options| options.directory.clone_from(&at));
     assert!(fixture.nfs.state.export.is_whole());
     assert!(!Fixture::new().nfs.state.export.is_whole());
