@@ -53,9 +53,6 @@ const HOT_MAX: usize = 4 * FILES;
 const COLD_MAX: usize = 16;
 /// A file that was changed a moment ago is not cached.
 const UNTIL_STABLE: Duration = Duration::from_millis(60);
-/// How idle processors of a virtual machine behave: 0 halts them at once, the kernel's own value
-/// looks for work for 200 us first.
-const HALT_POLL: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
 
 /// On which cores client and server run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,9 +268,6 @@ fn run_bound(stage: &mut Stage, report: &mut BenchReport, all: &CpuSet) -> io::R
         }
     }
     report.plot(Plot::bars("latency", &table, "driver, what"));
-    if let Ok(halt_poll) = fs::read_to_string(HALT_POLL) {
-        report.note(format!("guest_halt_poll_ns is {}", halt_poll.trim()));
-    }
     report.note(
         "the client's thread is woken for every reply in all of them; a worker's reply wakes two \
          threads more",
