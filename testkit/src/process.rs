@@ -20,6 +20,11 @@ impl Process {
         Self(std::process::id())
     }
 
+    /// Its number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
     /// Memory that only this process has (its heap and stacks, not files or shared pages), in
     /// bytes.
     pub fn memory_bytes(self) -> u64 {

@@ -1,6 +1,7 @@
 //! Whether the packages are what their users need: each is made and tried.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -23,6 +24,7 @@ pub(crate) fn check() -> Result<()> {
     if let (Some(made), Some(lintian)) = (deb(Profile::Debug)?, tools::find("lintian")) {
         process::run(Command::new(lintian).args(LINTIAN).arg(&made))?;
         installed(&made)?;
+        maintained(&made)?;
     }
     let file = static_command(Profile::Debug)?;
     for test in TESTS_OF_A_BUILD {
@@ -42,7 +44,7 @@ fn units() -> Result<()> {
     let own = std::env::current_exe()?;
     let dist = workspace::root().join("dist/systemd");
     let mut paths = Vec::new();
-    for name in ["flatpath.service", "optional/flatpath.socket"] {
+    for name in ["flatpath.service", "optional/flatpath-http.socket"] {
         let text = workspace::text(&dist.join(name))?;
         let copy = copies
             .path()
@@ -88,10 +90,78 @@ fn installed(package: &Path) -> Result<()> {
         "usr/share/man/man1/flatpath-serve.1.gz",
         "usr/share/bash-completion/completions/flatpath",
         "usr/lib/systemd/system/flatpath.service",
-        "usr/lib/systemd/system/flatpath.socket",
+        "usr/lib/systemd/system/flatpath-http.socket",
+        "usr/share/flatpath/grafana/flatpath.json",
+        "usr/share/flatpath/prometheus/flatpath.rules.yml",
+        "usr/share/flatpath/container/seccomp-io-uring.json",
+        "usr/share/doc/flatpath/examples/haproxy/haproxy.cfg",
+        "usr/share/doc/flatpath/examples/keepalived/keepalived.conf",
+        "usr/share/doc/flatpath/examples/kubernetes/deployment.yaml",
+        "usr/share/doc/flatpath/examples/prometheus/prometheus.yml",
     ] {
         ensure!(root.path().join(path).exists(), "the package has no {path}");
     }
+    Ok(())
+}
+
+/// What the package's scripts do with systemd: recorded, and not done.
+fn maintained(package: &Path) -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let at = |name: &str| root.path().join(name);
+    let mut control = Command::new("dpkg-deb");
+    process::run(control.arg("--control").arg(package).arg(at("control")))?;
+    let conffiles = workspace::text(&at("control/conffiles"))?;
+    ensure!(
+        conffiles == "/etc/flatpath/flatpath.toml\n/etc/logrotate.d/flatpath\n",
+        "conffiles: {conffiles}"
+    );
+    fs::create_dir(at("programs"))?;
+    for program in ["deb-systemd-helper", "deb-systemd-invoke", "systemctl"] {
+        let record = "#!/bin/sh\necho \"${0##*/} $*\" >>\"$DPKG_ROOT/calls\"\n";
+        // Nothing was installed before.
+        let text = format!("{record}test \"$1\" != debian-installed\n");
+        fs::write(at("programs").join(program), text)?;
+        fs::set_permissions(at("programs").join(program), Permissions::from_mode(0o755))?;
+    }
+    for directory in ["var/log/private/flatpath", "var/lib/private/flatpath"] {
+        fs::create_dir_all(at(directory))?;
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", at("programs").display());
+    let calls = |step: &str| -> Result<String> {
+        let (script, arguments) = step.split_once(' ').context("a script")?;
+        fs::write(at("calls"), "")?;
+        let mut command = Command::new("sh");
+        command
+            .arg(at("control").join(script))
+            .args(arguments.split(' '));
+        process::run(command.env("PATH", &path).env("DPKG_ROOT", root.path()))?;
+        workspace::text(&at("calls"))
+    };
+    for (step, wanted, unwanted) in [
+        (
+            "postinst configure",
+            "enable flatpath.service\n",
+            "enable flatpath-http.socket",
+        ),
+        ("prerm upgrade 2", "", "stop"),
+        ("postinst configure 1", "", "start flatpath-http.socket"),
+        ("prerm remove", "", "start"),
+        ("postrm remove", "mask flatpath.service", "purge"),
+        ("postrm purge", "purge flatpath.service", "start"),
+    ] {
+        let calls = calls(step)?;
+        let is_right = calls.contains(wanted) && !calls.contains(unwanted);
+        ensure!(is_right, "{step}: {calls}");
+    }
+    ensure!(
+        !at("var/log/private/flatpath").exists(),
+        "a purge left the logs"
+    );
+    ensure!(
+        at("var/lib/private/flatpath").exists(),
+        "a purge took the users' data"
+    );
     Ok(())
 }
 
