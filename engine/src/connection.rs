@@ -180,8 +180,10 @@ pub(crate) struct Connection {
     pub(crate) expired: bool,
     /// True once bytes have arrived: the next receive is a multishot one.
     pub(crate) spoke: bool,
-    /// Our FIN is out.
+    /// It lingers: our FIN is out.
     pub(crate) fin_sent: bool,
+    /// Our FIN is out, and input is wanted: see [`Io::end_output`](crate::Io::end_output).
+    pub(crate) output_ended: bool,
     pub(crate) stalled: Option<Stall>,
     /// On a list of connections that wait for a page; see `network/starve.rs`.
     pub(crate) starved: bool,
@@ -235,6 +237,7 @@ impl Connection {
             expired: false,
             spoke: false,
             fin_sent: false,
+            output_ended: false,
             stalled: None,
             starved: false,
             holds_too_much: false,

@@ -27,4 +27,6 @@ pub(crate) enum Becomes {
     Successors(HandOver),
     /// One of the listener's protocol: its PROXY header was read.
     Introduced,
+    /// One that only receives.
+    ReceiveOnly,
 }

@@ -48,7 +48,9 @@ use rustix::net::{
 use crate::binding::bind_unix;
 use crate::lifecycle::ServerState;
 use crate::running::Handle;
-use crate::sockets::{ListenAddress, Origin, PassedSocket, PassedSockets, SocketFile, listening};
+use crate::sockets::{
+    ListenAddress, Origin, PassedSocket, PassedSockets, SocketFile, listening_as_any,
+};
 
 const HELLO: &str = "flatpath-handover 1";
 
@@ -227,7 +229,7 @@ impl Takeover {
         let (Some(listener), Some(server), Some(protocol)) = (listener, server, protocol) else {
             return Err(io::Error::other(format!("it sent a socket {what:?}")));
         };
-        let address = listening(&socket)?;
+        let address = listening_as_any(&socket)?;
         let asked = words.next().unwrap_or_default();
         let internet = || asked.parse().ok().map(ListenAddress::Internet);
         let asked = ListenAddress::from_prefix(asked).or_else(internet);
@@ -306,6 +308,10 @@ impl Handover {
             Some(listener) => (listener, SocketFile::at(path)?),
             None => bind_unix(path, SocketType::SEQPACKET, 0o600)?,
         };
+        // The server before this one, if there was one, has handed over.
+        for server in &servers {
+            server.0.socket_files.iter().for_each(|file| file.own());
+        }
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let waits = Waits {
             path: path.to_owned(),
@@ -409,7 +415,7 @@ impl Waits {
     fn hand_over(self, peer: &Peer<'_>, handed_over: impl FnOnce()) {
         self.file.keep();
         for server in &self.servers {
-            server.0.socket_files.iter().for_each(SocketFile::keep);
+            server.0.socket_files.iter().for_each(|file| file.keep());
         }
         // From now on the new process may have gone; the way back is closed.
         let _ = peer.tell("draining", None);

@@ -38,6 +38,7 @@ use crate::turn::Turn;
 /// | [`Io::close_lingering`]    | is sent       | is dropped, for a while  | an end           |
 /// | [`Io::abort`]              | is dropped    | is dropped               | a reset          |
 /// | [`Io::end_input`]          | is sent       | is not read              | nothing yet      |
+/// | [`Io::end_output`]         | must be sent  | is read                  | an end           |
 ///
 /// - `close_after_output` where all that the peer sends has been read: it has sent its last byte,
 ///   or sends nothing before a reply. Otherwise a reset may follow, and take the output with it.
@@ -45,6 +46,7 @@ use crate::turn::Turn;
 /// - `abort` where nothing can be said any more: half a reply is out, the peer is hostile.
 /// - `end_input` where replies are still to come and no request is wanted; one of the others
 ///   follows.
+/// - `end_output` where the peer is to come to an end by itself, and all that it sends counts.
 ///
 /// The harder of two wishes counts: abort, linger, close. In each case
 /// [`Protocol::closed`](crate::Protocol::closed) is called when the connection is gone.
@@ -413,6 +415,22 @@ impl Io<'_> {
     /// Nothing is received any more; what was received is not offered again.
     pub fn end_input(&mut self) {
         self.connection.control.input_wanted = false;
+    }
+
+    /// Sends FIN after this call and goes on receiving: the peer reads the end of this side's
+    /// stream, and what it still sends is offered. Nothing may be written afterwards. False, and
+    /// nothing happens, where output is queued, or the connection is spliced, handed over or
+    /// ending.
+    #[must_use = "the peer may not see the end"]
+    pub fn end_output(&mut self) -> bool {
+        let connection = &mut *self.connection;
+        let control = &mut connection.control;
+        let is_free = control.becomes.is_none() && control.closing == Closing::No;
+        let may_end = is_free && connection.peer.is_none() && connection.is_sent();
+        if may_end {
+            connection.control.becomes = Some(Becomes::ReceiveOnly);
+        }
+        may_end
     }
 
     /// Sends what is queued, then closes. Right when all that the peer sent has been read.

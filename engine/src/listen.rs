@@ -7,6 +7,9 @@
 //! | sockets that were given | those                                                              |
 //! | sockets of a server     | those, and for an internet address more until each thread has one  |
 //!
+//! Sockets that a service accepts from itself ([`ServiceSocket`](crate::ServiceSocket))
+//! are handed over with its listener's.
+//!
 //! With fewer sockets than threads only so many threads accept: several io_urings that accept from
 //! one socket do not share it out (one of them got all connections that came one after the other).
 //! With more, a thread takes several: whatever waits in any of them is served.
@@ -31,7 +34,7 @@ pub(crate) struct Sockets {
     pub(crate) per_thread: Vec<Vec<Vec<Listener>>>,
     /// All of them, to hand over.
     pub(crate) open: Vec<OpenSocket>,
-    pub(crate) files: Vec<SocketFile>,
+    pub(crate) files: Vec<Arc<SocketFile>>,
 }
 
 /// What one listener has got.
@@ -74,7 +77,11 @@ pub(crate) fn open_all(
             name: endpoint.name,
             address: opened.address,
         });
-        all.files.extend(opened.file);
+        all.files.extend(opened.file.map(Arc::new));
+        for service in (endpoint.service_sockets)() {
+            all.files.push(Arc::clone(service.file()));
+            all.open.push(service.open_socket(number));
+        }
         let own = share_out(opened.sockets, usize::from(number), wanted, threads);
         for (of_all, own) in all.per_thread.iter_mut().zip(own) {
             let own = own.into_iter().map(|socket| {
@@ -148,7 +155,7 @@ fn open(
         }
     }
     let file = match &address {
-        ListenAddress::Unix(path) if is_servers => SocketFile::at(path).ok(),
+        ListenAddress::Unix(path) if is_servers => SocketFile::of_another(path).ok(),
         _ => None,
     };
     Ok(Opened {

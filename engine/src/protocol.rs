@@ -27,6 +27,7 @@ use crate::descriptors::DescriptorBudget;
 use crate::options::ListenerOptions;
 use crate::phase::{Phase, Stall};
 use crate::scope::WorkerScope;
+use crate::service_socket::ServiceSocket;
 
 /// How far a protocol has come with its input.
 #[must_use = "the engine offers again what was not consumed"]
@@ -97,6 +98,12 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// protocol.
     fn starts(&self, descriptors: &DescriptorBudget) {
         let _ = descriptors;
+    }
+
+    /// Sockets that the service accepts from itself: they are handed over with the listener's, and
+    /// their files are removed at the end. Asked once, at the start.
+    fn service_sockets(&self) -> Vec<ServiceSocket> {
+        Vec::new()
     }
 
     /// Called once on each network thread.

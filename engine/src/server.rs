@@ -248,6 +248,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
     } = protocol.options();
     let protocol = Arc::new(protocol);
     let starting = Arc::clone(&protocol);
+    let serving = Arc::clone(&protocol);
     let protocol: ProtocolFactory = Arc::new(move |connections_max, limits| {
         let protocol = Arc::clone(&protocol);
         Box::new(ErasedListener::new(protocol, connections_max).limited(limits))
@@ -259,6 +260,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         request_classes,
         protocol,
         starts: Box::new(move |descriptors| starting.starts(descriptors)),
+        service_sockets: Box::new(move || serving.service_sockets()),
         spread,
         limits: ListenerLimits::default(),
         balancers: None,

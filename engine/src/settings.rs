@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
 use crate::options::Spread;
+use crate::service_socket::ServiceSocket;
 use crate::sockets::{ListenAddress, PassedSockets};
 
 /// Makes a listener's protocol ready on one network thread.
@@ -34,6 +35,8 @@ pub(crate) struct Endpoint {
     pub(crate) request_classes: &'static [&'static str],
     pub(crate) protocol: ProtocolFactory,
     pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
+    /// Sockets that the protocol accepts from itself.
+    pub(crate) service_sockets: Box<dyn Fn() -> Vec<ServiceSocket> + Send + Sync>,
     pub(crate) spread: Spread,
     pub(crate) limits: ListenerLimits,
     /// Who may connect, each connection with a PROXY header; `None`: everybody, without.

@@ -166,15 +166,31 @@ impl PassedSockets {
         left.map(PassedSocket::in_words).collect()
     }
 
-    /// Closes what a server has handed over and no listener has taken. Returns each in words, with
-    /// the connections that waited in it and are reset.
+    /// Closes what a server has handed over and no listener has taken, and removes the file of a
+    /// Unix socket, which no process would accept at. Returns each in words, with the connections
+    /// that waited in it and are reset.
     pub(crate) fn close_left(&self) -> Vec<(String, u32)> {
         let mut list = self.list();
         let left: Vec<_> = list.extract_if(.., |one| one.is_servers()).collect();
         let queued = |one: &PassedSocket| flatpath_sys::tcp::queued(&one.socket).unwrap_or(0);
-        left.iter()
-            .map(|one| (one.in_words(), queued(one)))
-            .collect()
+        let closed = left.iter().map(|one| {
+            if let ListenAddress::Unix(path) = &one.address {
+                drop(SocketFile::at(path));
+            }
+            (one.in_words(), queued(one))
+        });
+        closed.collect()
+    }
+
+    /// Takes the socket that a server has passed for a service, known by its name.
+    pub(crate) fn take_for_service(&self, name: &str, at: &ListenAddress) -> Option<OwnedFd> {
+        let mut list = self.list();
+        let is_meant = |one: &PassedSocket| match &one.origin {
+            Origin::Server { protocol, .. } => protocol == name && one.address == *at,
+            Origin::Manager { .. } => false,
+        };
+        let found = list.iter().position(is_meant)?;
+        Some(list.swap_remove(found).socket)
     }
 
     /// Takes the sockets that are meant for a listener; `true` with those that a server passed.
@@ -248,9 +264,16 @@ impl PassedSocket {
 /// # Errors
 /// It does not, or is no stream socket.
 pub(crate) fn listening(socket: &OwnedFd) -> io::Result<ListenAddress> {
-    let is_stream = sockopt::socket_type(socket)? == SocketType::STREAM;
-    if !is_stream || !sockopt::socket_acceptconn(socket)? {
+    if sockopt::socket_type(socket)? != SocketType::STREAM {
         return Err(io::Error::other("it is not a listening stream socket"));
+    }
+    listening_as_any(socket)
+}
+
+/// The same for a socket that need not be one of streams.
+pub(crate) fn listening_as_any(socket: &OwnedFd) -> io::Result<ListenAddress> {
+    if !sockopt::socket_acceptconn(socket)? {
+        return Err(io::Error::other("it is not a listening socket"));
     }
     ListenAddress::of(socket)
 }
@@ -266,7 +289,8 @@ pub(crate) struct OpenSocket {
 }
 
 /// The file of a Unix socket that this server has made or taken over: removed when this is dropped,
-/// if it is still the same file.
+/// if it is still the same file. One that another server still accepts at stays, until that server
+/// has handed over ([`SocketFile::own`]).
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -285,6 +309,19 @@ impl SocketFile {
             identity: (stat.st_dev, stat.st_ino),
             is_done: AtomicBool::new(false),
         })
+    }
+
+    /// The same for a file whose server has not handed over yet.
+    pub(crate) fn of_another(path: &Path) -> io::Result<SocketFile> {
+        let file = SocketFile::at(path)?;
+        file.keep();
+        Ok(file)
+    }
+
+    /// The server that had it before has handed over.
+    pub(crate) fn own(&self) {
+        // ORDER: Relaxed: it decides who removes the file, and publishes nothing.
+        self.is_done.store(false, Ordering::Relaxed);
     }
 
     /// Another server has it now.

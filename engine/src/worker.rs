@@ -145,7 +145,7 @@ pub(crate) struct Shared {
     /// The listening sockets, while they are open.
     pub(crate) open_sockets: Vec<OpenSocket>,
     /// Files of Unix sockets among them.
-    pub(crate) socket_files: Vec<SocketFile>,
+    pub(crate) socket_files: Vec<Arc<SocketFile>>,
     /// Jobs taken from the queue since the start; the scaler's measure of progress.
     popped: AtomicU64,
 }

@@ -62,10 +62,24 @@ impl<D: Driver> Event<'_, D> {
                 Closing::No => Fate::Introduced,
                 _ => Fate::Stays,
             },
+            Some(Becomes::ReceiveOnly) => {
+                self.end_output();
+                self.reconcile_output();
+                Fate::Stays
+            }
             splices => {
                 self.connection.control.becomes = splices;
                 Fate::Splices
             }
+        }
+    }
+
+    /// FIN, while input goes on.
+    fn end_output(&mut self) {
+        let connection = &mut *self.connection;
+        if connection.control.closing == Closing::No && !connection.output_ended {
+            connection.output_ended = true;
+            self.thread.driver.shutdown_write(connection.socket);
         }
     }
 
@@ -325,7 +339,9 @@ impl<D: Driver> Event<'_, D> {
         } else if !connection.fin_sent {
             connection.fin_sent = true;
             connection.clocks.linger_ns = self.thread.common.turn.now_ns;
-            self.thread.driver.shutdown_write(connection.socket);
+            if !connection.output_ended {
+                self.thread.driver.shutdown_write(connection.socket);
+            }
             self.reconcile_receive();
         }
         Fate::Stays

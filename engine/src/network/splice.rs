@@ -335,7 +335,7 @@ impl<D: Driver> Network<D> {
         match event.connection.control.becomes.take() {
             Some(Becomes::Spliced(_)) => self.refuse_splice(key),
             // Another one was spliced to it meanwhile.
-            Some(Becomes::Successors(_) | Becomes::Introduced) => {
+            Some(Becomes::Successors(_) | Becomes::Introduced | Becomes::ReceiveOnly) => {
                 event.connection.control.close(Closing::Abort);
             }
             None => {}
