@@ -4,15 +4,21 @@ use std::io;
 use std::path::Path;
 
 use flatpath::memory::SmallReceives;
+use flatpath::sockets::PassedSockets;
 use flatpath_ingest::{ControlThread, Error, Ingest, Settings as IngestSettings};
 
 use crate::failure::Failure;
 use crate::settings::{Settings, is_on};
 
 /// The service with these settings, and the thread that attaches its consumers.
-pub(crate) fn open(settings: &Settings) -> Result<(Ingest, ControlThread), Failure> {
+pub(crate) fn open(
+    settings: &Settings,
+    passed: &PassedSockets,
+) -> Result<(Ingest, ControlThread), Failure> {
     let socket = socket_of(settings)?;
-    Ingest::open(plan(settings, IngestSettings::new(socket))?).map_err(|error| explain(&error))
+    let mut ingest = plan(settings, IngestSettings::new(socket))?;
+    ingest.passed = passed.clone();
+    Ingest::open(ingest).map_err(|error| explain(&error))
 }
 
 /// Whether these settings fit each other.
@@ -97,7 +103,7 @@ mod tests {
             ingest_socket: Some("/no/such/directory/ingest".into()),
             ..Settings::default()
         };
-        let Err(Failure::Failed(why)) = open(&settings) else {
+        let Err(Failure::Failed(why)) = open(&settings, &PassedSockets::default()) else {
             panic!("there is no such directory");
         };
         assert!(why.contains("no directory /no/such/directory;"), "{why}");
@@ -126,7 +132,7 @@ mod tests {
                 "pages of 5000 bytes: a page must be a multiple of 4096 bytes",
             ),
         ] {
-            let Err(Failure::WrongUse(why)) = open(&settings) else {
+            let Err(Failure::WrongUse(why)) = open(&settings, &PassedSockets::default()) else {
                 panic!("it is too much: {words}");
             };
             assert!(why.contains(words), "{why}");
@@ -135,7 +141,8 @@ mod tests {
 
     #[test]
     fn without_a_socket_the_cure_is_named() {
-        let Err(Failure::WrongUse(why)) = open(&Settings::default()) else {
+        let Err(Failure::WrongUse(why)) = open(&Settings::default(), &PassedSockets::default())
+        else {
             panic!("no socket");
         };
         assert!(why.contains("--ingest-socket PATH"), "{why}");

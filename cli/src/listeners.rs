@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use flatpath::sockets::ListenAddress;
+use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
@@ -53,6 +53,18 @@ pub(crate) struct Services {
     pub(crate) nfs: Vec<(usize, Port, bool)>,
     /// Listeners so far.
     count: usize,
+    /// Sockets that another process has passed.
+    passed: PassedSockets,
+}
+
+impl Services {
+    /// None yet; they take those of these sockets that are theirs.
+    pub(crate) fn with(passed: &PassedSockets) -> Services {
+        Services {
+            passed: passed.clone(),
+            ..Services::default()
+        }
+    }
 }
 
 /// All listeners of these settings and tables.
@@ -195,7 +207,7 @@ impl Listener {
                     server.listen_at(address, protocol)
                 }
                 ListenerProtocol::Ingest => {
-                    let (ingest, control) = ingest::open(settings)?;
+                    let (ingest, control) = ingest::open(settings, &services.passed)?;
                     services.ingests.push(ingest.clone());
                     let numbers = services.count..services.count + 1;
                     services.counting.ingests.push((numbers, ingest.clone()));

@@ -2,12 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
+use flatpath::Running;
 use flatpath_nfs::{Access, Nfs, Options, Registration, Squash};
 
 use crate::failure::Failure;
+use crate::listeners::Services;
 use crate::settings::{Settings, is_on};
 
 /// Where root keeps what outlives a server.
@@ -45,39 +49,104 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
     })
 }
 
-/// What ends a registration when it is dropped, and the thread that withdraws it.
-pub(crate) type Registered = (Sender<()>, JoinHandle<()>);
-
-/// Tells rpcbind where NFS and MOUNT are, until what is returned first is dropped; the thread then
-/// takes it back.
-pub(crate) fn register(bound: SocketAddr) -> Result<Registered, Failure> {
-    let registration = Registration::begin(bound.port()).map_err(|cause| {
-        Failure::Failed(format!(
-            "--nfs-register: {cause}; see to that (is rpcbind running?), or leave --nfs-register \
-             out and name the port when mounting"
-        ))
-    })?;
-    log::info!("registered with rpcbind at port {}", bound.port());
-    let (draining, end) = channel();
-    let withdraw = move || {
-        // Nothing is ever sent: this returns when the other end is dropped.
-        let _ = end.recv();
-        match registration.end() {
-            Ok(()) => log::info!("no longer registered with rpcbind"),
-            Err(cause) => log::warn!("rpcbind still names this server: {cause}"),
-        }
-    };
-    let thread = thread::Builder::new()
-        .name("flatpath-rpcbind".into())
-        .spawn(withdraw)
-        .map_err(|cause| Failure::Failed(format!("cannot start a thread: {cause}")))?;
-    Ok((draining, thread))
+/// NFS and MOUNT in rpcbind's table, where that is wanted: until this is dropped, or another
+/// process has taken over and what is registered is its own.
+#[derive(Default)]
+pub(crate) struct Rpcbind {
+    bound: Option<SocketAddr>,
+    handed_over: Arc<AtomicBool>,
+    /// Dropped, it ends the registration.
+    ends: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-/// Waits for the end of the withdrawal, which takes seconds at most.
-pub(crate) fn await_withdrawal(thread: JoinHandle<()>) {
-    if thread.join().is_err() {
-        log::error!("the thread that talks to rpcbind panicked; this is a bug");
+impl Rpcbind {
+    /// Tells NFS its ports, and rpcbind unless another server serves there until now.
+    pub(crate) fn begin(
+        running: &Running,
+        services: &Services,
+        takes_over: bool,
+    ) -> Result<Rpcbind, Failure> {
+        let mut rpcbind = Rpcbind::default();
+        for (number, port, is_registered) in &services.nfs {
+            let Some(bound) = running.listeners()[*number].address.internet() else {
+                continue;
+            };
+            port.announce(bound.port());
+            if *is_registered {
+                rpcbind.bound = Some(bound);
+            }
+        }
+        if !takes_over {
+            rpcbind.register()?;
+        }
+        Ok(rpcbind)
+    }
+
+    /// Tells rpcbind. A thread takes it back at the end.
+    fn register(&mut self) -> Result<(), Failure> {
+        let Some(bound) = self.bound else {
+            return Ok(());
+        };
+        let registration = Registration::begin(bound.port()).map_err(|cause| {
+            Failure::Failed(format!(
+                "--nfs-register: {cause}; see to that (is rpcbind running?), or leave \
+                 --nfs-register out and name the port when mounting"
+            ))
+        })?;
+        log::info!("registered with rpcbind at port {}", bound.port());
+        let (ends, end) = channel();
+        let handed_over = Arc::clone(&self.handed_over);
+        let withdraw = move || {
+            // Nothing is ever sent: this returns when the other end is dropped.
+            let _ = end.recv();
+            // ORDER: Relaxed: set before the drain that ends the registration.
+            if handed_over.load(Ordering::Relaxed) {
+                return log::info!("what rpcbind names is the next server's");
+            }
+            match registration.end() {
+                Ok(()) => log::info!("no longer registered with rpcbind"),
+                Err(cause) => log::warn!("rpcbind still names this server: {cause}"),
+            }
+        };
+        let thread = thread::Builder::new().name("flatpath-rpcbind".into());
+        let thread = thread
+            .spawn(withdraw)
+            .map_err(|cause| Failure::Failed(format!("cannot start a thread: {cause}")))?;
+        (self.ends, self.thread) = (Some(ends), Some(thread));
+        Ok(())
+    }
+
+    /// Tells rpcbind if that was left for later: this server has taken over, and serves whether
+    /// that fails or not.
+    pub(crate) fn taken_over(&mut self) {
+        if self.thread.is_none()
+            && let Err(failure) = self.register()
+        {
+            log::error!("{failure}");
+        }
+    }
+
+    /// To be set when another process takes over, before the drain.
+    pub(crate) fn handed_over(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.handed_over)
+    }
+
+    /// What withdraws the registration when it is dropped, without waiting for that.
+    pub(crate) fn withdrawal(&mut self) -> Option<Sender<()>> {
+        self.ends.take()
+    }
+}
+
+impl Drop for Rpcbind {
+    /// Waits for the end of the withdrawal, which takes seconds at most.
+    fn drop(&mut self) {
+        self.ends = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that talks to rpcbind panicked; this is a bug");
+        }
     }
 }
 

@@ -1,7 +1,13 @@
 //! A restart that loses no connection: `--handover PATH`.
 //!
-//! What a server has besides listening sockets does not change hands: consumers of ingest map the
-//! memory of its process, and rpcbind knows one server. So `--handover` refuses both.
+//! The listening sockets change hands in [`flatpath::handover`]. What a server has beside them:
+//!
+//! | of                | what becomes of it                                                    |
+//! |-------------------|-----------------------------------------------------------------------|
+//! | ingest, consumers | attach to the new server as well, and stay here until its own end     |
+//! | NFS               | file handles come from a key in a file, and are valid here and there  |
+//! | rpcbind           | what is registered stays; a new port is registered in its place       |
+//! | ingest, producers | read an end, and come again; what they have sent is delivered by then |
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +15,8 @@ use flatpath::Handle;
 use flatpath::handover::{Handover, Takeover};
 use flatpath::sockets::PassedSockets;
 
-use crate::config::ListenerProtocol;
 use crate::failure::Failure;
-use crate::listeners::Listener;
-use crate::settings::{Settings, is_on};
+use crate::settings::Settings;
 
 /// The way to the server before this one, and to the one after it.
 pub(crate) struct Restart {
@@ -23,26 +27,13 @@ pub(crate) struct Restart {
 impl Restart {
     /// Takes over from the server that waits at the path, if one does; `passed` has its sockets
     /// then.
-    pub(crate) fn begin(
-        settings: &Settings,
-        listeners: &[Listener],
-        passed: &PassedSockets,
-    ) -> Result<Restart, Failure> {
+    pub(crate) fn begin(settings: &Settings, passed: &PassedSockets) -> Result<Restart, Failure> {
         let Some(path) = &settings.handover else {
             return Ok(Restart {
                 path: None,
                 takeover: None,
             });
         };
-        let refused = |why: &str| Err(Failure::WrongUse(format!("--handover: {why}")));
-        for listener in listeners {
-            if listener.protocol == ListenerProtocol::Ingest {
-                return refused("consumers of --ingest have the memory of one process mapped");
-            }
-            if is_on(listener.settings.nfs_register) {
-                return refused("rpcbind knows one server: leave --nfs-register out");
-            }
-        }
         let takeover = Takeover::begin(path).map_err(|cause| failed(path, &cause))?;
         if let Some(takeover) = &takeover {
             passed.extend(takeover.sockets());
@@ -52,6 +43,11 @@ impl Restart {
             path: Some(path.clone()),
             takeover,
         })
+    }
+
+    /// Whether another server serves until then.
+    pub(crate) fn takes_over(&self) -> bool {
+        self.takeover.is_some()
     }
 
     /// This server accepts: the one before it drains, and the next one may come.

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::limits::DESCRIPTORS_MIN;
@@ -12,6 +13,7 @@ use flatpath::sockets::PassedSockets;
 use flatpath::{
     DriverChoice, Error, Handle, Limits, OperationMode, Running, Server, SignalWatch, Stopping,
 };
+use flatpath_ingest::Ingest;
 use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -23,7 +25,7 @@ use crate::failure::Failure;
 use crate::listeners::{self, Listener, Services};
 use crate::logging;
 use crate::memory::{Demands, Parts};
-use crate::nfs;
+use crate::nfs::Rpcbind;
 use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};
 use crate::report;
@@ -62,7 +64,8 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::of(&settings, &file.listeners)?;
     let parts = demands(&settings, &listeners).divide()?;
-    let mut services = Services::default();
+    let restart = Restart::begin(&settings, &passed)?;
+    let mut services = Services::with(&passed);
     let mut server = server(&settings, &parts);
     for listener in &listeners {
         server = listener.add_to(server, &parts, &mut services)?;
@@ -72,7 +75,6 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let watch = signals(&mut services)?;
     let drain_times = DrainTimes::new(&changeable_limits(&settings));
     parts.log();
-    let restart = Restart::begin(&settings, &listeners, &passed)?;
     let admin = start_admin(&settings, &passed)?;
     let server = access_log.add_to(server).passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
@@ -86,17 +88,18 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         );
     }
     let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
-    let registrar = register(&running, &services)?;
+    let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
     let reporters = reporters(&services, &running);
     // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
-    let mut relieved = watchdog.on_stopping(drain_times.timeout());
-    let handed_over = move || relieved(Stopping::Draining);
+    let relieved = watchdog.on_stopping(drain_times.timeout());
+    let handed_over = on_handover(&services, &rpcbind, relieved);
     let servers = handles(&running, admin.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
+    rpcbind.taken_over();
     announce(&running, admin.as_ref());
     access_log.begin().map_err(no_thread)?;
-    let (mut draining, withdrawn) = registrar.unzip();
+    let mut withdrawal = rpcbind.withdrawal();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
     let reload = Reload {
         path: arguments.get_one("config").cloned(),
@@ -113,13 +116,10 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
         manager.stopping();
-        drop(draining.take());
+        drop(withdrawal.take());
     });
     drop((handover, reporters));
-    if let Some(withdrawn) = withdrawn {
-        nfs::await_withdrawal(withdrawn);
-    }
-    drop(services);
+    drop((rpcbind, services));
     // The last one, so that it shows the end of the others.
     drop(admin);
     access_log.end();
@@ -170,19 +170,19 @@ fn reporters(services: &Services, running: &Running) -> Vec<Reporter> {
     reporters.collect()
 }
 
-/// Tells NFS its ports, and rpcbind where that is wanted.
-fn register(running: &Running, services: &Services) -> Result<Option<nfs::Registered>, Failure> {
-    let mut registrar = None;
-    for (number, port, is_registered) in &services.nfs {
-        let Some(bound) = running.listeners()[*number].address.internet() else {
-            continue;
-        };
-        port.announce(bound.port());
-        if *is_registered {
-            registrar = Some(nfs::register(bound)?);
-        }
+/// What is done when another process accepts in the place of this one, before the drain.
+fn on_handover(
+    services: &Services,
+    rpcbind: &Rpcbind,
+    mut relieved: impl FnMut(Stopping) + Send + 'static,
+) -> impl FnOnce() + Send + 'static {
+    let (ingests, is_rpcbinds) = (services.ingests.clone(), rpcbind.handed_over());
+    move || {
+        // ORDER: Relaxed: see `Rpcbind::register`.
+        is_rpcbinds.store(true, Ordering::Relaxed);
+        ingests.iter().for_each(Ingest::hand_over);
+        relieved(Stopping::Draining);
     }
-    Ok(registrar)
 }
 
 /// A socket that the service manager has passed, and that no listener is named for, is a mistake in

@@ -23,7 +23,7 @@ each_driver!(
     listeners_may_change,
     listeners_at_any_free_port_are_told_apart,
     pairs_of_the_relay_stay_and_one_that_waits_is_told,
-    what_cannot_change_hands_is_refused,
+    files_of_unix_sockets_are_removed_by_whoever_is_last,
     a_server_that_is_killed_leaves_the_path_to_the_next,
 );
 
@@ -295,26 +295,34 @@ fn pairs_of_the_relay_stay_and_one_that_waits_is_told(driver: Driver) {
     drop((one, later));
     other.expect_closed();
     partner.expect_closed();
+    drop((other, partner));
     ended_well(first);
 }
 
-fn what_cannot_change_hands_is_refused(driver: Driver) {
-    let site = Site::new();
+/// A new server that fails to start removes nothing of the old one's, and one that no longer
+/// listens at a path leaves no file there.
+fn files_of_unix_sockets_are_removed_by_whoever_is_last(driver: Driver) {
+    let site = Site::new().with("file", "contents");
     let run = Site::new();
-    let socket = run.at("ingest");
-    let socket = socket.to_str().expect("a path in text");
-    let nfs = ["--nfs", "127.0.0.1:0", "--nfs-register"];
-    let ingest = ["--ingest", "127.0.0.1:0", "--ingest-socket", socket];
-    for (flags, words) in [
-        (&nfs[..], "leave --nfs-register out"),
-        (&ingest[..], "consumers of --ingest"),
-    ] {
-        let launch = launch(driver, &site, &run.at("next")).with(flags);
-        let launch = launch.with([std::ffi::OsStr::new("--nfs-state"), run.path().as_os_str()]);
-        let refused = launch.try_start().err().expect("it is refused");
-        assert_eq!(refused.status.code(), Some(2));
-        assert!(refused.log.contains(words), "{}", refused.log);
-    }
+    let path = run.at("next");
+    let at_path = format!("unix:{}", run.at("http").display());
+    let start = || launch(driver, &site, &path).with(["--http", &at_path]);
+    let connects = || std::os::unix::net::UnixStream::connect(run.at("http")).is_ok();
+    let first = start().start();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = taken.local_addr().expect("bound").to_string();
+    let failed = start().with(["--echo", &at]).try_start();
+    let failed = failed.err().expect("the address is taken");
+    assert!(failed.log.contains(&at), "{}", failed.log);
+    assert!(connects(), "the first one serves there");
+    let next = start().start();
+    ended_well(first);
+    assert!(connects(), "the next one serves there");
+    let last = launch(driver, &site, &path).start();
+    ended_well(next);
+    last.await_log("no longer served: http unix:");
+    assert!(!run.at("http").exists());
+    assert_eq!(last.client().get("/file").text(), "contents");
 }
 
 fn a_server_that_is_killed_leaves_the_path_to_the_next(driver: Driver) {

@@ -19,6 +19,8 @@ from . import _wire as wire
 
 _ANSWER_SECONDS_MAX = 10.0
 _BATCH_MAX = 32
+_READS_PER_LOOK = 64
+_LOST = "the server is gone without a farewell: it was killed, or detached this consumer"
 
 PathLike = Union[str, "os.PathLike[str]"]
 _Self = TypeVar("_Self", bound="_Held")
@@ -279,8 +281,119 @@ class Message(_Held):
         return self._fragments
 
 
+class _Attachment:
+    """One attachment to one server: its memory, its ring of descriptors, and how it ends."""
+
+    def __init__(self, path: PathLike, token: int) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        files: List[int] = []
+        try:
+            self.socket.settimeout(_ANSWER_SECONDS_MAX)
+            _connect(self.socket, os.fspath(path))
+            self.socket.send(wire.hello(token))
+            packet, files = _receive(self.socket)
+            self.welcome = _read(packet)
+            if len(files) != len(self.welcome.regions) + wire.DESCRIPTORS_BESIDE:
+                raise ProtocolError("the welcome brings the wrong number of descriptors")
+            self._map(files)
+        except BaseException:
+            self.socket.close()
+            for file in files:
+                os.close(file)
+            raise
+
+    def _map(self, files: List[int]) -> None:
+        count = len(self.welcome.regions)
+        read, write = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
+        maps = [
+            mmap.mmap(file, size, mmap.MAP_SHARED, read)
+            for file, size in zip(files, self.welcome.regions)
+        ]
+        size = self.welcome.entries * wire.DESCRIPTOR.size
+        self._ring = mmap.mmap(files[count], size, mmap.MAP_SHARED, read)
+        size = self.welcome.entries * wire.RETURN.size
+        returns = mmap.mmap(files[count + 1], size, mmap.MAP_SHARED, write)
+        # The mappings hold the memory; the pipes are kept.
+        for file in files[: count + 2]:
+            os.close(file)
+        self.doorbell, return_doorbell = files[count + 2 :]
+        del files[:]
+        self._regions = maps
+        self.returns = _ReturnQueue(returns, self.welcome.entries, return_doorbell)
+        self._read = 0
+        self._partial: List[Fragment] = []
+        #: The server has handed over to another one, which attaches at the same path.
+        self.moved = False
+        #: Its last word, once it has come: whether it has stopped in order.
+        self._farewell: Optional[bool] = None
+        #: Whether it has stopped in order, once it has stopped.
+        self.ended: Optional[bool] = None
+
+    def take(self, ready: Deque[Message]) -> bool:
+        """Takes what has come, without waiting. False: nothing."""
+        if self.ended is not None:
+            return False
+        try:
+            announced = os.read(self.doorbell, wire.DOORBELL_BYTES_MAX)
+        except BlockingIOError:
+            return False
+        if announced:
+            self._collect(wire.announced(announced), ready)
+            return True
+        # The last word was said before that, or never.
+        while self._farewell is None:
+            self.listen(wait=True)
+        self.ended = self._farewell
+        return True
+
+    def listen(self, wait: bool) -> bool:
+        """Reads what the server says on the socket. False: nothing, so far."""
+        if self._farewell is not None:
+            return True
+        # With a time-out, a receive waits whatever its flags say.
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        if not wait and not poll.poll(0):
+            return False
+        try:
+            packet = self.socket.recv(len(wire.FAREWELL) + 1)
+        except OSError:
+            packet = b""
+        if packet == wire.MOVED:
+            self.moved = True
+        else:
+            self._farewell = packet == wire.FAREWELL
+        return True
+
+    def _collect(self, fresh: int, ready: Deque[Message]) -> None:
+        if fresh > self.welcome.entries:
+            raise ProtocolError("more descriptors than the ring has")
+        for _ in range(fresh):
+            place = self._read % self.welcome.entries * wire.DESCRIPTOR.size
+            self._read += 1
+            entry = wire.DESCRIPTOR.unpack_from(self._ring, place)
+            token, offset, length, flags, region, message_bytes, producer = entry
+            if region >= len(self._regions) or offset + length > len(self._regions[region]):
+                raise ProtocolError("a fragment outside its region")
+            if bool(flags & wire.FIRST) != (not self._partial):
+                raise ProtocolError("a message inside another one")
+            # A buffer of its own, so that its users can be counted.
+            data = memoryview(self._regions[region])[offset : offset + length]
+            self._partial.append(Fragment(data, token, region, self.returns))
+            if flags & wire.LAST:
+                fragments, self._partial = self._partial, []
+                ready.append(Message(fragments, message_bytes, producer, self.returns))
+
+    def close(self) -> None:
+        self._partial = []
+        self.returns.close()
+        os.close(self.doorbell)
+        self.socket.close()
+
+
 class Consumer:
-    """An attachment to the server that listens at ``path`` (its ``--ingest-socket``).
+    """An attachment to the server that listens at ``path`` (its ``--ingest-socket``), and to those
+    that it hands over to (``--handover``), at the same path.
 
     With a ``token`` other than 0 it gets the messages of the one producer that names the same, and
     no others.
@@ -291,94 +404,59 @@ class Consumer:
     """
 
     def __init__(self, path: PathLike, token: int = 0) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        files: List[int] = []
-        try:
-            self._socket.settimeout(_ANSWER_SECONDS_MAX)
-            _connect(self._socket, os.fspath(path))
-            self._socket.send(wire.hello(token))
-            packet, files = _receive(self._socket)
-            welcome = _read(packet)
-            if len(files) != len(welcome.regions) + wire.DESCRIPTORS_BESIDE:
-                raise ProtocolError("the welcome brings the wrong number of descriptors")
-            self._map(welcome, files)
-        except BaseException:
-            self._socket.close()
-            for file in files:
-                os.close(file)
-            raise
-
-    def _map(self, welcome: wire.Welcome, files: List[int]) -> None:
-        count = len(welcome.regions)
-        read, write = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
-        maps = [
-            mmap.mmap(file, size, mmap.MAP_SHARED, read)
-            for file, size in zip(files, welcome.regions)
-        ]
-        size = welcome.entries * wire.DESCRIPTOR.size
-        self._ring = mmap.mmap(files[count], size, mmap.MAP_SHARED, read)
-        size = welcome.entries * wire.RETURN.size
-        returns = mmap.mmap(files[count + 1], size, mmap.MAP_SHARED, write)
-        # The mappings hold the memory; the pipes are kept.
-        for file in files[: count + 2]:
-            os.close(file)
-        self._doorbell, return_doorbell = files[count + 2 :]
-        del files[:]
-        self._regions = maps
-        self._returns = _ReturnQueue(returns, welcome.entries, return_doorbell)
-        self._welcome = welcome
-        self._read = 0
-        self._fresh = 0
-        self._partial: List[Fragment] = []
+        self._path = path
+        self._token = token
+        self._current = _Attachment(path, token)
+        # To servers that have handed over.
+        self._earlier: List[_Attachment] = []
         self._ready: Deque[Message] = deque()
-        self._ended = False
+        self._reads = 0
         self._lost = False
+        self._failed: Optional[Exception] = None
         self._closed = False
+        self._events = select.epoll()
+        self._watch()
 
     @property
     def number(self) -> int:
         """The server's number for this consumer, as in its log."""
-        return self._welcome.consumer
+        return self._current.welcome.consumer
 
     @property
     def window(self) -> int:
         """Fragments that can be held at once."""
-        return self._welcome.entries
+        return self._current.welcome.entries
 
     def fileno(self) -> int:
         """Readable when a message may have come; for ``select``. Call ``flush`` before waiting."""
-        return self._doorbell
+        return self._events.fileno()
 
     def receive(self, timeout: Optional[float] = None) -> Optional[Message]:
         """Waits for a message. ``None``: the server has stopped in order, and nothing will come any
         more.
 
         TimeoutError: nothing came in ``timeout`` seconds. LostError, after the last message: the
-        server was killed.
+        server was killed; if it had handed over before, once, and messages of the next one follow.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._closed:
                 raise ValueError("the consumer was closed")
-            self._returns.retry()
+            for one in self._all():
+                one.returns.retry()
             if self._ready:
                 return self._ready.popleft()
-            if self._ended:
-                if self._lost:
-                    raise LostError(
-                        "the server is gone without a farewell: it was killed, or detached this consumer"
-                    )
+            if self._lost:
+                self._lost = False
+                raise LostError(_LOST)
+            if self._current.ended is not None and not self._earlier:
+                if not self._current.ended:
+                    raise LostError(_LOST)
+                if self._failed is not None:
+                    raise self._failed
                 return None
-            try:
-                announced = os.read(self._doorbell, wire.DOORBELL_BYTES_MAX)
-            except BlockingIOError:
-                self._wait(deadline)
-                continue
-            if announced:
-                self._collect(wire.announced(announced))
-            else:
-                self._ended = True
-                self._lost = not _is_farewell(self._socket)
+            if not self._take() and self._wait(deadline):
+                self._listen()
 
     def release(self, message: Message) -> bool:
         """Gives a message's memory back: the same as ``message.release()``."""
@@ -387,7 +465,8 @@ class Consumer:
     def flush(self) -> None:
         """Tells the server of all that was released, instead of when the next batch is full or
         ``receive`` waits."""
-        self._returns.flush()
+        for one in self._all():
+            one.returns.flush()
 
     def close(self) -> None:
         """Ends the attachment. What is still held is taken back by the server."""
@@ -395,10 +474,9 @@ class Consumer:
             return
         self._closed = True
         self._ready.clear()
-        self._partial = []
-        self._returns.close()
-        os.close(self._doorbell)
-        self._socket.close()
+        self._events.close()
+        for one in self._all():
+            one.close()
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -420,38 +498,75 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def _wait(self, deadline: Optional[float]) -> None:
-        milliseconds = None
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            milliseconds = max(0.0, left * 1000.0)
-        self._returns.waits(True)
+    def _all(self) -> List[_Attachment]:
+        """What came by the first server is received first."""
+        return [*self._earlier, self._current]
+
+    def _take(self) -> bool:
+        """Takes what has come from all servers. False: nothing."""
+        came = [one.take(self._ready) for one in self._all()]
+        ended = [one for one in self._all() if one.ended is not None]
+        for one in ended:
+            self._unwatch(one.doorbell)
+            self._unwatch(one.socket.fileno())
+        self._follow()
+        for one in ended:
+            if one in self._earlier:
+                # Memory that is still used stays mapped.
+                self._earlier.remove(one)
+                one.close()
+                self._lost = self._lost or not one.ended
+        self._reads += 1
+        # One that never waits listens all the same.
+        if self._reads % _READS_PER_LOOK == 0:
+            self._listen()
+        return any(came)
+
+    def _listen(self) -> None:
+        """Reads what the current server says: it may have handed over."""
+        if self._current.ended is None and self._current.listen(wait=False):
+            self._unwatch(self._current.socket.fileno())
+            self._follow()
+
+    def _follow(self) -> None:
+        """Attaches to the next server as well, if the current one has handed over."""
+        if not self._current.moved:
+            return
+        self._current.moved = False
         try:
-            poll = select.poll()
-            poll.register(self._doorbell, select.POLLIN)
-            if not poll.poll(milliseconds):
+            following = _Attachment(self._path, self._token)
+        except (OSError, ConsumerError) as error:
+            self._failed = error
+            return
+        self._failed = None
+        self._earlier.append(self._current)
+        self._current = following
+        self._watch()
+
+    def _watch(self) -> None:
+        for file in (self._current.doorbell, self._current.socket.fileno()):
+            self._events.register(file, select.EPOLLIN)
+
+    def _unwatch(self, file: int) -> None:
+        try:
+            self._events.unregister(file)
+        except (FileNotFoundError, ValueError):
+            # Done before.
+            pass
+
+    def _wait(self, deadline: Optional[float]) -> bool:
+        """Waits for any of them. True: it is the socket."""
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        for one in self._all():
+            one.returns.waits(True)
+        try:
+            events = self._events.poll(left)
+            if not events:
                 raise TimeoutError("nothing came in time") from None
         finally:
-            self._returns.waits(False)
-
-    def _collect(self, fresh: int) -> None:
-        if fresh > self._welcome.entries:
-            raise ProtocolError("more descriptors than the ring has")
-        for _ in range(fresh):
-            place = self._read % self._welcome.entries * wire.DESCRIPTOR.size
-            self._read += 1
-            entry = wire.DESCRIPTOR.unpack_from(self._ring, place)
-            token, offset, length, flags, region, message_bytes, producer = entry
-            if region >= len(self._regions) or offset + length > len(self._regions[region]):
-                raise ProtocolError("a fragment outside its region")
-            if bool(flags & wire.FIRST) != (not self._partial):
-                raise ProtocolError("a message inside another one")
-            # A buffer of its own, so that its users can be counted.
-            data = memoryview(self._regions[region])[offset : offset + length]
-            self._partial.append(Fragment(data, token, region, self._returns))
-            if flags & wire.LAST:
-                fragments, self._partial = self._partial, []
-                self._ready.append(Message(fragments, message_bytes, producer, self._returns))
+            for one in self._all():
+                one.returns.waits(False)
+        return any(file == self._current.socket.fileno() for file, _ in events)
 
 
 def _receive(connection: socket.socket) -> Tuple[bytes, List[int]]:
@@ -469,15 +584,6 @@ def _receive(connection: socket.socket) -> Tuple[bytes, List[int]]:
     for file in files:
         os.set_inheritable(file, False)
     return packet, list(files)
-
-
-def _is_farewell(connection: socket.socket) -> bool:
-    """Whether the server, whose doorbell has ended, has stopped in order: the packet was sent before
-    that, or never."""
-    try:
-        return connection.recv(len(wire.FAREWELL) + 1) == wire.FAREWELL
-    except OSError:
-        return False
 
 
 def _read(packet: bytes) -> wire.Welcome:

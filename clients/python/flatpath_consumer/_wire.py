@@ -13,6 +13,8 @@ DESCRIPTORS_BESIDE = 4
 DOORBELL_BYTES_MAX = 4096
 # The last packet of a server that stops in order.
 FAREWELL = b"FPMF"
+# The packet of a server that hands over to another one at the same path.
+MOVED = b"FPMM"
 
 HELLO = struct.Struct("<IHxxQ")
 WELCOME = struct.Struct("<IHHIIIII12x")

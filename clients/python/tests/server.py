@@ -24,9 +24,14 @@ SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0010
 class Server:
     """Listens at ``path``, attaches one consumer and does what the test says."""
 
-    def __init__(self, answer: Optional[bytes] = None, token: int = 0) -> None:
+    def __init__(
+        self, answer: Optional[bytes] = None, token: int = 0, instead_of: Optional[Server] = None
+    ) -> None:
         self.directory = tempfile.TemporaryDirectory()
         self.path = os.path.join(self.directory.name, "ingest")
+        if instead_of is not None:
+            self.path = instead_of.path
+            os.unlink(self.path)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(self.path)
         self.listener.listen(1)
@@ -108,6 +113,11 @@ class Server:
             tokens.append(token)
             self.read += 1
         return tokens
+
+    def hand_over(self) -> None:
+        """Another server attaches consumers at the same path."""
+        self.thread.join(10)
+        self.connection.send(wire.MOVED)
 
     def stop(self) -> None:
         """The server stops in order."""

@@ -151,6 +151,53 @@ class ConsumerTest(unittest.TestCase):
         with self.assertRaises(LostError):
             self.consumer.receive(0)
 
+    def test_a_server_that_hands_over_is_followed_and_heard_to_its_end(self) -> None:
+        self.server.deliver(b"one")
+        self.assertEqual(bytes(self.message()), b"one")
+        following = Server(instead_of=self.server)
+        self.addCleanup(following.close)
+        self.server.hand_over()
+        with self.assertRaises(TimeoutError):
+            self.consumer.receive(0.1)
+        following.thread.join(WITHIN)
+        following.deliver(b"three")
+        self.server.deliver(b"two")
+        self.assertEqual([bytes(self.message()) for _ in range(2)], [b"two", b"three"])
+        self.server.stop()
+        following.deliver(b"four", at=100)
+        self.assertEqual(bytes(self.message()), b"four")
+        following.stop()
+        self.assertIsNone(self.consumer.receive(WITHIN))
+
+    def test_a_server_that_hands_over_and_ends_at_once_is_followed(self) -> None:
+        following = Server(instead_of=self.server)
+        self.addCleanup(following.close)
+        self.server.deliver(b"one")
+        self.server.hand_over()
+        self.server.stop()
+        self.assertEqual(bytes(self.message()), b"one")
+        with self.assertRaises(TimeoutError):
+            self.consumer.receive(0.1)
+        following.thread.join(WITHIN)
+        following.deliver(b"two")
+        self.assertEqual(bytes(self.message()), b"two")
+        following.kill()
+        with self.assertRaises(LostError):
+            self.consumer.receive(WITHIN)
+
+    def test_a_server_killed_after_it_handed_over_is_reported_once(self) -> None:
+        following = Server(instead_of=self.server)
+        self.addCleanup(following.close)
+        self.server.hand_over()
+        with self.assertRaises(TimeoutError):
+            self.consumer.receive(0.1)
+        following.thread.join(WITHIN)
+        self.server.kill()
+        with self.assertRaises(LostError):
+            self.consumer.receive(WITHIN)
+        following.deliver(b"two")
+        self.assertEqual(bytes(self.message()), b"two")
+
     def test_a_message_announced_in_two_parts_comes_whole(self) -> None:
         self.server.write(1, 0, 1, wire.FIRST, 2)
         self.server.ring(1)

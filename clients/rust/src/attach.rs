@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use flatpath_messages::handshake::{
-    DESCRIPTORS_BESIDE, DESCRIPTORS_MAX, FAREWELL, Misunderstanding, REGIONS_MAX, WELCOME_BYTES,
-    Welcome, hello,
+    DESCRIPTORS_BESIDE, DESCRIPTORS_MAX, FAREWELL, MOVED, Misunderstanding, REGIONS_MAX,
+    WELCOME_BYTES, Welcome, hello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSliceMut};
@@ -79,20 +79,30 @@ pub fn attach(path: impl AsRef<Path>, token: u64) -> Result<Attached, Error> {
     })
 }
 
-/// The last packet of a server whose doorbell has ended: it was sent before that, or never.
-///
-/// # Errors
-/// [`Error::Lost`].
-pub(crate) fn await_farewell(socket: &OwnedFd) -> Result<(), Error> {
-    await_answer(socket).map_err(|_| Error::Lost)?;
+/// What a server has said since it has welcomed a consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Nothing new.
+    None,
+    /// Another server attaches at the same path.
+    Moved,
+    /// It ends, in order or not.
+    Last(Result<(), Error>),
+}
+
+/// The next word of the server, without waiting for it.
+pub(crate) fn next_word(socket: &OwnedFd) -> Word {
     let mut packet = [0; FAREWELL.len() + 1];
     match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
-        Ok((count, _)) if packet[..count] == FAREWELL => Ok(()),
-        _ => Err(Error::Lost),
+        Ok((count, _)) if packet[..count] == FAREWELL => Word::Last(Ok(())),
+        Ok((count, _)) if packet[..count] == MOVED => Word::Moved,
+        Err(Errno::AGAIN | Errno::INTR) => Word::None,
+        _ => Word::Last(Err(Error::Lost)),
     }
 }
 
-fn await_answer(socket: &OwnedFd) -> Result<(), Error> {
+/// Waits until the server has said something.
+pub(crate) fn await_answer(socket: &OwnedFd) -> Result<(), Error> {
     let timeout = Timespec {
         tv_sec: ANSWER_SECONDS_MAX,
         tv_nsec: 0,

@@ -1,46 +1,51 @@
-//! The consumer: waits for the doorbell, reads descriptors, makes messages of them.
+//! The consumer: waits for the doorbells of its attachments, and follows a server that hands over.
 //!
-//! Cost: a message costs one read of each of its descriptors; a `read` of the doorbell and a `poll`
-//! are shared by all messages that came since the last one. No payload is touched.
+//! It has one attachment, and more while servers relieve each other: a server that hands over says
+//! so ([`MOVED`](flatpath_messages::handshake::MOVED)), and the consumer attaches to the next one
+//! at the same path. The attachment to the first stays until that server has delivered what it has.
+//! What the first has delivered comes before what the second has by then.
+//!
+//! Cost: a `read` of each doorbell and a wait are shared by all messages that came since the last.
 
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use flatpath_messages::layout::{DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced};
-use flatpath_messages::limits::DOORBELL_BYTES_MAX;
-use flatpath_sys::shared_memory::{Access, SharedBytes, SharedWords};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::attach::{Attached, attach, await_farewell};
+use crate::attach::{Attached, attach};
+use crate::attachment::Attachment;
 use crate::error::Error;
-use crate::message::{Fragment, Message};
-use crate::returns::Shared;
+use crate::message::Message;
 
-/// An attachment to a server. One thread at a time receives; any thread may have the messages.
+/// One that never waits looks at the socket once in so many reads of the doorbell.
+const READS_PER_LOOK: u32 = 64;
+
+/// A consumer of the messages of a server, and of those that it hands over to. One thread at a time
+/// receives; any thread may have the messages.
 #[derive(Debug)]
 pub struct Consumer {
-    shared: Arc<Shared>,
-    ring: SharedWords,
-    doorbell: OwnedFd,
-    number: u32,
-    /// Descriptors read since the beginning.
-    read: u64,
-    /// Descriptors that were announced and not read yet.
-    fresh: u64,
-    /// Fragments of a message whose end was not announced yet.
-    partial: Vec<Fragment>,
+    current: Attachment,
+    /// To servers that have handed over, the first one first.
+    earlier: Vec<Attachment>,
+    /// The doorbells of all, and the socket of the current one.
+    events: OwnedFd,
+    /// Where the next server attaches, and for which token. `None`: it was attached by the caller.
+    path: Option<(PathBuf, u64)>,
     ready: VecDeque<Message>,
-    /// How the server has ended, if it has.
-    ended: Option<Result<(), Error>>,
+    reads: u32,
+    /// A server that had handed over was killed before it was done.
+    lost: bool,
+    /// Why there is no attachment to the next server.
+    failed: Option<Error>,
 }
 
 impl Consumer {
-    /// Attaches to the server that listens at `path` (its `--ingest-socket`).
+    /// Attaches to the server that listens at `path` (its `--ingest-socket`), and later to those
+    /// that it hands over to.
     ///
     /// # Errors
     /// No server listens there, it refuses, or its memory cannot be mapped.
@@ -54,65 +59,50 @@ impl Consumer {
     /// # Errors
     /// As [`Consumer::attach`], and when another consumer has this token.
     pub fn attach_for(path: impl AsRef<Path>, token: u64) -> Result<Consumer, Error> {
-        Consumer::new(attach(path, token)?)
+        let path = path.as_ref();
+        let mut consumer = Consumer::new(attach(path, token)?)?;
+        consumer.path = Some((path.to_owned(), token));
+        Ok(consumer)
     }
 
-    /// A consumer of what was attached.
+    /// A consumer of what was attached. It follows to no other server.
     ///
     /// # Errors
     /// What is shared cannot be mapped.
     pub fn new(attached: Attached) -> Result<Consumer, Error> {
-        let map = |error: io::Error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
-            Error::System("mapping the server's memory", errno)
-        };
-        let welcome = attached.welcome;
-        let entries = welcome.entries as usize;
-        let mut regions = Vec::with_capacity(attached.regions.len());
-        for (file, bytes) in attached.regions.iter().zip(&welcome.regions) {
-            let bytes = usize::try_from(*bytes).map_err(|_| map(Errno::NOMEM.into()))?;
-            regions.push(SharedBytes::open(file, bytes).map_err(map)?);
-        }
-        let words = entries * DESCRIPTOR_WORDS;
-        let ring = SharedWords::open(&attached.descriptor_ring, words, Access::Read);
-        let words = entries * RETURN_WORDS;
-        let returns = SharedWords::open(&attached.return_ring, words, Access::Write);
-        let shared = Shared::new(
-            regions,
-            welcome.entries,
-            returns.map_err(map)?,
-            attached.return_doorbell,
-            attached.socket,
-        );
-        Ok(Consumer {
-            shared: Arc::new(shared),
-            ring: ring.map_err(map)?,
-            doorbell: attached.descriptor_doorbell,
-            number: welcome.consumer,
-            read: 0,
-            fresh: 0,
-            partial: Vec::new(),
+        let events = epoll::create(CreateFlags::CLOEXEC);
+        let consumer = Consumer {
+            current: Attachment::new(attached)?,
+            earlier: Vec::new(),
+            events: events.map_err(|errno| Error::System("making an epoll", errno))?,
+            path: None,
             ready: VecDeque::new(),
-            ended: None,
-        })
+            reads: 0,
+            lost: false,
+            failed: None,
+        };
+        consumer.watch()?;
+        Ok(consumer)
     }
 
     /// The server's number for this consumer, as in its log.
     pub fn number(&self) -> u32 {
-        self.number
+        self.current.number
     }
 
     /// Fragments that can be held at once.
     pub fn window(&self) -> u32 {
-        self.shared.entries
+        self.current.shared.entries
     }
 
     /// Waits for a message. `None`: the server has stopped in order, and no message will come any
     /// more.
     ///
     /// # Errors
-    /// [`Error::Lost`] after the last message of a server that was killed; a system call failed, or
-    /// the server broke its protocol.
+    /// [`Error::Lost`] after the last message of a server that was killed: where it had handed over
+    /// before, once, and messages of the next server follow. A system call failed, or the server
+    /// broke its protocol; or it handed over to one that could not be attached to, reported after
+    /// its last message.
     pub fn receive(&mut self) -> Result<Option<Message>, Error> {
         self.receive_until(None)
     }
@@ -128,7 +118,11 @@ impl Consumer {
     /// Announces all returns to the server now, instead of when the next batch is full or
     /// [`Consumer::receive`] waits.
     pub fn flush(&self) {
-        self.shared.flush();
+        self.all().for_each(|one| one.shared.flush());
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Attachment> {
+        self.earlier.iter().chain([&self.current])
     }
 
     fn receive_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, Error> {
@@ -136,91 +130,119 @@ impl Consumer {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
             }
-            if let Some(ended) = self.ended {
-                return ended.map(|()| None);
+            if std::mem::take(&mut self.lost) {
+                return Err(Error::Lost);
             }
-            self.read_doorbell()?;
-            if self.fresh > 0 {
-                self.collect()?;
-            } else if self.ended.is_none() {
-                self.shared.begin_wait();
-                let waited = self.wait(deadline);
-                self.shared.end_wait();
-                waited?;
+            if let (Some(ended), true) = (self.current.ended, self.earlier.is_empty()) {
+                return match (ended, self.failed) {
+                    (Ok(()), Some(failed)) => Err(failed),
+                    _ => ended.map(|()| None),
+                };
+            }
+            self.take()?;
+            let has_ended = self.current.ended.is_some() && self.earlier.is_empty();
+            if has_ended || self.lost || !self.ready.is_empty() {
+                continue;
+            }
+            self.all().for_each(|one| one.shared.begin_wait());
+            let waited = self.wait(deadline);
+            self.all().for_each(|one| one.shared.end_wait());
+            if waited? {
+                self.listen();
             }
         }
     }
 
-    /// Does not block.
-    fn read_doorbell(&mut self) -> Result<(), Error> {
-        let mut bytes = [0; DOORBELL_BYTES_MAX];
-        match rustix::io::read(&self.doorbell, &mut bytes) {
-            Ok(0) => self.ended = Some(await_farewell(&self.shared.socket)),
-            Ok(count) => self.fresh += announced(&bytes[..count]),
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => return Err(Error::System("reading the doorbell", errno)),
+    /// Takes what has come from all servers, without waiting.
+    fn take(&mut self) -> Result<(), Error> {
+        let (events, ready) = (&self.events, &mut self.ready);
+        for one in self.earlier.iter_mut().chain([&mut self.current]) {
+            let had_ended = one.ended.is_some();
+            one.take(ready)?;
+            if one.ended.is_some() && !had_ended {
+                // It would be readable for ever.
+                let _ = epoll::delete(events, one.doorbell());
+                let _ = epoll::delete(events, &one.shared.socket);
+            }
         }
-        if self.fresh > u64::from(self.shared.entries) {
-            return Err(Error::Broken("more descriptors than the ring has"));
+        self.follow();
+        let lost = self.earlier.extract_if(.., |one| one.ended.is_some());
+        self.lost |= lost.filter(|one| one.ended != Some(Ok(()))).count() > 0;
+        self.reads += 1;
+        if self.reads.is_multiple_of(READS_PER_LOOK) {
+            self.listen();
         }
         Ok(())
     }
 
-    fn wait(&self, deadline: Option<Instant>) -> Result<(), Error> {
+    /// Reads what the current server says.
+    fn listen(&mut self) {
+        if self.current.ended.is_none() && self.current.listen() {
+            let _ = epoll::delete(&self.events, &self.current.shared.socket);
+            self.follow();
+        }
+    }
+
+    /// Attaches to the next server as well, if the current one has handed over.
+    fn follow(&mut self) {
+        if !std::mem::take(&mut self.current.moved) {
+            return;
+        }
+        let Some((path, token)) = &self.path else {
+            return;
+        };
+        match attach(path, *token).and_then(Attachment::new) {
+            Ok(next) => {
+                let before = std::mem::replace(&mut self.current, next);
+                self.earlier.push(before);
+                self.failed = self.watch().err();
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    fn watch(&self) -> Result<(), Error> {
+        let watched = [
+            (self.current.doorbell(), DOORBELL),
+            (self.current.shared.socket.as_fd(), SOCKET),
+        ];
+        for (descriptor, word) in watched {
+            let data = EventData::new_u64(word);
+            epoll::add(&self.events, descriptor, data, EventFlags::IN)
+                .map_err(|errno| Error::System("watching the doorbell", errno))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for any of them. True: it is the socket.
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool, Error> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut waited = [PollFd::new(&self.doorbell, PollFlags::IN)];
-        match poll(&mut waited, timeout.as_ref()) {
+        let none = Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(DOORBELL),
+        };
+        let mut events = [none; 4];
+        match epoll::wait(&self.events, &mut events, timeout.as_ref()) {
             Ok(0) => Err(Error::TimedOut),
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Ok(count) => {
+                let mut words = events[..count].iter().map(|event| event.data.u64());
+                Ok(words.any(|word| word == SOCKET))
+            }
+            Err(Errno::INTR) => Ok(false),
             Err(errno) => Err(Error::System("waiting for the doorbell", errno)),
         }
     }
-
-    /// Makes messages of the new descriptors.
-    fn collect(&mut self) -> Result<(), Error> {
-        while self.fresh > 0 {
-            let descriptor = self.next_descriptor();
-            let given = Return {
-                token: descriptor.token,
-                region: descriptor.region,
-            };
-            let region = self.shared.regions.get(usize::from(descriptor.region));
-            let bytes = region.map_or(0, SharedBytes::len);
-            let range = descriptor.range(bytes as u64);
-            let range = range.ok_or(Error::Broken("a fragment outside its region"))?;
-            if descriptor.first != self.partial.is_empty() {
-                return Err(Error::Broken("a message inside another one"));
-            }
-            self.partial.push(Fragment {
-                shared: Arc::clone(&self.shared),
-                range,
-                given,
-            });
-            if descriptor.last {
-                self.ready.push_back(Message {
-                    fragments: std::mem::take(&mut self.partial),
-                    bytes: descriptor.message_bytes,
-                    producer: descriptor.producer,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn next_descriptor(&mut self) -> Descriptor {
-        let entry = (self.read % u64::from(self.shared.entries)) as usize;
-        let place = entry * DESCRIPTOR_WORDS;
-        self.read += 1;
-        self.fresh -= 1;
-        Descriptor::of(std::array::from_fn(|word| self.ring.load(place + word)))
-    }
 }
+
+/// What an event is about.
+const DOORBELL: u64 = 0;
+const SOCKET: u64 = 1;
 
 impl AsFd for Consumer {
     /// Readable when a message may have come; for programs that wait for other things too. Wait for
     /// it only after [`Consumer::flush`], and after `receive_timeout(ZERO)` has timed out.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_fd()
+        self.events.as_fd()
     }
 }

@@ -17,6 +17,9 @@
 //! as its window ([`Consumer::window`]) gets no more, and its producers wait. Returns
 //! are gathered: they are announced in batches and whenever [`Consumer::receive`] waits.
 //!
+//! A server that is relieved by another one (`--handover`) is followed: the consumer attaches to
+//! the next one at the same path, and gets the rest of the first one's messages as well.
+//!
 //! Delivery is at most once: what was delivered to a consumer that dies is not delivered again.
 //!
 //! The server is trusted to leave alone what a consumer holds. The place of a fragment is checked
@@ -24,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod attachment;
 mod consumer;
 mod error;
 mod message;

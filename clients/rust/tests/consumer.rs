@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use flatpath_consumer::{Attached, Consumer, Error};
-use flatpath_messages::handshake::{FAREWELL, Welcome};
+use flatpath_messages::handshake::{FAREWELL, MOVED, Welcome};
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
@@ -340,4 +340,17 @@ fn a_server_that_breaks_its_protocol_is_found_out() {
         server.ring(1);
     });
     assert!(region.contains("outside"), "{region}");
+}
+
+#[test]
+fn one_that_was_attached_by_its_caller_stays_with_a_server_that_hands_over() {
+    let (mut server, mut consumer) = pair();
+    for (word, expected) in [(MOVED, Some(Error::TimedOut)), (FAREWELL, None)] {
+        send(&server.socket, &word, SendFlags::NOSIGNAL).expect("sent");
+        if word == FAREWELL {
+            server.descriptor_doorbell = None;
+        }
+        let seen = consumer.receive_timeout(Duration::from_millis(20));
+        assert_eq!(seen.map(|message| message.is_none()).err(), expected);
+    }
 }

@@ -13,6 +13,7 @@ mod handover;
 mod overtaking;
 mod prompt;
 mod repeated;
+mod rpcbind;
 mod restart;
 mod space;
 mod tools;

@@ -22,8 +22,11 @@
 //! With it come descriptors, in this order: the regions, the descriptor ring, the return ring, the
 //! read end of the descriptor doorbell, the write end of the return doorbell. The end of
 //! the socket on either side is the end of the attachment. A server that stops sends
-//! [`FAREWELL`] on it before: without one it was killed, or it has detached this consumer. Nothing
-//! else is sent.
+//! [`FAREWELL`] on it before: without one it was killed, or it has detached this consumer.
+//!
+//! A server that hands over to another process sends [`MOVED`]: new producers are that one's, so
+//! the consumer attaches to it, at the same path. This attachment stays, for what the first server
+//! has still to deliver, until [`FAREWELL`]. Nothing else is sent.
 
 use crate::layout::ENTRIES_MAX;
 
@@ -39,6 +42,9 @@ pub const WELCOME_BYTES: usize = 40;
 pub const REGIONS_MAX: usize = 64;
 /// The server's last packet: it stops in order, and no message is missing.
 pub const FAREWELL: [u8; 4] = *b"FPMF";
+/// The server's packet when another process has taken over the socket at the path, and serves:
+/// attach there as well. This attachment lasts until its own end.
+pub const MOVED: [u8; 4] = *b"FPMM";
 /// Descriptors of a welcome in addition to the regions'.
 pub const DESCRIPTORS_BESIDE: usize = 4;
 /// Most descriptors of a welcome.

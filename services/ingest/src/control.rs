@@ -15,13 +15,13 @@
 //! Cost: a round is one `epoll_wait` and a `read` for each doorbell that rang.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use flatpath::ServiceSocket;
 use flatpath::descriptors::DescriptorHold;
 use flatpath_messages::handshake::Status;
 use rustix::event::Timespec;
@@ -53,6 +53,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Events handled in one round.
 const EVENTS_MAX: usize = 64;
+
+/// What the socket is called in a handover.
+const SOCKET_NAME: &str = "ingest-consumers";
 
 /// The control thread of one listener. Dropped, it stops and all consumers are detached.
 #[derive(Debug)]
@@ -87,12 +90,13 @@ impl Drop for ControlThread {
 }
 
 /// What the control thread does, without a thread: simulations call [`Control::round`]. Dropped,
-/// all consumers are detached and the socket is removed.
+/// all consumers are detached.
 #[derive(Debug)]
 pub struct Control {
     shared: Arc<Shared>,
     epoll: OwnedFd,
-    listener: OwnedFd,
+    /// None: another process accepts there.
+    listener: Option<Arc<OwnedFd>>,
     peers: HashMap<u64, Peer>,
     next: u64,
     attached: u32,
@@ -141,14 +145,16 @@ struct Attached {
 
 impl Control {
     pub(crate) fn new(shared: Arc<Shared>) -> Result<Control, Error> {
-        let path = &shared.settings.socket;
-        let listener =
-            handshake::listener(path).map_err(|cause| Error::Socket(path.clone(), cause))?;
+        let (path, passed) = (&shared.settings.socket, &shared.settings.passed);
+        let (listener, known) = ServiceSocket::packets_at(path, SOCKET_NAME, passed)
+            .map_err(|cause| Error::Socket(path.clone(), cause))?;
+        let is_first = shared.socket.set(known).is_ok();
+        debug_assert!(is_first, "a listener has one control");
         let epoll = watch(&listener, &shared).map_err(Error::Control)?;
         Ok(Control {
             shared,
             epoll,
-            listener,
+            listener: Some(listener),
             peers: HashMap::new(),
             next: FIRST_PEER,
             attached: 0,
@@ -196,6 +202,7 @@ impl Control {
                 (LISTENER, _) => self.accept(),
                 (WAKEUP, _) => {
                     self.shared.wakeup.clear();
+                    self.follow_handover();
                     self.check_all();
                 }
                 (peer, true) => self.take_returns(peer),
@@ -218,9 +225,29 @@ impl Control {
         }
     }
 
+    /// Another process accepts consumers from now on: they learn of it, and stay attached here for
+    /// what this one has still to deliver.
+    fn follow_handover(&mut self) {
+        if !self.shared.is_handed_over() {
+            return;
+        }
+        let Some(listener) = self.listener.take() else {
+            return;
+        };
+        let _ = epoll::delete(&self.epoll, &*listener);
+        for peer in self.peers.values() {
+            if let Peer::Attached(attached) = peer {
+                handshake::name_successor(&attached.socket);
+            }
+        }
+    }
+
     fn accept(&mut self) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = match accept_with(&self.listener, flags) {
+        let socket = match accept_with(listener, flags) {
             Ok(socket) => socket,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
             Err(errno) => {
@@ -318,6 +345,9 @@ impl Control {
         };
         self.attached += 1;
         log::info!("consumer {number} is attached");
+        if self.listener.is_none() {
+            handshake::name_successor(&client.socket);
+        }
         self.shared.consumers.add(Arc::clone(&consumer));
         let registered = match token {
             0 => None,
@@ -399,7 +429,6 @@ impl Drop for Control {
             }
             self.dismiss(peer, "the server stops");
         }
-        let _ = fs::remove_file(&self.shared.settings.socket);
         log::info!("ingest: {}", self.shared.figures());
     }
 }

@@ -4,62 +4,30 @@
 
 use std::io::{IoSlice, Result};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use flatpath_driver::Region;
 use flatpath_messages::handshake::{
-    DESCRIPTORS_MAX, FAREWELL, HELLO_BYTES, Misunderstanding, Status, Welcome, read_hello, refusal,
+    DESCRIPTORS_MAX, FAREWELL, HELLO_BYTES, MOVED, Misunderstanding, Status, Welcome, read_hello,
+    refusal,
 };
 use flatpath_messages::layout::{DESCRIPTOR_WORDS, RETURN_WORDS};
 use flatpath_sys::shared_memory::SharedWords;
-use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, bind, connect, listen, recv, send, sendmsg, socket_with,
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::consumer::{Consumer, Parts};
 use crate::shared::Shared;
 
-/// Consumers that may wait to be accepted.
-const BACKLOG: i32 = 64;
-
 /// Ends of pipes that the server keeps of a consumer: of either doorbell one.
 const DOORBELLS: usize = 2;
 
 /// Every packet is sent so.
 const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
-
-/// Listens for consumers at `path`, for this user only. Replaces a socket that a killed server left
-/// there: no process listens at it.
-pub(crate) fn listener(path: &Path) -> Result<OwnedFd> {
-    let socket = seqpacket()?;
-    // Before it has a name: the name is made with this mode.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    let address = SocketAddrUnix::new(path)?;
-    match bind(&socket, &address) {
-        Err(Errno::ADDRINUSE) if connect(&seqpacket()?, &address) == Err(Errno::CONNREFUSED) => {
-            std::fs::remove_file(path)?;
-            bind(&socket, &address)?;
-        }
-        bound => bound?,
-    }
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
-}
-
-fn seqpacket() -> std::result::Result<OwnedFd, Errno> {
-    socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-}
 
 /// What a new connection has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +55,11 @@ pub(crate) fn hello(socket: impl AsFd) -> Hello {
 /// Refuses a client. It may have left already.
 pub(crate) fn refuse(socket: impl AsFd, status: Status) {
     let _ = send(socket, &refusal(status), AT_ONCE);
+}
+
+/// Tells a consumer, which may have left already, that another process serves at the same path.
+pub(crate) fn name_successor(socket: impl AsFd) {
+    let _ = send(socket, &MOVED, AT_ONCE);
 }
 
 /// Tells a consumer, which may have left already, that the server stops in order.

@@ -20,6 +20,10 @@
 //! - A producer whose consumer has no room is not received from, and no other producer is touched.
 //!   Without any consumer all producers wait.
 //! - A consumer can return only what it holds. What it held when it died is taken back, exactly.
+//! - When another process takes over ([`Ingest::hand_over`]), a producer reads the end of this
+//!   side's stream: it ends its message and connects again. All that it sends until then is
+//!   delivered here. One that waits, and no consumer is attached here, is reset. Consumers are
+//!   told to attach to the other process as well; they stay attached here until the end.
 //!
 //! # How the memory is divided
 //! All memory is one region per network thread, fixed at start. Half of its pages are for what

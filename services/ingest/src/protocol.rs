@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::Region;
-use flatpath::{Context, ListenerOptions, Pages, Phase, Protocol, Received, Stall};
+use flatpath::{Context, ListenerOptions, Pages, Phase, Protocol, Received, ServiceSocket, Stall};
 use flatpath_messages::framing::Part;
 
 use crate::consumer::Consumer;
@@ -57,6 +57,13 @@ impl Ingest {
         Ok((Ingest(shared), control))
     }
 
+    /// Another process has taken the listening sockets over, and serves. To be called before the
+    /// server drains: producers are to come to an end by themselves, and consumers attach to the
+    /// other process as well.
+    pub fn hand_over(&self) {
+        self.0.hand_over();
+    }
+
     /// The counters at this moment, and where the pages are. O(pages): for display.
     pub fn figures(&self) -> Figures {
         self.0.figures()
@@ -93,6 +100,10 @@ impl Ingest {
         let mut at = 0;
         loop {
             if !self.deliver(context) {
+                if self.is_forsaken(context) {
+                    context.abort();
+                    return Received::Consumed;
+                }
                 let on = Stall::Outside;
                 return Received::Blocked { consumed: at, on };
             }
@@ -111,10 +122,16 @@ impl Ingest {
                 }
             }
         }
-        if context.draining() && context.session.is_between_messages() {
+        if context.draining() && context.session.is_between_messages() && !self.0.is_handed_over() {
             context.close_lingering();
         }
         Received::NeedMore { consumed: at }
+    }
+
+    /// Whether the producer waits for a consumer that cannot come: consumers attach to another
+    /// process.
+    fn is_forsaken(&self, context: &Context<'_, Self>) -> bool {
+        context.draining() && self.0.is_handed_over() && !context.session.has_consumer()
     }
 
     /// Reserves room for the message, and delivers it when it is whole. False: it has to wait.
@@ -206,6 +223,10 @@ impl Protocol for Ingest {
         let _ = self.0.descriptors.set(descriptors.clone());
     }
 
+    fn service_sockets(&self) -> Vec<ServiceSocket> {
+        self.0.socket.get().into_iter().cloned().collect()
+    }
+
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             region: Some(self.0.plan.region.clone()),
@@ -237,6 +258,16 @@ impl Protocol for Ingest {
     }
 
     fn draining(&self, context: &mut Context<'_, Self>) {
+        if self.0.is_handed_over() {
+            // It reads the end of this side, and comes again. What it has sent by then is taken.
+            if self.is_forsaken(context) && context.session.message.is_some() {
+                context.abort();
+            } else {
+                // False: it ends already.
+                let _ = context.end_output();
+            }
+            return;
+        }
         // A message that has begun is taken to its end.
         if context.session.is_between_messages() {
             context.close_lingering();

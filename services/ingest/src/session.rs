@@ -103,6 +103,14 @@ impl Session {
         self.message.is_none() && self.decoder.is_between_messages()
     }
 
+    /// Whether a consumer is there for it.
+    pub(crate) fn has_consumer(&self) -> bool {
+        match &self.state {
+            State::New | State::Unassigned(_) => false,
+            State::Assigned(_) | State::Waiting(..) | State::Reserved(..) => true,
+        }
+    }
+
     /// Reserves room for the message, if there is one. False: `waker` is called when its turn has
     /// come.
     pub(crate) fn has_room(&mut self, consumers: &ConsumerSet, waker: &ConnectionHandle) -> bool {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use flatpath::sockets::PassedSockets;
 use flatpath_driver::{Backing, RegionConfig, SmallReceives};
 use flatpath_messages::handshake::REGIONS_MAX;
 use flatpath_messages::layout::ENTRIES_MAX;
@@ -16,6 +17,8 @@ const RESERVE_SHARE: u32 = 16;
 pub struct Settings {
     /// Where consumers attach. A socket that no process listens at is replaced.
     pub socket: PathBuf,
+    /// What another process has passed to this one: if it has that socket, consumers attach there.
+    pub passed: PassedSockets,
     /// Network threads of the server: each has a region of its own.
     pub network_threads: usize,
     /// Pages of a region, a power of two from 64 to 32,768.
@@ -56,6 +59,7 @@ impl Settings {
     pub fn new(socket: impl Into<PathBuf>) -> Settings {
         Settings {
             socket: socket.into(),
+            passed: PassedSockets::default(),
             network_threads: 1,
             pages: 4096,
             page_bytes: 64 << 10,

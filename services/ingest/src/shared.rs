@@ -1,8 +1,9 @@
 //! What network threads and the control thread of one listener share.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use flatpath::ServiceSocket;
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 use flatpath::memory::Region;
 
@@ -23,6 +24,10 @@ pub(crate) struct Shared {
     /// By network thread, once it has made its own.
     regions: Mutex<Vec<Option<Region>>>,
     producers: AtomicU32,
+    /// Another process serves from now on.
+    handed_over: AtomicBool,
+    /// Where consumers attach, to be handed over.
+    pub(crate) socket: OnceLock<ServiceSocket>,
     /// Of the server, once it starts; descriptors count in it from then on.
     pub(crate) descriptors: OnceLock<DescriptorBudget>,
 }
@@ -40,6 +45,8 @@ impl Shared {
             wakeup: Arc::new(Wakeup::new().map_err(Error::Control)?),
             regions: Mutex::new(vec![None; settings.network_threads]),
             producers: AtomicU32::new(0),
+            handed_over: AtomicBool::new(false),
+            socket: OnceLock::new(),
             descriptors: OnceLock::new(),
             settings,
         })
@@ -78,6 +85,18 @@ impl Shared {
         }
         self.statistics.producers.add(1);
         Some(self.producers.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// See [`Ingest::hand_over`](crate::Ingest::hand_over).
+    pub(crate) fn hand_over(&self) {
+        // ORDER: Relaxed: the drain that follows and the wake-up publish it.
+        self.handed_over.store(true, Ordering::Relaxed);
+        self.wakeup.wake();
+    }
+
+    pub(crate) fn is_handed_over(&self) -> bool {
+        // ORDER: Relaxed: read after the drain has begun, or after a wake-up.
+        self.handed_over.load(Ordering::Relaxed)
     }
 
     pub(crate) fn figures(&self) -> Figures {

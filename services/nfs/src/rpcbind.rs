@@ -4,7 +4,8 @@
 //! the loopback address, which is where rpcbind takes registrations from.
 //!
 //! What another server has registered stays, unless no server listens there any more: then it is
-//! left over from one that was killed.
+//! left over from one that was killed. What is registered at the port already, by a server that
+//! hands over, stays as it is, also where the start fails after that.
 //!
 //! Cost: a few calls at the start and at the end, each within [`RPCBIND_CALL_TIME_MAX`].
 
@@ -49,17 +50,21 @@ impl Registration {
 
     fn begin_at(rpcbind: SocketAddr, port: u16) -> io::Result<Registration> {
         let mut client = Client::connect(rpcbind)?;
-        let registration = Registration { rpcbind, port };
-        let taken = OURS
-            .into_iter()
-            .try_for_each(|program| client.take(program, port));
-        drop(client);
-        if let Err(cause) = taken {
-            // What was taken before is given back; the cause says more than how that went.
-            let _ = registration.end();
-            return Err(cause);
+        let mut taken = Vec::new();
+        for program in OURS {
+            match client.take(program, port) {
+                Ok(Taken::Now) => taken.push(program),
+                Ok(Taken::Before) => {}
+                Err(cause) => {
+                    // It is given back; the cause says more than how that went.
+                    for program in taken {
+                        let _ = client.ask(UNSET, program, 0);
+                    }
+                    return Err(cause);
+                }
+            }
         }
-        Ok(registration)
+        Ok(Registration { rpcbind, port })
     }
 
     /// Takes both away again, where they are still ours.
@@ -75,6 +80,12 @@ impl Registration {
         }
         Ok(())
     }
+}
+
+/// When a program came to be registered at the port.
+enum Taken {
+    Now,
+    Before,
 }
 
 struct Client {
@@ -98,13 +109,16 @@ impl Client {
     }
 
     /// Registers one program unless another server has it.
-    fn take(&mut self, program: Program, port: u16) -> io::Result<()> {
+    fn take(&mut self, program: Program, port: u16) -> io::Result<Taken> {
         let Program {
             number, version, ..
         } = program;
         let known = self.ask(GETPORT, program, 0)?;
+        if known == u32::from(port) {
+            return Ok(Taken::Before);
+        }
         if known != 0 {
-            if known != u32::from(port) && is_listening(known) {
+            if is_listening(known) {
                 let text = format!(
                     "program {number} version {version} is registered at port {known} by another \
                      server"
@@ -114,7 +128,7 @@ impl Client {
             self.ask(UNSET, program, 0)?;
         }
         if self.ask(SET, program, u32::from(port))? == 1 {
-            return Ok(());
+            return Ok(Taken::Now);
         }
         let text = format!("rpcbind refused to register program {number} version {version}");
         Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
@@ -324,6 +338,21 @@ mod tests {
         mappings.lock().expect("fresh").insert(theirs.0, 7);
         registration.end().expect("taken away");
         assert_eq!(table(&mappings), [(theirs.0, 7)], "no longer ours");
+    }
+
+    #[test]
+    fn what_a_server_before_has_registered_at_the_port_stays_while_it_is_taken_over() {
+        let (address, mappings) = portmapper(Manner::Refuses(NFS.number));
+        let before = ((MOUNT.number, MOUNT.version), 4049);
+        mappings.lock().expect("fresh").insert(before.0, before.1);
+        Registration::begin_at(address, 4049).expect_err("the other one is refused");
+        assert_eq!(table(&mappings), [before]);
+        let (address, mappings) = portmapper(Manner::Usual);
+        let _first = Registration::begin_at(address, 4049).expect("registered");
+        let next = Registration::begin_at(address, 4049).expect("found");
+        assert_eq!(table(&mappings).len(), 2);
+        next.end().expect("taken away");
+        assert_eq!(table(&mappings), []);
     }
 
     #[test]
