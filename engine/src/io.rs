@@ -310,7 +310,7 @@ impl Io<'_> {
         Ok(())
     }
 
-    fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &Counters {
         self.common.counters(self.connection.listener)
     }
 

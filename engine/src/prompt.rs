@@ -15,7 +15,8 @@
 //! The promise is watched. A try of two milliseconds or more may have waited, or this thread was
 //! preempted: its place is on trial for the next 64 tries, in which the thread's sleeps are
 //! counted. A try that took as long and slept takes the right from its place until the server
-//! restarts. One line in the log names it.
+//! restarts. One line in the log names it, and the listener counts it
+//! ([`Statistics::prompt_rights_lost`](crate::statistics::Statistics::prompt_rights_lost)).
 //!
 //! | may run beside | allow, judge | is_lost |
 //! |----------------|--------------|---------|
@@ -182,6 +183,7 @@ impl Io<'_> {
             slept: prompt.switches.map(slept),
         };
         if right.judge(observed) {
+            self.counters().prompt_rights_lost.add(1);
             let place = &right.place;
             log::warn!("{place} made others wait: workers answer for it until the next start");
         }

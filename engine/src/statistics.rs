@@ -189,6 +189,9 @@ statistics! {
     memory_waits_over,
     /// Panics caught in handlers that workers ran.
     handler_panics,
+    /// Places whose requests are no longer tried on network threads, because a try made others
+    /// wait; see [`prompt`](crate::prompt).
+    prompt_rights_lost,
 }
 
 impl Statistics {

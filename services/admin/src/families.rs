@@ -56,7 +56,7 @@ fn of_listeners(figures: &Figures, mut each: impl FnMut(&[(&str, &str)], &Statis
 
 /// Families of one number for every listener on every network thread.
 #[rustfmt::skip]
-const COUNTS: [Count; 15] = [
+const COUNTS: [Count; 16] = [
     ("flatpath_spliced_pairs", |counts| counts.spliced.saturating_sub(counts.unspliced)),
     ("flatpath_connections", Statistics::connections),
     ("flatpath_connections_accepted_total", |counts| counts.accepted),
@@ -72,6 +72,7 @@ const COUNTS: [Count; 15] = [
     ("flatpath_splices_refused_total", |counts| counts.splices_refused),
     ("flatpath_jobs_dispatched_total", |counts| counts.dispatched),
     ("flatpath_handler_panics_total", |counts| counts.handler_panics),
+    ("flatpath_prompt_rights_lost_total", |counts| counts.prompt_rights_lost),
 ];
 
 /// Families of several, told apart by one more label.
