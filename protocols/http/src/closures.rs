@@ -103,18 +103,26 @@ impl HandlerState {
         reply: &mut Reply<'_>,
         handle: impl FnOnce(&mut Request) -> Option<Response>,
     ) -> Disposition<'static> {
-        let Self { builder, names } = self;
-        // What a handler that panicked has left.
-        builder.clear();
-        if builder.fill(head, names).is_err() {
-            return Disposition::Pooled;
-        }
-        let response = handle(&mut builder.request);
-        builder.clear();
-        match response {
+        match self.with_request(head, handle).flatten() {
             Some(response) => reply.response(response),
             None => Disposition::Pooled,
         }
+    }
+
+    /// What `handle` makes of the request, which has no body. `None`: the head is none of a
+    /// request, which a worker's way reports.
+    pub fn with_request<T>(
+        &mut self,
+        head: &Head<'_>,
+        handle: impl FnOnce(&mut Request) -> T,
+    ) -> Option<T> {
+        let Self { builder, names } = self;
+        // What a handler that panicked has left.
+        builder.clear();
+        builder.fill(head, names).ok()?;
+        let made = handle(&mut builder.request);
+        builder.clear();
+        Some(made)
     }
 }
 

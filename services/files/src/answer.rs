@@ -12,7 +12,7 @@ use flatpath::blocking::Share;
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::{Body, Reader, Request, Response};
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::cache::{NewEntry, Prebuilt};
@@ -33,6 +33,9 @@ use crate::root::{Kind, Opened, Reach, Root};
 use crate::stat::Locality;
 use crate::target::{Hidden, PathForm, Target, joined, name_of};
 use crate::writing::{Writing, is_own, raw_target};
+
+/// What the head of an answer takes, as a rule.
+const HEAD_BYTES: usize = 512;
 
 /// What a directory is asked for first.
 const INDEX: &[u8] = b"index.html";
@@ -65,6 +68,8 @@ struct Chosen {
     media: &'static str,
     /// What the choice hangs on, beside the file that is sent.
     observations: Vec<Observation>,
+    /// It is known that no link led to any of these.
+    is_direct: bool,
     locality: Locality,
 }
 
@@ -175,6 +180,7 @@ impl Answerer<'_> {
             path: path.to_vec(),
             coding: Coding::Identity,
             locality: opened.locality,
+            is_direct: opened.is_direct,
             opened,
             media: media::of_name(name_of(path)),
             observations: Vec::new(),
@@ -192,6 +198,7 @@ impl Answerer<'_> {
                         path: sibling,
                         coding,
                         locality: plain.locality.beside(opened.locality),
+                        is_direct: plain.is_direct && opened.is_direct,
                         opened,
                         ..plain
                     }));
@@ -342,13 +349,16 @@ impl Answerer<'_> {
         headers.get(header::LAST_MODIFIED)?;
         let mut observations = chosen.observations;
         observations.push(Observation::File(chosen.path, chosen.opened.identity));
-        let checks = FreshnessCheck::of_observations(self.root, &observations)?;
+        let checks = match chosen.is_direct && chosen.locality == Locality::Local {
+            true => FreshnessCheck::of_direct(self.root, &observations)?,
+            false => FreshnessCheck::of_observations(self.root, &observations)?,
+        };
         Some(NewEntry {
             target: request.uri().path().as_bytes().into(),
             preference,
             answer: Prebuilt {
-                found: prebuilt(StatusCode::OK, headers, Some(content.len())),
-                not_modified: prebuilt(StatusCode::NOT_MODIFIED, &without_content(headers), None),
+                found: prebuilt(StatusCode::OK, headers.iter(), Some(content.len())),
+                not_modified: prebuilt(StatusCode::NOT_MODIFIED, kept_headers(headers), None),
                 body: Bytes::copy_from_slice(content),
                 validators,
                 checks,
@@ -390,26 +400,38 @@ fn file_headers(chosen: &Chosen, validators: &Validators) -> HeaderMap {
 }
 
 /// RFC 9110, 15.4.5: of the headers of a 200, those that a cache needs to update what it has.
+fn kept_headers(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    const KEPT: [HeaderName; 3] = [header::VARY, header::ETAG, header::LAST_MODIFIED];
+    headers.iter().filter(|(name, _)| KEPT.contains(name))
+}
+
 fn without_content(headers: &HeaderMap) -> HeaderMap {
-    let kept = [header::VARY, header::ETAG, header::LAST_MODIFIED];
-    let pairs = kept.into_iter().filter_map(|name| {
-        let value = headers.get(&name)?.clone();
-        Some((name, value))
-    });
-    pairs.collect()
+    let kept = kept_headers(headers);
+    kept.map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 /// Status line and headers as they go over the wire, but for what the protocol adds at the end.
-fn prebuilt(status: StatusCode, headers: &HeaderMap, length: Option<usize>) -> Box<[u8]> {
-    let mut head = format!("HTTP/1.1 {status}\r\n").into_bytes();
+fn prebuilt<'a>(
+    status: StatusCode,
+    headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
+    length: Option<usize>,
+) -> Box<[u8]> {
+    // What is kept in the cache is cut to its length.
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let reason = status.canonical_reason().unwrap_or_default();
+    for piece in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+        head.extend_from_slice(piece.as_bytes());
+    }
     for (name, value) in headers {
-        head.extend_from_slice(name.as_str().as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(value.as_bytes());
-        head.extend_from_slice(b"\r\n");
+        for piece in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(piece);
+        }
     }
     if let Some(length) = length {
-        head.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+        head.extend_from_slice(b"Content-Length: ");
+        head.extend_from_slice(length.to_string().as_bytes());
+        head.extend_from_slice(b"\r\n");
     }
     head.into()
 }

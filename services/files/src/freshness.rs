@@ -181,6 +181,14 @@ impl FreshnessCheck {
         root: &Root,
         observations: &[Observation],
     ) -> Option<Box<[Self]>> {
+        let checks = Self::of_direct(root, observations)?;
+        let hold = checks.iter().all(|check| check.confirms(root));
+        hold.then_some(checks)
+    }
+
+    /// The same of what was found without a link a moment ago: they are not asked here, but before
+    /// each use of their entry.
+    pub(crate) fn of_direct(root: &Root, observations: &[Observation]) -> Option<Box<[Self]>> {
         let mut checks = Vec::with_capacity(observations.len() + 1);
         let (Observation::File(path, _) | Observation::Nothing(path)) = observations.first()?;
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
@@ -207,8 +215,7 @@ impl FreshnessCheck {
                 expected,
             });
         }
-        let hold = checks.iter().all(|check| check.confirms(root));
-        hold.then(|| checks.into())
+        Some(checks.into())
     }
 
     pub(crate) fn confirms(&self, root: &Root) -> bool {

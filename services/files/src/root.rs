@@ -69,6 +69,8 @@ pub(crate) struct Opened {
     /// What it was when it was opened.
     pub(crate) identity: Identity,
     pub(crate) kind: Kind,
+    /// It is known that no link led to it.
+    pub(crate) is_direct: bool,
     /// Whether its file system answers at once.
     pub(crate) locality: Locality,
 }
@@ -163,10 +165,12 @@ impl Root {
     pub(crate) fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
         let looked_at = SystemTime::now();
         let path = if path.is_empty() { b"." } else { path };
-        let resolved = match self.resolution {
-            Resolution::Kernel => self.resolve(path, reach),
-            Resolution::Walk if reach == Reach::AtHand => Err(Errno::AGAIN),
-            Resolution::Walk => walk::resolve(self.directory.as_fd(), path),
+        let mut is_direct = false;
+        let resolved = match (self.resolution, reach) {
+            (Resolution::Kernel, Reach::AtHand) => self.resolve_cached(path, &mut is_direct),
+            (Resolution::Kernel, _) => self.resolve(path, reach),
+            (Resolution::Walk, Reach::AtHand) => Err(Errno::AGAIN),
+            (Resolution::Walk, _) => walk::resolve(self.directory.as_fd(), path),
         };
         let descriptor = match resolved {
             Ok(descriptor) => descriptor,
@@ -194,6 +198,7 @@ impl Root {
             looked_at,
             identity: stat.identity,
             kind,
+            is_direct,
             locality: if is_own {
                 self.locality
             } else {
@@ -213,15 +218,24 @@ impl Root {
         rustix::fs::statx(&self.directory, path, flags, Identity::MASK)
     }
 
+    /// What the kernel has cached; without links first, which spares a look for them.
+    fn resolve_cached(&self, path: &[u8], is_direct: &mut bool) -> Result<OwnedFd, Errno> {
+        let cached = BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
+        let open = |how| rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), how);
+        match open(cached | ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::LOOP) => open(cached),
+            direct => {
+                *is_direct = true;
+                direct
+            }
+        }
+    }
+
     fn resolve(&self, path: &[u8], reach: Reach) -> Result<OwnedFd, Errno> {
         let beneath = match reach {
-            Reach::OwnMount => BENEATH | ResolveFlags::NO_XDEV,
-            Reach::AtHand => BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED,
+            Reach::OwnMount | Reach::AtHand => BENEATH | ResolveFlags::NO_XDEV,
             Reach::Everywhere => BENEATH,
         };
-        if reach == Reach::AtHand {
-            return rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), beneath);
-        }
         for _ in 0..RENAME_TRIES_MAX {
             match rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), beneath) {
                 Err(Errno::AGAIN | Errno::INTR) => {}

@@ -16,10 +16,10 @@ use flatpath_http::{
     Sink, TargetForm, Turn, UploadDecision, WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
-use http::{Extensions, Method};
+use http::{Extensions, Method, StatusCode};
 
 use crate::answer::Answerer;
-use crate::cache::{self, Cache, CacheLimits, NewEntry};
+use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::conditional::{EntityTags, Verdict};
 use crate::encoding::Preference;
 use crate::freshness::{LookupStart, Moment};
@@ -338,18 +338,32 @@ impl Service for Files {
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        let FilesState { cache, requests } = thread;
-        requests.answer_if(head, reply, |request| {
+        let response = thread.requests.with_request(head, |request| {
             if self.write_of(request).is_some() {
                 return None;
             }
             let answerer = self.answerer(pool, None, Reach::AtHand, None);
-            let mut response = answerer.answer(request)?;
-            if let Some(entry) = response.extensions_mut().remove::<NewEntry>() {
-                cache.insert(entry, turn.now().as_nanos() as u64);
-            }
-            Some(response)
-        })
+            answerer.answer(request)
+        });
+        let Some(mut response) = response.flatten() else {
+            return Disposition::Pooled;
+        };
+        let Some(entry) = response.extensions_mut().remove::<NewEntry>() else {
+            return reply.response(response);
+        };
+        let Prebuilt {
+            found,
+            not_modified,
+            body,
+            ..
+        } = &entry.answer;
+        // The same bytes as the response's, which need not be put together again.
+        let answered = match response.status() {
+            StatusCode::OK => reply.prebuilt(found, body),
+            _ => reply.prebuilt(not_modified, &bytes::Bytes::new()),
+        };
+        thread.cache.insert(entry, turn.now().as_nanos() as u64);
+        answered
     }
 
     fn streams(&self, head: &Head<'_>) -> bool {
