@@ -105,9 +105,9 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) servers: Vec<Kind>,
     /// Length of a loaded interval [default: 5, with --quick 1]
-    /// Connections that wait [default: 10000; listeners of sse: 50000; with --quick 1000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Connections of operate, idle and burst [default: 10000; listeners of sse: 50000; with --quick 1000]
+    /// Connections that wait [default: 10000; listeners of sse: 50000; with --quick 1000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     clients: Option<u32>,
     /// The driver of every server that is Flatpath: auto, uring or epoll
