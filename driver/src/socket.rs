@@ -116,6 +116,16 @@ impl Listener {
         }
     }
 
+    /// Whether it listens: one that is bound may do so later. One system call.
+    pub fn listens(&self) -> bool {
+        match &self.source {
+            Source::Descriptor(descriptor) => {
+                rustix::net::sockopt::socket_acceptconn(descriptor).unwrap_or(true)
+            }
+            Source::Simulated(_) => true,
+        }
+    }
+
     /// The descriptor; `None` in the simulation.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.source {

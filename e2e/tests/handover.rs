@@ -23,6 +23,8 @@ each_driver!(
     listeners_may_change,
     listeners_at_any_free_port_are_told_apart,
     pairs_of_the_relay_stay_and_one_that_waits_is_told,
+    a_new_server_with_more_threads_that_fails_loses_no_connection,
+    an_old_server_that_ends_meanwhile_leaves_everything_to_the_new_one,
     files_of_unix_sockets_are_removed_by_whoever_is_last,
     a_server_that_is_killed_leaves_the_path_to_the_next,
 );
@@ -297,6 +299,60 @@ fn pairs_of_the_relay_stay_and_one_that_waits_is_told(driver: Driver) {
     partner.expect_closed();
     drop((other, partner));
     ended_well(first);
+}
+
+/// It has bound another socket of the address for its second thread, and fails after that.
+fn a_new_server_with_more_threads_that_fails_loses_no_connection(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let server = launch(driver, &site, &path).start();
+    let address = server.address("http");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = taken.local_addr().expect("bound").to_string();
+    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let clients = [(); 2].map(|()| scope.spawn(|| ask_anew(address, &is_over, &asked)));
+        let threads = ["--network-threads", "3", "--echo", &at];
+        let failed = launch(driver, &site, &path).with(threads).try_start();
+        assert!(failed.is_err(), "the address is taken");
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().expect("no request was lost");
+        }
+    });
+    assert!(asked.into_inner() > 0);
+    let next = launch(driver, &site, &path).with(["--network-threads", "3"]);
+    let next = next.start();
+    ended_well(server);
+    for _ in 0..20 {
+        let mut client = Client::connect(address).patient(LONG_PATIENCE);
+        assert_eq!(client.get("/file").text(), "contents");
+    }
+    drop(next);
+}
+
+/// It is told to stop when it has sent its sockets: the new one is not refused, and has the files.
+fn an_old_server_that_ends_meanwhile_leaves_everything_to_the_new_one(driver: Driver) {
+    let site = Site::new();
+    let run = Site::new();
+    let path = run.at("next");
+    let at_path = format!("unix:{}", run.at("http").display());
+    let old = launch(driver, &site, &path).with(["--http", &at_path]);
+    let old = old.start();
+    let new = begin_as_new(&path);
+    rustix::net::send(&new, b"flatpath-handover 1", SendFlags::NOSIGNAL).expect("sent");
+    let hear = || {
+        let mut bytes = [0; 4_096];
+        let flags = rustix::net::RecvFlags::empty();
+        let (count, _) = rustix::net::recv(&new, &mut bytes, flags).expect("a line");
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    while hear() != "end" {}
+    old.terminate();
+    ended_well(old);
+    assert_eq!(hear(), "", "it is not refused");
+    assert!(run.at("http").exists() && path.exists());
 }
 
 /// A new server that fails to start removes nothing of the old one's, and one that no longer

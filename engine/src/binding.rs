@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
@@ -47,6 +48,8 @@ pub(crate) enum Sharing {
     First,
     /// One that joins the first.
     Joins,
+    /// The same, and it does not listen yet.
+    JoinsLater,
 }
 
 pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd, SocketAddr)> {
@@ -57,7 +60,7 @@ pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd
     let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(family, kind, flags, Some(ipproto::TCP))?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    if sharing == Sharing::Joins {
+    if matches!(sharing, Sharing::Joins | Sharing::JoinsLater) {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
     if address.is_ipv6() {
@@ -67,7 +70,9 @@ pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd
     // waiting.
     sockopt::set_tcp_nodelay(&socket, true)?;
     rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    if sharing != Sharing::JoinsLater {
+        rustix::net::listen(&socket, BACKLOG)?;
+    }
     if sharing == Sharing::First {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
@@ -77,7 +82,7 @@ pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd
 
 /// Lets more sockets of this process join those that another one has bound, as [`Sharing::First`]
 /// does.
-pub(crate) fn let_join(sockets: &[OwnedFd]) -> io::Result<()> {
+pub(crate) fn let_join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
     for socket in sockets {
         sockopt::set_socket_reuseport(socket, true)?;
     }

@@ -9,7 +9,8 @@
 //! | who ends early       | what follows                                                          |
 //! |----------------------|-----------------------------------------------------------------------|
 //! | the new one, unready | the old one serves as if nothing had been                             |
-//! | the old one          | the new one has what it was sent by then, and binds the rest          |
+//! | the old one          | the new one has what it was sent by then, and binds the rest; the     |
+//! |                      | same where the old one is told to stop meanwhile                      |
 //! | the new one, ready   | as the end of any server: the old one has handed over                 |
 //!
 //! The two must be of the same user, or one of them root's. A conversation is packets of a Unix
@@ -25,6 +26,10 @@
 //! | old  | `draining`                       | the old ones are about to drain                    |
 //! | old  | `released`                       | the last of their sockets is closed                |
 //! | old  | `refused WHY`                    | no handover                                        |
+//!
+//! Nothing that the new process does before it is ready can be noticed by a client: further sockets
+//! of an address (for more network threads) listen, and files of Unix sockets are its own to
+//! remove, once the old one has handed over ([`Takeover::finish`]).
 //!
 //! The descriptors are the same sockets, so nothing of them changes when the number of network
 //! threads does. One conversation is held at a time; whoever connects meanwhile waits, if need be
@@ -273,6 +278,7 @@ impl Takeover {
             }
         }
         passed.extend(&self.sockets);
+        passed.taken_over()?;
         for (socket, queued) in passed.close_left() {
             log::warn!("no longer served: {socket}; {queued} connections were waiting there");
         }
@@ -308,10 +314,7 @@ impl Handover {
             Some(listener) => (listener, SocketFile::at(path)?),
             None => bind_unix(path, SocketType::SEQPACKET, 0o600)?,
         };
-        // The server before this one, if there was one, has handed over.
-        for server in &servers {
-            server.0.socket_files.iter().for_each(|file| file.own());
-        }
+
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let waits = Waits {
             path: path.to_owned(),
@@ -366,6 +369,8 @@ impl Waits {
             };
             match self.offer(&peer) {
                 Ok(true) => return self.hand_over(&peer, handed_over),
+                // This one ends by itself: the new one has its sockets, and serves without it.
+                _ if matches!(await_readable(stop, None, Some(Duration::ZERO)), Ok(true)) => return,
                 Ok(false) => log::warn!("the process that was to take over has ended: serving on"),
                 Err(cause) => {
                     let path = self.path.display();
@@ -373,7 +378,15 @@ impl Waits {
                     let _ = peer.tell(&format!("refused {cause}"), None);
                 }
             }
+            self.files().for_each(SocketFile::own);
         }
+    }
+
+    /// The files of all Unix sockets.
+    fn files(&self) -> impl Iterator<Item = &SocketFile> {
+        let servers = self.servers.iter();
+        let files = servers.flat_map(|server| &server.0.socket_files);
+        files.map(|file| &**file).chain([&self.file])
     }
 
     /// Offers the sockets. True: the new process is ready.
@@ -391,6 +404,8 @@ impl Waits {
             return Err(io::Error::other("the server ends already"));
         }
         log::info!("another process takes over");
+        // From now on this one may end and the other serve.
+        self.files().for_each(SocketFile::keep);
         for (number, server) in (0_u32..).zip(&self.servers) {
             for open in &server.0.open_sockets {
                 let Some(socket) = open.socket.upgrade() else {
@@ -413,10 +428,6 @@ impl Waits {
 
     /// The new process accepts: this one drains.
     fn hand_over(self, peer: &Peer<'_>, handed_over: impl FnOnce()) {
-        self.file.keep();
-        for server in &self.servers {
-            server.0.socket_files.iter().for_each(|file| file.keep());
-        }
         // From now on the new process may have gone; the way back is closed.
         let _ = peer.tell("draining", None);
         drop(self.listener);

@@ -210,6 +210,9 @@ pub(crate) const FULL_PATIENCE_NS: u64 = 100_000_000;
 /// two requests, or a head that is on its way.
 pub(crate) const SPARED_NS: u64 = 1_000_000_000;
 
+/// Pause between two accepts on a socket that does not listen yet, in nanoseconds.
+pub(crate) const LISTEN_PAUSE_NS: u64 = 2_000_000;
+
 /// Pause after the kernel refused a descriptor, when no connection closes before, in nanoseconds.
 pub(crate) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 

@@ -5,7 +5,8 @@
 //! | an internet address     | one for each thread that accepts, by SO_REUSEPORT                  |
 //! | a path                  | one: a Unix socket has no SO_REUSEPORT                             |
 //! | sockets that were given | those                                                              |
-//! | sockets of a server     | those, and for an internet address more until each thread has one  |
+//! | sockets of a server     | those, and for an internet address more until each thread has one, |
+//! |                         | which listen once that server has handed over                      |
 //!
 //! Sockets that a service accepts from itself ([`ServiceSocket`](crate::ServiceSocket))
 //! are handed over with its listener's.
@@ -24,7 +25,9 @@ use crate::binding::{Sharing, bind, bind_patiently, bind_unix, let_join};
 use crate::error::Error;
 use crate::options::Spread;
 use crate::settings::{Asked, Endpoint};
-use crate::sockets::{ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, listening};
+use crate::sockets::{
+    Later, ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, listening,
+};
 
 /// The sockets of a server.
 pub(crate) struct Sockets {
@@ -39,10 +42,10 @@ pub(crate) struct Sockets {
 
 /// What one listener has got.
 struct Opened {
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<Arc<OwnedFd>>,
     asked: ListenAddress,
     address: ListenAddress,
-    file: Option<SocketFile>,
+    file: Option<Arc<SocketFile>>,
 }
 
 /// Opens the sockets of all endpoints.
@@ -77,7 +80,7 @@ pub(crate) fn open_all(
             name: endpoint.name,
             address: opened.address,
         });
-        all.files.extend(opened.file.map(Arc::new));
+        all.files.extend(opened.file);
         for service in (endpoint.service_sockets)() {
             all.files.push(Arc::clone(service.file()));
             all.open.push(service.open_socket(number));
@@ -108,7 +111,7 @@ pub(crate) fn open_all(
 
 /// Which thread accepts from which sockets. Listeners of few sockets begin with different threads.
 fn share_out(
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<Arc<OwnedFd>>,
     number: usize,
     wanted: usize,
     threads: usize,
@@ -119,7 +122,7 @@ fn share_out(
         false => 0,
     };
     for (socket, place) in sockets.into_iter().zip((0..wanted).cycle()) {
-        shares[(first + place) % threads].push(Arc::new(socket));
+        shares[(first + place) % threads].push(socket);
     }
     shares
 }
@@ -134,7 +137,8 @@ fn open(
         Asked::Given(sockets) => return given(protocol, sockets),
         Asked::At(asked) => asked,
     };
-    let (mut sockets, is_servers) = passed.take((server, protocol), &asked);
+    let (sockets, is_servers) = passed.take((server, protocol), &asked);
+    let mut sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
     let Some(first) = sockets.first() else {
         return bind_at(asked, wanted);
     };
@@ -151,11 +155,14 @@ fn open(
             let_join(&sockets).map_err(refused)?;
         }
         while sockets.len() < wanted {
-            sockets.push(bind(*at, Sharing::Joins).map_err(refused)?.0);
+            let socket = bind(*at, Sharing::JoinsLater).map_err(refused)?.0;
+            let socket = Arc::new(socket);
+            passed.postpone(Later::Listen(Arc::downgrade(&socket)));
+            sockets.push(socket);
         }
     }
     let file = match &address {
-        ListenAddress::Unix(path) if is_servers => SocketFile::of_another(path).ok(),
+        ListenAddress::Unix(path) if is_servers => SocketFile::of_another(path, passed).ok(),
         _ => None,
     };
     Ok(Opened {
@@ -178,7 +185,7 @@ fn given(protocol: &'static str, sockets: Vec<OwnedFd>) -> Result<Opened, Error>
         return Err(refused(std::io::Error::other("there is none")));
     };
     Ok(Opened {
-        sockets,
+        sockets: sockets.into_iter().map(Arc::new).collect(),
         asked: address.clone(),
         address,
         file: None,
@@ -204,7 +211,7 @@ fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
                 let (socket, bound) = bound.map_err(refused)?;
                 // With port 0 the first socket picks, the others share.
                 at = bound;
-                sockets.push(socket);
+                sockets.push(Arc::new(socket));
             }
             let address = ListenAddress::Internet(at);
             Ok(Opened {
@@ -217,10 +224,10 @@ fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
         ListenAddress::Unix(path) => {
             let (socket, file) = bind_unix(path, SocketType::STREAM, 0o660).map_err(refused)?;
             Ok(Opened {
-                sockets: vec![socket],
+                sockets: vec![Arc::new(socket)],
                 address: asked.clone(),
                 asked,
-                file: Some(file),
+                file: Some(Arc::new(file)),
             })
         }
         ListenAddress::Passed(name) => Err(Error::NotPassed { name: name.clone() }),
@@ -232,12 +239,9 @@ mod tests {
     use super::*;
 
     fn shares(sockets: usize, number: usize, wanted: usize, threads: usize) -> Vec<usize> {
-        let open = || {
-            std::net::TcpListener::bind("127.0.0.1:0")
-                .expect("a free port")
-                .into()
-        };
-        let sockets = (0..sockets).map(|_| open()).collect();
+        let open =
+            || OwnedFd::from(std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let sockets = (0..sockets).map(|_| Arc::new(open())).collect();
         let shares = share_out(sockets, number, wanted, threads);
         shares.iter().map(Vec::len).collect()
     }

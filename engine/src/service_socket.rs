@@ -41,8 +41,11 @@ impl ServiceSocket {
         let at = ListenAddress::Unix(path.to_owned());
         let taken = passed.take_for_service(name, &at);
         let (socket, file) = match taken {
-            Some(socket) => (socket, SocketFile::of_another(path)?),
-            None => bind_unix(path, SocketType::SEQPACKET, 0o600)?,
+            Some(socket) => (socket, SocketFile::of_another(path, passed)?),
+            None => {
+                let (socket, file) = bind_unix(path, SocketType::SEQPACKET, 0o600)?;
+                (socket, Arc::new(file))
+            }
         };
         let flags = rustix::fs::fcntl_getfl(&socket)?;
         rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK)?;
@@ -51,7 +54,7 @@ impl ServiceSocket {
             name,
             at,
             socket: Arc::downgrade(&socket),
-            file: Arc::new(file),
+            file,
         };
         Ok((socket, known))
     }

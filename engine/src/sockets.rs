@@ -23,6 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::net::{SocketType, sockopt};
 
+use crate::limits::BACKLOG;
+
 /// Where to listen, or where a listener listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -94,7 +96,21 @@ pub struct Listening {
 
 /// Sockets that were passed to this process and wait for listeners. Clones are the same sockets.
 #[derive(Clone, Debug, Default)]
-pub struct PassedSockets(Arc<Mutex<Vec<PassedSocket>>>);
+pub struct PassedSockets {
+    sockets: Arc<Mutex<Vec<PassedSocket>>>,
+    /// What is to be done once the server before this one has handed over.
+    later: Arc<Mutex<Vec<Later>>>,
+}
+
+/// What a server that takes over does when the one before it accepts no more.
+#[derive(Debug)]
+pub(crate) enum Later {
+    /// Listens on a socket that shares the address of those that it was passed: connections that
+    /// came to it before would be lost with this process.
+    Listen(Weak<OwnedFd>),
+    /// Removes the file at the end.
+    Own(Arc<SocketFile>),
+}
 
 /// One of them.
 #[derive(Debug)]
@@ -143,20 +159,49 @@ impl PassedSockets {
 
     fn list(&self) -> MutexGuard<'_, Vec<PassedSocket>> {
         // Nothing under the lock panics half way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, socket: PassedSocket) {
         self.list().push(socket);
     }
 
+    fn postponed(&self) -> MutexGuard<'_, Vec<Later>> {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn postpone(&self, later: Later) {
+        self.postponed().push(later);
+    }
+
+    /// The server before this one has handed over.
+    ///
+    /// # Errors
+    /// That of listen(2).
+    pub(crate) fn taken_over(&self) -> io::Result<()> {
+        let postponed = std::mem::take(&mut *self.postponed());
+        postponed.into_iter().try_for_each(|later| match later {
+            Later::Own(file) => {
+                file.own();
+                Ok(())
+            }
+            Later::Listen(socket) => match socket.upgrade() {
+                Some(socket) => Ok(rustix::net::listen(&*socket, BACKLOG)?),
+                // Its network thread has ended already.
+                None => Ok(()),
+            },
+        })
+    }
+
     /// Takes those of another collection.
     pub fn extend(&self, others: &PassedSockets) {
-        if Arc::ptr_eq(&self.0, &others.0) {
+        if Arc::ptr_eq(&self.sockets, &others.sockets) {
             return;
         }
-        let others = std::mem::take(&mut *others.list());
-        self.list().extend(others);
+        let sockets = std::mem::take(&mut *others.list());
+        self.list().extend(sockets);
+        let postponed = std::mem::take(&mut *others.postponed());
+        self.postponed().extend(postponed);
     }
 
     /// What a service manager has passed and no listener has taken, in words: for an error.
@@ -312,9 +357,10 @@ impl SocketFile {
     }
 
     /// The same for a file whose server has not handed over yet.
-    pub(crate) fn of_another(path: &Path) -> io::Result<SocketFile> {
-        let file = SocketFile::at(path)?;
+    pub(crate) fn of_another(path: &Path, passed: &PassedSockets) -> io::Result<Arc<SocketFile>> {
+        let file = Arc::new(SocketFile::at(path)?);
         file.keep();
+        passed.postpone(Later::Own(Arc::clone(&file)));
         Ok(file)
     }
 

@@ -9,7 +9,9 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::{Closing, Connection};
 use crate::lifecycle::ServerState;
-use crate::limits::{ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, BACKLOG, TURN_ACCEPTS_MAX};
+use crate::limits::{
+    ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, BACKLOG, LISTEN_PAUSE_NS, TURN_ACCEPTS_MAX,
+};
 use crate::listener::DynProtocol;
 
 use super::listening::{Acceptor, State};
@@ -50,6 +52,10 @@ impl<D: Driver> Network<D> {
                 let number = acceptor.listener;
                 self.thread.common.counters(number).accept_pauses.add(1);
                 self.no_descriptor(errno);
+            }
+            // It does not listen yet: the server before this one has not handed over.
+            Outcome::Failed(Errno::INVAL) if acceptor.awaits_its_turn() => {
+                acceptor.state = State::PausedUntil(now_ns.saturating_add(LISTEN_PAUSE_NS));
             }
             Outcome::Failed(errno) => {
                 acceptor.failures = acceptor.failures.saturating_add(1);

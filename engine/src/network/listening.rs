@@ -5,7 +5,8 @@
 //! | Off        | nothing armed                              | room for another connection       |
 //! | Armed      | a single or a multishot accept outstanding | its final completion              |
 //! | Cancelling | too little room left for a multishot one   | its final completion              |
-//! | Paused     | the kernel had no descriptor or no memory  | a connection closes, or the pause |
+//! | Paused     | the kernel had no descriptor or no memory, | a connection closes, or the pause |
+//! |            | or the socket does not listen yet          |                                   |
 //! | Stopped    | the server drains                          | nothing                           |
 
 use std::sync::Arc;
@@ -49,6 +50,12 @@ impl Acceptor {
             operation: 0,
             failures: 0,
         }
+    }
+
+    /// True when nothing is armed because the socket does not listen yet.
+    pub(super) fn awaits_its_turn(&self) -> bool {
+        let source = self.source.as_ref();
+        self.state == State::Off && source.is_some_and(|source| !source.listens())
     }
 
     /// True when nothing is outstanding.
