@@ -8,7 +8,7 @@ use crate::duplicate_requests::{DuplicateRequestCache, Lookup, RequestKey, Ticke
 use crate::limits::LOOKUP_PAUSES_MAX;
 use crate::message::{Accepted, Call};
 use crate::origin::Origin;
-use crate::programs::Programs;
+use crate::programs::{Found, Programs};
 use crate::record::Record;
 use crate::reply::Reply;
 
@@ -20,6 +20,7 @@ pub struct RpcJob {
     pub(crate) arguments_at: usize,
     /// Of a call that must not be executed twice.
     pub(crate) origin: Option<Arc<Origin>>,
+    pub(crate) found: Found,
     pub(crate) begun_ns: u64,
     pub(crate) promised_bytes: usize,
     pub(crate) reply: Reply,
@@ -41,6 +42,7 @@ impl RpcJob {
             record,
             arguments_at,
             origin,
+            found,
             begun_ns,
             reply,
             silent,
@@ -64,7 +66,8 @@ impl RpcJob {
                 }
             }
         }
-        let served = programs.pooled(call, arguments, reply, scope.pool());
+        let found = std::mem::take(found);
+        let served = programs.pooled_after(found, call, arguments, reply, scope.pool());
         if let Some(status) = served.failure() {
             reply.restart(status);
         } else if let (Some(ticket), Some(bytes)) = (ticket.take(), reply.one_piece()) {

@@ -76,7 +76,7 @@ pub use auth::{AuthStatus, Credential, Groups};
 pub use flatpath::NoRoom;
 pub use job::RpcJob;
 pub use message::{Accepted, Call, Denied, Refusal, open};
-pub use programs::{CallOutcome, Programs, Route};
+pub use programs::{CallOutcome, Found, Programs, Route};
 pub use record::{Arguments, Data};
 pub use reply::{DataRoom, Reply};
 pub use reply_counts::ReplyCounts;

@@ -51,6 +51,11 @@ impl CallOutcome {
     }
 }
 
+/// What a try has found when it gives up, in the program's own terms, for the worker that answers
+/// the call. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found(pub u64);
+
 /// The programs behind a listener.
 pub trait Programs: Send + Sync + 'static {
     /// The word in `listening NAME ADDR` and in logs.
@@ -86,18 +91,20 @@ pub trait Programs: Send + Sync + 'static {
         None
     }
 
-    /// Answers a call routed [`Route::Prompt`] without waiting for anything, or does not: `None`,
-    /// and what was written to the reply is dropped. On the network thread; see
-    /// [`flatpath::prompt`].
+    /// Answers a call routed [`Route::Prompt`] without waiting for anything, or does not: then what
+    /// was written to the reply is dropped. On the network thread; see [`flatpath::prompt`].
+    ///
+    /// # Errors
+    /// The call is for a worker, with what was found.
     fn prompt(
         &self,
         call: &Call,
         arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> Option<CallOutcome> {
+    ) -> Result<CallOutcome, Found> {
         let _ = (call, arguments, reply, pool);
-        None
+        Err(Found::default())
     }
 
     /// Into how many classes replies are counted, and
@@ -123,4 +130,17 @@ pub trait Programs: Send + Sync + 'static {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome;
+
+    /// As [`Programs::pooled`], which it is by default, for a call that was tried and found this.
+    fn pooled_after(
+        &self,
+        found: Found,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        let _ = found;
+        self.pooled(call, arguments, reply, pool)
+    }
 }

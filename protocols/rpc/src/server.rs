@@ -39,7 +39,7 @@ use crate::limits::{
 };
 use crate::message::{self, Accepted, Call, Denied, Refusal};
 use crate::origin::Origin;
-use crate::programs::{Programs, Route};
+use crate::programs::{Found, Programs, Route};
 use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
 use crate::reply::Reply;
@@ -149,12 +149,12 @@ impl<S: Programs> Rpc<S> {
                     return Progress::Stalled(stall);
                 }
                 let is_short = promised_bytes <= PROMPT_REPLY_BYTES_MAX;
-                if route == Route::Prompt
-                    && is_alone
-                    && is_short
-                    && self.is_answered_promptly(context, &call, arguments)
-                {
-                    return Progress::Done;
+                let mut found = Found::default();
+                if route == Route::Prompt && is_alone && is_short {
+                    match self.try_promptly(context, &call, arguments) {
+                        Ok(()) => return Progress::Done,
+                        Err(so_far) => found = so_far,
+                    }
                 }
                 let Some(mut job) = context.job() else {
                     return Progress::Stalled(Stall::Jobs);
@@ -169,7 +169,7 @@ impl<S: Programs> Rpc<S> {
                     return Progress::Stalled(Stall::Memory);
                 }
                 job.origin = (route == Route::Once).then(|| context.session.origin());
-                job.promised_bytes = promised_bytes;
+                (job.promised_bytes, job.found) = (promised_bytes, found);
                 self.dispatch(context, job, (call, arguments_at))
             }
             routed => self.answer_here(context, routed, Arguments::new(bytes)),
@@ -276,29 +276,32 @@ impl<S: Programs> Rpc<S> {
         }
     }
 
-    /// Tries a call that need not wait; false when a worker has to answer it.
-    fn is_answered_promptly(
+    /// Tries a call that need not wait.
+    ///
+    /// # Errors
+    /// A worker has to answer it, with what was found.
+    fn try_promptly(
         &self,
         context: &mut Context<'_, Self>,
         call: &Call,
         arguments: Arguments<'_>,
-    ) -> bool {
-        let Some(right) = self.programs.prompt_right() else {
-            return false;
-        };
-        let Some(prompt) = context.prompt(right) else {
-            return false;
-        };
+    ) -> Result<(), Found> {
+        let nothing = Found::default();
+        let right = self.programs.prompt_right().ok_or(nothing)?;
+        let prompt = context.prompt(right).ok_or(nothing)?;
         // Only its vector outlives this call.
         let mut reply = mem::take(&mut context.thread.reply);
-        let served = context.pool().take(REPLY_BYTES_MIN).and_then(|buffer| {
-            reply.prepare(buffer);
-            reply.begin(call.xid);
-            self.programs
-                .prompt(call, arguments, &mut reply, context.pool())
-        });
+        let served = match context.pool().take(REPLY_BYTES_MIN) {
+            Some(buffer) => {
+                reply.prepare(buffer);
+                reply.begin(call.xid);
+                self.programs
+                    .prompt(call, arguments, &mut reply, context.pool())
+            }
+            None => Err(nothing),
+        };
         context.tried(right, prompt);
-        if let Some(served) = served {
+        if let Ok(served) = served {
             if let Some(status) = served.failure() {
                 reply.restart(status);
             }
@@ -307,7 +310,7 @@ impl<S: Programs> Rpc<S> {
         }
         reply.reset();
         context.thread.reply = reply;
-        served.is_some()
+        served.map(|_| ())
     }
 
     /// What a call needs before the last byte of its record is taken (G1).

@@ -8,7 +8,7 @@ use flatpath::prompt::PromptRight;
 use flatpath::simulation::{Client, Conditions, Random, SimulatedServer, each_seed};
 use flatpath_rpc::limits::{CALLS_MAX, REPLY_HEAD_BYTES};
 use flatpath_rpc::xdr::Writer;
-use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, ReplyCounts, Route, Rpc};
+use flatpath_rpc::{Arguments, Call, CallOutcome, Found, Programs, Reply, ReplyCounts, Route, Rpc};
 
 /// Data of each reply, in bytes.
 const DATA_BYTES: usize = 256 * 1024;
@@ -105,6 +105,9 @@ struct Tries(PromptRight);
 
 const HERE: u32 = 1;
 const THERE: u32 = 2;
+/// A worker, after a try.
+const AFTER: u32 = 3;
+const FOUND: Found = Found(7);
 const LONG_BYTES: usize = 100_000;
 
 impl Programs for Tries {
@@ -144,31 +147,43 @@ impl Programs for Tries {
         arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> Option<CallOutcome> {
+    ) -> Result<CallOutcome, Found> {
         assert_ne!(call.procedure, 4, "its reply is long");
         assert_eq!(arguments.reader.end(), Ok(()));
         let written = reply.write(4, pool, |writer| writer.u32(HERE));
         written.expect("room");
         match call.procedure {
-            1 => Some(CallOutcome::Results),
-            3 => Some(CallOutcome::GarbageArguments),
-            _ => None,
+            1 => Ok(CallOutcome::Results),
+            3 => Ok(CallOutcome::GarbageArguments),
+            _ => Err(FOUND),
+        }
+    }
+
+    fn pooled_after(
+        &self,
+        found: Found,
+        call: &Call,
+        _: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        let who = if found == FOUND { AFTER } else { THERE };
+        let written = reply.write(4, pool, |writer| writer.u32(who));
+        written.expect("room");
+        match call.procedure {
+            3 => CallOutcome::GarbageArguments,
+            _ => CallOutcome::Results,
         }
     }
 
     fn pooled(
         &self,
         call: &Call,
-        _: Arguments<'_>,
+        arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
-        let written = reply.write(4, pool, |writer| writer.u32(THERE));
-        written.expect("room");
-        match call.procedure {
-            3 => CallOutcome::GarbageArguments,
-            _ => CallOutcome::Results,
-        }
+        self.pooled_after(Found::default(), call, arguments, reply, pool)
     }
 }
 
@@ -220,18 +235,18 @@ fn sim_a_call_that_came_alone_is_answered_where_it_arrived() {
     assert_eq!(ask(&[(1, 1)]), [[1, 0, HERE]]);
     assert_eq!(
         ask(&[(2, 2)]),
-        [[2, 0, THERE]],
-        "nothing of the try is left"
+        [[2, 0, AFTER]],
+        "of the try, what it found is left"
     );
     assert_eq!(ask(&[(3, 3)]), [[3, 4, 0]], "garbage");
     assert_eq!(ask(&[(4, 4)]), [[4, 0, THERE]]);
-    assert_eq!(ask(&[(1, 5), (1, 6)]), [[5, 0, THERE], [6, 0, THERE]]);
+    assert_eq!(ask(&[(1, 5), (2, 6)]), [[5, 0, THERE], [6, 0, THERE]]);
     assert_eq!(ask(&[(1, 7)]), [[7, 0, HERE]]);
     assert_eq!(server.statistics().dispatched, 4);
     // Wherever they were answered.
     let counted = [
-        (1, true, 4),
-        (2, true, 1),
+        (1, true, 3),
+        (2, true, 2),
         (3, false, 1),
         (3, true, 0),
         (4, true, 1),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use flatpath::memory::PoolHandle;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
-use flatpath_rpc::{Accepted, CallOutcome, NoRoom, Reply};
+use flatpath_rpc::{Accepted, CallOutcome, Found, NoRoom, Reply};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access as Allowed, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -24,10 +24,15 @@ use crate::status::Status;
 /// words.
 const RESULT_BYTES_MAX: usize = 1536;
 
+/// What a try found: the call's file was open, and inside.
+const RESOLVED: Found = Found(1);
+
 /// Where a call is answered.
 pub(crate) enum Scope {
     /// On a worker: everything may wait.
     Worker,
+    /// On a worker, after a try that found the file open and inside.
+    Tried,
     /// On the network thread: whatever would wait gives up.
     Prompt(Attempt),
 }
@@ -36,6 +41,8 @@ pub(crate) enum Scope {
 #[derive(Default)]
 pub(crate) struct Attempt {
     gave_up: Cell<bool>,
+    /// The call's file was open, and inside.
+    resolved: Cell<bool>,
     /// The call's file. Dropping the last reference may sync it, so that is not done here.
     node: RefCell<Option<Arc<Node>>>,
 }
@@ -113,6 +120,16 @@ pub(crate) fn in_directory(status: Status, directory: Option<&Attributes>) -> St
     }
 }
 
+impl Scope {
+    /// On a worker, for a call that was tried and found this, or was not tried.
+    pub(crate) fn after(found: Found) -> Scope {
+        match found {
+            RESOLVED => Scope::Tried,
+            _ => Scope::Worker,
+        }
+    }
+}
+
 impl Attempt {
     /// The call is for a worker, whatever is written from now on.
     fn give_up(&self) -> Status {
@@ -182,7 +199,7 @@ impl Request<'_> {
     ) -> Outcome {
         let node = self.resolve(handle)?;
         let found = ask(self, &node);
-        let after = node.attributes().ok();
+        let after = self.after(&node);
         let found = found.map_err(|status| Failure::Status(status, after))?;
         self.answer(|writer, system| {
             writer.u32(0);
@@ -216,10 +233,12 @@ impl Request<'_> {
         let export = &self.state.export;
         match &self.scope {
             Scope::Worker => export.resolve(handle),
+            Scope::Tried => export.resolve_again(handle),
             Scope::Prompt(attempt) => {
                 let node = export.resolve_cached(handle)?;
                 let node = node.ok_or_else(|| attempt.give_up())?;
                 attempt.node.replace(Some(Arc::clone(&node)));
+                attempt.resolved.set(true);
                 Ok(node)
             }
         }
@@ -231,7 +250,7 @@ impl Request<'_> {
     /// On the network thread: the call is for a worker.
     pub(crate) fn may_wait(&self) -> Result<(), Status> {
         match &self.scope {
-            Scope::Worker => Ok(()),
+            Scope::Worker | Scope::Tried => Ok(()),
             Scope::Prompt(attempt) => Err(attempt.give_up()),
         }
     }
@@ -240,15 +259,31 @@ impl Request<'_> {
         matches!(self.scope, Scope::Prompt(_))
     }
 
-    /// Ends a try: true when what is in the reply is the answer.
-    pub(crate) fn end_attempt(&self) -> bool {
+    /// Ends a try; `served` if what is in the reply is the answer.
+    ///
+    /// # Errors
+    /// The call is for a worker: in the scope that this names.
+    pub(crate) fn end_attempt(&self, served: CallOutcome) -> Result<CallOutcome, Found> {
         let Scope::Prompt(attempt) = &self.scope else {
-            return true;
+            return Ok(served);
         };
         if let Some(node) = attempt.node.take().and_then(Arc::into_inner) {
             self.state.export.nodes.leave(node);
         }
-        !attempt.gave_up.get()
+        match (attempt.gave_up.get(), attempt.resolved.get()) {
+            (false, _) => Ok(served),
+            (true, true) => Err(RESOLVED),
+            (true, false) => Err(Found::default()),
+        }
+    }
+
+    /// The attributes of a file for the reply, after what was done; none for a try that has given
+    /// up, whose reply is dropped.
+    pub(crate) fn after(&self, node: &Node) -> Option<Attributes> {
+        match &self.scope {
+            Scope::Prompt(attempt) if attempt.gave_up.get() => None,
+            _ => node.attributes().ok(),
+        }
     }
 
     pub(crate) fn resolve_directory(&self, handle: &[u8]) -> Result<Arc<Node>, Status> {

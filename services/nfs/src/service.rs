@@ -12,7 +12,7 @@ use flatpath::prompt::PromptRight;
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{
-    Accepted, Arguments, AuthStatus, Call, CallOutcome, Programs, Reply, Route, Rpc,
+    Accepted, Arguments, AuthStatus, Call, CallOutcome, Found, Programs, Reply, Route, Rpc,
 };
 
 use rustix::fs::{AtFlags, StatxFlags};
@@ -324,7 +324,7 @@ impl Programs for Nfs {
         arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> Option<CallOutcome> {
+    ) -> Result<CallOutcome, Found> {
         let mut request = Request {
             scope: Scope::Prompt(Attempt::default()),
             state: &self.state,
@@ -334,7 +334,7 @@ impl Programs for Nfs {
         };
         let served = procedures::serve(call.procedure, &mut request, arguments)
             .unwrap_or_else(|failure| request.fail(failure));
-        request.end_attempt().then_some(served)
+        request.end_attempt(served)
     }
 
     fn reply_classes(&self) -> usize {
@@ -352,8 +352,19 @@ impl Programs for Nfs {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
+        self.pooled_after(Found::default(), call, arguments, reply, pool)
+    }
+
+    fn pooled_after(
+        &self,
+        found: Found,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
         let mut request = Request {
-            scope: Scope::Worker,
+            scope: Scope::after(found),
             state: &self.state,
             who: self.state.who(&call.credential),
             reply,

@@ -168,9 +168,24 @@ impl Fixture {
         let mut reply = Reply::for_tests((&self.pool).into());
         let arguments = Arguments::new(&arguments.0);
         let pool = (&self.pool).into();
-        let served = self.nfs.prompt(call, arguments, &mut reply, pool)?;
+        let served = self.nfs.prompt(call, arguments, &mut reply, pool).ok()?;
         assert_eq!(served, CallOutcome::Results);
         Some(Results(reply.into_results()))
+    }
+
+    /// What a worker answers after a try that has given up, with something between them.
+    pub(crate) fn handed_over(&self, call: &Call, words: &Words, between: impl Fn()) -> Results {
+        let pool = (&self.pool).into();
+        let mut reply = Reply::for_tests(pool);
+        let found = self
+            .nfs
+            .prompt(call, Arguments::new(&words.0), &mut reply, pool);
+        let found = found.expect_err("the try gives up");
+        between();
+        let (mut reply, arguments) = (Reply::for_tests(pool), Arguments::new(&words.0));
+        self.nfs
+            .pooled_after(found, call, arguments, &mut reply, pool);
+        Results(reply.into_results())
     }
 
     pub(crate) fn pooled(&self, call: &Call, arguments: &Words) -> (CallOutcome, Results) {

@@ -27,6 +27,19 @@ impl Export {
         Ok(node.filter(|node| self.is_plainly_inside(node)))
     }
 
+    /// The file of a handle that [`Export::resolve_cached`] has found a moment ago: it was inside
+    /// then, which is not asked again. One that is no longer open is found as any other.
+    ///
+    /// # Errors
+    /// As for [`Export::resolve`].
+    pub(crate) fn resolve_again(&self, bytes: &[u8]) -> Result<Arc<Node>, Status> {
+        let opened = handle::open(&self.secret, bytes)?;
+        match self.nodes.find(opened.key) {
+            Some(node) if opened.export == self.number => Ok(node),
+            _ => self.resolve(bytes),
+        }
+    }
+
     /// Whether the kernel has a path for a file that says it: E1, where nothing else has to be
     /// asked.
     fn is_plainly_inside(&self, node: &Node) -> bool {

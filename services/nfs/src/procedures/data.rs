@@ -43,7 +43,7 @@ pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcom
         None => read_checked(request, &node, offset, count),
     });
     let (came, attributes) =
-        result.map_err(|status| Failure::Status(status, node.attributes().ok()))?;
+        result.map_err(|status| Failure::Status(status, request.after(&node)))?;
     let bytes = came.bytes();
     let end = offset.saturating_add(bytes as u64) >= attributes.size;
     let length = u32::try_from(bytes).expect("at most DATA_BYTES_MAX");

@@ -16,7 +16,7 @@ pub(super) fn lookup(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outc
     let (handle, name) = read_entry(reader)?;
     let directory = request.resolve_directory(handle)?;
     let found = request.find(&directory, name);
-    let after = directory.attributes().ok();
+    let after = request.after(&directory);
     let (attributes, handle) = found.map_err(|status| Failure::in_directory(status, after))?;
     request.answer(|writer, system| {
         writer.u32(0);
@@ -77,7 +77,7 @@ pub(super) fn read_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
         (None, FileType::Symlink) => read_target(request, &node, &mut room),
         (None, _) => Err(Status::Invalid),
     };
-    let after = node.attributes().ok();
+    let after = request.after(&node);
     let target = target.map_err(|status| Failure::Status(status, after))?;
     let bytes_max = 4 + POST_OP_BYTES + 4 + target.len() + 3;
     let answered = request.answer_within(bytes_max, |writer, system| {

@@ -117,6 +117,27 @@ fn what_is_not_open_or_was_not_asked_is_for_a_worker() {
 }
 
 #[test]
+fn a_worker_does_not_ask_again_where_a_file_is_that_a_try_has_found() {
+    let fixture = Fixture::new();
+    let outside = tempfile::tempdir().expect("a directory");
+    let (path, moved) = (fixture.path().join("file"), outside.path().join("file"));
+    fs::write(&path, "content").expect("written");
+    let handle = fixture.lookup(&["file"]).expect("it is there");
+    there(&fixture, GETATTR, &file(&handle));
+    // No reader is open, so the try gives up, after it has found the file. That it moves is seen by
+    // whoever asks where it is.
+    let reads = call(READ, fixture.credential);
+    let answer = fixture.handed_over(&reads, &read(&handle), || {
+        fs::rename(&path, &moved).expect("moved");
+    });
+    assert_eq!(answer.status(), 0, "it was inside when the call was tried");
+    assert!(answer.0.ends_with(b"content\0"));
+    assert_eq!(there(&fixture, READ, &read(&handle)).status(), STALE);
+    let answer = fixture.handed_over(&reads, &read(&handle), || {});
+    assert_eq!(answer.status(), STALE, "this try found nothing");
+}
+
+#[test]
 fn data_that_is_not_cached_is_for_a_worker() {
     let fixture = Fixture::new();
     let path = fixture.path().join("file");
