@@ -46,8 +46,23 @@ pub(crate) enum Workload {
     Alone,
     /// The same beside busy loops, one for each core
     AloneBusy,
+    /// As `alone`, 16 KiB; only if named
+    #[value(name = "alone-16k")]
+    Alone16K,
+    /// As `alone`, 32 KiB; only if named
+    #[value(name = "alone-32k")]
+    Alone32K,
+    /// As `alone`, 64 KiB; only if named
+    #[value(name = "alone-64k")]
+    Alone64K,
+    /// As `alone`, 128 KiB; only if named
+    #[value(name = "alone-128k")]
+    Alone128K,
     /// 4 KiB to a random place, unstable
     RandomWrite,
+    /// 64 KiB to a random place, unstable; only if named
+    #[value(name = "random-write-64k")]
+    RandomWrite64K,
     /// 1 MiB, one after the other
     SequentialRead,
     /// 1 MiB, one after the other, unstable
@@ -66,8 +81,11 @@ impl Workload {
             | Workload::Alone
             | Workload::AloneBusy
             | Workload::RandomWrite => 4 << 10,
+            Workload::Alone16K => 16 << 10,
+            Workload::Alone32K | Workload::List => 32 << 10,
+            Workload::Alone64K | Workload::RandomWrite64K => 64 << 10,
+            Workload::Alone128K => 128 << 10,
             Workload::SequentialRead | Workload::SequentialWrite => 1 << 20,
-            Workload::List => 32 << 10,
             Workload::ListShort => 8 << 10,
         }
     }
@@ -78,16 +96,40 @@ impl Workload {
     }
 
     pub(super) fn writes(self) -> bool {
-        matches!(self, Workload::RandomWrite | Workload::SequentialWrite)
+        self.is_random_write() || self == Workload::SequentialWrite
+    }
+
+    fn is_random_write(self) -> bool {
+        matches!(self, Workload::RandomWrite | Workload::RandomWrite64K)
     }
 
     pub(super) fn is_random(self) -> bool {
-        self.is_alone() || matches!(self, Workload::RandomRead | Workload::RandomWrite)
+        self.is_alone() || self.is_random_write() || self == Workload::RandomRead
+    }
+
+    /// Another size of a workload that is always measured.
+    pub(super) fn is_other_size(self) -> bool {
+        matches!(
+            self,
+            Workload::Alone16K
+                | Workload::Alone32K
+                | Workload::Alone64K
+                | Workload::Alone128K
+                | Workload::RandomWrite64K
+        )
     }
 
     /// One call at a time.
     pub(super) fn is_alone(self) -> bool {
-        matches!(self, Workload::Alone | Workload::AloneBusy)
+        matches!(
+            self,
+            Workload::Alone
+                | Workload::AloneBusy
+                | Workload::Alone16K
+                | Workload::Alone32K
+                | Workload::Alone64K
+                | Workload::Alone128K
+        )
     }
 
     /// Connections of a run, and calls outstanding on each.

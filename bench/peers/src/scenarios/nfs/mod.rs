@@ -197,7 +197,10 @@ fn listed(session: &Session) -> impl Iterator<Item = Workload> {
 fn chosen(session: &Session) -> impl Iterator<Item = Workload> {
     let chosen = &session.options.workload;
     let all = Workload::value_variants().iter().copied();
-    all.filter(|workload| chosen.is_empty() || chosen.contains(workload))
+    all.filter(|workload| match chosen.is_empty() {
+        true => !workload.is_other_size(),
+        false => chosen.contains(workload),
+    })
 }
 
 fn name_of(workload: Workload) -> String {
