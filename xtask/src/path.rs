@@ -6,12 +6,20 @@
 //! from its wait to the next one. The server is built for this without optimisation, in a directory
 //! of its own, so that no function is inlined and the numbers do not depend on the compiler.
 //!
+//! A request takes milliseconds under valgrind, and with it would be counted what a server does
+//! every few milliseconds. So the server is built with a clock that is as slow (`--cfg
+//! slow_clock`): it moves by a microsecond for each reading. A chore that each request makes due
+//! still counts.
+//!
 //! Counted are functions of our own crates. A closure is part of the function it stands in, and
 //! what `derive` makes of comparisons, clones and defaults is left out. A function of which at
 //! least `LINES_READ` lines ran is counted once more as one that a reader has to read; the others
 //! are accessors and the like, whose names say what they do.
 //!
-//! The limits may only fall: whoever gets below one lowers it in the same change.
+//! The limits may only fall: whoever gets below one lowers it in the same change. They were set
+//! anew when the clock became slow: before, what was counted depended on the machine. What they
+//! rose by is the guard of memory by connection and address, long input that waits for the end of
+//! its turn, and one more question in front of workers: whether the request is tried here.
 
 mod callgrind;
 
@@ -27,10 +35,10 @@ use callgrind::Function;
 
 /// What may be at most: functions and files, and those of which [`LINES_READ`] lines ran.
 const LIMITS: [(&str, usize); 4] = [
-    ("functions of a GET", 290),
-    ("files of a GET", 82),
-    ("functions to read", 63),
-    ("files to read", 35),
+    ("functions of a GET", 312),
+    ("files of a GET", 85),
+    ("functions to read", 72),
+    ("files to read", 34),
 ];
 
 /// A function is read if so many of its lines run.
@@ -70,7 +78,8 @@ fn build() -> Result<PathBuf> {
         .args(["--features", "rustix/use-libc-auxv"])
         .args(["--config", "profile.dev.opt-level=0"])
         .args(["--config", "profile.dev.incremental=false"])
-        .args(["--target-dir", TARGET]);
+        .args(["--target-dir", TARGET])
+        .env("RUSTFLAGS", "--cfg slow_clock");
     process::run(&mut command)?;
     Ok(workspace::root().join(TARGET).join("debug/flatpath"))
 }
@@ -93,6 +102,8 @@ fn trace(server: &Path, requests: u64) -> Result<HashMap<String, Function>> {
     for _ in 0..WARM_UP + requests {
         ensure!(client.get("/file").status == 200, "the file is not served");
     }
+    // The slow clock would let the server wait long for this client's end.
+    drop(client);
     // Callgrind writes its counts at the end.
     traced.terminate();
     let status = traced.exit_status();
