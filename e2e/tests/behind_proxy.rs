@@ -31,7 +31,7 @@ fn haproxy(directory: &Path, server: &str, option: &str) -> Option<(Child, Socke
     let configuration = format!(
         "global\n    stats socket {socket} level admin\n\
          defaults\n    mode tcp\n    timeout connect 60s\n\
-         \x20   timeout client 60s\n    timeout server 60s\n\
+         \x20   timeout client 60s\n    timeout server 60s\n    timeout check 60s\n\
          frontend f\n    bind {address}\n    default_backend b\n\
          backend b\n    option tcp-check\n\
          \x20   tcp-check send check\n    tcp-check expect string check\n\
