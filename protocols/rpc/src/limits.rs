@@ -82,8 +82,8 @@ pub const REPLY_BYTES_MIN: usize = 2 * 1024;
 /// its own, in bytes.
 pub const REPLY_COPY_BYTES_MAX: usize = 1024;
 
-/// The longest reply for which a call is tried on the network thread, in bytes: 32 KiB of data are
-/// copied in the time that handing the call to a worker takes.
+/// The longest reply for which a call is tried on the network thread, in bytes. One caller would
+/// gain from more, several at a time would lose (`docs/figures.md`, "When to try").
 pub const PROMPT_REPLY_BYTES_MAX: usize = REPLY_BYTES_MIN + 32 * 1024;
 
 /// Replies kept for repeated calls: enough for every call in flight of a hundred busy clients.
