@@ -10,6 +10,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
+use flatpath::NetworkThreads;
 
 use crate::config::{Configuration, Entry, ListenerTable, OF_ONE, line, quoted};
 use crate::failure::Failure;
@@ -43,6 +44,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 fn text_of(file: &Configuration) -> String {
     let mut text = String::new();
     let mut topic = None;
+    let threads = file.settings.network_threads.unwrap_or_default();
     for argument in line().get_arguments() {
         let heading = argument.get_help_heading();
         if heading != topic {
@@ -50,13 +52,17 @@ fn text_of(file: &Configuration) -> String {
             let _ = writeln!(text, "\n# {}", heading.unwrap_or_default());
         }
         let name = name_of(argument);
+        let mut mark = mark(Part::AboveTables, &name).to_string();
+        if let ("network-threads", NetworkThreads::Auto) = (&*name, threads) {
+            mark = format!("  # {} here", threads.count());
+        }
         let _ = match entry_of(&file.entries, &name) {
-            Some(value) => writeln!(text, "{name} = {value}{}", mark(Part::AboveTables, &name)),
+            Some(value) => writeln!(text, "{name} = {value}{mark}"),
             None => writeln!(
                 text,
                 "# {name}: {}{}",
                 default_of(argument),
-                mark(Part::AboveTables, &name).replace("  #", ";")
+                mark.replace("  #", ";")
             ),
         };
     }
@@ -145,11 +151,13 @@ mod tests {
                 "{argument}: {printed}"
             );
         }
+        let auto = NetworkThreads::Auto.count();
         for part in [
             "# relay-idle: not set; default: 1h; SIGHUP reloads it",
             "idle-timeout = 0.5  # SIGHUP reloads it",
             "max-connections = 9\n",
             "# HTTP\nhidden = true",
+            &format!("# network-threads: not set; default: auto; {auto} here"),
         ] {
             assert!(printed.contains(part), "{part} in {printed}");
         }

@@ -9,7 +9,7 @@ use std::io::Write;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use flatpath::limits::DESCRIPTORS_RESERVED;
-use flatpath::{DriverChoice, DriverConfig, Limits};
+use flatpath::{DriverChoice, DriverConfig, Limits, NetworkThreads};
 use flatpath_driver::idle::IdleSetting;
 use flatpath_driver::probe::{Finding, Probe, Use};
 use flatpath_files::{Files, Resolution};
@@ -79,6 +79,7 @@ struct Bounds {
 struct Verdict {
     driver: &'static str,
     driver_reason: String,
+    network_threads: usize,
     connections_max: u64,
     buffer_bytes_max: usize,
     path_resolution: &'static str,
@@ -162,6 +163,7 @@ impl Report {
             "verdict": {
                 "driver": verdict.driver,
                 "driver_reason": verdict.driver_reason,
+                "network_threads": verdict.network_threads,
                 "connections_max": verdict.connections_max,
                 "buffer_bytes_max": verdict.buffer_bytes_max,
                 "path_resolution": verdict.path_resolution,
@@ -230,6 +232,7 @@ impl Verdict {
         Ok(Self {
             driver: selection.name(),
             driver_reason: selection.reason().to_string(),
+            network_threads: NetworkThreads::Auto.count(),
             connections_max: CONNECTIONS_DEFAULT.min(descriptors - reserved),
             buffer_bytes_max: Limits::default().buffer_bytes_max,
             path_resolution: match resolution {
@@ -328,6 +331,7 @@ impl Display for Report {
                 "driver",
                 format!("{}: {}", verdict.driver, verdict.driver_reason),
             ),
+            ("network threads", verdict.network_threads.to_string()),
             ("connections at once", verdict.connections_max.to_string()),
             ("buffers, bytes", verdict.buffer_bytes_max.to_string()),
             ("paths are resolved by", verdict.path_resolution.to_string()),
@@ -412,6 +416,7 @@ mod tests {
         let verdict = |driver| Verdict {
             driver,
             driver_reason: "because".into(),
+            network_threads: 1,
             connections_max: 960,
             buffer_bytes_max: 0,
             path_resolution: "openat2",

@@ -34,7 +34,7 @@ fn socket_of(settings: &Settings) -> Result<&Path, Failure> {
 
 /// The settings of the service.
 fn plan(settings: &Settings, mut ingest: IngestSettings) -> Result<IngestSettings, Failure> {
-    ingest.network_threads = settings.network_threads.unwrap_or(1);
+    ingest.network_threads = settings.network_threads.unwrap_or_default().count();
     let default = u64::from(ingest.pages) * u64::from(ingest.page_bytes);
     let memory = settings.ingest_memory.unwrap_or(default);
     ingest.page_bytes = settings.ingest_page.unwrap_or(ingest.page_bytes);

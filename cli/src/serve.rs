@@ -203,8 +203,8 @@ fn server(settings: &Settings, parts: &Parts) -> Server {
     let mut server = Server::new()
         .limits(limits(settings, parts))
         .driver_config(parts.driver.clone());
-    if let Some(count) = settings.network_threads {
-        server = server.network_threads(count);
+    if let Some(threads) = settings.network_threads {
+        server = server.network_threads(threads);
     }
     if let Some(workers) = &settings.workers {
         server = server.workers(workers.clone());
@@ -234,7 +234,7 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
     let workers = settings.workers.as_ref();
     Demands {
         bytes: settings.memory.unwrap_or(default.buffer_bytes_max),
-        network_threads: settings.network_threads.unwrap_or(1),
+        network_threads: settings.network_threads.unwrap_or_default().count(),
         workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.end()),
         http: count(|it| it.protocol == ListenerProtocol::Http),
         writable: count(|it| it.protocol == ListenerProtocol::Http && is_on(it.settings.writable)),

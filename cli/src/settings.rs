@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::builder::{IntoResettable, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum, value_parser};
-use flatpath::Subnet;
 use flatpath::sockets::ListenAddress;
+use flatpath::{NetworkThreads, Subnet};
 
-use crate::units::{count, delay, listen_address, size, time, workers};
+use crate::units::{count, delay, listen_address, network_threads, size, time, workers};
 
 // The topics of `serve --help`.
 const LISTENERS: &str = "Listeners";
@@ -230,8 +230,9 @@ settings! {
     /// one accepts, and wait there for the next: a restart that loses no connection
     handover: Option<PathBuf> = option(ENGINE, "PATH", value_parser!(PathBuf));
 
-    /// Network threads [default: 1]
-    network_threads: Option<usize> = option(ENGINE, "N", count::<usize>);
+    /// Network threads; auto chooses by the processors that this process may use: one for up to
+    /// seven, then one for every four [default: auto]
+    network_threads: Option<NetworkThreads> = option(ENGINE, "N|auto", network_threads);
 
     /// Fewest and most worker threads [default: 2..128]
     workers: Option<RangeInclusive<u32>> = option(ENGINE, "MIN..MAX", workers);

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use flatpath::NetworkThreads;
 use flatpath::sockets::ListenAddress;
 
 const SIZE: &str = "write bytes, or a number with K, M, G or T for powers of 1024, such as 256M";
@@ -75,6 +76,17 @@ pub(crate) fn delay(text: &str) -> Result<Duration, String> {
     match text {
         "0" => Ok(Duration::ZERO),
         text => time(text),
+    }
+}
+
+/// How many network threads: `auto` or a number.
+pub(crate) fn network_threads(text: &str) -> Result<NetworkThreads, String> {
+    match text {
+        "auto" => Ok(NetworkThreads::Auto),
+        number => match count(number) {
+            Ok(count) => Ok(NetworkThreads::Exactly(count)),
+            Err(why) => Err(format!("{why}, or auto")),
+        },
     }
 }
 
@@ -168,6 +180,16 @@ mod tests {
     fn a_size_is_shown_as_it_is_written() {
         for text in ["0", "1", "4097", "3K", "1025K", "256M", "2G", "1025M"] {
             assert_eq!(size_text(size(text).expect("a size")), text);
+        }
+    }
+
+    #[test]
+    fn network_threads_are_a_number_or_auto() {
+        assert_eq!(network_threads("auto"), Ok(NetworkThreads::Auto));
+        assert_eq!(network_threads("3"), Ok(NetworkThreads::Exactly(3)));
+        for text in ["", "0", "-1", "Auto", "many"] {
+            let why = network_threads(text).expect_err(text);
+            assert!(why.ends_with(", or auto"), "{why}");
         }
     }
 

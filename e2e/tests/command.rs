@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use flatpath_consumer::Consumer;
 use flatpath_testkit::{Driver, Launch, Site, binary, tools};
 
 fn flatpath(arguments: &[&str]) -> Output {
@@ -188,4 +189,63 @@ fn several_network_threads_serve_on_one_address() {
             assert_eq!(client.get("/file").text(), "contents");
         }
     }
+}
+
+#[test]
+fn auto_counts_the_processors_that_may_be_used_and_serves_every_kind_of_listener() {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let first = first_processor();
+    let affinities = [
+        (vec!["nice", "-n", "0"], None),
+        (
+            vec!["taskset", "-c", &first],
+            Some("network threads: 1; processors: 1"),
+        ),
+    ];
+    for driver in [Driver::Uring, Driver::Epoll] {
+        for (launcher, chosen) in &affinities {
+            if !driver.is_here() {
+                continue;
+            }
+            let unix = format!("unix:{}", run.at("http").display());
+            let mut launch = Launch::serve(driver)
+                .with([
+                    "--network-threads",
+                    "auto",
+                    "--relay",
+                    "127.0.0.1:0",
+                    "--http",
+                    &unix,
+                ])
+                .with(["--ingest", "127.0.0.1:0", "--ingest-socket"])
+                .with([run.at("ingest")])
+                .directory(site.path());
+            let (program, arguments) = launcher.split_first().expect("a program");
+            let Some(program) = tools::find(program) else {
+                continue;
+            };
+            launch = launch.started_by(program, arguments);
+            let server = launch.start();
+            let log = server.log();
+            assert!(log.contains(chosen.unwrap_or("network threads: ")), "{log}");
+            assert_eq!(server.client().get("/file").text(), "contents");
+            assert!(
+                Consumer::attach(run.at("ingest")).is_ok(),
+                "{}",
+                server.log()
+            );
+        }
+    }
+}
+
+/// The first of those that this process may use.
+fn first_processor() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let digits = |it: char| it.is_ascii_digit();
+    let list = list.expect("Linux has it").trim_start();
+    list.chars().take_while(|it| digits(*it)).collect()
 }

@@ -72,7 +72,7 @@ fn ask_anew(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicU
     }
 }
 
-/// With one network thread, then two, then one again.
+/// With one network thread, then two, then what suits the machine.
 fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
     // FLATPATH_HANDOVERS=50 for more of the same.
     let servers =
@@ -80,7 +80,7 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
     let site = Site::new().with("file", "contents");
     let run = Site::new();
     let start = |number: usize| {
-        let threads = ["1", "2"][number % 2];
+        let threads = ["1", "2", "auto"][number % 3];
         let launch = launch(driver, &site, &run.at("next"));
         launch.with(["--network-threads", threads]).start()
     };

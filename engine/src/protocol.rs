@@ -94,10 +94,11 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     }
 
     /// The server starts. What the protocol keeps open beside its connections and for longer than a
-    /// job is counted in `descriptors` from now on. Called once, before any other thread knows the
-    /// protocol.
-    fn starts(&self, descriptors: &DescriptorBudget) {
-        let _ = descriptors;
+    /// job is counted in `descriptors` from now on. So many network threads accept for it: fewer
+    /// than the server has where it has fewer sockets. Called once, before any other thread knows
+    /// the protocol.
+    fn starts(&self, descriptors: &DescriptorBudget, network_threads: usize) {
+        let _ = (descriptors, network_threads);
     }
 
     /// Sockets that the service accepts from itself: they are handed over with the listener's, and

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::ErasedListener;
 use crate::listener_limits::ListenerLimits;
+use crate::network_threads::NetworkThreads;
 use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
 use crate::running::Running;
@@ -47,8 +48,8 @@ impl Server {
     /// The most workers unless [`workers`](Server::workers) says otherwise.
     pub const WORKERS_MAX: u32 = 128;
 
-    /// One network thread, 2 to 128 workers, io_uring or epoll as the machine allows, and limits
-    /// that protect.
+    /// [Network threads](NetworkThreads::Auto) for the processors, io_uring or epoll as the machine
+    /// allows, 2 to 128 workers, and limits that protect.
     pub fn new() -> Server {
         const WORKERS_MIN: u32 = 2;
         const WORKER_IDLE_NS_MAX: u64 = 5_000_000_000;
@@ -56,7 +57,7 @@ impl Server {
             endpoints: Vec::new(),
             options: Options {
                 name: DEFAULT_NAME,
-                network_threads: 1,
+                network_threads: NetworkThreads::Auto.count(),
                 workers: WORKERS_MIN..=Server::WORKERS_MAX,
                 worker_idle_ns_max: WORKER_IDLE_NS_MAX,
                 observes_dispatch: false,
@@ -156,10 +157,9 @@ impl Server {
         self
     }
 
-    /// Network threads; at least one. One serves a core's worth of clients; more need more cores
-    /// than the clients use.
-    pub fn network_threads(mut self, count: usize) -> Server {
-        self.options.network_threads = count;
+    /// Network threads: a number, at least one, or [`NetworkThreads::Auto`], the default.
+    pub fn network_threads(mut self, threads: impl Into<NetworkThreads>) -> Server {
+        self.options.network_threads = threads.into().count();
         self
     }
 
@@ -259,7 +259,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         defer_accept,
         request_classes,
         protocol,
-        starts: Box::new(move |descriptors| starting.starts(descriptors)),
+        starts: Box::new(move |descriptors, threads| starting.starts(descriptors, threads)),
         service_sockets: Box::new(move || serving.service_sockets()),
         spread,
         limits: ListenerLimits::default(),

@@ -21,6 +21,9 @@ use crate::sockets::{ListenAddress, PassedSockets};
 pub(crate) type ProtocolFactory =
     Arc<dyn Fn(usize, &ListenerLimits) -> Box<dyn DynProtocol> + Send + Sync>;
 
+/// Tells a protocol that the server starts, and how many network threads accept for it.
+pub(crate) type Starts = Box<dyn Fn(&DescriptorBudget, usize) + Send + Sync>;
+
 /// Where a listener is to listen.
 pub(crate) enum Asked {
     At(ListenAddress),
@@ -34,7 +37,7 @@ pub(crate) struct Endpoint {
     pub(crate) defer_accept: bool,
     pub(crate) request_classes: &'static [&'static str],
     pub(crate) protocol: ProtocolFactory,
-    pub(crate) starts: Box<dyn Fn(&DescriptorBudget) + Send + Sync>,
+    pub(crate) starts: Starts,
     /// Sockets that the protocol accepts from itself.
     pub(crate) service_sockets: Box<dyn Fn() -> Vec<ServiceSocket> + Send + Sync>,
     pub(crate) spread: Spread,

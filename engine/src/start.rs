@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -25,6 +24,7 @@ use crate::listen::open_all;
 use crate::listener::{DynProtocol, regions_of};
 use crate::listener_limits::ListenerLimits;
 use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
+use crate::network_threads::processors;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
@@ -55,11 +55,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     outlive_file_size_limit();
     complete_limits(&mut options)?;
     let selection = select(&options)?;
-    let (driver, reason) = (selection.name(), selection.reason());
-    match options.name {
-        DEFAULT_NAME => log::info!("driver {driver}: {reason}"),
-        name => log::debug!("{name}: driver {driver}: {reason}"),
-    }
+    log_choices(&options, &selection);
     let sockets = open_all(
         &mut endpoints,
         &options.passed,
@@ -77,9 +73,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     shared.open_sockets = sockets.open;
     shared.socket_files = sockets.files;
     let shared = Arc::new(shared);
-    for endpoint in &endpoints {
-        (endpoint.starts)(&shared.descriptors);
-    }
+    tell_protocols(&endpoints, &sockets.per_thread, &shared.descriptors);
     let scaler = Scaler::start(Arc::clone(&shared)).map_err(Error::Thread)?;
 
     let mut running = Running {
@@ -114,6 +108,31 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     match await_reports(&reports, options.network_threads) {
         Ok(()) => Ok(running),
         Err(error) => Err(running.abandon(error)),
+    }
+}
+
+fn log_choices(options: &Options, selection: &Selection) {
+    let (driver, reason) = (selection.name(), selection.reason());
+    let (threads, processors) = (options.network_threads, processors());
+    match options.name {
+        DEFAULT_NAME => {
+            log::info!("driver {driver}: {reason}");
+            log::info!("network threads: {threads}; processors: {processors}");
+        }
+        name => log::debug!("{name}: driver {driver}: {reason}; network threads: {threads}"),
+    }
+}
+
+/// Tells each protocol that the server starts, and how many network threads have its sockets.
+fn tell_protocols(
+    endpoints: &[Endpoint],
+    per_thread: &[Vec<Vec<Listener>>],
+    descriptors: &DescriptorBudget,
+) {
+    for (number, endpoint) in endpoints.iter().enumerate() {
+        let own = per_thread.iter().map(|of_thread| &of_thread[number]);
+        let accepting = own.filter(|sockets| !sockets.is_empty()).count();
+        (endpoint.starts)(descriptors, accepting);
     }
 }
 
@@ -222,7 +241,7 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
             "network threads must be between 1 and 1024, not {threads}"
         ));
     }
-    let processors = std::thread::available_parallelism().map_or(threads, NonZero::get);
+    let processors = processors();
     if threads > processors {
         log::warn!(
             "{threads} network threads on {processors} processors: more threads than processors \

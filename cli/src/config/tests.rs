@@ -226,7 +226,10 @@ fn the_command_line_replaces_what_the_file_sets() {
     let both = file.expect("a good file").replaced_by(&matches);
     let address: std::net::SocketAddr = "127.0.0.1:1".parse().expect("an address");
     assert_eq!(both.http, [address.into()]);
-    assert_eq!((both.network_threads, both.memory), (Some(3), Some(4_096)));
+    assert_eq!(
+        (both.network_threads, both.memory),
+        (Some(3.into()), Some(4_096))
+    );
     let switches = [both.hidden, both.durable, both.writable, both.read_only];
     assert_eq!(switches.map(is_on), [false, true, true, false]);
 }

@@ -437,7 +437,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         self.programs.name()
     }
 
-    fn starts(&self, descriptors: &DescriptorBudget) {
+    fn starts(&self, descriptors: &DescriptorBudget, _network_threads: usize) {
         self.programs.starts(descriptors);
     }
 

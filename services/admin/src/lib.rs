@@ -139,6 +139,7 @@ impl Admin {
             ..Limits::default()
         };
         Server::new()
+            .network_threads(1)
             .threads_named("admin")
             .driver(DriverChoice::Epoll)
             .workers(1..=1)

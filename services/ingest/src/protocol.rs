@@ -219,8 +219,9 @@ impl Protocol for Ingest {
         "ingest"
     }
 
-    fn starts(&self, descriptors: &DescriptorBudget) {
+    fn starts(&self, descriptors: &DescriptorBudget, network_threads: usize) {
         let _ = self.0.descriptors.set(descriptors.clone());
+        let _ = self.0.accepting.set(network_threads);
     }
 
     fn service_sockets(&self) -> Vec<ServiceSocket> {
@@ -240,8 +241,8 @@ impl Protocol for Ingest {
         ThreadState::default()
     }
 
-    fn region_made(&self, network_thread: usize, region: &Region) {
-        self.0.add_region(network_thread, region);
+    fn region_made(&self, _thread: usize, region: &Region) {
+        self.0.add_region(region);
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {

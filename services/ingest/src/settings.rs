@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use flatpath::NetworkThreads;
 use flatpath::sockets::PassedSockets;
 use flatpath_driver::{Backing, RegionConfig, SmallReceives};
 use flatpath_messages::handshake::REGIONS_MAX;
@@ -19,7 +20,7 @@ pub struct Settings {
     pub socket: PathBuf,
     /// What another process has passed to this one: if it has that socket, consumers attach there.
     pub passed: PassedSockets,
-    /// Network threads of the server: each has a region of its own.
+    /// Network threads of the server, at most: each that accepts has a region of its own.
     pub network_threads: usize,
     /// Pages of a region, a power of two from 64 to 32,768.
     pub pages: u32,
@@ -55,12 +56,13 @@ flatpath::impl_error! {
 }
 
 impl Settings {
-    /// 4,096 pages of 64 KiB for up to four consumers, one network thread.
+    /// 4,096 pages of 64 KiB for up to four consumers, and as many network threads as a server has
+    /// for which none are named.
     pub fn new(socket: impl Into<PathBuf>) -> Settings {
         Settings {
             socket: socket.into(),
             passed: PassedSockets::default(),
-            network_threads: 1,
+            network_threads: NetworkThreads::Auto.count(),
             pages: 4096,
             page_bytes: 64 << 10,
             consumers_max: 4,

@@ -21,8 +21,10 @@ pub(crate) struct Shared {
     pub(crate) pairings: Pairings,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) wakeup: Arc<Wakeup>,
-    /// By network thread, once it has made its own.
-    regions: Mutex<Vec<Option<Region>>>,
+    /// One for each network thread that accepts, once it has made its own.
+    regions: Mutex<Vec<Region>>,
+    /// How many those will be, once the server starts.
+    pub(crate) accepting: OnceLock<usize>,
     producers: AtomicU32,
     /// Another process serves from now on.
     handed_over: AtomicBool,
@@ -43,7 +45,8 @@ impl Shared {
             consumers: ConsumerSet::default(),
             statistics: Arc::default(),
             wakeup: Arc::new(Wakeup::new().map_err(Error::Control)?),
-            regions: Mutex::new(vec![None; settings.network_threads]),
+            regions: Mutex::default(),
+            accepting: OnceLock::new(),
             producers: AtomicU32::new(0),
             handed_over: AtomicBool::new(false),
             socket: OnceLock::new(),
@@ -59,20 +62,23 @@ impl Shared {
     }
 
     /// A network thread has made its region.
-    pub(crate) fn add_region(&self, network_thread: usize, region: &Region) {
-        let mut made = self.made();
-        let own = made.get_mut(network_thread);
-        *own.expect("as many network threads as in the settings") = Some(region.clone());
-        drop(made);
+    pub(crate) fn add_region(&self, region: &Region) {
+        self.made().push(region.clone());
         self.wakeup.wake();
     }
 
-    /// The regions, when all network threads have made theirs.
+    /// The regions, when all network threads that accept have made theirs.
     pub(crate) fn regions(&self) -> Option<Vec<Region>> {
-        self.made().iter().cloned().collect()
+        // A simulation tells nobody that it starts.
+        let accepting = *self
+            .accepting
+            .get()
+            .unwrap_or(&self.settings.network_threads);
+        let made = self.made();
+        (made.len() == accepting).then(|| made.clone())
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<Option<Region>>> {
+    fn made(&self) -> MutexGuard<'_, Vec<Region>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,7 +106,7 @@ impl Shared {
     }
 
     pub(crate) fn figures(&self) -> Figures {
-        let regions: Vec<Region> = self.made().iter().flatten().cloned().collect();
+        let regions: Vec<Region> = self.made().clone();
         let sum = |of: fn(&Region) -> u32| regions.iter().map(|region| u64::from(of(region))).sum();
         let mut marks: Vec<_> = regions
             .iter()

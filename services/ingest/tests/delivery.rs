@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use flatpath::DriverChoice;
 use flatpath_consumer::Consumer;
 use flatpath_ingest::Settings;
 use flatpath_messages::limits::MESSAGE_BYTES_DEFAULT;
-use rig::{check, message, next, nothing, on_every_driver, small};
+use rig::{Rig, check, message, next, nothing, on_every_driver, small};
 
 #[test]
 fn messages_come_whole_unchanged_and_in_the_order_of_their_producer() {
@@ -288,6 +289,25 @@ fn two_network_threads_have_a_region_each() {
             rig.wait_for_rest();
         },
     );
+}
+
+#[test]
+fn consumers_attach_where_fewer_threads_accept_than_there_are() {
+    let settings = |socket| Settings {
+        network_threads: 3,
+        ..Settings::new(socket)
+    };
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let rig = Rig::listening(choice, settings, |server, ingest| {
+            server.listen_on([socket.into()], ingest)
+        });
+        let mut consumer = rig.consumer();
+        rig.producer().send(&message(7, 0, 100_000));
+        assert_eq!(check(&next(&mut consumer).to_vec()).0, 7);
+        consumer.flush();
+        rig.wait_for_rest();
+    }
 }
 
 #[test]

@@ -37,6 +37,17 @@ pub fn small(socket: PathBuf) -> Settings {
 
 impl Rig {
     pub fn new(choice: DriverChoice, settings: impl FnOnce(PathBuf) -> Settings) -> Rig {
+        Rig::listening(choice, settings, |server, ingest| {
+            server.listen("127.0.0.1:0", ingest)
+        })
+    }
+
+    /// One whose listener is added so.
+    pub fn listening(
+        choice: DriverChoice,
+        settings: impl FnOnce(PathBuf) -> Settings,
+        listen: impl FnOnce(Server, Ingest) -> Server,
+    ) -> Rig {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("ingest");
         let settings = settings(socket.clone());
@@ -45,8 +56,7 @@ impl Rig {
         let server = Server::new()
             .driver(choice)
             .network_threads(network_threads);
-        let server = server.listen("127.0.0.1:0", ingest.clone());
-        let running = server.start().expect("start");
+        let running = listen(server, ingest.clone()).start().expect("start");
         let address = running.addresses()[0].address;
         Rig {
             running,
