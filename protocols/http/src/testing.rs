@@ -84,8 +84,7 @@ pub fn inline<S: Service>(
     Ok(written.flatten())
 }
 
-/// Whether a request is tried on the network thread; false when it
-/// is not complete.
+/// Whether a request is tried on the network thread; false when it is not complete.
 ///
 /// # Errors
 /// The rule that the request breaks.
