@@ -1,9 +1,10 @@
 //! How many network threads a server has, and what [`NetworkThreads::Auto`] makes of a machine.
 //!
 //! A second thread serves more only where the first is at its limit and a processor is free; it
-//! makes each request dearer, because a thread finds fewer of them at a time. Measured for up to
-//! four processors, where one thread was the better choice; beyond, it is reasoned
-//! (`docs/figures.md`, "Network threads").
+//! makes many requests dearer, because a thread finds fewer of them at a time. Measured for up to
+//! four processors: up to three, one thread is the better choice; at four, two serve more at the
+//! limit, and one is kept because few servers reach it. Load below the limit was not measured, nor
+//! were larger machines (`docs/figures.md`).
 
 use std::fmt;
 use std::num::NonZero;
