@@ -105,6 +105,10 @@ pub(crate) fn bind_unix(
     kind: SocketType,
     mode: u32,
 ) -> io::Result<(OwnedFd, SocketFile)> {
+    bind_patiently(|| bind_unix_now(path, kind, mode), std::thread::sleep)
+}
+
+fn bind_unix_now(path: &Path, kind: SocketType, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
@@ -144,6 +148,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
     use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
 
     fn taken() -> (SocketAddr, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -165,6 +170,19 @@ mod tests {
         );
         assert_eq!(bound.expect("it is free now").1, address);
         assert_eq!(pauses.get(), 3);
+    }
+
+    #[test]
+    fn a_unix_socket_that_its_server_is_about_to_leave_is_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let listener = RefCell::new(UnixListener::bind(&path).ok());
+        assert!(listener.borrow().is_some());
+        let bound = bind_patiently(
+            || bind_unix_now(&path, SocketType::STREAM, 0o600),
+            |_| drop(listener.take()),
+        );
+        assert!(bound.is_ok(), "{bound:?}");
     }
 
     #[test]
