@@ -365,8 +365,10 @@ impl<S: Programs> Rpc<S> {
         }
     }
 
-    /// Says what the connection waits for, which sets its deadline.
-    fn set_phase(context: &mut Context<'_, Self>, left: usize) {
+    /// Says what the connection waits for, which sets its deadline. A call that was taken starts the
+    /// phase anew, whatever the phase was before: a connection is idle, and its next record awaited,
+    /// since its last call.
+    fn set_phase(context: &mut Context<'_, Self>, left: usize, took_call: bool) {
         let phase = if !context.session.assembly.is_idle() || left > 0 {
             if context.session.assembly.received() > 0 {
                 Phase::Body
@@ -380,7 +382,11 @@ impl<S: Programs> Rpc<S> {
             context.receive_into(Pages::Common);
             Phase::Idle
         };
-        context.phase(phase);
+        if took_call {
+            context.restart_phase(phase);
+        } else {
+            context.phase(phase);
+        }
     }
 
     fn end(context: &mut Context<'_, Self>) {
@@ -466,7 +472,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         if context.session.peer.is_none() {
             context.session.peer = context.peer();
         }
-        let (mut used, mut blocked) = (0, None);
+        let (mut used, mut blocked, mut took_call) = (0, None, false);
         while used < input.len() {
             if context.session.ending {
                 return Received::Consumed;
@@ -508,14 +514,17 @@ impl<S: Programs> Protocol for Rpc<S> {
                     Self::end(context);
                     return Received::Consumed;
                 }
-                Some(Progress::Done) => used += bytes,
+                Some(Progress::Done) => {
+                    used += bytes;
+                    took_call = true;
+                }
                 None => {
                     used += bytes;
                     break;
                 }
             }
         }
-        Self::set_phase(context, input.len() - used);
+        Self::set_phase(context, input.len() - used, took_call);
         match blocked {
             Some(on) => Received::Blocked { consumed: used, on },
             None => Received::NeedMore { consumed: used },

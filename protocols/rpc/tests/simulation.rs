@@ -1,11 +1,12 @@
 //! Replies on the simulated driver: a client that reads none gets few of its calls executed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use flatpath::Limits;
 use flatpath::memory::PoolHandle;
 use flatpath::prompt::PromptRight;
-use flatpath::simulation::{Client, Conditions, Random, SimulatedServer, each_seed};
+use flatpath::simulation::{Client, ClientState, Conditions, Random, SimulatedServer, each_seed};
 use flatpath_rpc::limits::{CALLS_MAX, REPLY_HEAD_BYTES};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, CallOutcome, Found, Programs, Reply, ReplyCounts, Route, Rpc};
@@ -289,4 +290,27 @@ fn sim_every_call_is_answered_once_whoever_does_it() {
     });
     let here = here.into_inner();
     assert!(here > 100, "{here} came alone");
+}
+
+#[test]
+fn sim_a_client_that_calls_is_not_the_longest_idle() {
+    const PLACES: usize = 16;
+    let mut conditions = Conditions::calm(1);
+    conditions.limits.connections_max = PLACES;
+    let programs = Tries(PromptRight::granted("the test"));
+    let mut server = SimulatedServer::new(conditions, Rpc::new(programs));
+    let caller = server.connect();
+    let silent: Vec<_> = (1..PLACES).map(|_| server.connect()).collect();
+    // Each call is answered on the network thread, so the connection never waits for a worker.
+    for xid in 0..5 {
+        caller.write(&call_of(1, xid));
+        assert_eq!(replies(&mut server, &caller, 1), [[xid, 0, HERE]]);
+        server.advance(Duration::from_millis(500));
+    }
+    let newcomers: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    (0..100).for_each(|_| server.turn());
+    assert_eq!(caller.state(), ClientState::Open);
+    let is_open = |client: &&Client| client.state() == ClientState::Open;
+    assert_eq!(newcomers.iter().filter(is_open).count(), newcomers.len());
+    assert!(silent.iter().filter(is_open).count() < silent.len());
 }
