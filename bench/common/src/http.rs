@@ -1,6 +1,7 @@
 //! Finds the end of an HTTP/1.1 reply: enough of a client to count, check and time replies.
 //!
-//! Only replies that name their length are understood; every server here sends such ones.
+//! Only replies that name their length, or have no body by their status, are understood; every
+//! server here sends such ones.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -41,7 +42,10 @@ pub fn frame(received: &[u8]) -> io::Result<Option<Framed>> {
     let httparse::Status::Complete(head_bytes) = parsed else {
         return Ok(None);
     };
-    let length = head
+    let status = head.code.unwrap_or(0);
+    // RFC 9112 section 6.3: no body, whatever the headers say.
+    let is_empty = matches!(status, 204 | 304);
+    let named = head
         .headers
         .iter()
         .find(|header| header.name.eq_ignore_ascii_case("content-length"))
@@ -51,13 +55,16 @@ pub fn frame(received: &[u8]) -> io::Result<Option<Framed>> {
                 .trim()
                 .parse::<usize>()
                 .ok()
-        })
-        .ok_or_else(|| invalid("the reply names no length"))?;
+        });
+    let length = match named {
+        _ if is_empty => 0,
+        Some(length) => length,
+        None => return Err(invalid("the reply names no length")),
+    };
     if length > REPLY_BYTES_MAX {
         return Err(invalid("the reply is too long"));
     }
     let body = head_bytes..head_bytes + length;
-    let status = head.code.unwrap_or(0);
     Ok((received.len() >= body.end).then_some(Framed { status, body }))
 }
 
@@ -161,6 +168,13 @@ mod tests {
     fn a_reply_without_a_length_is_refused() {
         let error = frame(b"HTTP/1.1 200 OK\r\n\r\n").expect_err("no length");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_reply_without_content_ends_with_its_head() {
+        let reply = b"HTTP/1.1 204 No Content\r\nServer: any\r\n\r\n";
+        let framed = frame(reply).expect("valid").expect("complete");
+        assert_eq!((framed.status, framed.bytes()), (204, reply.len()));
     }
 
     #[test]

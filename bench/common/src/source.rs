@@ -33,6 +33,8 @@ static SOURCES: LazyLock<AtomicU32> = LazyLock::new(|| {
 pub struct Source {
     address: Ipv4Addr,
     next_port: u16,
+    /// Of each socket's receive buffer; the kernel's own size without it.
+    receive_bytes: Option<usize>,
 }
 
 impl Source {
@@ -43,6 +45,17 @@ impl Source {
         Self {
             address: address(number),
             next_port: FIRST_PORT,
+            receive_bytes: None,
+        }
+    }
+
+    /// The same with a receive buffer of this size (`SO_RCVBUF`), from before the connection is
+    /// made, so that no larger window is ever offered.
+    #[must_use]
+    pub fn receiving(self, bytes: Option<usize>) -> Self {
+        Self {
+            receive_bytes: bytes,
+            ..self
         }
     }
 
@@ -52,6 +65,9 @@ impl Source {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         self.bind(&socket)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
+        if let Some(bytes) = self.receive_bytes {
+            sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+        }
         match connect(&socket, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
             Err(error) => Err(error.into()),
@@ -64,7 +80,7 @@ impl Source {
             let from = SocketAddr::V4(SocketAddrV4::new(self.address, self.next_port));
             match self.next_port.checked_add(1) {
                 Some(port) => self.next_port = port,
-                None => *self = Self::fresh(),
+                None => *self = self.another(),
             }
             outcome = bind(socket, &from);
             if outcome != Err(Errno::ADDRINUSE) {
@@ -72,10 +88,14 @@ impl Source {
             }
             // One taken port is a listener; the second in a row is another session.
             if tried % 2 == 1 {
-                *self = Self::fresh();
+                *self = self.another();
             }
         }
         Ok(outcome?)
+    }
+
+    fn another(&self) -> Self {
+        Self::fresh().receiving(self.receive_bytes)
     }
 }
 
@@ -121,6 +141,7 @@ mod tests {
         let mut other = Source {
             address: theirs,
             next_port: port,
+            ..Source::fresh()
         };
         let _held = [
             other.dial(to, SocketFlags::NONBLOCK).expect("connected"),

@@ -2,8 +2,8 @@
 //!
 //! Each sends an opening, then a chunk every interval, and reads as much as its manner allows. What
 //! the server closes is dialled anew at a bounded rate: trouble does not end by being cut off once.
-//! The connections come from many addresses. All of them have a turn in each round, ready or not:
-//! how much is read in a round is a rate.
+//! The connections come from many addresses, unless the trouble is about one. All of them have a
+//! turn in each round, ready or not: how much is read in a round is a rate.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,6 +36,10 @@ pub(super) struct Manner {
     pub(super) every: Duration,
     /// Bytes read in each round; zero: nothing is ever read.
     pub(super) read_bytes: usize,
+    /// Addresses that they come from.
+    pub(super) addresses: usize,
+    /// Of each one's receive buffer, in bytes, where the trouble is about small windows.
+    pub(super) window_bytes: Option<usize>,
     /// Whether a connection is closed as soon as its opening is sent, and dialled anew.
     pub(super) hit_and_run: bool,
 }
@@ -50,13 +54,16 @@ impl Manner {
             chunk: Vec::new(),
             every: Duration::from_secs(1),
             read_bytes: 0,
+            addresses: ADDRESSES,
+            window_bytes: None,
             hit_and_run: false,
         }
     }
 
     /// Behaves so until `stop`.
     pub(super) fn cause(&self, stop: &AtomicBool) -> io::Result<()> {
-        let mut sources: Vec<_> = (0..ADDRESSES).map(|_| Source::fresh()).collect();
+        let source = |_| Source::fresh().receiving(self.window_bytes);
+        let mut sources: Vec<_> = (0..self.addresses).map(source).collect();
         let mut members: Vec<Member> = Vec::new();
         let mut scratch = vec![0; READ_BYTES];
         // ORDER: Relaxed: the flag alone matters.
@@ -70,7 +77,7 @@ impl Manner {
             for (number, member) in members.iter_mut().enumerate() {
                 if member.stream.is_none() && dials > 0 {
                     dials -= 1;
-                    member.dial(self.to, &mut sources[number % ADDRESSES])?;
+                    member.dial(self.to, &mut sources[number % self.addresses])?;
                 }
                 match member.act(self, &mut scratch) {
                     Ok(moved) => is_busy |= moved,

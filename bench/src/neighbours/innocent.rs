@@ -7,19 +7,22 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use flatpath_bench_common::measure::histogram;
 use flatpath_bench_common::{http, rpc};
 use hdrhistogram::Histogram;
 
-use super::server::Arena;
+use super::LONGEST_MS;
+use super::server::{Arena, FILE_PATH};
 
 /// When a client gives up.
 const GIVE_UP: Duration = http::PATIENCE;
 /// Between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
+/// What the client of files stores.
+const STORED: &[u8] = b"abc";
 /// What the echo client sends.
 const ECHO: [u8; 128] = [b'e'; 128];
 
@@ -108,7 +111,7 @@ impl Latencies {
 }
 
 /// Clients whose waits are shown together; see [`Kind::column`].
-pub(super) const CLIENTS: [&str; 4] = ["kept", "new", "pooled", "other"];
+pub(super) const CLIENTS: [&str; 5] = ["kept", "new", "pooled", "file", "other"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -118,6 +121,8 @@ pub(super) enum Kind {
     New,
     /// An answer that a worker gives, on one connection.
     Pooled,
+    /// A PUT of three bytes and a GET of a file that is streamed, on one connection.
+    File,
     /// GETATTR over NFS, on one connection.
     Nfs,
     /// 128 bytes there and back, on one connection.
@@ -130,6 +135,7 @@ impl Kind {
     /// Those whose service the server has.
     pub(super) fn all(arena: &Arena) -> Vec<Self> {
         let mut all = vec![Self::Kept, Self::New, Self::Pooled];
+        all.extend(arena.has_files.then_some(Self::File));
         let others = [
             ("nfs", Self::Nfs),
             ("echo", Self::Echo),
@@ -146,7 +152,8 @@ impl Kind {
             Self::Kept => 0,
             Self::New => 1,
             Self::Pooled => 2,
-            Self::Nfs | Self::Echo | Self::Relay => 3,
+            Self::File => 3,
+            Self::Nfs | Self::Echo | Self::Relay => 4,
         }
     }
 }
@@ -172,10 +179,12 @@ pub(super) fn talk(kind: Kind, arena: &Arena, clock: &Clock) -> Waits {
         let outcome = ask(kind, arena, &mut hold);
         let wait = begin.elapsed();
         let is_error = outcome.is_err() || wait > GIVE_UP;
-        if let Err(error) = &outcome
-            && std::env::var_os("NEIGHBOURS_TRACE").is_some()
-        {
-            eprintln!("{kind:?} {part:?} {wait:?} {error}");
+        let is_long = wait.as_secs_f64() * 1e3 > LONGEST_MS;
+        if (is_error || is_long) && std::env::var_os("NEIGHBOURS_TRACE").is_some() {
+            let now = humantime::format_rfc3339_millis(SystemTime::now());
+            let error = outcome.err().map(|error| error.to_string());
+            let error = error.unwrap_or_default();
+            eprintln!("[{now}] {kind:?} {part:?} {wait:?} {error}");
         }
         match (part, clock.part()) {
             (Part::Beside, _) | (_, Part::Beside | Part::Over) => waits.beside.note(wait, is_error),
@@ -202,6 +211,7 @@ fn ask(kind: Kind, arena: &Arena, hold: &mut Hold) -> io::Result<()> {
             let stream = kept(hold, arena.http)?;
             get(stream, arena.pooled_path, "keep-alive")
         }
+        Kind::File => file(kept(hold, arena.http)?),
         Kind::Nfs => nfs(hold, arena.service("nfs")?),
         Kind::Echo => echo(kept(hold, arena.service("echo")?)?),
         Kind::Relay => relay(hold, arena.service("relay")?),
@@ -222,13 +232,25 @@ fn kept(hold: &mut Hold, to: SocketAddr) -> io::Result<&mut TcpStream> {
     Ok(hold.stream.insert(stream))
 }
 
-/// A request and the whole of its answer. Whatever the status is, it must not be a refusal.
 fn get(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<()> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: {connection}\r\n\r\n");
-    match http::exchange(stream, request.as_bytes())?.1.status {
-        200 | 404 => Ok(()),
+    ask_http(stream, request.as_bytes())
+}
+
+/// A request and the whole of its answer. Whatever the status is, it must not be a refusal.
+fn ask_http(stream: &mut TcpStream, request: &[u8]) -> io::Result<()> {
+    match http::exchange(stream, request)?.1.status {
+        200 | 201 | 204 | 404 => Ok(()),
         status => Err(io::Error::other(format!("status {status}"))),
     }
+}
+
+/// Stores a small file, then reads one that is too large for the caches.
+fn file(stream: &mut TcpStream) -> io::Result<()> {
+    let length = STORED.len();
+    let head = format!("PUT /innocent HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n\r\n");
+    ask_http(stream, &[head.as_bytes(), STORED].concat())?;
+    get(stream, FILE_PATH, "keep-alive")
 }
 
 fn nfs(hold: &mut Hold, to: SocketAddr) -> io::Result<()> {

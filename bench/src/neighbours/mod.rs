@@ -10,17 +10,19 @@
 //! | `innocent`  | the clients that are measured                                 |
 //! | `troubles`  | the list of troubles, what they do, and the server's options  |
 //! | `crowd`     | many troublesome connections on one thread                    |
+//! | `manners`   | how crowds behave, and the bytes that they send               |
 //! | `server`    | the server under test, and nginx                              |
 //!
 //! The trouble comes from addresses of its own, many of them, so that a limit per address alone
 //! does not pass the test. Everything runs on one machine: a trouble that takes processor time
 //! takes it from the innocent clients too, which the row of nginx shows.
 //!
-//! With `NEIGHBOURS_TRACE` in the environment, each error of an innocent client and the server's
-//! log go to standard error.
+//! With `NEIGHBOURS_TRACE` in the environment, each error of an innocent client, each wait beyond
+//! [`LONGEST_MS`] and the server's log go to standard error.
 
 mod crowd;
 mod innocent;
+mod manners;
 mod server;
 mod troubles;
 
@@ -196,7 +198,8 @@ fn tell(report: &mut BenchReport, outcomes: &[Outcome]) {
         .flat_map(|client| figures.map(|figure| format!("{client} {figure}")));
     let mut table = Table::new(
         "What innocent clients wait beside each trouble: of HTTP on a kept connection, on a new \
-         one for each request, of a worker, and of others (NFS, echo, relay)",
+         one for each request, of a worker, of files that are stored and streamed, and of others \
+         (NFS, echo, relay)",
         "ms; errors: count",
         &["trouble", "server"],
         names

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, io, thread};
 
-use flatpath::{DriverChoice, Protocol, Running};
+use flatpath::{DriverChoice, Limits, Protocol, Running};
 use flatpath_bench_common::{nginx, tools};
-use flatpath_http::{Http, Request, Response, Route};
+use flatpath_http::sse::Broadcast;
+use flatpath_http::{Http, IntoResponse, Request, Response, Route};
 use flatpath_testkit::child::{Child, command, free_address};
 use flatpath_testkit::fuse::{Content, Fuse, Pause};
+use flatpath_websocket::{Message, Socket, WebSocket};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 
@@ -31,6 +33,9 @@ const HOT_PATH: &str = "/hello.txt";
 const INGEST: &str = "ingest";
 /// A file that downloads take long for, sparse.
 pub(super) const BIG_BYTES: u64 = 100 << 20;
+/// What the innocent client of files reads: too large for the caches, so that it is streamed.
+pub(super) const FILE_PATH: &str = "/file";
+const FILE_BYTES: usize = 512 << 10;
 /// All of the disk in the row of the full disk.
 const DISK_BYTES: u64 = 4 << 20;
 
@@ -74,6 +79,10 @@ pub(super) struct Arena {
     pub(super) hot_path: &'static str,
     /// Answered by a worker; with nginx the same path, answered as it does.
     pub(super) pooled_path: &'static str,
+    /// Whether a client that stores and reads files is among the innocent.
+    pub(super) has_files: bool,
+    /// What listeners at `/events` of the troubled listener get.
+    pub(super) news: Broadcast,
     /// Makes the file system under `/mount` hang, where the trouble wants one.
     pub(super) hang: Option<Pause>,
     /// The connections that a trouble wishes are divided by this; see [`Arena::crowd`].
@@ -90,6 +99,8 @@ impl Arena {
             ingest_socket: PathBuf::new(),
             hot_path,
             pooled_path,
+            has_files: false,
+            news: Broadcast::new(),
             hang: None,
             divisor: 1,
         }
@@ -148,11 +159,12 @@ impl Prepared {
         let documents = directory.path().join("documents");
         fs::create_dir(&documents)?;
         fs::write(documents.join(HOT), "hello, innocent client\n")?;
+        fs::write(documents.join(&FILE_PATH[1..]), vec![b'f'; FILE_BYTES])?;
         fs::File::create(documents.join("big"))?.set_len(BIG_BYTES)?;
         let mounted = mounted(&documents, trouble.needs)?;
         let (home, mut arena) = match (trouble.home, candidate) {
             (_, Candidate::Nginx) => nginx(directory.path(), &documents, trouble)?,
-            (Home::Library, _) => here(candidate)?,
+            (Home::Library { buffer_bytes_max }, _) => here(candidate, buffer_bytes_max)?,
             (Home::Program(options), _) => {
                 let mut command = serve(&stage.server, candidate, directory.path(), &documents);
                 command.args(options);
@@ -166,6 +178,7 @@ impl Prepared {
         if let Some(Mounted::Hung(hung)) = &mounted {
             arena.hang = Some(hung.switch());
         }
+        arena.has_files = trouble.with_files;
         arena.divisor = stage.profile.pick(1, 1, 100);
         Ok(Self {
             home,
@@ -257,12 +270,16 @@ fn child(mut process: Child, directory: &Path) -> io::Result<(Started, Arena)> {
     Ok((Started::Child(process), arena))
 }
 
-/// A server of the library with handlers that are in trouble.
-fn here(candidate: Candidate) -> io::Result<(Started, Arena)> {
+/// A server of the library with handlers that are in trouble, and this budget for its buffers.
+fn here(candidate: Candidate, buffer_bytes_max: Option<usize>) -> io::Result<(Started, Arena)> {
     let release = Arc::new(AtomicBool::new(false));
+    let news = Broadcast::new();
+    let mut limits = Limits::default();
+    limits.buffer_bytes_max = buffer_bytes_max.unwrap_or(limits.buffer_bytes_max);
     let server = flatpath::Server::new()
-        .listen("127.0.0.1:0", handlers(&release))
-        .listen("127.0.0.1:0", handlers(&release))
+        .limits(limits)
+        .listen("127.0.0.1:0", handlers(&release, &news))
+        .listen("127.0.0.1:0", handlers(&release, &news))
         .driver(match candidate {
             Candidate::Uring => DriverChoice::Uring,
             Candidate::Epoll | Candidate::Nginx => DriverChoice::Epoll,
@@ -271,15 +288,21 @@ fn here(candidate: Candidate) -> io::Result<(Started, Arena)> {
     let [http, troubled] = [0, 1].map(|index| running.addresses()[index].address);
     let arena = Arena {
         troubled,
+        news,
         ..Arena::of_http(http, "/inline", "/pooled")
     };
     Ok((Started::Here(running, release), arena))
 }
 
 /// `/inline` is answered at once, everything else by a worker. `/block` does not come back before
-/// `release`, `/panic` panics.
-fn handlers(release: &Arc<AtomicBool>) -> impl Protocol + use<> {
-    let release = Arc::clone(release);
+/// `release`, `/panic` panics, `/events` sends the news, and `/echo` is a WebSocket that echoes.
+fn handlers(release: &Arc<AtomicBool>, news: &Broadcast) -> impl Protocol + use<> {
+    let (release, news) = (Arc::clone(release), news.clone());
+    let sockets = WebSocket::pooled();
+    let echo = |socket: &Socket, message: Message| {
+        // An error means that the client is gone.
+        let _ = socket.send(message);
+    };
     Http::routed(
         |head| match head.path() {
             "/inline" => Route::Inline,
@@ -294,6 +317,8 @@ fn handlers(release: &Arc<AtomicBool>) -> impl Protocol + use<> {
                     }
                 }
                 "/panic" => std::panic::resume_unwind(Box::new("on purpose")),
+                "/events" => return news.response(),
+                "/echo" => return sockets.accept(request, echo).into_response(),
                 _ => {}
             }
             Response::new("ok\n".into())

@@ -12,9 +12,13 @@ use std::time::Duration;
 
 use flatpath_bench_common::rpc;
 use flatpath_consumer::Consumer;
+use flatpath_http::sse::Event;
 
 use super::crowd::Manner;
-use super::server::{Arena, BIG_BYTES};
+use super::manners::{
+    asking, deflated_zeros, downloads, flood, get, handshake, heads, masked_frame, put, uploads,
+};
+use super::server::Arena;
 
 /// The row in which nginx is the measure.
 pub(super) const BUSY: &str = "four busy loops on the machine";
@@ -28,15 +32,21 @@ const LONG_MILLIS: u64 = 12_000;
 const PLACES: u32 = 1_000;
 const BOUND: &[&str] = &["--max-connections", "1000"];
 const SMALL: &[&str] = &["--memory", "64M"];
-const HOST: &str = "Host: bench\r\n";
+/// Of a receive buffer: about the least that the kernel allows.
+const TINY_WINDOW_BYTES: usize = 4_096;
+/// Of the events that listeners do not read, and how often one is sent.
+const EVENT_BYTES: usize = 4_000;
+const EVENT_EVERY: Duration = Duration::from_millis(20);
+/// What a compression bomb of a kilobyte inflates to.
+const BOMB_BYTES: usize = 1_000_000;
 
 /// Where the server comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     /// The command, with these options besides.
     Program(&'static [&'static str]),
-    /// The library, with handlers that are in trouble.
-    Library,
+    /// The library, with handlers that are in trouble, and this budget for its buffers.
+    Library { buffer_bytes_max: Option<usize> },
 }
 
 /// What has to be there before the server starts.
@@ -61,6 +71,9 @@ pub(super) struct Trouble {
     pub(super) places: u32,
     pub(super) millis: u64,
     pub(super) is_in_quick: bool,
+    /// Whether a client that stores and reads files is among the innocent: these rows are about the
+    /// room that others leave it.
+    pub(super) with_files: bool,
     /// A crowd that behaves like this.
     crowd: fn(&Arena) -> io::Result<Manner>,
     /// What happens beside the crowd, until it is stopped.
@@ -98,6 +111,7 @@ const HTTP: Trouble = Trouble {
     places: 16_384,
     millis: MILLIS,
     is_in_quick: false,
+    with_files: false,
     crowd: |arena| Ok(Manner::to(arena.http)),
     beside: |_, _| Ok(()),
 };
@@ -111,6 +125,7 @@ const OURS: Trouble = Trouble {
 pub(super) fn troubles() -> Vec<Trouble> {
     [
         of_slow_clients(),
+        of_crowds(),
         of_busy_clients(),
         of_the_system(),
         of_nfs(),
@@ -179,6 +194,54 @@ fn of_slow_clients() -> Vec<Trouble> {
             name: "500 downloads read slowly, 64 MiB",
             crowd: |arena| Ok(downloads(arena, 500, 1_000)),
             ..small
+        },
+    ]
+}
+
+/// Many clients of one address, and clients whose windows hold a few packets.
+fn of_crowds() -> Vec<Trouble> {
+    let beside_files = Trouble {
+        with_files: true,
+        ..HTTP
+    };
+    vec![
+        Trouble {
+            name: "4,500 uploads of one address at 600 B/s",
+            crowd: |arena| {
+                Ok(Manner {
+                    addresses: 1,
+                    ..uploads(arena, 4_500, 6_000, 600)
+                })
+            },
+            ..beside_files
+        },
+        Trouble {
+            name: "5,000 downloads of one address that begin together and are not read",
+            crowd: |arena| {
+                Ok(Manner {
+                    addresses: 1,
+                    ..downloads(arena, 5_000, 0)
+                })
+            },
+            ..beside_files
+        },
+        Trouble {
+            name: "500 downloads with tiny windows",
+            crowd: |arena| {
+                Ok(Manner {
+                    window_bytes: Some(TINY_WINDOW_BYTES),
+                    ..downloads(arena, 500, TINY_WINDOW_BYTES)
+                })
+            },
+            ..beside_files
+        },
+        Trouble {
+            name: "1,000 slow downloads and 1,000 slow uploads, 64 MiB, beside a client of files",
+            home: Home::Program(SMALL),
+            millis: LONG_MILLIS,
+            crowd: |arena| Ok(uploads(arena, 1_000, 0, 4_000)),
+            beside: |arena, stop| crowd(arena, |arena| Ok(downloads(arena, 1_000, 200)), stop),
+            ..beside_files
         },
     ]
 }
@@ -398,7 +461,9 @@ fn of_services() -> Vec<Trouble> {
 
 fn of_handlers() -> Vec<Trouble> {
     let library = Trouble {
-        home: Home::Library,
+        home: Home::Library {
+            buffer_bytes_max: None,
+        },
         ..OURS
     };
     vec![
@@ -413,66 +478,33 @@ fn of_handlers() -> Vec<Trouble> {
             crowd: |arena| Ok(asking(arena.troubled, 400, &[get("/panic")])),
             ..library
         },
+        Trouble {
+            name: "3,000 listeners on another listener that do not read their events, 32 MiB",
+            home: Home::Library {
+                buffer_bytes_max: Some(32 << 20),
+            },
+            millis: LONG_MILLIS,
+            crowd: |arena| {
+                Ok(Manner {
+                    read_bytes: 0,
+                    ..asking(arena.troubled, 3_000, &[get("/events")])
+                })
+            },
+            beside: news,
+            ..library
+        },
+        Trouble {
+            name: "32 WebSockets that send compression bombs to another listener",
+            crowd: |arena| {
+                let bomb = masked_frame(&deflated_zeros(BOMB_BYTES));
+                Ok(Manner {
+                    opening: Box::new(|_| handshake("/echo")),
+                    ..flood(arena.troubled, 32, bomb)
+                })
+            },
+            ..library
+        },
     ]
-}
-
-/// Each connection sends one of the requests, and reads what comes.
-fn asking(to: SocketAddr, connections: usize, requests: &[Vec<u8>]) -> Manner {
-    let requests = requests.to_vec();
-    Manner {
-        connections,
-        opening: Box::new(move |number| requests[number % requests.len()].clone()),
-        read_bytes: 4_096,
-        ..Manner::to(to)
-    }
-}
-
-/// Each connection sends these requests without end, and reads all that comes.
-fn flood(to: SocketAddr, connections: usize, requests: Vec<u8>) -> Manner {
-    Manner {
-        connections,
-        chunk: requests,
-        every: Duration::ZERO,
-        read_bytes: usize::MAX,
-        ..Manner::to(to)
-    }
-}
-
-/// Heads of at least `bytes` bytes that never end.
-fn heads(arena: &Arena, connections: usize, bytes: usize) -> Manner {
-    let mut head = format!("GET / HTTP/1.1\r\n{HOST}");
-    let mut line = 0;
-    while head.len() < bytes {
-        line += 1;
-        head += &format!("X-{line}: {}\r\n", "x".repeat(1_000));
-    }
-    Manner {
-        read_bytes: 0,
-        ..asking(arena.http, connections, &[head.into_bytes()])
-    }
-}
-
-/// Uploads that send `at_once` bytes, then `per_second` bytes each second.
-fn uploads(arena: &Arena, connections: usize, at_once: usize, per_second: usize) -> Manner {
-    let opening = move |number: usize| {
-        let mut head = put(&format!("/upload-{number}"), BIG_BYTES);
-        head.resize(head.len() + at_once, b'u');
-        head
-    };
-    Manner {
-        connections,
-        opening: Box::new(opening),
-        chunk: vec![b'u'; per_second],
-        ..Manner::to(arena.http)
-    }
-}
-
-/// Downloads of the large file; each reads `read_bytes` bytes per round.
-fn downloads(arena: &Arena, connections: usize, read_bytes: usize) -> Manner {
-    Manner {
-        read_bytes,
-        ..asking(arena.http, connections, &[get("/big")])
-    }
 }
 
 /// One file of the mount is hot when it begins to hang; then many want it, and others there.
@@ -534,12 +566,14 @@ fn dying_consumers(arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-fn get(path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\n{HOST}\r\n").into_bytes()
-}
-
-fn put(path: &str, bytes: u64) -> Vec<u8> {
-    format!("PUT {path} HTTP/1.1\r\n{HOST}Content-Length: {bytes}\r\n\r\n").into_bytes()
+/// Events for all who listen.
+fn news(arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
+    // ORDER: Relaxed: the flag alone matters.
+    while !stop.load(Ordering::Relaxed) {
+        arena.news.send(Event::new().data("n".repeat(EVENT_BYTES)));
+        thread::sleep(EVENT_EVERY);
+    }
+    Ok(())
 }
 
 /// The address of NFS, and the handle of the large file.

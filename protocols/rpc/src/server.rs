@@ -365,9 +365,8 @@ impl<S: Programs> Rpc<S> {
         }
     }
 
-    /// Says what the connection waits for, which sets its deadline. A call that was taken starts the
-    /// phase anew, whatever the phase was before: a connection is idle, and its next record awaited,
-    /// since its last call.
+    /// Says what the connection waits for, which sets its deadline. A call that was taken restarts
+    /// the phase: a connection is idle, and its next record is awaited, since its last call.
     fn set_phase(context: &mut Context<'_, Self>, left: usize, took_call: bool) {
         let phase = if !context.session.assembly.is_idle() || left > 0 {
             if context.session.assembly.received() > 0 {
