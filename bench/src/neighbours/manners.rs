@@ -1,9 +1,12 @@
 //! How crowds behave, and the bytes that they send.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use flate2::{Compress, Compression, FlushCompress};
+
+use flatpath_bench_common::rpc;
 
 use super::crowd::Manner;
 use super::server::{Arena, BIG_BYTES};
@@ -108,6 +111,15 @@ pub(super) fn get(path: &str) -> Vec<u8> {
 
 pub(super) fn put(path: &str, bytes: u64) -> Vec<u8> {
     format!("PUT {path} HTTP/1.1\r\n{HOST}Content-Length: {bytes}\r\n\r\n").into_bytes()
+}
+
+/// The address of NFS, and the handle of the large file.
+pub(super) fn big(arena: &Arena) -> io::Result<(SocketAddr, Vec<u8>)> {
+    let to = arena.service("nfs")?;
+    let mut stream = TcpStream::connect(to)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let root = rpc::mount(&mut stream, "/")?;
+    Ok((to, rpc::lookup(&mut stream, &root, "big")?))
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ use flatpath_http::sse::Event;
 
 use super::crowd::Manner;
 use super::manners::{
-    asking, deflated_zeros, downloads, flood, get, handshake, heads, masked_frame, put, uploads,
+    asking, big, deflated_zeros, downloads, flood, get, handshake, heads, masked_frame, put,
+    uploads,
 };
 use super::server::Arena;
 
@@ -574,15 +575,6 @@ fn news(arena: &Arena, stop: &AtomicBool) -> io::Result<()> {
         thread::sleep(EVENT_EVERY);
     }
     Ok(())
-}
-
-/// The address of NFS, and the handle of the large file.
-fn big(arena: &Arena) -> io::Result<(SocketAddr, Vec<u8>)> {
-    let to = arena.service("nfs")?;
-    let mut stream = TcpStream::connect(to)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let root = rpc::mount(&mut stream, "/")?;
-    Ok((to, rpc::lookup(&mut stream, &root, "big")?))
 }
 
 #[cfg(test)]
