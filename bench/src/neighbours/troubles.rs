@@ -4,7 +4,7 @@
 //! is about a bound, the server is started with a smaller bound, and nginx with the same.
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

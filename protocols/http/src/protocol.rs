@@ -190,21 +190,14 @@ impl<S: Service> Protocol for Http<S> {
         }
     }
 
+    /// No connection is closed without `Connection: close` before: the head of the next reply has
+    /// it (`write::announces_end`, `read::answer_inline`). Where the heads of all owed replies have
+    /// left, that is the reply to one more request. A client that sends none is disconnected by the
+    /// deadline for idle connections, which a drain shortens.
     fn draining(&self, connection: &mut Connection<'_, S>) {
-        if connection.session.is_uploading() {
-            // It has been begun, and is the last of its connection.
-            return;
-        }
-        let is_partial =
-            connection.session.stage == Stage::Body || !connection.session.scan.is_untouched();
         if connection.session.owed() > 0 {
-            // What has not been taken yet is for another connection to ask again.
-            connection.session.lingers |= is_partial;
-            read::end_input(connection);
             push::drain(connection);
-        } else if !is_partial {
-            // A request may be on its way: its reply says that it is the last. A silent client is
-            // disconnected by the deadline for idle connections, which a drain shortens.
+        } else if !connection.session.is_partial() {
             connection.restart_phase(Phase::Idle);
         }
     }

@@ -255,6 +255,11 @@ impl<S: Service> Session<S> {
         self.is_next_head = true;
     }
 
+    /// Whether the next request has arrived in part.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.stage == Stage::Body || !self.scan.is_untouched()
+    }
+
     /// True from the head of a streamed body to the end of the body.
     pub(crate) fn is_uploading(&self) -> bool {
         let mode = self.pending_body.as_ref().map(|it| it.mode);

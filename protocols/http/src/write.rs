@@ -354,7 +354,8 @@ fn hand_over<S: Service>(
     // Nothing behind the request was taken for HTTP.
     let is_alone = session.follows_upload && session.owed() == 1 && !session.is_uploading();
     let wish = upgrade.take().filter(|_| is_alone).ok_or(FAILURE)?;
-    if session.stage != Stage::Head || connection.hand_over(wish).is_err() {
+    let is_last = session.stage != Stage::Head || connection.leaving();
+    if is_last || connection.hand_over(wish).is_err() {
         return Err(REFUSAL);
     }
     Ok(())
@@ -433,6 +434,19 @@ pub(crate) fn break_off<S: Service>(connection: &mut Connection<'_, S>, framing:
     }
 }
 
+/// Whether the reply whose head is about to be made is the last of its connection. A server that
+/// drains ends each connection with the first reply after which nothing is owed or on its way.
+fn announces_end<S: Service>(connection: &mut Connection<'_, S>) -> bool {
+    let is_latest = connection.session.owed() == 1 && !connection.session.is_partial();
+    if connection.leaving() && is_latest && connection.session.stage == Stage::Head {
+        // What waits behind an upload was not looked at. It is for another connection to ask again.
+        connection.session.lingers |= connection.session.follows_upload;
+        connection.session.stage = Stage::Over;
+        connection.end_input();
+    }
+    connection.session.owes_only_the_last()
+}
+
 /// Queues the head of a reply, and its body where that is in memory.
 fn send_head<S: Service>(
     connection: &mut Connection<'_, S>,
@@ -440,7 +454,7 @@ fn send_head<S: Service>(
     mut head: Buffer,
 ) {
     if !job.head_is_complete {
-        job.keep_alive &= !connection.session.owes_only_the_last();
+        job.keep_alive &= !announces_end(connection);
         let request = RequestMeta {
             keep_alive: job.keep_alive,
             ..job.request

@@ -113,7 +113,8 @@ impl Client {
         String::from_utf8_lossy(&self.arrived[..self.arrived.len().min(500)]).into_owned()
     }
 
-    fn take(&mut self, bytes: usize) -> Vec<u8> {
+    /// Exactly this many of the bytes that come next.
+    pub(crate) fn take(&mut self, bytes: usize) -> Vec<u8> {
         while self.arrived.len() < bytes {
             self.read_more();
         }

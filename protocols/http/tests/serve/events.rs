@@ -161,7 +161,6 @@ fn a_drain_ends_every_stream_at_once(choice: DriverChoice) {
     let limits = Limits {
         // A test that waits for it fails.
         drain_timeout: Duration::from_secs(600),
-        drain_idle_timeout: Duration::from_secs(600),
         ..Limits::default()
     };
     let (http, news) = broadcasting(false);

@@ -18,6 +18,7 @@ on_each_driver!(
     a_client_that_is_gone_is_known_before_the_next_piece,
     a_slow_reader_holds_its_sender_back,
     a_stream_may_end_in_a_drain_and_is_told_of_it,
+    after_a_reply_that_announced_no_end_one_more_request_is_taken,
     what_has_not_ended_when_the_drain_ends_is_cut_off,
     a_network_thread_that_would_wait_for_itself_panics,
 );
@@ -175,6 +176,28 @@ fn a_stream_may_end_in_a_drain_and_is_told_of_it(choice: DriverChoice) {
     client.until("last words\r\n0\r\n\r\n");
     assert_eq!(client.read_to_end(), Ending::Closed);
     server.wait().expect("ends");
+}
+
+fn after_a_reply_that_announced_no_end_one_more_request_is_taken(choice: DriverChoice) {
+    for inline in [false, true] {
+        let limits = Limits {
+            // The client takes its time: a test that waits for this fails.
+            drain_idle_timeout: Duration::from_secs(600),
+            drain_timeout: Duration::from_secs(600),
+            ..Limits::default()
+        };
+        let (http, taken) = pushing(inline);
+        let (server, address) = start(Server::new().limits(limits), choice, http);
+        let (mut client, sender) = begun(address, &taken, get("/push"));
+        server.handle().drain();
+        until_true("the drain", || sender.is_draining());
+        drop(sender);
+        client.until("0\r\n\r\n");
+        let next = client.get("/next");
+        assert!(next.text() == "plain" && next.closes());
+        assert_eq!(client.rest(), (Vec::new(), Ending::Closed));
+        server.wait().expect("ends");
+    }
 }
 
 fn what_has_not_ended_when_the_drain_ends_is_cut_off(choice: DriverChoice) {

@@ -1,11 +1,14 @@
 //! Bodies that are read while they are sent.
 
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use flatpath::{DriverChoice, Limits, Server};
+use flatpath::{DriverChoice, Handle, Limits, Server, ServerState};
 use flatpath_http::{Body, Http, Request, Response};
+
+use flatpath_testkit::until_true;
 
 use crate::client::{Client, Ending, get};
 use crate::{on_each_driver, serve, start};
@@ -17,6 +20,7 @@ on_each_driver!(
     a_slow_reader_holds_neither_a_worker_nor_much_memory,
     streams_go_on_when_memory_is_short,
     head_of_a_stream_has_no_body,
+    a_stream_that_was_read_in_a_drain_is_followed_by_one_more_reply,
 );
 
 /// Counts up; breaks off at a given byte.
@@ -220,4 +224,48 @@ fn head_of_a_stream_has_no_body(choice: DriverChoice) {
     client.send("HEAD /1000/1000/u HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.head().header("transfer-encoding"), Some("chunked"));
     assert!(is_pattern(&client.get("/5/5/t").body, 5));
+}
+
+/// What is left of a mebibyte: the second half of it is read when the server drains.
+struct ByDrain(Handle, usize);
+
+const MEBIBYTE: usize = 1 << 20;
+
+impl Read for ByDrain {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.1 <= MEBIBYTE / 2 {
+            until_true("the drain", || self.0.state() >= ServerState::Draining);
+        }
+        let bytes = room.len().min(self.1);
+        room[..bytes].fill(b'x');
+        self.1 -= bytes;
+        Ok(bytes)
+    }
+}
+
+fn a_stream_that_was_read_in_a_drain_is_followed_by_one_more_reply(choice: DriverChoice) {
+    let limits = Limits {
+        // The client takes its time: a test that waits for this fails.
+        drain_idle_timeout: Duration::from_secs(600),
+        drain_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    };
+    let handle = Arc::new(OnceLock::<Handle>::new());
+    let server_handle = Arc::clone(&handle);
+    let http = Http::pooled(move |_: Request| {
+        let handle = server_handle.get().expect("set before the first request");
+        let source = ByDrain(handle.clone(), MEBIBYTE);
+        Response::new(Body::reader(source, Some(MEBIBYTE as u64)))
+    });
+    let (server, address) = start(Server::new().limits(limits), choice, http);
+    assert!(handle.set(server.handle()).is_ok());
+    let mut client = Client::connect(address);
+    client.send(get("/"));
+    assert!(!client.head().closes(), "nothing drains yet");
+    server.handle().drain();
+    assert_eq!(client.take(MEBIBYTE), vec![b'x'; MEBIBYTE]);
+    let next = client.get("/");
+    assert!(next.body.len() == MEBIBYTE && next.closes());
+    assert_eq!(client.rest(), (Vec::new(), Ending::Closed));
+    server.wait().expect("ends");
 }
