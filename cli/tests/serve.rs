@@ -231,7 +231,7 @@ fn a_second_signal_forces() {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(served.is_running(), "it waits for the download");
-        served.signal(Signal::TERM);
+        served.signal(Signal::INT);
         let (code, log) = served.end();
         assert!(code.is_some(), "ended by itself: {log}");
     }

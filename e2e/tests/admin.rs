@@ -210,7 +210,7 @@ fn readiness_ends_with_the_first_signal_and_metrics_last(driver: Driver) {
     assert_eq!(server.client().get("/hello").status, 200);
     assert_eq!(status("/healthz"), 200);
     assert!(sum(&scrape(admin), "flatpath_ready", &[]) < 0.5);
-    server.terminate();
+    server.force();
     server.exit_status();
 }
 

@@ -48,7 +48,7 @@ fn a_second_signal_ends_a_server_whose_network_thread_hangs(driver: Driver) {
     if let Some(frozen) = Frozen::thread(server.process(), "flatpath-net-0") {
         server.terminate();
         server.await_log("draining");
-        server.terminate();
+        server.force();
         expect_left_behind(server, frozen, "network thread 0");
     }
 }

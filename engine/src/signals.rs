@@ -1,5 +1,7 @@
 //! Signals that end a server: the first SIGTERM, SIGINT or SIGHUP drains it, after its delay; a
-//! later SIGTERM or SIGINT cuts off what is left. SIGUSR1 runs the report, if one is registered.
+//! later SIGTERM or SIGINT cuts off what is left. The same signal within a second of the first one
+//! is a repeat of it and does nothing: `timeout` of coreutils, for one, signals the process and
+//! then its group, of which the process is a member. SIGUSR1 runs the report, if one is registered.
 //! SIGUSR2 is logged and does nothing else.
 //!
 //! SIGHUP calls the reload function instead, if one is registered, unless the terminal is gone that
@@ -18,6 +20,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -36,6 +39,9 @@ pub(crate) fn outlive_file_size_limit() {
         }
     });
 }
+
+/// How soon after the first signal the same one is a repeat of it.
+const REPEAT_MAX: Duration = Duration::from_secs(1);
 
 /// Called for each SIGUSR1.
 type Report = Box<dyn FnMut(&Handle) + Send>;
@@ -137,7 +143,8 @@ impl SignalWatch {
     }
 
     fn hand_on(&mut self, handle: &Handle, mut stopping: impl FnMut(Stopping)) {
-        let mut is_draining = false;
+        // The signal that began the drain, and when.
+        let mut first: Option<(i32, Instant)> = None;
         for signal in self.signals.forever() {
             if signal == SIGHUP
                 && let Some(reload) = &mut self.reload
@@ -152,22 +159,36 @@ impl SignalWatch {
                         report(handle);
                     }
                 }
-                SIGUSR2 => log::info!("signal {signal} does nothing here"),
-                _ if !is_draining => {
-                    log::info!("signal {signal}: draining; a second one forces");
-                    is_draining = true;
+                SIGUSR2 => log::info!("{} does nothing here", name_of(signal)),
+                _ if first.is_none() => {
+                    let name = name_of(signal);
+                    log::info!("{name}: draining; a second signal forces");
+                    first = Some((signal, Instant::now()));
                     handle.drain();
                     stopping(Stopping::Draining);
                 }
                 SIGHUP => {}
+                _ if first.is_some_and(|first| is_repeat(first, (signal, Instant::now()))) => {
+                    log::info!("{} again within a second: counted once", name_of(signal));
+                }
                 _ => {
-                    log::warn!("signal {signal}: forced");
+                    log::warn!("{}: forced", name_of(signal));
                     handle.force();
                     stopping(Stopping::Forced);
                 }
             }
         }
     }
+}
+
+/// Whether a signal is the first one once more.
+fn is_repeat((first, began): (i32, Instant), (signal, at): (i32, Instant)) -> bool {
+    signal == first && at.saturating_duration_since(began) < REPEAT_MAX
+}
+
+/// The name of a signal, as in signal(7).
+fn name_of(signal: i32) -> &'static str {
+    signal_hook::low_level::signal_name(signal).unwrap_or("a signal")
 }
 
 /// Whether the process has a controlling terminal. What cannot be found out is not there.
@@ -200,6 +221,16 @@ fn ignores(status: &str, signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_same_signal_within_a_second_is_a_repeat() {
+        let began = Instant::now();
+        let after = |millis| began + Duration::from_millis(millis);
+        assert!(is_repeat((SIGTERM, began), (SIGTERM, began)));
+        assert!(is_repeat((SIGTERM, began), (SIGTERM, after(999))));
+        assert!(!is_repeat((SIGTERM, began), (SIGTERM, after(1_000))));
+        assert!(!is_repeat((SIGTERM, began), (SIGINT, after(1))));
+    }
 
     #[test]
     fn the_number_of_the_terminal_is_read() {

@@ -277,6 +277,11 @@ impl Server {
         self.process().signal(Signal::TERM);
     }
 
+    /// Sends SIGINT, which after SIGTERM cuts off what is left.
+    pub fn force(&self) {
+        self.process().signal(Signal::INT);
+    }
+
     /// Waits for the end of the process.
     pub fn exit_status(&mut self) -> ExitStatus {
         ended(&mut self.child)
