@@ -159,7 +159,7 @@ fn new_connections_are_served_while_the_drain_is_delayed(driver: Driver) {
     });
     assert!(kept.get("/hello").says_close());
     kept.expect_closed();
-    server.terminate();
+    server.force();
     assert!(server.exit_status().code().is_some(), "the second forces");
 }
 
