@@ -1,7 +1,9 @@
 //! A server relieves another one under load, and no client notices.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -25,6 +27,9 @@ each_driver!(
     pairs_of_the_relay_stay_and_one_that_waits_is_told,
     a_new_server_with_more_threads_that_fails_loses_no_connection,
     an_old_server_that_ends_meanwhile_leaves_everything_to_the_new_one,
+    a_process_that_hangs_keeps_no_other_from_taking_over,
+    a_path_that_others_may_replace_is_refused,
+    sockets_pass_to_and_from_no_other_user,
     files_of_unix_sockets_are_removed_by_whoever_is_last,
     a_server_that_is_killed_leaves_the_path_to_the_next,
 );
@@ -332,8 +337,15 @@ fn a_new_server_with_more_threads_that_fails_loses_no_connection(driver: Driver)
     drop(next);
 }
 
-/// It is told to stop when it has sent its sockets: the new one is not refused, and has the files.
+/// It is told to stop when it has sent its sockets: a new one that is ready then has the files, and
+/// one that is not has a second, and leaves none behind.
 fn an_old_server_that_ends_meanwhile_leaves_everything_to_the_new_one(driver: Driver) {
+    for is_ready in [true, false] {
+        ends_meanwhile(driver, is_ready);
+    }
+}
+
+fn ends_meanwhile(driver: Driver, is_ready: bool) {
     let site = Site::new();
     let run = Site::new();
     let path = run.at("next");
@@ -349,10 +361,91 @@ fn an_old_server_that_ends_meanwhile_leaves_everything_to_the_new_one(driver: Dr
         String::from_utf8_lossy(&bytes[..count]).into_owned()
     };
     while hear() != "end" {}
+    if is_ready {
+        rustix::net::send(&new, b"ready", SendFlags::NOSIGNAL).expect("sent");
+        assert_eq!(hear(), "draining");
+    }
     old.terminate();
     ended_well(old);
-    assert_eq!(hear(), "", "it is not refused");
-    assert!(run.at("http").exists() && path.exists());
+    assert_eq!(hear().starts_with("refused"), !is_ready);
+    let left = [run.at("http").exists(), path.exists()];
+    assert_eq!(left, [is_ready; 2]);
+}
+
+/// Processes that connect and are silent, or hang with the sockets: the next one takes over.
+fn a_process_that_hangs_keeps_no_other_from_taking_over(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let old = launch(driver, &site, &path).start();
+    let silent: Vec<OwnedFd> = (0..20).map(|_| begin_as_new(&path)).collect();
+    let hung = begin_as_new(&path);
+    rustix::net::send(&hung, b"flatpath-handover 1", SendFlags::NOSIGNAL).expect("sent");
+    old.await_log("another process takes over");
+    let next = launch(driver, &site, &path).start();
+    ended_well(old);
+    assert_eq!(next.client().get("/file").text(), "contents");
+    drop((silent, hung));
+}
+
+/// Who may write to the directory of the path decides what is there: it is refused by name.
+fn a_path_that_others_may_replace_is_refused(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(run.path(), all).expect("changed");
+    let refused = launch(driver, &site, &run.at("next")).try_start();
+    let log = refused.err().expect("others may write there").log;
+    let name = run.path().display().to_string();
+    assert!(log.contains(&name) && log.contains("mode 0777"), "{log}");
+}
+
+/// As two users: neither side takes the other for its own, whichever of them is root's.
+fn sockets_pass_to_and_from_no_other_user(driver: Driver) {
+    const OTHER: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "it takes root");
+        return eprintln!("not run: it takes root to be two users");
+    }
+    let site = Site::new().with("file", "contents");
+    let for_all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(site.path(), for_all.clone()).expect("changed");
+    // Where the other user can run it.
+    let program = site.at("flatpath");
+    std::fs::copy(binary::flatpath(), &program).expect("copied");
+    let user = OTHER.to_string();
+    let as_other = |path: &Path| {
+        let by = ["--reuid", &user, "--regid", &user, "--clear-groups"];
+        Launch::new(program.clone())
+            .started_by("setpriv".into(), by)
+            .with(["serve", "--http", "127.0.0.1:0", "--driver", driver.name()])
+            .with([OsStr::new("--handover"), path.as_os_str()])
+            .directory(site.path())
+    };
+    // Root's server, whose socket all may connect to.
+    let run = Site::new();
+    std::fs::set_permissions(run.path(), for_all).expect("changed");
+    let path = run.at("next");
+    let old = launch(driver, &site, &path).start();
+    let open = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(&path, open).expect("changed");
+    let refused = as_other(&path).try_start().err().expect("refused");
+    let words = format!("user {OTHER} is on the other side");
+    assert!(refused.log.contains(&words), "{}", refused.log);
+    old.await_log(&words);
+    assert_eq!(old.client().get("/file").text(), "contents");
+    // Another user's server, which waits for root's.
+    let run = Site::new();
+    std::os::unix::fs::chown(run.path(), Some(OTHER), Some(OTHER)).expect("changed");
+    let path = run.at("next");
+    let stranger = as_other(&path).start();
+    let refused = launch(driver, &site, &path).try_start();
+    let refused = refused.err().expect("refused").log;
+    assert!(
+        refused.contains(&format!("it belongs to user {OTHER}")),
+        "{refused}"
+    );
+    drop((old, stranger));
 }
 
 /// A new server that fails to start removes nothing of the old one's, and one that no longer

@@ -30,13 +30,21 @@ pub(crate) fn bind_patiently<T>(
     let mut waited = Duration::ZERO;
     loop {
         match bind() {
-            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse && waited < BIND_PATIENCE => {
+            Err(cause) if is_passing(&cause) && waited < BIND_PATIENCE => {
                 pause(BIND_PAUSE);
                 waited += BIND_PAUSE;
             }
             other => return other,
         }
     }
+}
+
+/// Whether it may soon be otherwise: the address, or the lock of its directory, is taken.
+fn is_passing(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::AddrInUse | io::ErrorKind::WouldBlock
+    )
 }
 
 /// How a socket shares its address with others of this server.
@@ -105,19 +113,51 @@ pub(crate) fn bind_unix(
     kind: SocketType,
     mode: u32,
 ) -> io::Result<(OwnedFd, SocketFile)> {
-    bind_patiently(|| bind_unix_now(path, kind, mode), std::thread::sleep)
+    bind_unix_patiently(path, kind, mode, std::thread::sleep)
 }
 
-fn bind_unix_now(path: &Path, kind: SocketType, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
+fn bind_unix_patiently(
+    path: &Path,
+    kind: SocketType,
+    mode: u32,
+    mut pause: impl FnMut(Duration),
+) -> io::Result<(OwnedFd, SocketFile)> {
+    let locked = || {
+        let _lock = lock_directory(path)?;
+        bind_unix_now(path, kind, mode)
+    };
+    match bind_patiently(locked, &mut pause) {
+        Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {
+            // Any process that can read the directory may hold its lock, for as long as it likes.
+            log::warn!(
+                "the directory of {} is locked by another process",
+                path.display()
+            );
+            bind_patiently(|| bind_unix_now(path, kind, mode), pause)
+        }
+        bound => bound,
+    }
+}
+
+/// Locks the directory of a path, so that two servers that start at once do not remove each other's
+/// file. Held until it is dropped; a file system that has no locks has none.
+///
+/// # Errors
+/// `WouldBlock` while another process has it.
+fn lock_directory(path: &Path) -> io::Result<OwnedFd> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-    // Two servers that start at once do not remove each other's file. Held until it is closed; a
-    // file system that has no locks has none.
-    let _ = rustix::fs::flock(&directory, FlockOperation::LockExclusive);
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(directory),
+    }
+}
+
+fn bind_unix_now(path: &Path, kind: SocketType, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     let new = || {
         let flags = SocketFlags::CLOEXEC;
@@ -183,6 +223,21 @@ mod tests {
             |_| drop(listener.take()),
         );
         assert!(bound.is_ok(), "{bound:?}");
+    }
+
+    #[test]
+    fn a_lock_of_the_directory_delays_a_unix_socket_and_prevents_none() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let (kind, mode) = (SocketType::STREAM, 0o600);
+        let held = RefCell::new(Some(lock_directory(&path).expect("free")));
+        let bound = bind_unix_patiently(&path, kind, mode, |_| drop(held.take()));
+        drop(bound.expect("it was let go"));
+        let _held = lock_directory(&path).expect("free");
+        let mut waited = Duration::ZERO;
+        let bound = bind_unix_patiently(&path, kind, mode, |pause| waited += pause);
+        assert!(bound.is_ok(), "{bound:?}");
+        assert_eq!(waited, BIND_PATIENCE);
     }
 
     #[test]

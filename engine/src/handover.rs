@@ -9,12 +9,16 @@
 //! | who ends early       | what follows                                                          |
 //! |----------------------|-----------------------------------------------------------------------|
 //! | the new one, unready | the old one serves as if nothing had been                             |
-//! | the old one          | the new one has what it was sent by then, and binds the rest; the     |
-//! |                      | same where the old one is told to stop meanwhile                      |
+//! | the old one          | the new one has what it was sent by then, and binds the rest          |
+//! | the old one, told to | the new one has a second to get ready, and all is handed over; else   |
+//! | stop meanwhile       | it is refused, and the old one removes its files                      |
 //! | the new one, ready   | as the end of any server: the old one has handed over                 |
 //!
-//! The two must be of the same user, or one of them root's. A conversation is packets of a Unix
-//! socket (`SOCK_SEQPACKET`), one line of text each:
+//! Each side accepts the other only if it is of the same user, or root's: who sends a socket
+//! decides what clients talk to, and who receives one reads what they send. The path's directory
+//! must be one that no other user can write to ([`crate::trusted`]).
+//!
+//! A conversation is packets of a Unix socket (`SOCK_SEQPACKET`), one line of text each:
 //!
 //! | from | line                             | meaning                                            |
 //! |------|----------------------------------|----------------------------------------------------|
@@ -32,23 +36,22 @@
 //! remove, once the old one has handed over ([`Takeover::finish`]).
 //!
 //! The descriptors are the same sockets, so nothing of them changes when the number of network
-//! threads does. One conversation is held at a time; whoever connects meanwhile waits, if need be
-//! for the successor.
+//! threads does. Several processes may connect at a time. One that says nothing for a second is
+//! disconnected; sockets are offered to one of them, and a later one that asks for them takes its
+//! place. So a process that hangs delays the next by a second at most.
+
+mod peer;
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::binding::bind_unix;
 use crate::lifecycle::ServerState;
@@ -57,13 +60,15 @@ use crate::sockets::{
     ListenAddress, Origin, PassedSocket, PassedSockets, SocketFile, listening_as_any,
 };
 
-const HELLO: &str = "flatpath-handover 1";
+use peer::{Peer, SILENCE_MAX, await_readable};
 
-/// Longest line.
-const LINE_BYTES_MAX: usize = 4_096;
+const HELLO: &str = "flatpath-handover 1";
 
 /// How long the other side may take for a line that it has nothing to wait for.
 const LINE_MAX: Duration = Duration::from_secs(10);
+
+/// Processes that may be connected and silent; a further one takes the place of the first.
+const SILENT_MAX: usize = 16;
 
 /// How long a new process may take to start.
 const START_MAX: Duration = Duration::from_secs(300);
@@ -71,109 +76,9 @@ const START_MAX: Duration = Duration::from_secs(300);
 /// How often the old one looks whether its sockets are closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// A conversation, and what ends it early.
-struct Peer<'a> {
-    connection: OwnedFd,
-    stop: Option<BorrowedFd<'a>>,
-}
-
-impl Peer<'_> {
-    /// Sends a line, with a descriptor if there is one.
-    fn tell(&self, line: &str, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let sockets: Vec<BorrowedFd<'_>> = socket.into_iter().collect();
-        if !sockets.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
-        }
-        let bytes = [io::IoSlice::new(line.as_bytes())];
-        rustix::net::sendmsg(
-            &self.connection,
-            &bytes,
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        )?;
-        Ok(())
-    }
-
-    /// The next line, with its descriptor; `None` when the other side has ended.
-    fn hear(&self, patience: Duration) -> io::Result<Option<(String, Option<OwnedFd>)>> {
-        if !await_readable(self.connection.as_fd(), self.stop, Some(patience))? {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.receive()
-            .or_else(|errno| match errno {
-                // It has ended before it had read all. What it had sent is still there.
-                Errno::CONNRESET => self.receive(),
-                errno => Err(errno),
-            })
-            .or_else(|errno| match errno {
-                Errno::CONNRESET | Errno::PIPE => Ok(None),
-                errno => Err(errno.into()),
-            })
-    }
-
-    fn receive(&self) -> Result<Option<(String, Option<OwnedFd>)>, Errno> {
-        let mut bytes = [0; LINE_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let count = rustix::net::recvmsg(
-            &self.connection,
-            &mut [io::IoSliceMut::new(&mut bytes)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?
-        .bytes;
-        let mut sockets = ancillary.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
-            _ => None,
-        });
-        let socket = sockets.next().and_then(|mut sockets| sockets.next());
-        let line = String::from_utf8_lossy(&bytes[..count]).into_owned();
-        Ok((count > 0).then_some((line, socket)))
-    }
-
-    /// Whether the other side may hand over to this one, or the other way round.
-    fn check(&self) -> io::Result<()> {
-        let theirs = sockopt::socket_peercred(&self.connection)?.uid;
-        let own = rustix::process::geteuid();
-        match theirs == own || theirs.is_root() || own.is_root() {
-            true => Ok(()),
-            false => Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("user {} is on the other side", theirs.as_raw()),
-            )),
-        }
-    }
-}
-
-/// Waits until something can be read; false when the time is over or the thread is to stop.
-fn await_readable(
-    socket: BorrowedFd<'_>,
-    stop: Option<BorrowedFd<'_>>,
-    patience: Option<Duration>,
-) -> io::Result<bool> {
-    let limit = patience.map(|patience| Instant::now() + patience);
-    loop {
-        let mut waited = vec![PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-        waited.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
-        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut waited, left.as_ref()) {
-            Ok(0) => return Ok(false),
-            Ok(_) => {
-                let is_stopped = waited.get(1).is_some_and(|stop| !stop.revents().is_empty());
-                return Ok(!is_stopped);
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
 /// The new process's side; see the module.
 pub struct Takeover {
-    peer: Peer<'static>,
+    peer: Peer,
     sockets: PassedSockets,
     path: Option<OwnedFd>,
 }
@@ -182,8 +87,10 @@ impl Takeover {
     /// Asks the process that waits at the path for its sockets; `None` where no process does.
     ///
     /// # Errors
-    /// The other side is of another user, speaks another version, is ending, or does not answer.
+    /// The directory can be written to by another user; the other side is of another user, speaks
+    /// another version, is ending, or does not answer.
     pub fn begin(path: &Path) -> io::Result<Option<Takeover>> {
+        crate::trusted::check_directory_of(path)?;
         let connection = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -194,10 +101,7 @@ impl Takeover {
             Err(Errno::NOENT | Errno::CONNREFUSED) => return Ok(None),
             connected => connected?,
         }
-        let peer = Peer {
-            connection,
-            stop: None,
-        };
+        let peer = Peer::of(connection)?;
         peer.check()?;
         let mut takeover = Takeover {
             peer,
@@ -303,13 +207,15 @@ impl Handover {
     /// servers are about to drain because another process accepts in their place.
     ///
     /// # Errors
-    /// The path cannot be bound, or no thread can be started.
+    /// The directory can be written to by another user, the path cannot be bound, or no thread can
+    /// be started.
     pub fn start(
         path: &Path,
         waiting: Waiting,
         servers: Vec<Handle>,
         handed_over: impl FnOnce() + Send + 'static,
     ) -> io::Result<Handover> {
+        crate::trusted::check_directory_of(path)?;
         let (listener, file) = match waiting.0 {
             Some(listener) => (listener, SocketFile::at(path)?),
             None => bind_unix(path, SocketType::SEQPACKET, 0o600)?,
@@ -317,7 +223,6 @@ impl Handover {
 
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let waits = Waits {
-            path: path.to_owned(),
             listener,
             file,
             servers,
@@ -345,40 +250,179 @@ impl Drop for Handover {
 }
 
 struct Waits {
-    path: PathBuf,
     listener: OwnedFd,
     file: SocketFile,
     servers: Vec<Handle>,
     stop: Arc<OwnedFd>,
 }
 
+/// A connection, and until when its next line may come.
+struct Awaited {
+    peer: Peer,
+    until: Instant,
+}
+
+impl Awaited {
+    fn new(peer: Peer, patience: Duration) -> Awaited {
+        let until = Instant::now() + patience;
+        Awaited { peer, until }
+    }
+}
+
+/// What a process has said that was offered the sockets.
+enum Said {
+    /// Its servers accept.
+    Ready(Peer),
+    /// That it does not take over; the conversation has ended.
+    Other,
+}
+
+/// Which of those that were waited for can be read.
+struct Readable {
+    is_stopped: bool,
+    has_newcomer: bool,
+    silent: Vec<bool>,
+    successor: bool,
+}
+
 impl Waits {
     fn run(self, handed_over: impl FnOnce()) {
-        let stop = Arc::clone(&self.stop);
-        let stop = stop.as_fd();
-        while let Ok(true) = await_readable(self.listener.as_fd(), Some(stop), None) {
-            let accepted = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC);
-            let Ok(connection) = accepted else {
-                // It has gone already, or there is no descriptor for it.
-                std::thread::sleep(LOOK_AGAIN);
-                continue;
-            };
-            let peer = Peer {
-                connection,
-                stop: Some(stop),
-            };
-            match self.offer(&peer) {
-                Ok(true) => return self.hand_over(&peer, handed_over),
-                // This one ends by itself: the new one has its sockets, and serves without it.
-                _ if matches!(await_readable(stop, None, Some(Duration::ZERO)), Ok(true)) => return,
-                Ok(false) => log::warn!("the process that was to take over has ended: serving on"),
-                Err(cause) => {
-                    let path = self.path.display();
-                    log::warn!("no handover at {path}: {cause}: serving on");
-                    let _ = peer.tell(&format!("refused {cause}"), None);
+        let mut silent: Vec<Awaited> = Vec::new();
+        let mut successor: Option<Awaited> = None;
+        while let Ok(readable) = self.wait(&silent, successor.as_ref()) {
+            if readable.is_stopped {
+                return self.end(successor, handed_over);
+            }
+            if let Some(said) = self.hear(&mut successor, readable.successor) {
+                match said {
+                    Said::Ready(peer) => return self.hand_over(&peer, handed_over),
+                    Said::Other => self.files().for_each(SocketFile::own),
                 }
             }
+            let now = Instant::now();
+            let mut is_readable = readable.silent.into_iter();
+            let heard =
+                silent.extract_if(.., |it| is_readable.next() == Some(true) || it.until <= now);
+            for Awaited { peer, .. } in heard.collect::<Vec<_>>() {
+                if let Some(next) = self.greet(peer, &mut successor) {
+                    successor = Some(next);
+                }
+            }
+            if readable.has_newcomer {
+                self.accept(&mut silent);
+            }
+        }
+    }
+
+    /// Sleeps until something can be read, or somebody's time is over.
+    fn wait(&self, silent: &[Awaited], successor: Option<&Awaited>) -> io::Result<Readable> {
+        let awaited = || silent.iter().chain(successor);
+        let sockets = [self.stop.as_fd(), self.listener.as_fd()];
+        let sockets = sockets
+            .into_iter()
+            .chain(awaited().map(|it| it.peer.0.as_fd()));
+        let mut waited: Vec<_> = sockets
+            .map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))
+            .collect();
+        let until = awaited().map(|it| it.until).min();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut waited, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut readable = waited.iter().map(|it| !it.revents().is_empty());
+        let mut next = || readable.next().unwrap_or(false);
+        Ok(Readable {
+            is_stopped: next(),
+            has_newcomer: next(),
+            silent: silent.iter().map(|_| next()).collect(),
+            successor: successor.is_some() && next(),
+        })
+    }
+
+    /// Lets a process in that connects, unless it is another user's.
+    fn accept(&self, silent: &mut Vec<Awaited>) {
+        let accepted = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC);
+        let Ok(peer) = accepted.map_err(io::Error::from).and_then(Peer::of) else {
+            // It has gone already, or there is no descriptor for it.
+            return std::thread::sleep(LOOK_AGAIN);
+        };
+        if let Err(cause) = peer.check() {
+            return peer.refuse(&cause.to_string());
+        }
+        if silent.len() == SILENT_MAX {
+            silent.remove(0);
+        }
+        silent.push(Awaited::new(peer, SILENCE_MAX));
+    }
+
+    /// What the process says that is offered the sockets, if it has said something or its time is
+    /// over.
+    fn hear(&self, successor: &mut Option<Awaited>, is_readable: bool) -> Option<Said> {
+        let is_over = |it: &mut Awaited| it.until <= Instant::now();
+        let Awaited { peer, .. } = successor.take_if(|it| is_readable || is_over(it))?;
+        if !is_readable {
+            peer.refuse("it took too long to start");
+            return Some(Said::Other);
+        }
+        match peer.next_line() {
+            Ok(Some((line, _))) if line == "ready" => return Some(Said::Ready(peer)),
+            Ok(Some((line, _))) => peer.refuse(&format!("it said {line:?}")),
+            Ok(None) => log::warn!("the process that was to take over has ended: serving on"),
+            Err(cause) => peer.refuse(&cause.to_string()),
+        }
+        Some(Said::Other)
+    }
+
+    /// Offers the sockets to a process that says what it should, in place of one that they were
+    /// offered to before.
+    fn greet(&self, peer: Peer, before: &mut Option<Awaited>) -> Option<Awaited> {
+        // Its time is over, or it has said something.
+        let hello = match peer.hear(Duration::ZERO) {
+            Ok(Some((hello, _))) => hello,
+            Ok(None) => return None,
+            Err(cause) => {
+                peer.refuse(&cause.to_string());
+                return None;
+            }
+        };
+        let mut servers = self.servers.iter();
+        if hello != HELLO {
+            peer.refuse(&format!(
+                "the versions differ: {HELLO:?} here, {hello:?} there"
+            ));
+            return None;
+        }
+        if servers.any(|server| server.state() > ServerState::Running) {
+            peer.refuse("the server ends already");
+            return None;
+        }
+        if let Some(before) = before.take() {
+            before.peer.refuse("another process takes over");
+        }
+        log::info!("another process takes over");
+        // From now on this one may end and the other serve.
+        self.files().for_each(SocketFile::keep);
+        if let Err(cause) = self.offer(&peer) {
+            peer.refuse(&cause.to_string());
             self.files().for_each(SocketFile::own);
+            return None;
+        }
+        Some(Awaited::new(peer, START_MAX))
+    }
+
+    /// This process ends. One that has the sockets gets a moment to say that it is ready.
+    fn end(self, successor: Option<Awaited>, handed_over: impl FnOnce()) {
+        let Some(Awaited { peer, .. }) = successor else {
+            return;
+        };
+        match peer.hear(SILENCE_MAX) {
+            Ok(Some((line, _))) if line == "ready" => self.hand_over(&peer, handed_over),
+            _ => {
+                peer.refuse("the server ends, and this one was not ready");
+                self.files().for_each(SocketFile::own);
+            }
         }
     }
 
@@ -389,23 +433,8 @@ impl Waits {
         files.map(|file| &**file).chain([&self.file])
     }
 
-    /// Offers the sockets. True: the new process is ready.
-    fn offer(&self, peer: &Peer<'_>) -> io::Result<bool> {
-        peer.check()?;
-        let Some((hello, _)) = peer.hear(LINE_MAX)? else {
-            return Ok(false);
-        };
-        if hello != HELLO {
-            let why = format!("the versions differ: {HELLO:?} here, {hello:?} there");
-            return Err(io::Error::other(why));
-        }
-        let mut servers = self.servers.iter();
-        if servers.any(|server| server.state() > ServerState::Running) {
-            return Err(io::Error::other("the server ends already"));
-        }
-        log::info!("another process takes over");
-        // From now on this one may end and the other serve.
-        self.files().for_each(SocketFile::keep);
+    /// Sends all sockets.
+    fn offer(&self, peer: &Peer) -> io::Result<()> {
         for (number, server) in (0_u32..).zip(&self.servers) {
             for open in &server.0.open_sockets {
                 let Some(socket) = open.socket.upgrade() else {
@@ -418,16 +447,11 @@ impl Waits {
             }
         }
         peer.tell("path", Some(self.listener.as_fd()))?;
-        peer.tell("end", None)?;
-        match peer.hear(START_MAX)? {
-            None => Ok(false),
-            Some((line, _)) if line == "ready" => Ok(true),
-            Some((line, _)) => Err(io::Error::other(format!("it said {line:?}"))),
-        }
+        peer.tell("end", None)
     }
 
     /// The new process accepts: this one drains.
-    fn hand_over(self, peer: &Peer<'_>, handed_over: impl FnOnce()) {
+    fn hand_over(self, peer: &Peer, handed_over: impl FnOnce()) {
         // From now on the new process may have gone; the way back is closed.
         let _ = peer.tell("draining", None);
         drop(self.listener);

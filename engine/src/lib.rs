@@ -176,6 +176,7 @@ pub mod simulation;
 pub mod statistics;
 pub mod handover;
 pub mod sockets;
+pub mod trusted;
 pub mod watch;
 
 mod addresses;
