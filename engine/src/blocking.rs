@@ -14,6 +14,8 @@
 //! - S1: jobs wait only while the share is full; who leaves hands its place to the oldest of them.
 //! - S2: a waiting job's index is in no queue, inbox or free list. It lies in its place of the
 //!   table, and goes back to the queue once (see W1 of `worker`).
+//! - S3: within one run a job has one place in a share at most, and is told `Later` once: a job
+//!   that asks again while it is inside is inside, and one that has to return asks in vain.
 //!
 //! Ordering: everything is under one lock. A job is parked after it was put in its place, and the
 //! share is looked at again then, so that no leaving is missed.
@@ -21,7 +23,7 @@
 //! Beside it, `shares` bounds the workers of each listener. A job that waits here holds no worker
 //! and does not count there until it is queued again.
 //!
-//! Cost: a lock and a reading of the clock to enter, and again to leave.
+//! Cost: a lock, a reading of the clock and a small allocation to enter; the first two to leave.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -68,9 +70,13 @@ pub enum Entry {
     Full,
 }
 
-/// A place inside, given back when dropped.
+/// A place inside, given back when dropped; of a job that has asked again, with the last of them.
 #[derive(Debug)]
-pub struct Inside {
+pub struct Inside(Arc<Taken>);
+
+/// A place that a job has.
+#[derive(Debug)]
+struct Taken {
     share: Share,
 }
 
@@ -102,6 +108,30 @@ pub(crate) struct Visitor {
     pub(crate) granted: Option<Inside>,
     /// The share that the job has to wait for.
     pub(crate) parked: Option<Share>,
+    /// The places that the job has taken in this run, as long as it has them (S3).
+    entered: Vec<Weak<Taken>>,
+}
+
+impl Visitor {
+    pub(crate) fn new(workers_max: u32, granted: Option<Inside>) -> Self {
+        Self {
+            workers_max,
+            granted,
+            parked: None,
+            entered: Vec::new(),
+        }
+    }
+
+    /// The job's place in a share, if it has one.
+    fn place_in(&self, share: &Share) -> Option<Inside> {
+        let mut taken = self.entered.iter().filter_map(Weak::upgrade);
+        taken.find(|taken| taken.share.is(share)).map(Inside)
+    }
+
+    fn enters(&mut self, inside: Inside) -> Entry {
+        self.entered.push(Arc::downgrade(&inside.0));
+        Entry::Inside(inside)
+    }
 }
 
 /// Where jobs that wait for a share lie.
@@ -148,14 +178,22 @@ impl Share {
 
     /// Asks for a place inside, for the job that a worker runs.
     pub(crate) fn enter_for(&self, job: &mut Visitor) -> Entry {
-        if let Some(granted) = job.granted.take_if(|granted| granted.share.is(self)) {
-            return Entry::Inside(granted);
+        // S3.
+        if job.parked.is_some() {
+            return Entry::Later;
+        }
+        if let Some(inside) = job.place_in(self) {
+            return Entry::Inside(inside);
+        }
+        if let Some(granted) = job.granted.take_if(|granted| granted.0.share.is(self)) {
+            return job.enters(granted);
         }
         let mut state = self.state();
         if state.inside < places(job.workers_max) {
             state.inside += 1;
             state.moved = Instant::now();
-            return Entry::Inside(self.inside());
+            drop(state);
+            return job.enters(self.inside());
         }
         let is_first = !std::mem::replace(&mut state.is_told, true);
         let queued = state.waiting.len() + state.parking;
@@ -232,9 +270,9 @@ impl Share {
     }
 
     fn inside(&self) -> Inside {
-        Inside {
+        Inside(Arc::new(Taken {
             share: self.clone(),
-        }
+        }))
     }
 
     fn is_stuck(&self, state: &State) -> bool {
@@ -270,7 +308,7 @@ impl Share {
     }
 }
 
-impl Drop for Inside {
+impl Drop for Taken {
     fn drop(&mut self) {
         self.share.leave();
     }
@@ -483,6 +521,48 @@ mod tests {
             back.for_each(|index| drop(bench.dispatcher.collect(index, 0)));
         }
         assert_eq!(seen, [2, 3, 4, 5], "none is forgotten");
+    }
+
+    /// What one run of a job is told that asks `times` times, and keeps what it is given.
+    fn asked(bench: &Bench, granted: Option<Inside>, times: usize) -> (Visitor, Vec<Entry>) {
+        let mut visitor = Visitor::new(WORKERS_MAX, granted);
+        let entries = (0..times).map(|_| bench.share.enter_for(&mut visitor));
+        let entries = entries.collect();
+        (visitor, entries)
+    }
+
+    #[test]
+    fn a_job_that_asks_twice_has_one_place_and_waits_once() {
+        let bench = bench(PATIENT);
+        let counts = || {
+            let figures = bench.share.figures();
+            (figures.inside, figures.waiting, figures.waited)
+        };
+        let (_, inside) = asked(&bench, None, 3);
+        assert!(inside.iter().all(|entry| matches!(entry, Entry::Inside(_))));
+        let (_, other) = asked(&bench, None, 1);
+        assert_eq!(counts(), (2, 0, 0), "three questions are one place");
+        let (visitor, told) = asked(&bench, None, 2);
+        assert!(told.iter().all(|entry| matches!(entry, Entry::Later)));
+        assert_eq!(counts(), (2, 1, 1), "two questions wait once");
+        visitor.parked.expect("it has to wait").give_up();
+        assert_eq!(counts(), (2, 0, 1));
+        let mut inside = inside.into_iter();
+        drop(inside.next());
+        assert_eq!(
+            counts().0,
+            2,
+            "the job has its place until the last is dropped"
+        );
+        drop((inside, other));
+        assert_eq!(counts(), (0, 0, 1));
+        let (_, again) = asked(&bench, None, 2);
+        drop(again);
+        assert_eq!(
+            counts().0,
+            0,
+            "a place that was granted, or taken, is left once"
+        );
     }
 
     #[test]

@@ -288,11 +288,7 @@ impl Shared {
             pool: self.pools.handle(home.thread, home.key.index),
             descriptors: &self.descriptors,
             lifecycle: &self.lifecycle,
-            visitor: Visitor {
-                workers_max: self.workers_max,
-                granted,
-                parked: None,
-            },
+            visitor: Visitor::new(self.workers_max, granted),
         };
         let has_run = contain(|| task.run(&mut scope)).is_some();
         let parked = scope.visitor.parked.take();
