@@ -21,6 +21,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatpath_structures::panics::{contain, drop_contained};
+
 use crate::turn::Turn;
 
 use lines::Begin;
@@ -54,7 +56,7 @@ pub trait LogSink: Send + Sync + 'static {
 /// Where lines of one network thread go.
 pub trait LogOutput {
     /// Takes whole lines from `lines` and clears it, or leaves it as it is for want of room. Called
-    /// on the network thread: it must not block.
+    /// on the network thread: it must not block. When it panics, the lines are dropped.
     fn write(&mut self, lines: &mut Vec<u8>);
 }
 
@@ -157,7 +159,9 @@ pub struct AccessLog {
     format: LogFormat,
     lines: Vec<u8>,
     sink: Arc<dyn LogSink>,
-    output: Box<dyn LogOutput>,
+    /// There until the log is dropped.
+    output: Option<Box<dyn LogOutput>>,
+    has_panicked: bool,
     /// The time as the format has it, and of which second.
     second: Option<u64>,
     time: Vec<u8>,
@@ -169,8 +173,10 @@ impl AccessLog {
         AccessLog {
             format,
             lines: Vec::with_capacity(16 * 1024),
-            output: sink.open(),
+            // CONTAINED: by the start of the thread, which fails.
+            output: Some(sink.open()),
             sink,
+            has_panicked: false,
             second: None,
             time: Vec::new(),
         }
@@ -179,9 +185,37 @@ impl AccessLog {
     /// The end of a turn. False: some lines were not taken, and are to be offered again.
     pub(crate) fn flush(&mut self) -> bool {
         if !self.lines.is_empty() {
-            self.output.write(&mut self.lines);
+            self.offer();
         }
         self.lines.is_empty()
+    }
+
+    /// Offers the lines. What becomes of them when the output panics is not known, so they are
+    /// dropped.
+    fn offer(&mut self) {
+        let (output, lines) = (&mut self.output, &mut self.lines);
+        let Some(output) = output else {
+            return;
+        };
+        let count = lines.len();
+        if contain(|| output.write(lines)).is_some() {
+            return;
+        }
+        if !std::mem::replace(&mut self.has_panicked, true) {
+            log::error!("the output of the access log panicked (reported once)");
+        }
+        self.lines.truncate(count);
+        self.drop_lines();
+    }
+
+    fn drop_lines(&mut self) {
+        let left = self.lines.iter().filter(|byte| **byte == b'\n').count();
+        self.lines.clear();
+        self.dropped(left as u64);
+    }
+
+    fn dropped(&self, lines: u64) {
+        contain(|| self.sink.dropped(lines));
     }
 
     /// Whether there is room for a line; if not, it counts as dropped.
@@ -189,10 +223,10 @@ impl AccessLog {
         if self.lines.len() < PENDING_BYTES_MAX {
             return true;
         }
-        self.output.write(&mut self.lines);
+        self.offer();
         let has_room = self.lines.len() < PENDING_BYTES_MAX;
         if !has_room {
-            self.sink.dropped(1);
+            self.dropped(1);
         }
         has_room
     }
@@ -257,9 +291,9 @@ impl Drop for AccessLog {
             self.flush()
         });
         if !is_taken {
-            let left = self.lines.iter().filter(|byte| **byte == b'\n');
-            self.sink.dropped(left.count() as u64);
+            self.drop_lines();
         }
+        drop_contained(self.output.take());
     }
 }
 

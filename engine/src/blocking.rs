@@ -25,9 +25,13 @@
 //!
 //! Cost: a lock, a reading of the clock and a small allocation to enter; the first two to leave.
 
+mod visitor;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+pub(crate) use visitor::Visitor;
 
 /// Of the workers, one in this many may be inside.
 const WORKERS_DIVISOR: u32 = 2;
@@ -98,40 +102,6 @@ struct State {
     refused: u64,
     /// The log has been told that it is full.
     is_told: bool,
-}
-
-/// A job on a worker, as shares know it.
-#[derive(Debug)]
-pub(crate) struct Visitor {
-    pub(crate) workers_max: u32,
-    /// A place that the job has waited for.
-    pub(crate) granted: Option<Inside>,
-    /// The share that the job has to wait for.
-    pub(crate) parked: Option<Share>,
-    /// The places that the job has taken in this run, as long as it has them (S3).
-    entered: Vec<Weak<Taken>>,
-}
-
-impl Visitor {
-    pub(crate) fn new(workers_max: u32, granted: Option<Inside>) -> Self {
-        Self {
-            workers_max,
-            granted,
-            parked: None,
-            entered: Vec::new(),
-        }
-    }
-
-    /// The job's place in a share, if it has one.
-    fn place_in(&self, share: &Share) -> Option<Inside> {
-        let mut taken = self.entered.iter().filter_map(Weak::upgrade);
-        taken.find(|taken| taken.share.is(share)).map(Inside)
-    }
-
-    fn enters(&mut self, inside: Inside) -> Entry {
-        self.entered.push(Arc::downgrade(&inside.0));
-        Entry::Inside(inside)
-    }
 }
 
 /// Where jobs that wait for a share lie.

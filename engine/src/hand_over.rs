@@ -4,13 +4,33 @@ use std::any::Any;
 use std::fmt;
 
 use crate::connection_handle::ConnectionId;
+use crate::discard::discard;
 
 /// A connection's next protocol and the beginning of its session, for
 /// [`Io::hand_over`](crate::Io::hand_over). Made by [`Successor::begin`](crate::Successor::begin),
 /// on any thread.
 ///
 /// What is inside is known to `successor.rs` only, so that connections know nothing of protocols.
-pub struct HandOver(pub(crate) Box<dyn Any + Send>);
+/// Dropped without being carried out, its closure is discarded.
+pub struct HandOver(Option<Box<dyn Any + Send>>);
+
+impl HandOver {
+    pub(crate) fn new(begun: Box<dyn Any + Send>) -> HandOver {
+        HandOver(Some(begun))
+    }
+
+    pub(crate) fn into_inner(mut self) -> Option<Box<dyn Any + Send>> {
+        self.0.take()
+    }
+}
+
+impl Drop for HandOver {
+    fn drop(&mut self) {
+        if let Some(begun) = self.0.take() {
+            discard(begun);
+        }
+    }
+}
 
 impl fmt::Debug for HandOver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -218,7 +218,9 @@ impl Io<'_> {
         self.connection.output.reserve(pool, bytes)
     }
 
-    /// Queues shared bytes without a copy; small ones are copied when that is cheaper.
+    /// Queues shared bytes without a copy; small ones are copied when that is cheaper. What was not
+    /// copied is dropped on the network thread when it is sent: bytes of a program, which may have
+    /// an owner whose drop blocks, are to be [`guarded`](crate::guarded).
     ///
     /// # Errors
     /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was queued.
@@ -229,6 +231,12 @@ impl Io<'_> {
             .pools
             .handle(self.common.number, self.key.index);
         self.connection.output.write_shared(pool, bytes)
+    }
+
+    /// Whether so much of programs waits to be dropped that nothing new of theirs is to be taken:
+    /// stall with [`Stall::Memory`], and look again. See [`discard`](crate::discard).
+    pub fn bin_is_full(&self) -> bool {
+        self.common.shared.bin.is_full()
     }
 
     /// Queues constant words. It needs no buffer, so it does not fail when the budget is used up.

@@ -152,6 +152,7 @@ impl Lifecycle {
             state.draining = now.checked_add(state.drain_delay);
         }
         if server_state >= ServerState::Draining {
+            // OURS: a time.
             state.draining = Some(state.draining.map_or(now, |begins| begins.min(now)));
         }
         if server_state == ServerState::Forced {
@@ -275,6 +276,18 @@ impl Lifecycle {
             std::thread::sleep(LOOK_AGAIN);
         }
         true
+    }
+
+    /// Waits until something holds, not beyond the limit for network threads: workers need what is
+    /// left of the time for all to leave.
+    pub(crate) fn await_true(&self, holds: impl Fn() -> bool) {
+        while !holds() {
+            let limit = self.limit(&self.state(), Threads::Network);
+            if limit.is_some_and(|limit| Instant::now() >= limit) {
+                return;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// What [`Running::wait`](crate::Running::wait) returns, once nothing is waited for any more.

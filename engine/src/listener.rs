@@ -13,6 +13,7 @@ use flatpath_structures::slots::{Key, Slots};
 use crate::access_log::LogEnd;
 use crate::connection::Closing;
 use crate::context::{Context, Envelope, Job};
+use crate::discard::discard;
 use crate::free_list::{FreeList, Trimmed};
 use crate::io::Io;
 use crate::listener_limits::ListenerLimits;
@@ -60,6 +61,8 @@ pub(crate) trait DynProtocol {
 /// The one implementation of [`DynProtocol`].
 pub(crate) struct ErasedListener<P: Protocol> {
     protocol: Arc<P>,
+    /// Asked once: from then on no call is made for it.
+    name: &'static str,
     options: ListenerOptions,
     thread: P::ThreadState,
     sessions: Slots<P::Session>,
@@ -68,10 +71,13 @@ pub(crate) struct ErasedListener<P: Protocol> {
 
 impl<P: Protocol> ErasedListener<P> {
     pub(crate) fn new(protocol: Arc<P>, connections_max: usize) -> ErasedListener<P> {
-        let options = protocol.options();
+        // CONTAINED: by the start, which fails, or by `Successors`.
+        let (name, options) = (protocol.name(), protocol.options());
+        // CONTAINED: as above.
         let thread = protocol.thread_state();
         let capacity = u32::try_from(connections_max).unwrap_or(u32::MAX - 1);
         ErasedListener {
+            name,
             protocol,
             options,
             thread,
@@ -170,7 +176,7 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         let (protocol, thread) = (&*self.protocol, &mut self.thread);
         match contain(|| protocol.retire(thread, &mut envelope.job)) {
             Some(()) => self.free_jobs.put(envelope),
-            None => drop_contained(envelope),
+            None => discard(envelope),
         }
         Ok(())
     }
@@ -224,15 +230,16 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
     }
 
     fn name(&self) -> &'static str {
-        self.protocol.name()
+        self.name
     }
 
     fn own_limits(&self) -> ListenerLimits {
+        let asked = contain(|| self.protocol.options());
         let ListenerOptions {
             limits,
             workers_max,
             ..
-        } = self.protocol.options();
+        } = asked.unwrap_or_else(|| self.options.clone());
         ListenerLimits {
             workers_max: limits.workers_max.or(workers_max),
             ..limits
@@ -244,6 +251,7 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
     }
 
     fn region_made(&self, thread: usize, region: &Region) {
+        // CONTAINED: by the start, which fails.
         self.protocol.region_made(thread, region);
     }
 
@@ -282,7 +290,7 @@ pub(crate) fn regions_of<'a>(
     protocols: impl Iterator<Item = &'a dyn DynProtocol>,
 ) -> (Vec<RegionConfig>, Vec<u16>) {
     let mut regions = Vec::new();
-    let region_ids = protocols.map(|protocol| match protocol.options().region.clone() {
+    let region_ids = protocols.map(|listener| match listener.options().region.clone() {
         Some(region) => {
             regions.push(region);
             u16::try_from(regions.len()).expect("listeners are few")

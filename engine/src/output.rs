@@ -16,6 +16,7 @@ use bytes::Bytes;
 use flatpath_driver::{Segment, SendList};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
+use crate::discard::discard_bytes;
 use crate::error::NoRoom;
 use crate::limits::SHARED_COPY_BYTES_MAX;
 
@@ -134,7 +135,9 @@ impl Output {
         bytes: Bytes,
     ) -> Result<(), NoRoom> {
         if bytes.len() <= SHARED_COPY_BYTES_MAX {
-            return self.write(pool, &bytes);
+            let written = self.write(pool, &bytes);
+            discard_bytes(bytes);
+            return written;
         }
         self.push(bytes.into());
         Ok(())

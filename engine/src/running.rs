@@ -177,6 +177,7 @@ impl Running {
                 let _ = network.join();
             }
         }
+        shared.lifecycle.await_true(|| shared.bin.is_empty());
         if let Some(scaler) = self.scaler.take() {
             left.extend(scaler.stop(shared));
         }

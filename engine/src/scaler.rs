@@ -109,6 +109,7 @@ impl Scaler {
             return Vec::new();
         }
         let mut left = shared.left_behind();
+        left.extend(shared.bin.left_behind());
         left.resize(stuck, unknown("a worker"));
         left
     }
@@ -140,7 +141,7 @@ fn start_worker(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
 
 /// Work is queued, no worker is idle, and there is room for another worker.
 fn is_wanted(shared: &Shared) -> bool {
-    !shared.queue.is_empty() && !shared.worker_pool.has_idle() && shared.worker_pool.may_grow()
+    shared.has_work() && !shared.worker_pool.has_idle() && shared.worker_pool.may_grow()
 }
 
 /// Sleeps until it is woken, then samples until it is calm again. Returns at `stop`.
@@ -159,7 +160,9 @@ fn oversee(shared: &Arc<Shared>, mut workers: Vec<JoinHandle<()>>) -> Vec<JoinHa
         }
         std::thread::park_timeout(refusals.wait());
         let is_wanted_now = is_wanted(shared);
-        let wanted = growth.sample(is_wanted_now, shared.popped(), shared.dispatched());
+        let (put, taken) = shared.bin.counts();
+        let (popped, dispatched) = (shared.popped() + taken, shared.dispatched() + put);
+        let wanted = growth.sample(is_wanted_now, popped, dispatched);
         if !is_wanted_now {
             calm += 1;
             if calm >= CALM {

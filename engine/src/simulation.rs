@@ -16,6 +16,7 @@ use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::behind_proxy::Balancers;
+use crate::discard::OnNetworkThread;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::listener::{DynProtocol, ErasedListener, regions_of};
@@ -248,7 +249,10 @@ impl SimulatedServer {
     pub fn turn(&mut self) {
         for thread in &mut self.threads {
             let seed = thread.world.seed();
-            match thread.network.turn() {
+            let on_network_thread = OnNetworkThread::enter();
+            let turn = thread.network.turn();
+            drop(on_network_thread);
+            match turn {
                 Ok(after) => thread.ended |= after == After::Done,
                 Err(cause) => panic!("seed {seed}: the driver gave up: {cause}"),
             }
@@ -256,6 +260,13 @@ impl SimulatedServer {
         for _ in 0..self.random.below(4) {
             self.shared.run_next(0, || ());
         }
+        self.empty_bin();
+    }
+
+    /// As workers do, but at once and in order.
+    fn empty_bin(&self) {
+        self.shared.bin_gathered();
+        while self.shared.bin.empty_one(0, || ()) {}
     }
 
     /// Whether nothing happens any more by itself, until a client says something or a deadline
@@ -322,9 +333,12 @@ impl SimulatedServer {
         // Jobs of connections that are gone come back as well.
         loop {
             while self.shared.run_next(0, || ()) {}
+            self.empty_bin();
             for thread in &mut self.threads {
+                let _network = OnNetworkThread::enter();
                 thread.network.collect_jobs();
             }
+            self.empty_bin();
             // One that came back may have let out another that waited for its share.
             if self.shared.queue.is_empty() {
                 break;

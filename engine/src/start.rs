@@ -1,7 +1,6 @@
 //! How a server starts: limits, listening sockets, shared state, workers, network threads, each of
 //! which makes its own driver, because a ring belongs to one thread.
 
-use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,6 +13,7 @@ use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::behind_proxy::Balancers;
 use crate::descriptors::DescriptorBudget;
+use crate::discard::OnNetworkThread;
 use crate::error::Error;
 use crate::lifecycle::ServerState;
 use crate::limits::{
@@ -32,21 +32,6 @@ use crate::settings::{Endpoint, Options, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::sockets::{ListenAddress, Listening};
 use crate::worker::{DEFAULT_NAME, ListenerName, Shared};
-
-thread_local! {
-    static IS_NETWORK_THREAD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the caller runs on a network thread of a server, where nothing may block: all other
-/// connections of the thread would wait. False in a simulation.
-///
-/// ```
-/// assert!(!flatpath::on_network_thread());
-/// ```
-#[must_use]
-pub fn on_network_thread() -> bool {
-    IS_NETWORK_THREAD.get()
-}
 
 pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Result<Running, Error> {
     if endpoints.is_empty() {
@@ -308,7 +293,7 @@ impl NetworkThread {
         std::thread::Builder::new()
             .name(format!("{}-net-{thread}", shared.name))
             .spawn(move || {
-                IS_NETWORK_THREAD.set(true);
+                let _network = OnNetworkThread::enter();
                 run_network(thread, &shared, move || self.run(report));
             })
     }
@@ -399,6 +384,8 @@ fn run_network(thread: u16, shared: &Shared, serve: impl FnOnce() -> io::Result<
         let bug = format!("network thread {thread} panicked; this is a bug");
         Err(io::Error::other(bug))
     });
+    // What the thread held goes to the workers, while there are some.
+    shared.bin_gathered();
     if let Err(cause) = &ended {
         // The others would wait for clients that this one can no longer serve.
         log::error!("network thread {thread} has ended, the server drains: {cause}");

@@ -20,9 +20,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use flatpath_structures::panics::contain;
+use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
+use crate::discard::discard;
 use crate::free_list::Trimmed;
 use crate::hand_over::HandOver;
 use crate::listener::{DynProtocol, ErasedListener};
@@ -66,7 +67,7 @@ impl<P: Protocol> Successor<P> {
             protocol: Arc::clone(&self.0),
             begin,
         });
-        HandOver(Box::new(begin))
+        HandOver::new(Box::new(begin))
     }
 }
 
@@ -127,18 +128,18 @@ impl Successors {
 
     /// Opens a session; the number of its protocol and its key. `None` when it could not be made.
     pub(crate) fn open(&mut self, wish: HandOver) -> Option<(u16, Key)> {
-        let begun = wish.0.downcast::<Begun>().ok()?;
+        let begun = wish.into_inner()?.downcast::<Begun>().ok()?;
         let address = begun.address();
         // The address is no other's: the entry keeps the protocol alive.
         let known = self
             .entries
             .iter()
             .position(|entry| entry.address == address);
-        let index = match known {
-            Some(index) => index,
-            None => self.add(&**begun)?,
+        let Some(index) = known.or_else(|| self.add(&**begun)) else {
+            discard(begun);
+            return None;
         };
-        let number = u16::try_from(index + 1).ok()?;
+        let number = u16::try_from(index + 1).expect("as many as have a number");
         let key = begun.open(&mut *self.entries[index].protocol)?;
         Some((number, key))
     }
@@ -178,6 +179,11 @@ impl Successors {
         let entry = &mut self.entries[usize::from(number) - 1];
         entry.was_called = true;
         &mut *entry.protocol
+    }
+
+    /// The thread ends: drops them one by one, as drops may panic.
+    pub(crate) fn clear(&mut self) {
+        self.entries.drain(..).for_each(drop_contained);
     }
 
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Box<dyn DynProtocol>> {

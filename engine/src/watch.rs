@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering;
 
 pub use flatpath_driver::Eventfd;
 
+use crate::watch_queue::WatchEntry;
 pub use crate::watch_queue::WatchError;
-use crate::watch_queue::{Need, WatchEntry};
 use crate::worker::Shared;
 
 /// An eventfd that a network thread watches from [`EventWatch::start`] to [`EventWatch::stop`].
@@ -61,35 +61,26 @@ impl EventWatch {
     /// the function on the network thread, with zero if nothing was written.
     ///
     /// # Errors
-    /// [`WatchError`]; then it is not watched.
+    /// [`WatchError`]; then it is watched as before, or not.
     pub fn start(&self) -> Result<(), WatchError> {
-        // ORDER: Relaxed: the lock of the queue, taken afterwards, publishes.
-        let need = match self.entry.wanted.swap(true, Ordering::Relaxed) {
-            true => Need::Nothing,
-            false => Need::Room,
-        };
-        self.list(need)
-            // ORDER: Relaxed: as above.
-            .inspect_err(|_| self.entry.wanted.store(false, Ordering::Relaxed))
+        let inbox = &self.shared.inboxes[self.thread];
+        inbox.watches.start(&self.entry)?;
+        self.wake();
+        Ok(())
     }
 
     /// Stops the watch. What is written from now on stays in the eventfd; the function may still
     /// be called for what was taken before the network thread saw this.
     pub fn stop(&self) {
-        // ORDER: Relaxed: as in `start`.
-        if self.entry.wanted.swap(false, Ordering::Relaxed) {
-            // A closed queue has no thread that watches; and there is room since the start.
-            let _ = self.list(Need::Nothing);
+        if self.shared.inboxes[self.thread].watches.stop(&self.entry) {
+            self.wake();
         }
     }
 
-    fn list(&self, need: Need) -> Result<(), WatchError> {
-        let inbox = &self.shared.inboxes[self.thread];
-        inbox.watches.add(&self.entry, need)?;
-        if let Some(waker) = inbox.waker.get() {
+    fn wake(&self) {
+        if let Some(waker) = self.shared.inboxes[self.thread].waker.get() {
             waker.wake();
         }
-        Ok(())
     }
 }
 

@@ -6,6 +6,8 @@
 //! - V2: the queue has room for every entry of its thread that was ever wanted, so that only the
 //!   first start can fail for want of memory.
 //! - V3: a closed queue takes nothing: no thread would read it.
+//! - V4: what is wanted changes under the lock, with its place in the queue or not at all: a start
+//!   that fails undoes nothing of another one.
 //!
 //! Ordering
 //! - V-E1 listed: push, then `any` set (Release) -> `take` clears it (Acquire). The waker's fences
@@ -37,7 +39,8 @@ flatpath_structures::impl_error! {
 pub(crate) struct WatchEntry {
     pub(crate) event: Arc<Eventfd>,
     pub(crate) signalled: Box<dyn Fn(u64) + Send + Sync>,
-    pub(crate) wanted: AtomicBool,
+    /// Changed under the queue's lock.
+    wanted: AtomicBool,
     /// Stands in the queue; changed under its lock.
     is_listed: AtomicBool,
     /// The thread's number of it; for the thread alone.
@@ -78,14 +81,6 @@ pub(crate) struct WatchQueue {
     members: Arc<()>,
 }
 
-/// What an entry may need besides a place in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    Nothing,
-    /// Room for this and all later changes of it (V2).
-    Room,
-}
-
 #[derive(Default)]
 struct List {
     entries: Vec<Arc<WatchEntry>>,
@@ -111,14 +106,32 @@ impl WatchQueue {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, entry: &Arc<WatchEntry>, need: Need) -> Result<(), WatchError> {
+    /// Lists an entry that is wanted from now on. Where that fails, nothing has changed.
+    pub(crate) fn start(&self, entry: &Arc<WatchEntry>) -> Result<(), WatchError> {
         let mut list = self.list();
         if list.is_closed {
             return Err(WatchError::ShutDown);
         }
-        if need == Need::Room {
+        if !entry.is_wanted() {
             list.make_room(Arc::strong_count(&self.members))?;
         }
+        self.add(&mut list, entry)?;
+        // ORDER: Relaxed: under the lock (V4).
+        entry.wanted.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lists an entry that is not wanted any more. False: it was not wanted, or no thread would
+    /// look.
+    pub(crate) fn stop(&self, entry: &Arc<WatchEntry>) -> bool {
+        let mut list = self.list();
+        // ORDER: Relaxed: under the lock (V4).
+        let was_wanted = entry.wanted.swap(false, Ordering::Relaxed);
+        // There is room since the start.
+        was_wanted && !list.is_closed && self.add(&mut list, entry).is_ok()
+    }
+
+    fn add(&self, list: &mut List, entry: &Arc<WatchEntry>) -> Result<(), WatchError> {
         if !entry.is_listed.load(Ordering::Relaxed) {
             if list.entries.len() == list.entries.capacity() {
                 return Err(WatchError::NoMemory);
@@ -152,15 +165,78 @@ impl WatchQueue {
         entries
     }
 
-    /// The thread ends: nothing is taken from now on (V3).
-    pub(crate) fn close(&self) {
+    /// The thread ends: nothing is taken from now on (V3). What was listed is for the caller to
+    /// discard, as it may be the last that knows an entry and its function.
+    #[must_use]
+    pub(crate) fn close(&self) -> Vec<Arc<WatchEntry>> {
         let mut list = self.list();
         list.is_closed = true;
-        list.entries = Vec::new();
+        std::mem::take(&mut list.entries)
     }
 
     /// From now on there is no memory for it, or there is again; for simulations.
     pub(crate) fn starve(&self, is_out_of_memory: bool) {
         self.list().is_out_of_memory = is_out_of_memory;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    fn entry(queue: &WatchQueue, signalled: impl Fn(u64) + Send + Sync + 'static) -> WatchEntry {
+        let event = Eventfd::new().expect("made");
+        WatchEntry::new(queue, event, Box::new(signalled))
+    }
+
+    #[test]
+    fn stress_a_start_that_fails_undoes_no_other_start() {
+        let queue = WatchQueue::default();
+        let first = Arc::new(entry(&queue, |_| ()));
+        queue.start(&first).expect("there is memory");
+        for round in 0..2_000 {
+            assert!(queue.take().len() < 2);
+            let one = Arc::new(entry(&queue, |_| ()));
+            queue.starve(round % 2 == 0);
+            let together = Barrier::new(2);
+            let start = || {
+                together.wait();
+                queue.start(&one).is_ok()
+            };
+            let started = std::thread::scope(|scope| {
+                let other = scope.spawn(start);
+                let own = start();
+                other.join().expect("no panic") || own
+            });
+            assert_eq!(one.is_wanted(), started, "round {round}");
+            queue.stop(&one);
+        }
+    }
+
+    /// Looks whether the queue is locked when it is dropped.
+    struct Looks(Arc<WatchQueue>, Arc<AtomicBool>);
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            let is_free = self.0.list.try_lock().is_ok();
+            self.1.store(is_free, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_a_closed_queue_held_is_dropped_after_the_unlock() {
+        let (queue, was_free) = (Arc::new(WatchQueue::default()), Arc::default());
+        let looks = Looks(Arc::clone(&queue), Arc::clone(&was_free));
+        let listed = Arc::new(entry(&queue, move |_| {
+            let _ = &looks;
+        }));
+        queue.start(&listed).expect("there is memory");
+        drop(listed);
+        drop(queue.close());
+        assert!(was_free.load(Ordering::Relaxed));
+        let late = Arc::new(entry(&queue, |_| ()));
+        assert_eq!(queue.start(&late), Err(WatchError::ShutDown));
+        assert!(!late.is_wanted());
     }
 }

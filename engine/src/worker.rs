@@ -39,6 +39,7 @@ use crate::blocking::{Home, Inside, Share, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::DescriptorBudget;
+use crate::discard::{Bin, has_gathered};
 use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::Limits;
@@ -131,6 +132,8 @@ pub(crate) struct Shared {
     /// Receive memory of the network threads that run.
     pub(crate) memory: Memory,
     pub(crate) scaler: ScalerWaker,
+    /// What workers are to drop.
+    pub(crate) bin: Bin,
     /// What the names of its threads begin with.
     pub(crate) name: &'static str,
     /// Whether network threads measure what dispatch takes.
@@ -182,6 +185,7 @@ impl Shared {
             descriptors: DescriptorBudget::default(),
             memory: Memory::default(),
             scaler: ScalerWaker::default(),
+            bin: Bin::new(worker_pool.workers_max, places),
             name: DEFAULT_NAME,
             observes_dispatch: false,
             watches_made: AtomicUsize::new(0),
@@ -336,6 +340,22 @@ impl Shared {
         }
     }
 
+    /// Hands what this network thread has discarded to the workers. One load if that is nothing.
+    #[inline]
+    pub(crate) fn bin_gathered(&self) {
+        if has_gathered() {
+            self.bin.take_gathered();
+            if self.worker_pool.wake_one() == Wake::NoneIdle {
+                self.wake_scaler();
+            }
+        }
+    }
+
+    /// Whether there is something for a worker to do.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.queue.is_empty() || self.bin.has_work()
+    }
+
     /// Jobs taken from the queue so far, but for those that were queued again.
     pub(crate) fn popped(&self) -> u64 {
         self.popped.load(Ordering::Relaxed)
@@ -408,14 +428,17 @@ pub(crate) fn work(shared: &Arc<Shared>) {
         .as_raw_nonzero()
         .get()
         .unsigned_abs();
-    let has_work = || !shared.queue.is_empty();
+    let has_work = || shared.has_work();
     while worker.wait(has_work) == Wait::Work {
-        // Another worker may have been faster; then the next wait sorts it out.
-        shared.run_next(thread, || {
+        let mut took = || {
             if worker.took_work(has_work) == Some(Wake::NoneIdle) {
                 shared.wake_scaler();
             }
-        });
+        };
+        // Another worker may have been faster; then the next wait sorts it out.
+        if !shared.bin.empty_one(thread, &mut took) {
+            shared.run_next(thread, took);
+        }
     }
     leave(shared, worker);
 }
@@ -424,7 +447,7 @@ pub(crate) fn work(shared: &Arc<Shared>) {
 pub(crate) fn leave(shared: &Shared, worker: Worker) {
     drop(worker);
     // Room was made, and a fence passed: edge "room" of the scaler.
-    if !shared.queue.is_empty() {
+    if shared.has_work() {
         shared.wake_scaler();
     }
 }

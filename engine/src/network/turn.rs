@@ -6,6 +6,7 @@ use flatpath_driver::{Completion, Driver};
 
 use crate::access_log::AGAIN_NS;
 use crate::common::Common;
+use crate::discard::has_gathered;
 use crate::lifecycle::ServerState;
 use crate::limits::{TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX};
 use crate::turn::Turn;
@@ -33,6 +34,7 @@ fn has_news(common: &Common) -> bool {
         || inbox.watches.any()
         || shared.has_parked(thread)
         || shared.relief.is_asked(thread)
+        || has_gathered()
 }
 
 impl<D: Driver> Network<D> {
@@ -58,6 +60,7 @@ impl<D: Driver> Network<D> {
             self.weigh_memory();
         }
         self.thread.common.dispatcher.flush();
+        self.thread.common.shared.bin_gathered();
         self.thread.turn_ended();
         match self.thread.common.server_state {
             ServerState::Running | ServerState::Leaving => Ok(After::GoOn),

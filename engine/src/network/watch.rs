@@ -18,6 +18,7 @@ use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
+use crate::discard::discard_last;
 use crate::watch_queue::WatchEntry;
 
 use super::sources::{Source, State};
@@ -46,7 +47,7 @@ impl<D: Driver> Network<D> {
                 None if watched.is_wanted() => self.begin(Arc::clone(&watched)),
                 Some(State::Armed) => self.cancel_unwanted(place),
                 Some(State::Refused(_)) if !watched.is_wanted() => {
-                    drop_contained(self.sources.remove(place));
+                    self.forget(place);
                 }
                 // The final completion looks again.
                 None | Some(State::Cancelling | State::Refused(_)) => {}
@@ -55,7 +56,13 @@ impl<D: Driver> Network<D> {
                 self.call(&watched, 0);
             }
             // It may be the last that knows the source, and its function.
-            drop_contained(watched);
+            discard_last(watched);
+        }
+    }
+
+    fn forget(&mut self, key: Key) {
+        if let Some(source) = self.sources.remove(key) {
+            discard_last(source.watched);
         }
     }
 
@@ -126,7 +133,7 @@ impl<D: Driver> Network<D> {
         };
         let watched = Arc::clone(&source.watched);
         self.call(&watched, count);
-        drop_contained(watched);
+        discard_last(watched);
     }
 
     fn call(&self, watched: &WatchEntry, count: u64) {
@@ -145,7 +152,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         if !source.watched.is_wanted() {
-            drop_contained(self.sources.remove(key));
+            self.forget(key);
         } else if source.state == State::Cancelling {
             self.arm_watch(key);
         } else {
@@ -158,9 +165,11 @@ impl<D: Driver> Network<D> {
 
     /// The thread ends: a source that wants to be watched from now on is refused.
     pub(super) fn end_watches(&self) {
-        self.thread.common.shared.inboxes[usize::from(self.thread.common.number)]
+        let inboxes = &self.thread.common.shared.inboxes;
+        let listed = inboxes[usize::from(self.thread.common.number)]
             .watches
             .close();
+        listed.into_iter().for_each(discard_last);
     }
 
     /// Tries those again that the kernel refused.
@@ -193,8 +202,9 @@ impl<D: Driver> Drop for Network<D> {
         self.end_watches();
         let keys: Vec<Key> = self.sources.iter().map(|(key, _)| key).collect();
         for key in keys {
-            drop_contained(self.sources.remove(key));
+            self.forget(key);
         }
         self.listeners.drain(..).for_each(drop_contained);
+        self.thread.successors.clear();
     }
 }

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flatpath_structures::panics::drop_contained;
 use flatpath_structures::worker_pool::Wake;
 
+use crate::discard::discard;
 use crate::pools::Wanted;
 use crate::shares::{ShareRule, Shares};
 use crate::statistics::ThreadCounters;
@@ -83,6 +83,9 @@ impl Dispatcher {
 
     /// Takes one of the in-flight places for a listener, if one is left to it.
     pub(crate) fn reserve(&self, listener: u16) -> Option<Reservation> {
+        if self.shared.bin.is_full() {
+            return None;
+        }
         self.reservations.reserve(listener)
     }
 
@@ -305,7 +308,7 @@ impl Drop for Dispatcher {
         let tasks = self.without_memory.iter_mut();
         tasks
             .flat_map(|tasks| tasks.drain(..))
-            .for_each(|(task, _)| drop_contained(task));
-        self.shares.take_all().into_iter().for_each(drop_contained);
+            .for_each(|(task, _)| discard(task));
+        self.shares.take_all().into_iter().for_each(discard);
     }
 }
