@@ -11,7 +11,8 @@
 //!
 //! Invariants
 //! - H1: what waits is at most `bytes_max`, or one piece that is longer.
-//! - H2: callbacks and wakes run outside of the lock.
+//! - H2: callbacks, wakes and drops of the sender's own run outside of the lock; see
+//!   `flatpath::discard`.
 //! - H3: a receiver that found nothing is woken by the piece or the end that comes next.
 //!
 //! Cost: a lock that is held for a push or a pop; a piece is shared, not copied, up to the output.
@@ -22,9 +23,11 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use flatpath::ConnectionHandle;
+use flatpath::limits::SHARED_COPY_BYTES_MAX;
+use flatpath::{ConnectionHandle, await_room, discard_bytes, guarded};
 
-type OnEvent = Arc<dyn Fn() + Send + Sync>;
+/// A function of the sender's.
+struct OnEvent(Box<dyn Fn() + Send + Sync>);
 
 struct Channel {
     state: Mutex<State>,
@@ -56,13 +59,23 @@ struct State {
     was_full: bool,
     /// The connection that sends it, once it does.
     connection: Option<ConnectionHandle>,
-    on_event: Option<OnEvent>,
+    on_event: Option<Arc<OnEvent>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Complete,
     Aborted,
+}
+
+impl OnEvent {
+    /// A panic ends here: it may be called by a drop, within another panic.
+    fn call(self: Arc<Self>) {
+        if flatpath::contain(|| (self.0)()).is_none() {
+            log::error!("the function of a response's sender panicked");
+        }
+        flatpath::discard_last(self);
+    }
 }
 
 impl Channel {
@@ -77,14 +90,14 @@ impl Channel {
         drop(state);
         self.changed.notify_all();
         if let Some(on_event) = on_event {
-            on_event();
+            on_event.call();
         }
     }
 
     fn end(&self, end: End) {
         let mut state = self.lock();
         if state.end.is_none() {
-            state.end = Some(end);
+            state.end = Some(end); // OURS: a name.
             self.wake_receiver(state);
         }
     }
@@ -102,14 +115,20 @@ impl Channel {
     }
 }
 
-/// No more is sent: the client is gone, or its server, or a drain has ended a stream of events. See
-/// [`Sender::send`].
+/// Why [`Sender::send`] has not taken a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SendError;
+#[non_exhaustive]
+pub enum SendError {
+    /// No more is sent: the client is gone, or its server, or a drain has ended a stream of events.
+    Closed,
+    /// As much waits as may, and the caller is a network thread, which must not wait.
+    Full,
+}
 
 flatpath::impl_error! {
     SendError {
-        Self => "this response takes no more: its client is gone, or the server drains",
+        Self::Closed => "this response takes no more: its client is gone, or the server drains",
+        Self::Full => "the client of this response has not read what waits for it",
     }
 }
 
@@ -133,32 +152,26 @@ flatpath::impl_error! {
 pub struct Sender(Arc<Channel>);
 
 impl Sender {
-    /// Adds a piece; waits while `bytes_max` wait to be sent. Empty pieces are left out.
-    ///
-    /// Not for network threads, which must not block: an inline handler, say.
+    /// Adds a piece; waits while `bytes_max` wait to be sent. Empty pieces are left out. A network
+    /// thread (an inline handler, say) must not wait: there a full body is an error.
     ///
     /// # Errors
-    /// [`SendError`] when the client is gone.
-    ///
-    /// # Panics
-    /// When a network thread would have to wait: it would wait for itself.
+    /// [`SendError`] when the client is gone, or when a network thread would have to wait.
     pub fn send(&self, piece: impl Into<Bytes>) -> Result<(), SendError> {
         let mut piece = piece.into();
-        let mut state = self.0.lock();
         loop {
-            piece = match self.add(state, piece) {
+            piece = match self.add(self.0.lock(), piece) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Closed(_)) => return Err(SendError),
+                Err(TrySendError::Closed(piece)) => {
+                    discard_bytes(piece);
+                    return Err(SendError::Closed);
+                }
                 Err(TrySendError::Full(piece)) => piece,
             };
-            assert!(
-                !flatpath::on_network_thread(),
-                "a network thread must not wait for a client; use try_send there"
-            );
-            state = self.0.lock();
-            while state.was_full && !state.is_gone {
-                let changed = self.0.changed.wait(state);
-                state = changed.unwrap_or_else(PoisonError::into_inner);
+            let is_full = |state: &State| state.was_full && !state.is_gone;
+            if await_room(self.0.lock(), &self.0.changed, is_full).is_err() {
+                discard_bytes(piece);
+                return Err(SendError::Full);
             }
         }
     }
@@ -182,7 +195,11 @@ impl Sender {
         }
         if !piece.is_empty() {
             state.bytes += piece.len();
-            state.pieces.push_back(piece);
+            state.pieces.push_back(match piece.len() {
+                0..=SHARED_COPY_BYTES_MAX => piece,
+                // The driver drops what is sent without a copy.
+                _ => guarded(piece),
+            });
             self.0.wake_receiver(state);
         }
         Ok(())
@@ -206,13 +223,20 @@ impl Sender {
     /// network thread and must not block; it is called at once if it is too late for one of the
     /// first two. One function: the latest counts.
     pub fn on_event(&self, act: impl Fn() + Send + Sync + 'static) {
-        let act: OnEvent = Arc::new(act);
+        let act = Arc::new(OnEvent(Box::new(act)));
         let mut state = self.0.lock();
-        state.on_event = Some(Arc::clone(&act));
         let is_late = state.is_gone || state.is_draining;
+        let before = match state.is_gone {
+            // Nothing else will happen.
+            true => None,
+            false => state.on_event.replace(Arc::clone(&act)),
+        };
         drop(state);
+        if let Some(before) = before {
+            flatpath::discard_last(before);
+        }
         if is_late {
-            act();
+            act.call();
         }
     }
 
@@ -307,18 +331,22 @@ impl Pieces {
     /// So much of the oldest piece is on its way.
     pub(crate) fn advance(&self, bytes: usize) {
         let mut state = self.0.lock();
-        if let Some(piece) = state.pieces.front_mut() {
-            let _taken = piece.split_to(bytes);
+        let taken = state.pieces.front_mut().map(|piece| piece.split_to(bytes));
+        if taken.is_some() {
             state.bytes -= bytes;
         }
         let is_used_up = state.pieces.front().is_some_and(Bytes::is_empty);
-        if is_used_up {
-            state.pieces.pop_front();
-        }
+        let used_up = match is_used_up {
+            true => state.pieces.pop_front(),
+            false => None,
+        };
         let has_room = state.bytes <= self.0.bytes_max / 2;
         if has_room && std::mem::take(&mut state.was_full) {
             self.0.notify_sender(state);
+        } else {
+            drop(state);
         }
+        taken.into_iter().chain(used_up).for_each(discard_bytes);
     }
 }
 
@@ -327,9 +355,17 @@ impl Drop for Pieces {
         let mut state = self.0.lock();
         state.is_gone = true;
         let pieces = std::mem::take(&mut state.pieces);
-        (state.bytes, state.connection) = (0, None);
-        self.0.notify_sender(state);
-        drop(pieces);
+        let connection = state.connection.take();
+        state.bytes = 0;
+        // The last event.
+        let on_event = state.on_event.take();
+        drop(state);
+        self.0.changed.notify_all();
+        drop(connection);
+        if let Some(on_event) = on_event {
+            on_event.call();
+        }
+        pieces.into_iter().for_each(discard_bytes);
     }
 }
 
@@ -378,7 +414,7 @@ mod tests {
         }
         drop(receiver);
         let sent = thread.join().expect("no panic");
-        assert_eq!(sent, Err(SendError));
+        assert_eq!(sent, Err(SendError::Closed));
     }
 
     #[test]
@@ -416,7 +452,7 @@ mod tests {
         let (sender, receiver) = channel(100, Kind::Events);
         sender.send("last").expect("room");
         receiver.drain();
-        assert_eq!(sender.send("late"), Err(SendError));
+        assert_eq!(sender.send("late"), Err(SendError::Closed));
         assert_eq!(receiver.next(), Next::Piece("last".into()));
         receiver.advance(4);
         assert_eq!(receiver.next(), Next::Complete);

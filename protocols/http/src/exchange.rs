@@ -18,6 +18,7 @@
 //! Everything in here is recycled: the request's parts, its arena, the note.
 
 use flatpath::WorkerScope;
+use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Payload, PoolHandle};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
@@ -74,6 +75,23 @@ pub struct Exchange {
     pub(crate) note: Extensions,
 }
 
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+/// Drops a body where that may block; one in memory of the server at once.
+pub(crate) fn discard_body(body: Body) {
+    match body {
+        Body::Empty | Body::Static(_) | Body::Pooled(_) | Body::Payload(_) => {}
+        Body::Bytes(bytes) => flatpath::discard_bytes(bytes),
+        // It discards what it has by itself.
+        Body::Channel(receiver) => drop(receiver),
+        Body::Reader(reader) => flatpath::discard(reader),
+    }
+}
+
 /// A request body on its way to its sink.
 pub(crate) struct Upload {
     pub(crate) sink: Begun,
@@ -115,10 +133,26 @@ impl Exchange {
     /// Drops what the request was about and keeps what can be used again.
     pub(crate) fn reset(&mut self) {
         self.builder.clear();
-        (self.head, self.chunk, self.stream) = (None, None, None);
+        (self.head, self.chunk) = (None, None);
+        self.discard();
+    }
+
+    /// Drops what is the service's own, where that may block.
+    fn discard(&mut self) {
+        // A sink looks after itself.
         self.upload = None;
-        self.body = Body::Empty;
-        self.note.clear();
+        if let Some(stream) = self.stream.take() {
+            flatpath::discard(stream);
+        }
+        discard_body(std::mem::take(&mut self.body));
+        self.discard_note();
+    }
+
+    /// Drops what is left of the note.
+    pub(crate) fn discard_note(&mut self) {
+        if !self.note.is_empty() {
+            flatpath::discard(std::mem::take(&mut self.note));
+        }
     }
 
     /// Runs on a worker.
@@ -252,6 +286,10 @@ impl Exchange {
             _ if head.body.is_none() => {}
             Body::Reader(reader) => self.stream_body(reader),
             Body::Payload(payload) => self.stream_body(payload.into()),
+            // It is sent without a copy, and the driver drops it.
+            Body::Bytes(bytes) if bytes.len() > SHARED_COPY_BYTES_MAX => {
+                self.body = Body::Bytes(flatpath::guarded(bytes));
+            }
             // A channel is for the network thread, as what is in memory.
             body => self.body = body,
         }

@@ -159,7 +159,7 @@ impl IntoResponse for Cow<'static, str> {
 
 impl IntoResponse for &'static [u8] {
     fn into_response(self) -> Response {
-        Bytes::from_static(self).into_response()
+        typed("application/octet-stream", self)
     }
 }
 

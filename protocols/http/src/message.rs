@@ -24,8 +24,10 @@ pub enum Body {
     /// No bytes.
     #[default]
     Empty,
-    /// Bytes in memory.
+    /// Bytes in memory. An owner of theirs ([`Bytes::from_owner`]) is dropped by a worker.
     Bytes(Bytes),
+    /// Bytes of the program itself.
+    Static(&'static [u8]),
     /// Bytes in a buffer of the server's pool, to which it goes back when the body is dropped.
     Pooled(Buffer),
     /// Bytes of a request in several places: see [`Body::payload`].
@@ -147,6 +149,7 @@ impl Body {
         match self {
             Self::Empty => Some(0),
             Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::Static(bytes) => Some(bytes.len() as u64),
             Self::Pooled(buffer) => Some(buffer.filled().len() as u64),
             Self::Payload(payload) => Some(payload.len() as u64),
             Self::Reader(reader) => reader.length,
@@ -176,6 +179,7 @@ impl Body {
         match self {
             Self::Empty => Some(&[]),
             Self::Bytes(bytes) => Some(bytes),
+            Self::Static(bytes) => Some(bytes),
             Self::Pooled(buffer) => Some(buffer.filled()),
             Self::Payload(payload) if payload.parts_count() <= 1 => {
                 Some(payload.parts().next().map_or(&[], Part::bytes))
@@ -212,6 +216,7 @@ impl Body {
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
+            Self::Static(bytes) => Bytes::from_static(bytes),
             body => body.to_bytes().into_owned().into(),
         }
     }
@@ -223,7 +228,7 @@ impl Body {
     /// aborted. Blocks as long as the reader, or the sender of the channel, does.
     pub fn into_vec(self) -> io::Result<Vec<u8>> {
         match self {
-            Self::Empty | Self::Bytes(_) | Self::Pooled(_) | Self::Payload(_) => {
+            Self::Empty | Self::Bytes(_) | Self::Static(_) | Self::Pooled(_) | Self::Payload(_) => {
                 Ok(self.into_bytes().into())
             }
             mut read @ (Self::Reader(_) | Self::Channel(_)) => {
@@ -242,6 +247,7 @@ impl Read for Body {
         match self {
             Self::Empty => Ok(0),
             Self::Bytes(bytes) => bytes.reader().read(room),
+            Self::Static(bytes) => bytes.read(room),
             Self::Payload(payload) => payload.read(room),
             Self::Reader(reader) => reader.read(room),
             Self::Channel(receiver) => receiver.read(room),
@@ -262,6 +268,7 @@ impl fmt::Debug for Body {
         match self {
             Self::Empty => formatter.write_str("Empty"),
             Self::Bytes(bytes) => write!(formatter, "Bytes({} bytes)", bytes.len()),
+            Self::Static(bytes) => write!(formatter, "Static({} bytes)", bytes.len()),
             Self::Pooled(buffer) => write!(formatter, "Pooled({} bytes)", buffer.filled().len()),
             Self::Payload(payload) => write!(formatter, "Payload({} bytes)", payload.len()),
             Self::Reader(reader) => reader.fmt(formatter),
@@ -317,13 +324,13 @@ impl From<String> for Body {
 
 impl From<&'static [u8]> for Body {
     fn from(bytes: &'static [u8]) -> Self {
-        Self::Bytes(Bytes::from_static(bytes))
+        Self::Static(bytes)
     }
 }
 
 impl From<&'static str> for Body {
     fn from(text: &'static str) -> Self {
-        Self::Bytes(Bytes::from_static(text.as_bytes()))
+        Self::Static(text.as_bytes())
     }
 }
 

@@ -76,12 +76,15 @@ fn advance<S: Service>(connection: &mut Connection<'_, S>) -> bool {
             Next::Later => return false,
             Next::Piece(mut piece) => {
                 piece.truncate(usize::try_from(push.left).unwrap_or(usize::MAX));
-                if queue(&mut connection.io, &piece, push.framing).is_err() {
+                if connection.io.bin_is_full()
+                    || queue(&mut connection.io, &piece, push.framing).is_err()
+                {
                     connection.io.stall(Stall::Memory);
                     return false;
                 }
                 push.left -= piece.len() as u64;
                 push.receiver.advance(piece.len());
+                flatpath::discard_bytes(piece);
                 if push.phase() == Phase::Push {
                     connection.io.restart_phase(Phase::Push);
                 }

@@ -1,7 +1,5 @@
 //! Bodies that a service takes piece by piece, as they arrive.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use flatpath::WorkerScope;
 use flatpath::memory::Payload;
 use http::StatusCode;
@@ -26,8 +24,7 @@ use crate::message::Response;
 /// - `finish` is called only when the whole body was written, and `abandoned` when it never will
 ///   be. One of them is called, unless the sink itself has ended the upload: it answered an error,
 ///   or panicked.
-/// - A sink may be abandoned, and dropped, on the network thread: what is slow then has to be
-///   handed to another thread.
+/// - All of it is called, and dropped, where it may block, but for `keeps_parts`.
 pub trait Sink: Send {
     /// More of the body. May block.
     ///
@@ -50,8 +47,9 @@ pub trait Sink: Send {
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response;
 
     /// The body has broken off, and the request is not served: the client went away, took too long
-    /// or broke the framing, the body is longer than its route allows, or the server stops. Must
-    /// not block: most often it is called on the network thread. By default the sink is dropped.
+    /// or broke the framing, the body is longer than its route allows, or the server stops. A
+    /// worker calls it, in most cases, so it may block; a drain waits for it. By default the sink
+    /// is dropped.
     fn abandoned(self: Box<Self>) {}
 }
 
@@ -96,8 +94,19 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
+        if let Some(sink) = self.0.take() {
+            flatpath::discard(Abandoned(Some(sink)));
+        }
+    }
+}
+
+/// A sink whose body will never be complete.
+struct Abandoned(Option<Box<dyn Sink>>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
         if let Some(sink) = self.0.take()
-            && catch_unwind(AssertUnwindSafe(|| sink.abandoned())).is_err()
+            && flatpath::contain(|| sink.abandoned()).is_none()
         {
             log::error!("a sink panicked when its upload broke off");
         }

@@ -131,15 +131,12 @@ fn response(body: Body) -> Response {
 pub struct Events(Sender);
 
 impl Events {
-    /// Sends an event; waits while 64 KiB wait for the client.
-    ///
-    /// Not for network threads, which must not block: an inline handler, say.
+    /// Sends an event; waits while 64 KiB wait for the client. A network thread (an inline handler,
+    /// say) must not wait: there a full stream is an error.
     ///
     /// # Errors
-    /// [`SendError`] when the client is gone, or the server drains.
-    ///
-    /// # Panics
-    /// When a network thread would have to wait.
+    /// [`SendError`] when the client is gone, the server drains, or a network thread would have to
+    /// wait.
     pub fn send(&self, event: impl Into<Event>) -> Result<(), SendError> {
         self.0.send(event.into())
     }

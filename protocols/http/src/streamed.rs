@@ -58,22 +58,21 @@ impl Upload {
         Self::new(Written { writer, finish })
     }
 
-    /// Calls `act` when the body breaks off, after the sink was told: see [`Sink::abandoned`]. It
-    /// must not block; what is slow goes to another thread.
+    /// Calls `act` when the body breaks off, after the sink was told: see [`Sink::abandoned`]. A
+    /// worker calls it, in most cases, so it may block.
     ///
     /// ```
     /// use std::fs::{self, File};
     /// use std::path::PathBuf;
-    /// use std::sync::mpsc::Sender;
     ///
     /// use flatpath_http::Upload;
     /// use flatpath_http::http::StatusCode;
     ///
-    /// /// Takes a body to a file of its own; what broke off is for the thread that removes files.
-    /// fn store(path: PathBuf, broken: Sender<PathBuf>) -> Result<Upload, StatusCode> {
+    /// /// Takes a body to a file of its own, and removes what broke off.
+    /// fn store(path: PathBuf) -> Result<Upload, StatusCode> {
     ///     let file = File::create(&path).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     ///     let upload = Upload::to(file, |_| StatusCode::CREATED);
-    ///     Ok(upload.if_abandoned(move || drop(broken.send(path))))
+    ///     Ok(upload.if_abandoned(move || drop(fs::remove_file(path))))
     /// }
     /// # let _ = store;
     /// ```

@@ -261,7 +261,7 @@ pub(crate) fn send_job<S: Service>(
                 turn,
                 &mut job.note,
             );
-            job.note.clear();
+            job.discard_note();
         }
     }
     let has_chunk = job.chunk.is_some();
@@ -478,7 +478,16 @@ fn send_head<S: Service>(
         }
         Body::Bytes(bytes) if bytes.len() <= head.room() => {
             head.append(&bytes);
+            flatpath::discard_bytes(bytes);
             queue_buffer(connection, head);
+        }
+        Body::Static(bytes) if bytes.len() <= head.room() => {
+            head.append(bytes);
+            queue_buffer(connection, head);
+        }
+        Body::Static(bytes) => {
+            queue_buffer(connection, head);
+            queue_shared(connection, job, Bytes::from_static(bytes));
         }
         Body::Pooled(body) if body.filled().len() <= head.room() => {
             head.append(body.filled());
@@ -508,6 +517,8 @@ fn queue_shared<S: Service>(
     if connection.write_shared(bytes.clone()).is_err() {
         let length = Some(bytes.len() as u64);
         job.stream_body(Reader::new(Box::new(std::io::Cursor::new(bytes)), length));
+    } else {
+        flatpath::discard_bytes(bytes);
     }
 }
 
