@@ -37,7 +37,7 @@ impl Reader {
 
 #[cfg(feature = "deflate")]
 mod with {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::{Mutex, MutexGuard, TryLockError};
 
     use bytes::Bytes;
 
@@ -71,18 +71,27 @@ mod with {
         }
 
         /// The frame of a message. Until the other is dropped, no other message is compressed.
+        /// `None`: it is to be sent as it is, as it does not become shorter, or another thread
+        /// compresses and this is a network thread, which must not wait.
         pub(crate) fn compress(
             &self,
             message: &Message,
-        ) -> (Frame, Option<MutexGuard<'_, Deflating>>) {
-            let mut deflating = self.0.as_ref().map(|it| {
+        ) -> Option<(Frame, MutexGuard<'_, Deflating>)> {
+            let mutex = &self.0.as_ref()?.deflating;
+            let deflating = match flatpath::on_network_thread() {
+                true => mutex.try_lock().map_err(|cause| match cause {
+                    TryLockError::Poisoned(poisoned) => Some(poisoned),
+                    TryLockError::WouldBlock => None,
+                }),
+                false => mutex.lock().map_err(Some),
+            };
+            let mut deflating = match deflating {
+                Ok(deflating) => deflating,
                 // A compressor that panicked was taken out before.
-                let deflating = it.deflating.lock();
-                deflating.unwrap_or_else(PoisonError::into_inner)
-            });
-            let frame = deflating.as_mut().and_then(|it| it.frame(message));
-            let plain = || Frame::new(message.opcode(), message.bytes().clone());
-            (frame.unwrap_or_else(plain), deflating)
+                Err(poisoned) => poisoned?.into_inner(),
+            };
+            let frame = deflating.frame(message)?;
+            Some((frame, deflating))
         }
 
         /// Frees what helps only while messages are sent. Never waits.
@@ -126,8 +135,8 @@ mod without {
             false
         }
 
-        pub(crate) fn compress(&self, message: &Message) -> (Frame, ()) {
-            (Frame::new(message.opcode(), message.bytes().clone()), ())
+        pub(crate) fn compress(&self, _: &Message) -> Option<(Frame, ())> {
+            None
         }
 
         pub(crate) fn rest(&self) {}

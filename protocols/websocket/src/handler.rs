@@ -9,8 +9,9 @@ use crate::socket::Socket;
 ///
 /// A closure `|socket: &Socket, message: Message|` is one.
 pub trait Handler: Send + 'static {
-    /// The handshake is accepted. What is sent here comes first. Called within
-    /// [`WebSocket::accept`](crate::WebSocket::accept), so it may block where that may.
+    /// The handshake is over, and its answer on the way to the client. What is sent here comes
+    /// first. Called where messages are, and before the first of them: of a
+    /// [pooled](crate::WebSocket::pooled) handler by a worker, so it may block.
     fn opened(&mut self, socket: &Socket) {
         let _ = socket;
     }
@@ -20,8 +21,9 @@ pub trait Handler: Send + 'static {
     /// not.
     fn message(&mut self, socket: &Socket, message: Message);
 
-    /// The connection has ended: called once, whatever ended it, and last. The network thread calls
-    /// it in most cases, so it must not block.
+    /// The connection has ended: called once, whatever ended it, and last, of each handler that was
+    /// opened. A worker calls it, or the thread that drops the socket of a server that has ended;
+    /// so it may block, also of an inline handler. A drain waits for it.
     ///
     /// `close` is what the client sent; or what it was sent where it broke the protocol, had to
     /// make room for others, or the server shut down; or 1006 where the connection broke.
@@ -41,15 +43,26 @@ impl<F: FnMut(&Socket, Message) + Send + 'static> Handler for F {
 pub(crate) struct Peer<H: Handler> {
     handler: H,
     pub(crate) socket: Socket,
+    pub(crate) is_opened: bool,
 }
 
 impl<H: Handler> Peer<H> {
     pub(crate) fn new(handler: H, socket: Socket) -> Peer<H> {
-        Peer { handler, socket }
+        Peer {
+            handler,
+            socket,
+            is_opened: false,
+        }
     }
 
-    pub(crate) fn opened(&mut self) {
-        self.handler.opened(&self.socket);
+    /// Tells the handler that it is open, unless it knows. False: the connection has ended before,
+    /// and the handler learns of none.
+    pub(crate) fn open(&mut self) -> bool {
+        if !self.is_opened && !self.socket.is_closed() {
+            self.is_opened = true;
+            self.handler.opened(&self.socket);
+        }
+        self.is_opened
     }
 
     pub(crate) fn message(&mut self, message: Message) {
@@ -60,6 +73,9 @@ impl<H: Handler> Peer<H> {
 impl<H: Handler> Drop for Peer<H> {
     fn drop(&mut self) {
         let close = self.socket.ended();
-        self.handler.closed(&self.socket, &close);
+        if self.is_opened {
+            // It may be dropped by another panic, which a second one would make the last.
+            flatpath::contain(|| self.handler.closed(&self.socket, &close));
+        }
     }
 }

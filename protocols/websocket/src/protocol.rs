@@ -14,13 +14,17 @@
 //! - W2: pings are answered while a worker is busy, up to the first message that has to wait.
 //! - W3: an end, whatever its reason, comes after the messages before it are handled and what their
 //!   handler sent is queued.
+//! - W5: a handler is opened once, before its first message and after the answer to the handshake:
+//!   its first call is on a connection that sends.
 //! - W4: after our close frame nothing is sent; what the client still sends is dropped until it
 //!   answers.
 
 use std::marker::PhantomData;
 
 use bytes::Bytes;
-use flatpath::{Context, Io, Job, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope};
+use flatpath::{
+    Context, Io, Job, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope, discard,
+};
 use flatpath_structures::panics::contain;
 
 use crate::close::{Close, code};
@@ -29,7 +33,7 @@ use crate::encode::{Frame, Opcode};
 use crate::fault::Fault;
 use crate::handler::Handler;
 use crate::limits::{Limits, WAITING_BYTES_MAX};
-use crate::session::{End, Open, Session, Work};
+use crate::session::{Desk, End, Open, Session, Work};
 use crate::socket::Flushed;
 
 /// A close frame with 1013: there is no memory for this connection now.
@@ -128,12 +132,16 @@ impl<H: Handler> Sockets<H> {
 
     /// Handles a message on the network thread.
     fn handle(&self, open: &mut Open<H>, received: Received) {
+        let limits = &self.limits;
+        Self::inline(open, |desk| desk.message(received, limits));
+    }
+
+    /// Calls the handler on the network thread.
+    fn inline(open: &mut Open<H>, act: impl FnOnce(&mut Desk<H>) -> Result<(), Fault>) {
         let Some(desk) = &mut open.desk else {
             return;
         };
-        let handled = open
-            .socket
-            .inline(|| contain(|| desk.message(received, &self.limits)));
+        let handled = open.socket.inline(|| contain(|| act(desk)));
         if let Err(fault) = handled.unwrap_or(Err(Fault::Handler)) {
             open.ends(End::Fault(fault));
         }
@@ -141,7 +149,7 @@ impl<H: Handler> Sockets<H> {
 
     /// Gives what waits to a worker, unless one is busy with this connection.
     fn hand_on(context: &mut Context<'_, Self>) -> Result<(), Stall> {
-        let is_due = |open: &Open<H>| open.desk.is_some() && !open.waiting.is_empty();
+        let is_due = |open: &Open<H>| open.desk.is_some() && !open.is_handled();
         if !context.session.0.as_deref().is_some_and(is_due) {
             return Ok(());
         }
@@ -256,10 +264,22 @@ impl<H: Handler> Protocol for Sockets<H> {
     fn thread_state(&self) {}
 
     fn connected(&self, context: &mut Context<'_, Self>) {
-        match &context.session.0 {
-            Some(open) => open.socket.connected(&context.io),
+        match &mut context.session.0 {
+            Some(open) => {
+                open.socket.connected(&context.io);
+                if self.place == Place::Inline {
+                    Self::inline(open, |desk| {
+                        desk.peer.open();
+                        Ok(())
+                    });
+                }
+            }
             // A listener of its own has no handshake.
             None => context.abort(),
+        }
+        // W5: the answer to the handshake is queued, so the handler may wait for its client.
+        if let Err(stall) = Self::hand_on(context) {
+            context.stall(stall);
         }
         Self::settle(context, true);
     }
@@ -300,6 +320,9 @@ impl<H: Handler> Protocol for Sockets<H> {
         let Some(desk) = &mut work.desk else {
             return;
         };
+        if !desk.peer.open() {
+            return work.messages.clear();
+        }
         while let Some(received) = work.messages.pop_front() {
             if let Err(fault) = desk.message(received, &self.limits) {
                 work.fault = Some(fault);
@@ -334,8 +357,10 @@ impl<H: Handler> Protocol for Sockets<H> {
     fn retire(&self, (): &mut (), work: &mut Work<H>) {
         work.messages.clear();
         work.fault = None;
-        // Last: it calls the handler.
-        work.desk = None;
+        // It calls the handler.
+        if let Some(desk) = work.desk.take() {
+            discard(desk);
+        }
     }
 
     fn drained(&self, context: &mut Context<'_, Self>) {
@@ -391,6 +416,8 @@ impl<H: Handler> Protocol for Sockets<H> {
         if let Some(open) = session.0.take() {
             // Whoever waits for room learns of it, also while a worker has the handler.
             open.socket.end(Close::unsaid(code::ABNORMAL));
+            // It calls the handler.
+            discard(open);
         }
     }
 }

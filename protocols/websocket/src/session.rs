@@ -85,7 +85,8 @@ impl<H: Handler> Open<H> {
 
     /// Whether the handler has nothing to do, and nothing waits for it.
     pub(crate) fn is_handled(&self) -> bool {
-        self.desk.is_some() && self.waiting.is_empty()
+        let is_idle = self.desk.as_ref().is_some_and(|desk| desk.peer.is_opened);
+        is_idle && self.waiting.is_empty()
     }
 
     pub(crate) fn wait(&mut self, received: Received) {

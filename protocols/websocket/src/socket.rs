@@ -12,18 +12,20 @@
 //! - S1: frames are sent in the order of the calls that queued them. A close frame is the last.
 //! - S2: `bytes` is the sum over the queue. A sender begins only while it is below
 //!   `queued_bytes_max`.
+//! - S4: nothing of a program is dropped under the lock, and what may block in its drop on no
+//!   network thread: an owner of a message's bytes may use the socket (`flatpath::discard`).
 //! - S3: a queue that is not empty is looked at again: `is_called` is set, or the connection's
 //!   output is full and has asked for a call, or it waits for memory.
 //!
 //! Ordering: the handle is set before the first `flush`. A sender that does not see it has queued
 //! its frame before that flush, because both hold the lock.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use flatpath::{ConnectionHandle, Io, NoRoom};
+use flatpath::limits::SHARED_COPY_BYTES_MAX;
+use flatpath::{ConnectionHandle, Io, NoRoom, await_room, discard_bytes, guarded};
 
 use crate::close::{Close, code};
 use crate::codec::Codec;
@@ -68,31 +70,12 @@ struct State {
     is_called: bool,
     /// Nothing more is queued.
     is_closing: bool,
+    /// Nothing more is sent.
+    is_over: bool,
     /// Threads that wait for room.
     waiting: u32,
     /// In a box: an open socket is smaller.
     ended: Option<Box<Close>>,
-}
-
-thread_local! {
-    /// An inline handler runs on this thread.
-    static IS_INLINE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While it lives, this thread must not wait; also when the handler panics.
-struct Inline;
-
-impl Inline {
-    fn enter() -> Inline {
-        IS_INLINE.set(true);
-        Inline
-    }
-}
-
-impl Drop for Inline {
-    fn drop(&mut self) {
-        IS_INLINE.set(false);
-    }
 }
 
 /// How far a flush came.
@@ -123,22 +106,24 @@ impl Socket {
     }
 
     /// Sends a message, and waits while the client does not read what waits for it: for as long as
-    /// the server's `write_timeout` lets it. An inline handler must not wait: called by one, this
-    /// is [`Socket::try_send`].
+    /// the server's `write_timeout` lets it. A network thread must not wait: called on one, as by
+    /// any inline handler, this is [`Socket::try_send`].
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn send(&self, message: impl Into<Message>) -> Result<(), SendError> {
-        if IS_INLINE.get() {
-            return self.try_send(message);
-        }
         let message = message.into();
+        let is_full = |state: &State| !state.is_closing && state.bytes >= self.0.queued_bytes_max;
         let mut state = self.state();
-        while !state.is_closing && state.bytes >= self.0.queued_bytes_max {
+        if is_full(&state) {
             state.waiting += 1;
-            let waited = self.0.has_room.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            let waited = await_room(state, &self.0.has_room, is_full);
+            let has_room = waited.is_ok();
+            state = waited.unwrap_or_else(|state| state);
             state.waiting -= 1;
+            if !has_room {
+                return Err(SendError::Full(message));
+            }
         }
         self.queue(state, message)
     }
@@ -148,11 +133,13 @@ impl Socket {
     /// # Errors
     /// See [`SendError`].
     pub fn try_send(&self, message: impl Into<Message>) -> Result<(), SendError> {
+        // The conversion is the program's own.
+        let message = message.into();
         let state = self.state();
         if !state.is_closing && state.bytes >= self.0.queued_bytes_max {
-            return Err(SendError::Full(message.into()));
+            return Err(SendError::Full(message));
         }
-        self.queue(state, message.into())
+        self.queue(state, message)
     }
 
     /// Closes the connection after what was sent so far: the client is told `code` and `reason`,
@@ -195,17 +182,31 @@ impl Socket {
         }
         let codec = &self.0.codec;
         if !codec.compresses(&message) {
-            self.push(state, Frame::new(message.opcode(), message.into_bytes()));
+            self.push(state, plain(message));
             return Ok(());
         }
-        // The network thread does not wait for a compressor; other senders do, for their order.
+        // A network thread does not wait for the compressor that another sender uses: its message
+        // goes out as it is. Other senders wait, for their order.
         drop(state);
-        let (frame, _in_order) = codec.compress(&message);
+        let Some((frame, in_order)) = codec.compress(&message) else {
+            return self.queue_plain(message);
+        };
         let state = self.state();
         if state.is_closing {
             return Err(SendError::Closed(message));
         }
         self.push(state, frame);
+        drop(in_order);
+        discard_bytes(message.into_bytes());
+        Ok(())
+    }
+
+    fn queue_plain(&self, message: Message) -> Result<(), SendError> {
+        let state = self.state();
+        if state.is_closing {
+            return Err(SendError::Closed(message));
+        }
+        self.push(state, plain(message));
         Ok(())
     }
 
@@ -241,43 +242,41 @@ impl Socket {
     /// called.
     pub(crate) fn inline<R>(&self, act: impl FnOnce() -> R) -> R {
         self.state().is_called = true;
-        let _inline = Inline::enter();
         act()
     }
 
-    /// Moves what is queued to the output.
+    /// Moves what is queued to the output. The frames are out of the queue meanwhile, and what is
+    /// left of them goes back to its front: the lock is not held while they are written and
+    /// dropped.
     ///
     /// # Errors
     /// [`NoRoom`] when there is no memory for it: what is left waits for that (S3).
     pub(crate) fn flush(&self, io: &mut Io<'_>) -> Result<Flushed, NoRoom> {
         let mut state = self.state();
         state.is_called = false;
-        let mut flushed = Flushed::All;
-        let mut outcome = Ok(());
-        while let Some(frame) = state.queue.front() {
-            if io.output_is_full() {
-                io.notify_drained();
-                flushed = Flushed::Full;
-                break;
-            }
-            outcome = write(io, frame);
-            if outcome.is_err() {
-                break;
-            }
-            if frame.is_close() {
-                flushed = Flushed::Closed;
-            }
-            state.bytes -= frame.bytes();
-            state.queue.pop_front();
-        }
         if state.queue.is_empty() {
-            // An idle socket holds none of it.
-            state.queue = VecDeque::new();
+            return Ok(Flushed::All);
+        }
+        let mut frames = std::mem::take(&mut state.queue);
+        drop(state);
+        let (bytes, outcome) = write_all(io, &mut frames);
+        let mut state = self.state();
+        if state.is_over {
+            // It has ended meanwhile, and counts nothing.
+            drop(state);
+            discard_all(frames);
+            return outcome;
+        }
+        state.bytes -= bytes;
+        // What was sent meanwhile comes after it; of neither is anything dropped.
+        frames.append(&mut state.queue);
+        if !frames.is_empty() {
+            std::mem::swap(&mut state.queue, &mut frames);
         }
         if state.waiting > 0 && state.bytes < self.0.queued_bytes_max {
             self.0.has_room.notify_all();
         }
-        outcome.map(|()| flushed)
+        outcome
     }
 
     /// Writes the close frame at once, in place of all that is queued.
@@ -297,10 +296,12 @@ impl Socket {
     pub(crate) fn end(&self, close: Close) {
         let mut state = self.state();
         state.ended.get_or_insert_with(|| Box::new(close));
-        state.is_closing = true;
-        state.queue = VecDeque::new();
+        (state.is_closing, state.is_over) = (true, true);
+        let frames = std::mem::take(&mut state.queue);
         state.bytes = 0;
+        drop(state);
         self.0.has_room.notify_all();
+        discard_all(frames);
     }
 
     /// The same; why it has ended.
@@ -309,6 +310,50 @@ impl Socket {
         let ended = self.state().ended.clone();
         ended.map_or(Close::unsaid(code::ABNORMAL), |ended| *ended)
     }
+}
+
+/// The frame of a message that is not compressed. What is long is sent without a copy, and the
+/// driver drops it.
+fn plain(message: Message) -> Frame {
+    let opcode = message.opcode();
+    let payload = message.into_bytes();
+    Frame::new(
+        opcode,
+        match payload.len() {
+            0..=SHARED_COPY_BYTES_MAX => payload,
+            _ => guarded(payload),
+        },
+    )
+}
+
+/// Drops frames, outside of the lock.
+fn discard_all(frames: VecDeque<Frame>) {
+    for frame in frames {
+        discard_bytes(frame.into_payload());
+    }
+}
+
+/// Queues as many frames as the connection has room for, and drops these; their bytes, and how far
+/// it came.
+fn write_all(io: &mut Io<'_>, frames: &mut VecDeque<Frame>) -> (usize, Result<Flushed, NoRoom>) {
+    let (mut bytes, mut flushed) = (0, Flushed::All);
+    while let Some(frame) = frames.front() {
+        if io.output_is_full() {
+            io.notify_drained();
+            return (bytes, Ok(Flushed::Full));
+        }
+        if io.bin_is_full() || write(io, frame).is_err() {
+            return (bytes, Err(NoRoom));
+        }
+        if frame.is_close() {
+            flushed = Flushed::Closed;
+        }
+        bytes += frame.bytes();
+        if let Some(sent) = frames.pop_front() {
+            discard_bytes(sent.into_payload());
+        }
+    }
+    (bytes, Ok(flushed))
 }
 
 /// Queues a frame for the connection, as a whole or not at all.

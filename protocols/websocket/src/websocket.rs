@@ -121,11 +121,10 @@ impl<H: Handler> WebSocket<H> {
         } = self.extension(request);
         let may_compress = header.is_some();
         let socket = Socket::new(self.limits.queued_bytes_max, subprotocol, codec);
-        let mut desk = Desk {
+        let desk = Desk {
             peer: Peer::new(handler, socket),
             reader: Reader(inflater),
         };
-        desk.peer.opened();
         *lock(&slot) = Session(Some(Box::new(Open::new(desk, may_compress))));
         handshake::complete(&mut response, accept, subprotocol, header);
         Ok(response)
