@@ -11,8 +11,14 @@ const FIRST: RawFd = 3;
 /// passed to this process (`LISTEN_PID`), and from the second call on. One without a name is called
 /// `unknown`, as the service manager calls it.
 ///
+/// What the variables say proves nothing: they may be left from elsewhere, and the numbers belong
+/// to files that this process has opened since. So each passed descriptor is duplicated, and the
+/// duplicate is what the caller owns; closing that closes nothing of another owner. The number
+/// itself stays open until the process ends. And a descriptor that is closed on exec was not
+/// passed, as the exec that began this process would have closed it.
+///
 /// # Errors
-/// The variables cannot be understood, or a descriptor is not open.
+/// The variables cannot be understood, or a descriptor is not open, or was not passed.
 pub fn take() -> io::Result<Vec<(String, OwnedFd)>> {
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
     let variable = |name| std::env::var(name).unwrap_or_default();
@@ -26,18 +32,13 @@ pub fn take() -> io::Result<Vec<(String, OwnedFd)>> {
     if count == 0 || IS_TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }
-    let descriptors = FIRST..FIRST + count;
-    for descriptor in descriptors.clone() {
-        // SAFETY: fcntl with a number only; one that is not open is refused.
-        if unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
-            let cause = io::Error::last_os_error();
+    let mut sockets = Vec::new();
+    for descriptor in FIRST..FIRST + count {
+        sockets.push(duplicate(descriptor).map_err(|cause| {
             let cause = format!("LISTEN_FDS={count}, but descriptor {descriptor}: {cause}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
-        }
+            io::Error::new(io::ErrorKind::InvalidInput, cause)
+        })?);
     }
-    // SAFETY: they are open, and were passed to this process for whoever takes them: that is once,
-    // here.
-    let sockets = descriptors.map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) });
     let names = names
         .split(':')
         .map(String::from)
@@ -49,6 +50,32 @@ pub fn take() -> io::Result<Vec<(String, OwnedFd)>> {
             false => (name, socket),
         });
     Ok(named.collect())
+}
+
+/// A duplicate of a descriptor that was open when this process began, which is closed on exec from
+/// now on.
+fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl with a number only; one that is not open is refused.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
+    if flags < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::Error::other(
+            "this process has opened it, nobody has passed it",
+        ));
+    }
+    // SAFETY: as above. The number is no owner's to close on exec, or its owner does not mind.
+    if unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if own < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us, so this is its only owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(own) })
 }
 
 /// How many descriptors were passed to the process `own`.
@@ -69,6 +96,24 @@ fn plan(process: &str, count: &str, own: u32) -> io::Result<RawFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_this_process_has_opened_is_not_taken_from_its_owner() {
+        use std::io::Read;
+        use std::os::fd::AsRawFd;
+        let mut file = std::fs::File::open("/proc/self/stat").expect("opened");
+        let refused = duplicate(file.as_raw_fd()).expect_err("it is closed on exec");
+        assert!(refused.to_string().contains("nobody has passed it"));
+        // As after an exec, or opened without the flag.
+        // SAFETY: fcntl with a number only.
+        let cleared = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
+        assert_eq!(cleared, 0);
+        drop(duplicate(file.as_raw_fd()).expect("a duplicate"));
+        let mut text = String::new();
+        file.read_to_string(&mut text)
+            .expect("its owner has it still");
+        assert!(duplicate(1_000_000).is_err(), "not open");
+    }
 
     #[test]
     fn only_what_is_passed_to_this_process_is_taken() {

@@ -19,11 +19,11 @@
 //! - M3: words are accessed by relaxed atomic loads and stores only. What another process does to
 //!   them meanwhile is a race between atomics, and never undefined.
 //! - M4: bytes are handed out as a slice, and only of a file that is sealed as by M2. So the maker
-//!   alone could write to them, through the mapping that it made before the seal, and its protocol
-//!   promises not to: the server does not receive into a page with tokens out. A process that opens
-//!   bytes trusts their maker with this, as a consumer trusts the server that it attaches to. A
-//!   process that opens bytes of its own making must keep the promise itself; the compiler does not
-//!   see it.
+//!   alone could write to them, through the mapping that it made before the seal. Where that is
+//!   this process, `open` refuses: what safe code here may write to is no slice here, whoever asks.
+//!   Where it is another process, its protocol promises not to: the server does not receive into a
+//!   page with tokens out. A process that opens bytes trusts their maker with this, as a consumer
+//!   trusts the server that it attaches to.
 //!
 //! Ordering: none here; the protocol's doorbells order (see `flatpath-messages`).
 //!
@@ -33,6 +33,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 
@@ -44,6 +45,8 @@ pub use crate::mapping::Access;
 #[derive(Debug)]
 pub struct SharedWords {
     mapping: Mapping,
+    /// After the mapping, so that it is dropped after it.
+    _writes: Option<Writes>,
     words: usize,
     access: Access,
 }
@@ -74,17 +77,23 @@ impl SharedWords {
     /// Maps words that another process made.
     ///
     /// # Errors
-    /// `InvalidInput` if the file is shorter or could shrink, or for more than memory can have;
-    /// what the kernel says.
+    /// `InvalidInput` if the file is shorter or could shrink, is that of a [`SharedBuffer`] of this
+    /// process, or for more than memory can have; what the kernel says.
     pub fn open(file: impl AsFd, words: usize, access: Access) -> io::Result<SharedWords> {
         check(&file, bytes_of(words)?)?;
+        refuse_written(&file, &[Unit::Bytes])?;
         SharedWords::map(file, words, access)
     }
 
     fn map(file: impl AsFd, words: usize, access: Access) -> io::Result<SharedWords> {
+        let writes = match access {
+            Access::Read => None,
+            Access::Write => Some(Writes::to(&file, Unit::Words)?),
+        };
         let mapping = Mapping::of_file(file, bytes_of(words)?, access)?;
         Ok(SharedWords {
             mapping,
+            _writes: writes,
             words,
             access,
         })
@@ -122,6 +131,63 @@ impl SharedWords {
     }
 }
 
+/// While it lives, this process may write to a file by safe code (M4).
+#[derive(Debug)]
+struct Writes(FileId, Unit);
+
+/// What is written at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Words, atomically: others may load words meanwhile, here too.
+    Words,
+    /// Bytes.
+    Bytes,
+}
+
+/// A file of this machine, for as long as it is open or mapped somewhere: device and inode.
+type FileId = (u64, u64);
+
+/// The files that this process may write to, as often as it has mapped them for it.
+static WRITTEN: Mutex<Vec<(FileId, Unit)>> = Mutex::new(Vec::new());
+
+impl Writes {
+    fn to(file: impl AsFd, unit: Unit) -> io::Result<Writes> {
+        let id = id_of(file)?;
+        written().push((id, unit));
+        Ok(Writes(id, unit))
+    }
+}
+
+/// Refuses a file that this process writes to in such units.
+fn refuse_written(file: impl AsFd, units: &[Unit]) -> io::Result<()> {
+    let id = id_of(file)?;
+    let is_written = |(other, unit): &(FileId, Unit)| *other == id && units.contains(unit);
+    match written().iter().any(is_written) {
+        true => Err(io::ErrorKind::InvalidInput.into()),
+        false => Ok(()),
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        let mut written = written();
+        let own = (self.0, self.1);
+        if let Some(place) = written.iter().position(|one| *one == own) {
+            written.swap_remove(place);
+        }
+    }
+}
+
+fn written() -> MutexGuard<'static, Vec<(FileId, Unit)>> {
+    // Nothing under the lock panics half way.
+    WRITTEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn id_of(file: impl AsFd) -> io::Result<FileId> {
+    let stat = fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
 /// Bytes that another process made, to be read.
 #[derive(Debug)]
 pub struct SharedBytes {
@@ -132,14 +198,30 @@ impl SharedBytes {
     /// Maps the first `bytes` of a file that only its maker can write to (M2).
     ///
     /// # Errors
-    /// `InvalidInput` if the file is shorter, could shrink, or could be mapped for writing by
-    /// others; what the kernel says.
+    /// `InvalidInput` if the file is shorter, could shrink, could be mapped for writing by others,
+    /// or is mapped for writing by [`SharedWords`] or a [`SharedBuffer`] of this process; what the
+    /// kernel says.
+    ///
+    /// ```
+    /// use flatpath_sys::shared_memory::{SharedBuffer, SharedBytes};
+    ///
+    /// let (mut ours, file) = SharedBuffer::to_write("ours", 4096)?;
+    /// ours.bytes_mut()[0] = 7;
+    /// // A slice of them would change while it is borrowed.
+    /// assert!(SharedBytes::open(&file, 4096).is_err());
+    /// drop(ours);
+    /// let theirs = SharedBytes::open(&file, 4096)?;
+    /// assert_eq!(theirs.bytes(0..2), Some(&[7, 0][..]));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn open(file: impl AsFd, bytes: usize) -> io::Result<SharedBytes> {
         check(&file, bytes)?;
         let unwritable = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
+        // Sealed first: from then on nobody becomes a writer.
         if !fcntl_get_seals(&file)?.intersects(unwritable) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        refuse_written(&file, &[Unit::Words, Unit::Bytes])?;
         let mapping = Mapping::of_file(file, bytes, Access::Read)?;
         Ok(SharedBytes { mapping })
     }
@@ -167,7 +249,9 @@ impl SharedBytes {
 /// Bytes that this process writes and others, given the descriptor, can only read.
 #[derive(Debug)]
 pub struct SharedBuffer {
-    mapping: Mapping,
+    words: SharedWords,
+    /// As above.
+    _writes: Writes,
 }
 
 impl SharedBuffer {
@@ -177,17 +261,24 @@ impl SharedBuffer {
     /// What the kernel says.
     pub fn to_write(name: &str, bytes: usize) -> io::Result<(SharedBuffer, OwnedFd)> {
         let words = bytes.div_ceil(size_of::<u64>());
-        let (SharedWords { mapping, .. }, file) = SharedWords::to_write(name, words)?;
-        Ok((SharedBuffer { mapping }, file))
+        let (words, file) = SharedWords::to_write(name, words)?;
+        let writes = Writes::to(&file, Unit::Bytes)?;
+        let buffer = SharedBuffer {
+            words,
+            _writes: writes,
+        };
+        Ok((buffer, file))
     }
 
     /// The bytes, to be written; readers elsewhere read them when notified.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let base = self.mapping.base().cast::<u8>();
+        let mapping = &self.words.mapping;
+        let base = mapping.base().cast::<u8>();
         // SAFETY: the mapping is writable (`to_write`) and borrowed mutably with self, which is its
-        // only owner here; no other process can write to it (M2).
-        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.mapping.bytes()) }
+        // only owner here; no other process can write to it (M2), and no safe code of this one has
+        // another mapping of it (M4).
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), mapping.bytes()) }
     }
 }
 
@@ -225,6 +316,7 @@ mod tests {
         let theirs = SharedWords::open(&file, 512, Access::Read).expect("mapped");
         ours.store(511, 0x0102_0304_0506_0708);
         assert_eq!(theirs.load(511), 0x0102_0304_0506_0708);
+        drop(ours);
         let bytes = SharedBytes::open(&file, 4096).expect("mapped");
         assert_eq!(bytes.bytes(4088..4096), Some(&[8, 7, 6, 5, 4, 3, 2, 1][..]));
 
@@ -265,6 +357,9 @@ mod tests {
     fn a_buffer_is_written_here_and_read_there() {
         let (mut ours, file) = SharedBuffer::to_write("test", 4096).expect("made");
         ours.bytes_mut()[10..13].copy_from_slice(b"abc");
+        let refused = SharedBytes::open(&file, 4096).expect_err("a slice that changes");
+        assert_eq!(refused.kind(), InvalidInput);
+        drop(ours);
         let theirs = SharedBytes::open(&file, 4096).expect("mapped");
         assert_eq!(theirs.bytes(10..13), Some(&b"abc"[..]));
         let refused = SharedWords::open(&file, 512, Access::Write).expect_err("sealed");

@@ -19,7 +19,7 @@ impl Uring {
     }
 
     pub(super) fn start_abort(&mut self, socket: Socket) {
-        debug_assert!(
+        assert!(
             self.sockets.is_open(socket),
             "C4: {socket:?} is aborted after its close"
         );
@@ -33,7 +33,7 @@ impl Uring {
     }
 
     pub(super) fn start_shutdown_write(&mut self, socket: Socket) {
-        debug_assert!(
+        assert!(
             self.sockets.is_open(socket),
             "C4: {socket:?} is finished after its close"
         );

@@ -39,7 +39,7 @@ impl Uring {
         mode: OperationMode,
         group: u16,
     ) {
-        debug_assert!(
+        assert!(
             self.sockets.is_open(socket),
             "C4: a receive on {socket:?}, which is closed"
         );

@@ -25,7 +25,7 @@ use crate::socket::{Mode, Socket};
 
 impl Uring {
     pub(super) fn start_recv_into(&mut self, socket: Socket, user_data: u64, mut buffer: Buffer) {
-        debug_assert!(
+        assert!(
             self.sockets.is_open(socket),
             "C4: a recv_into from {socket:?}, which is closed"
         );
@@ -48,7 +48,7 @@ impl Uring {
         pipes: &Pipes,
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
-        debug_assert!(
+        assert!(
             self.sockets.is_open(socket),
             "C4: a splice from {socket:?}, which is closed"
         );
