@@ -85,7 +85,7 @@ impl Gate {
             }
         };
         let depth = state.caller.map_or(0, |(_, depth)| depth);
-        state.caller = Some((std::thread::current().id(), depth + 1));
+        state.caller = Some((std::thread::current().id(), depth + 1)); // OURS: an id.
         drop(state);
         let _call = Call(self);
         intake(item);

@@ -185,7 +185,7 @@ impl DuplicateRequestCache {
             begun_ns: now_ns,
             serial,
         };
-        shard.entries.insert(key, entry);
+        shard.entries.insert(key, entry); // OURS: a reply's bytes.
         shard.order.push_back(key);
         Lookup::New(Some(Ticket {
             inner: Arc::clone(&self.0),

@@ -20,6 +20,7 @@ pub(crate) mod layering;
 mod names;
 mod repository;
 pub(crate) mod source;
+mod user_code;
 
 use source::Source;
 
@@ -61,7 +62,13 @@ impl fmt::Display for Fault {
 /// A rule over one Rust file.
 type FileRule = fn(&Source, &mut Vec<Fault>);
 
-const FILE_RULES: &[FileRule] = &[files::check, atomics::check, names::check, forbidden::check];
+const FILE_RULES: &[FileRule] = &[
+    files::check,
+    atomics::check,
+    names::check,
+    forbidden::check,
+    user_code::check,
+];
 
 /// Runs every rule over the workspace at `root`; the faults in order of file and line.
 fn check(root: &Path) -> Result<Vec<Fault>> {
