@@ -28,7 +28,7 @@
 //! | `Handle::watch`'s function              | network thread   | no        | bin                 |
 //! | owners of `Bytes` ([`discard_bytes`])   | the last thread  | yes       | bin                 |
 //! | `LogSink`, `LogOutput`                  | network thread   | no        | there, contained    |
-//! | reload, report and stop functions       | a thread of ours | yes       | there               |
+//! | functions of `SignalWatch`              | a thread of ours | no        | there, contained    |
 //!
 //! A [`Broadcast`](https://docs.rs/flatpath-http) keeps events that it has encoded itself: no code
 //! of the program is in them.

@@ -22,6 +22,7 @@ use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flatpath_structures::panics::contain;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -150,13 +151,13 @@ impl SignalWatch {
                 && let Some(reload) = &mut self.reload
                 && has_terminal() >= self.had_terminal
             {
-                reload();
+                survive("SIGHUP", reload);
                 continue;
             }
             match signal {
                 SIGUSR1 => {
                     if let Some(report) = &mut self.report {
-                        report(handle);
+                        survive("SIGUSR1", || report(handle));
                     }
                 }
                 SIGUSR2 => log::info!("{} does nothing here", name_of(signal)),
@@ -165,7 +166,7 @@ impl SignalWatch {
                     log::info!("{name}: draining; a second signal forces");
                     first = Some((signal, Instant::now()));
                     handle.drain();
-                    stopping(Stopping::Draining);
+                    survive("a drain", || stopping(Stopping::Draining));
                 }
                 SIGHUP => {}
                 _ if first.is_some_and(|first| is_repeat(first, (signal, Instant::now()))) => {
@@ -174,7 +175,7 @@ impl SignalWatch {
                 _ => {
                     log::warn!("{}: forced", name_of(signal));
                     handle.force();
-                    stopping(Stopping::Forced);
+                    survive("a forced end", || stopping(Stopping::Forced));
                 }
             }
         }
@@ -189,6 +190,14 @@ fn is_repeat((first, began): (i32, Instant), (signal, at): (i32, Instant)) -> bo
 /// The name of a signal, as in signal(7).
 fn name_of(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("a signal")
+}
+
+/// Calls a function of the program. One that panics must not end the thread: the signals are
+/// caught, and a server that learns of none could not be stopped by them.
+fn survive(what: &str, act: impl FnOnce()) {
+    if contain(act).is_none() {
+        log::error!("the function that is called for {what} panicked");
+    }
 }
 
 /// Whether the process has a controlling terminal. What cannot be found out is not there.
