@@ -216,3 +216,62 @@ fn a_handler_that_blocks_when_it_is_closed_stops_no_one() {
         }
     });
 }
+
+/// Sends while another thread compresses something long for the same socket.
+#[cfg(feature = "deflate")]
+struct Interrupts;
+
+#[cfg(feature = "deflate")]
+impl Handler for Interrupts {
+    fn opened(&mut self, socket: &Socket) {
+        let other = socket.clone();
+        let long = std::thread::spawn(move || {
+            let mut random = fastrand::Rng::with_seed(1);
+            let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+                .take(32 << 20)
+                .collect();
+            let _ = other.send(bytes);
+        });
+        while !long.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+            if socket.try_send("a".repeat(1000)).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn message(&mut self, _: &Socket, _: Message) {}
+}
+
+#[cfg(feature = "deflate")]
+#[test]
+fn a_network_thread_does_not_wait_for_a_compressor() {
+    on_both(|choice| {
+        let (running, address) = serve(choice, WebSocket::inline(), || Interrupts);
+        let mut client = TcpStream::connect(address).expect("connected");
+        client.set_read_timeout(Some(PATIENCE)).expect("set");
+        let offer = b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
+        let head = [&HANDSHAKE[..HANDSHAKE.len() - 2], offer].concat();
+        client.write_all(&head).expect("sent");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).expect("an answer in time");
+            answer.extend_from_slice(&byte);
+        }
+        // The first that is not compressed was sent while the other thread compressed.
+        loop {
+            let mut head = [0; 2];
+            client.read_exact(&mut head).expect("a message");
+            if head[0] == 0x81 {
+                break;
+            }
+            assert_eq!(head[0], 0xC1, "the long one comes after all");
+            let mut rest = vec![0; usize::from(head[1])];
+            assert!(rest.len() < 126, "a thousand letters are short");
+            client.read_exact(&mut rest).expect("the rest of it");
+        }
+        drop(client);
+        ends(running);
+    });
+}
