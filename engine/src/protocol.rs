@@ -230,7 +230,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = (session, log);
     }
 
-    /// The connection is gone. Its jobs that are still with workers come back through `retire`.
+    /// The connection is gone. Its jobs that are still with workers come back through `retire`. The
+    /// session is dropped after this, on the network thread: what may block in its drop goes to
+    /// [`discard`](crate::discard()) here.
     fn closed(&self, thread: &mut Self::ThreadState, session: &mut Self::Session) {
         let _ = (thread, session);
     }
