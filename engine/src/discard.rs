@@ -45,8 +45,9 @@
 //! - B5: at most half of the workers drop at a time (one, where there is one). A drop that never
 //!   returns holds its worker as a handler would, and leaves the others to requests.
 //! - B6: a full bin admits nothing new. While it holds as many values as there are places for jobs,
-//!   no job is made and no message of a socket is moved: requests wait, and are refused after
-//!   `stall_timeout`. So it holds at most that and what connections had when it became full.
+//!   but [`ITEMS_MIN`] at least, no job is made and no message of a socket is moved: requests wait,
+//!   and are refused after `stall_timeout`. So it holds at most that and what connections had when
+//!   it became full.
 //! - B7: a drain waits until the bin is empty, within its time; then the workers that still drop
 //!   are reported ([`LeftBehind`](crate::LeftBehind)), and what was not begun stays undropped until
 //!   the last handle of the server is gone.
@@ -75,6 +76,9 @@ use crate::error::LeftBehind;
 
 /// Of the workers, one in this many may drop at a time.
 const WORKERS_DIVISOR: u32 = 2;
+
+/// A bin is not full with fewer values: a turn brings as many where many sockets are sent to.
+const ITEMS_MIN: usize = 1024;
 
 /// Something to drop.
 #[expect(dead_code, reason = "what is inside is only dropped")]
@@ -220,7 +224,7 @@ impl Bin {
             put: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             droppers_max: (workers_max / WORKERS_DIVISOR).max(1) as usize,
-            items_max,
+            items_max: items_max.max(ITEMS_MIN),
         }
     }
 
@@ -462,8 +466,9 @@ mod tests {
     #[test]
     fn a_bin_is_full_with_so_many_and_again_has_room() {
         let bin = Bin::new(2, 2);
+        gathers(&bin, || (1..ITEMS_MIN).for_each(|_| discard(Loud)));
         assert!(!bin.is_full());
-        gathers(&bin, || (0..2).for_each(|_| discard(Loud)));
+        gathers(&bin, || discard(Loud));
         assert!(bin.is_full());
         assert!(bin.empty_one(1, || ()));
         assert!(!bin.is_full());

@@ -371,6 +371,9 @@ fn a_drop_that_outlasts_the_drain_is_reported() {
     on_both(is_reported);
 }
 
+/// More values than a bin of so few places has room for.
+const FULL: usize = 1_100;
+
 fn bin_is_bounded(choice: DriverChoice) {
     let limits = Limits {
         in_flight_max: 4,
@@ -379,7 +382,10 @@ fn bin_is_bounded(choice: DriverChoice) {
     };
     let (running, gate) = discarding(choice, limits, 2);
     let address = address_of(&running);
-    assert_eq!(ask(address, b"ddddd").expect("a reply"), b"ddddd");
+    let mut client = TcpStream::connect(address).expect("connected");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.write_all(&[b'd'; FULL]).expect("sent");
+    client.read_exact(&mut [0; FULL]).expect("a reply to each");
     gate.await_begun(1);
     let refused = ask(address, b"w").map_or(0, |reply| reply.len());
     assert_eq!(refused, 0, "a full bin admits no job");
@@ -392,7 +398,7 @@ fn bin_is_bounded(choice: DriverChoice) {
     );
     running.handle().force();
     running.wait().expect("all is dropped");
-    assert_eq!(gate.ended.load(Ordering::Relaxed), 5);
+    assert_eq!(gate.ended.load(Ordering::Relaxed), FULL);
 }
 
 #[test]

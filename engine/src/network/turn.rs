@@ -34,7 +34,6 @@ fn has_news(common: &Common) -> bool {
         || inbox.watches.any()
         || shared.has_parked(thread)
         || shared.relief.is_asked(thread)
-        || has_gathered()
 }
 
 impl<D: Driver> Network<D> {
@@ -100,7 +99,8 @@ impl<D: Driver> Network<D> {
         {
             driver.hurry();
         }
-        let ready = || has_news(common);
+        // What a send that has just been made leaves behind is not to wait for the next event.
+        let ready = || has_news(common) || has_gathered();
         driver.wait(timeout_ns, &ready, &mut self.completions)?;
         common.turn = Turn {
             number: common.turn.number + 1,
