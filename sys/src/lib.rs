@@ -1,6 +1,6 @@
 //! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
 //! process, file handles, file identities and sleeps of threads, TCP's options, passed
-//! descriptors, the allocator.
+//! descriptors, close with its result, the allocator.
 //!
 //! ```
 //! use flatpath_sys::shared_memory::{Access, SharedWords};
@@ -23,6 +23,7 @@
 )]
 
 pub mod allocator;
+pub mod close;
 pub mod file_handle;
 pub mod file_identity;
 pub mod mapping;
