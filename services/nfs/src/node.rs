@@ -8,16 +8,21 @@
 //! - N3: each descriptor of a node in the table counts in the server's budget until it is closed.
 //! - N4: what was written and not committed is on disk before its descriptor is closed, whatever
 //!   thread drops the node last: once no descriptor is open, the kernel may forget that writing
-//!   failed. Data that is lost turns the write verifier, so that clients write it again. When the
-//!   server ends nothing is synced, because the next server has another verifier.
+//!   failed. Whatever sync or close says of lost data goes to the write verifier, so that clients
+//!   write it again. When the server ends nothing is synced, because the next server has another
+//!   verifier.
+//! - N5: data counts as unsynced from before it is written until a sync that began after it was
+//!   written.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use flatpath::descriptors::DescriptorHold;
+use flatpath_sys::close::close;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, FileType};
+use rustix::io::Errno;
 
 use crate::attributes::{Attributes, Time};
 use crate::handle::{FileKey, WireHandle};
@@ -79,7 +84,7 @@ pub(crate) struct Node {
     unsynced: AtomicBool,
     /// A directory that was so deep once that the kernel had no path for files in it.
     deep: AtomicBool,
-    /// Of the table that keeps it, as long as there is one (N4).
+    /// Of the export, as long as it is served (N4).
     verifier: Weak<WriteVerifier>,
     /// For `path`, and so dropped after it (N3).
     counted: Option<DescriptorHold>,
@@ -153,14 +158,19 @@ impl Node {
         })
     }
 
-    /// From now on it is in a table, with that table's verifier.
+    /// From now on it is in a table.
     pub(crate) fn enter_table(
         &mut self,
         counted: Option<DescriptorHold>,
-        verifier: Weak<WriteVerifier>,
+        verifier: &Arc<WriteVerifier>,
     ) {
         self.counted = counted;
-        self.verifier = verifier;
+        self.report_to(verifier);
+    }
+
+    /// From now on errors of its data turn this verifier.
+    pub(crate) fn report_to(&mut self, verifier: &Arc<WriteVerifier>) {
+        self.verifier = Arc::downgrade(verifier);
     }
 
     pub(crate) fn mark_used(&self) {
@@ -208,9 +218,18 @@ impl Node {
         self.deep.load(Ordering::Relaxed)
     }
 
-    /// Says whether data was written that a COMMIT has to make last.
-    pub(crate) fn set_unsynced(&self, unsynced: bool) {
-        self.unsynced.store(unsynced, Ordering::Relaxed);
+    /// Runs a write of data that a COMMIT has to make last (N5). Said again afterwards, because a
+    /// sync may have begun in between and does not cover what came after it.
+    pub(crate) fn write_unsynced<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.unsynced.store(true, Ordering::Relaxed);
+        let written = write();
+        self.unsynced.store(true, Ordering::Relaxed);
+        written
+    }
+
+    /// A sync of all data is about to begin: what is written from now on is not covered by it.
+    pub(crate) fn begin_sync(&self) {
+        self.unsynced.store(false, Ordering::Relaxed);
     }
 
     /// Looks of the sweep since the last use, with this one; for the sweep alone.
@@ -251,8 +270,7 @@ impl Node {
         let Some(writer) = self.unsynced_writer() else {
             return;
         };
-        // Before it: what is written meanwhile is not synced by it.
-        self.set_unsynced(false);
+        self.begin_sync();
         let Some(verifier) = self.verifier.upgrade() else {
             return;
         };
@@ -260,10 +278,21 @@ impl Node {
             // Removed: its data cannot be read again, and its space is wanted back.
             return;
         }
-        if let Err(errno) = rustix::fs::fdatasync(writer) {
-            // At once: a COMMIT through another descriptor does not see this error any more.
-            verifier.renew();
-            log::warn!("data that was written is lost: {errno}; clients have to write it again");
+        // The clients learn of an error from the verifier.
+        let _ = verifier.run(self.key, || rustix::fs::fdatasync(writer));
+    }
+
+    /// Closes what is open for data, and reports what the kernel says of it.
+    fn close_data(&mut self) {
+        let Some(verifier) = self.verifier.upgrade() else {
+            return;
+        };
+        for data in [self.reader.take(), self.writer.take()] {
+            let Some(Data { file, _counted }) = data else {
+                continue;
+            };
+            let close = || close(file).map_err(|error| errno_of(&error));
+            let _ = verifier.run(self.key, close);
         }
     }
 
@@ -310,7 +339,13 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.sync_writer();
+        self.close_data();
     }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    let number = error.raw_os_error();
+    number.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 impl Known {
@@ -338,6 +373,21 @@ pub(crate) mod tests {
         attributes.key = FileKey { inode, birth_ns: 1 };
         let handle = seal(&HandleKey([1; 16]), 1, attributes.key, None);
         Node::new(file.into(), &attributes, handle)
+    }
+
+    /// N5. A data file that is a pipe's end: whether it is synced is not asked here.
+    #[test]
+    fn a_sync_during_a_write_leaves_the_write_unsynced() {
+        let node = node(7);
+        let (_, writer) = std::io::pipe().expect("a pipe");
+        assert!(node.writer.set(Data::new(writer.into(), None)).is_ok());
+        node.write_unsynced(|| {
+            assert!(node.is_unsynced(), "before the write");
+            node.begin_sync();
+        });
+        assert!(node.is_unsynced(), "the write came after the sync began");
+        node.begin_sync();
+        assert!(!node.is_unsynced());
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Nodes {
         let _ = self.budget.set(budget.clone());
     }
 
-    pub(crate) fn verifier(&self) -> &WriteVerifier {
+    pub(crate) fn verifier(&self) -> &Arc<WriteVerifier> {
         &self.verifier
     }
 
@@ -126,7 +126,7 @@ impl Nodes {
     pub(crate) fn insert(&self, mut node: Node) -> Arc<Node> {
         let key = node.key;
         let excess = self.budget.get().map_or(0, DescriptorBudget::excess);
-        node.enter_table(self.counted(), Arc::downgrade(&self.verifier));
+        node.enter_table(self.counted(), &self.verifier);
         // Synced and closed without the lock.
         let mut evicted = [const { None }; EVICTED_PER_INSERT_MAX];
         let mut shard = self.shard(key);
@@ -250,7 +250,7 @@ mod tests {
         let (_, writer) = std::io::pipe().expect("a pipe");
         let taken = node.writer.set(Data::new(writer.into(), None));
         assert!(taken.is_ok());
-        node.set_unsynced(true);
+        node.write_unsynced(|| ());
     }
 
     #[test]

@@ -425,11 +425,16 @@ impl Request<'_> {
         if !matches!(node.kind, FileType::Directory | FileType::RegularFile) {
             return Ok(());
         }
-        match rustix::fs::fsync(self.reader(node)?) {
+        let file = self.reader(node)?;
+        let sync = || match rustix::fs::fsync(file) {
             // A file system that has nothing to make last.
             Err(Errno::INVAL | Errno::ROFS) => Ok(()),
-            other => Ok(other?),
+            other => other,
+        };
+        if node.kind == FileType::Directory {
+            return Ok(sync()?);
         }
+        Ok(self.state.export.nodes.verifier().run(node.key, sync)?)
     }
 
     /// Changes a file with what it was before and after; other changes wait meanwhile.

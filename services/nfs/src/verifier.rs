@@ -1,24 +1,283 @@
 //! The write verifier (RFC 1813 section 3.3.7): a number in the results of WRITE and COMMIT.
 //! A client that sees it change writes again whatever it has not committed.
+//!
+//! Any error of a write, truncate, sync or close of a file that was written to turns it, as Linux's
+//! NFS server does (`nfsd_reset_write_verifier`): the kernel reports lost data once to each
+//! descriptor, so whoever gets the report tells all clients. All such errors pass through
+//! [`WriteVerifier::report`].
+//!
+//! The report may come to one call while another on the same file is about to succeed because the
+//! report is taken. So calls that may take it are entered while they run ([`Syncing`]), and one
+//! that promises that data lasts waits for those that it overlapped before it looks.
+//!
+//! Invariants
+//! - V1: whoever is told of lost data has turned the verifier before a call on the same file
+//!   confirms anything: the read after [`Syncing::end`] sees the new number.
+//! - V2: a call waits only for calls that began before its own system call ended, and never while
+//!   it is itself waited for, so waits end when the system calls do.
+//!
+//! Cost: [`WriteVerifier::report`] of a success is one comparison; a sync takes a lock twice.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 
-pub(crate) struct WriteVerifier(AtomicU64);
+use rustix::io::Errno;
+
+use crate::handle::FileKey;
+use crate::node::lock;
+
+/// The first error is logged, and then one of so many: a full disk makes one with each write.
+const ERRORS_PER_LINE: u64 = 1_000;
+
+pub(crate) struct WriteVerifier {
+    number: AtomicU64,
+    /// Files on which calls run that may take the kernel's report.
+    syncs: Mutex<HashMap<FileKey, Syncs>>,
+    ended: Condvar,
+    /// How often it was turned.
+    turns: AtomicU64,
+}
+
+/// Calls on one file that run, or wait for others.
+#[derive(Default)]
+struct Syncs {
+    /// The tickets of those that run, in the order in which they began.
+    running: Vec<u64>,
+    next: u64,
+    waiting: usize,
+    /// How often lost data was reported meanwhile.
+    losses: u64,
+}
+
+/// Another call was told meanwhile that data of the file is lost.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lost;
+
+/// A call on a file that runs and may take the kernel's report.
+#[must_use = "it runs until this is dropped"]
+pub(crate) struct Syncing<'a> {
+    verifier: &'a WriteVerifier,
+    key: FileKey,
+    ticket: u64,
+    losses_before: u64,
+}
 
 impl WriteVerifier {
     /// `first` must differ from the verifiers of the servers before this one.
     pub(crate) fn new(first: u64) -> WriteVerifier {
-        WriteVerifier(AtomicU64::new(first))
+        WriteVerifier {
+            number: AtomicU64::new(first),
+            syncs: Mutex::default(),
+            ended: Condvar::new(),
+            turns: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn read(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.number.load(Ordering::Acquire)
     }
 
-    /// Data that was written and not committed may be lost.
-    pub(crate) fn renew(&self) {
+    /// Passes on the result of a write, truncate, sync or close of a file; an error turns the
+    /// verifier, because data that was written and not committed may be lost.
+    pub(crate) fn report<T>(
+        &self,
+        key: FileKey,
+        result: rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        if let Err(errno) = result {
+            self.turn(key, errno);
+        }
+        result
+    }
+
+    #[cold]
+    fn turn(&self, key: FileKey, errno: Errno) {
+        if matches!(errno, Errno::INTR | Errno::AGAIN | Errno::STALE) {
+            // Not the disk's, and no report of it.
+            return;
+        }
         // ORDER: AcqRel pairs with the load in `read`: a client that sees the new number writes
         // again.
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.number.fetch_add(1, Ordering::AcqRel);
+        if let Some(syncs) = lock(&self.syncs).get_mut(&key) {
+            syncs.losses += 1;
+        }
+        let before = self.turns.fetch_add(1, Ordering::Relaxed);
+        if before.is_multiple_of(ERRORS_PER_LINE) {
+            log::warn!(
+                "data that was written may be lost: {errno}; clients have to write it again \
+                 ({before} such errors before)"
+            );
+        }
+    }
+
+    /// Enters a call that may take the kernel's report on a file.
+    pub(crate) fn enter(&self, key: FileKey) -> Syncing<'_> {
+        let mut all = lock(&self.syncs);
+        let syncs = all.entry(key).or_default();
+        let ticket = syncs.next;
+        syncs.next += 1;
+        syncs.running.push(ticket);
+        Syncing {
+            verifier: self,
+            key,
+            ticket,
+            losses_before: syncs.losses,
+        }
+    }
+
+    /// Runs and reports a call that may take the kernel's report and confirms nothing.
+    pub(crate) fn run<T>(
+        &self,
+        key: FileKey,
+        call: impl FnOnce() -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        let syncing = self.enter(key);
+        let result = self.report(key, call());
+        drop(syncing);
+        result
+    }
+}
+
+#[cfg(test)]
+impl WriteVerifier {
+    /// Calls on a file that wait for others.
+    pub(crate) fn waiting(&self, key: FileKey) -> usize {
+        lock(&self.syncs).get(&key).map_or(0, |syncs| syncs.waiting)
+    }
+}
+
+impl Syncing<'_> {
+    /// After a call that succeeded: waits for those on the same file that ran beside it.
+    ///
+    /// # Errors
+    /// One of them was told that data is lost, perhaps this call's.
+    pub(crate) fn end(self) -> Result<(), Lost> {
+        let mut all = lock(&self.verifier.syncs);
+        let Some(syncs) = all.get_mut(&self.key) else {
+            return Ok(());
+        };
+        let end = syncs.next;
+        syncs.running.retain(|ticket| *ticket != self.ticket);
+        syncs.waiting += 1;
+        self.verifier.ended.notify_all();
+        let is_beside = |all: &mut HashMap<FileKey, Syncs>| {
+            all.get(&self.key)
+                .is_some_and(|syncs| syncs.running.iter().any(|ticket| *ticket < end))
+        };
+        let mut all = self
+            .verifier
+            .ended
+            .wait_while(all, |all| is_beside(all))
+            .unwrap_or_else(PoisonError::into_inner);
+        let losses = all.get_mut(&self.key).map_or(self.losses_before, |syncs| {
+            syncs.waiting -= 1;
+            syncs.losses
+        });
+        // `self` is dropped here, which forgets the file if this was the last call on it.
+        drop(all);
+        match losses == self.losses_before {
+            true => Ok(()),
+            false => Err(Lost),
+        }
+    }
+}
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(&self.verifier.syncs);
+        if let Some(syncs) = all.get_mut(&self.key) {
+            syncs.running.retain(|ticket| *ticket != self.ticket);
+            if syncs.running.is_empty() && syncs.waiting == 0 {
+                all.remove(&self.key);
+            }
+        }
+        drop(all);
+        self.verifier.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    const FILE: FileKey = FileKey {
+        inode: 1,
+        birth_ns: 1,
+    };
+    const OTHER: FileKey = FileKey {
+        inode: 2,
+        birth_ns: 1,
+    };
+
+    #[test]
+    fn every_error_but_those_that_mean_later_turns_the_verifier() {
+        for code in 1..134 {
+            let errno = Errno::from_raw_os_error(code);
+            let verifier = WriteVerifier::new(7);
+            let done: rustix::io::Result<()> = verifier.report(FILE, Err(errno));
+            assert_eq!(done, Err(errno));
+            let is_later = matches!(errno, Errno::INTR | Errno::AGAIN | Errno::STALE);
+            assert_eq!(verifier.read(), if is_later { 7 } else { 8 }, "{errno}");
+        }
+        let verifier = WriteVerifier::new(7);
+        assert_eq!(verifier.report(FILE, Ok(3)), Ok(3));
+        assert_eq!(verifier.read(), 7);
+    }
+
+    #[test]
+    fn a_call_that_succeeds_waits_for_one_beside_it_and_learns_of_its_loss() {
+        for errno in [None, Some(Errno::IO)] {
+            let verifier = WriteVerifier::new(7);
+            let (release, released) = channel::<()>();
+            let (entered, is_entered) = channel();
+            std::thread::scope(|scope| {
+                let verifier = &verifier;
+                scope.spawn(move || {
+                    let done = verifier.run(FILE, || {
+                        entered.send(()).expect("waited for");
+                        // The report is taken; that it is passed on takes a while.
+                        let _ = released.recv();
+                        errno.map_or(Ok(()), Err)
+                    });
+                    assert_eq!(done.err(), errno);
+                });
+                is_entered.recv().expect("it runs");
+                let ours = verifier.enter(FILE);
+                assert_eq!(verifier.enter(OTHER).end(), Ok(()), "of another file");
+                let waiter = scope.spawn(move || (ours.end(), verifier.read()));
+                flatpath_testkit::until_true("the call to wait", || verifier.waiting(FILE) == 1);
+                assert!(!waiter.is_finished());
+                release.send(()).expect("it waits");
+                let expected = match errno {
+                    None => (Ok(()), 7),
+                    Some(_) => (Err(Lost), 8),
+                };
+                assert_eq!(waiter.join().expect("no panic"), expected);
+            });
+            assert!(lock(&verifier.syncs).is_empty(), "nothing is left");
+        }
+    }
+
+    #[test]
+    fn a_call_does_not_wait_for_one_that_began_after_it() {
+        let verifier = WriteVerifier::new(7);
+        let first = verifier.enter(FILE);
+        drop(first);
+        let second = verifier.enter(FILE);
+        let third = verifier.enter(FILE);
+        // Each is beside the other; a call that waits is not waited for.
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| second.end());
+            flatpath_testkit::until_true("the call to wait", || verifier.waiting(FILE) == 1);
+            let later = verifier.enter(FILE);
+            drop(third);
+            assert_eq!(waiter.join().expect("no panic"), Ok(()), "`later` runs");
+            drop(later);
+        });
+        assert!(lock(&verifier.syncs).is_empty());
     }
 }

@@ -61,7 +61,8 @@ impl Request<'_> {
         if let Some(size) = wanted.size {
             self.check_data(node, &node.attributes()?, Allowed::WRITE_OK)?;
             let file = self.writer(node)?;
-            self.act(|| Ok(rustix::fs::ftruncate(file, size)?))?;
+            let verifier = self.state.export.nodes.verifier();
+            self.act(|| Ok(verifier.report(node.key, rustix::fs::ftruncate(file, size))?))?;
         }
         self.act(|| {
             if wanted.user.is_some() || wanted.group.is_some() {

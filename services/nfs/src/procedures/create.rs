@@ -252,7 +252,8 @@ impl Request<'_> {
         self.finish(directory, name, file, rest)
     }
 
-    /// Sets what could not be set while making a file, and describes it.
+    /// Sets what could not be set while making a file, and describes it. A size is on the disk
+    /// before the reply, as one that SETATTR sets.
     fn finish(
         &self,
         directory: &Node,
@@ -276,8 +277,12 @@ impl Request<'_> {
         if rest == SetAttributes::default() {
             return Ok((attributes, handle));
         }
-        let node = Node::new(file, &attributes, handle);
+        let mut node = Node::new(file, &attributes, handle);
+        node.report_to(export.nodes.verifier());
         self.set_attributes(&node, &rest)?;
+        if rest.size.is_some() {
+            self.sync(&node)?;
+        }
         let attributes = node.attributes()?;
         Ok((attributes, handle))
     }

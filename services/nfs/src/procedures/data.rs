@@ -18,6 +18,7 @@ use crate::limits::{DATA_BYTES_MAX, PIPED_BYTES_MIN};
 use crate::node::{Node, Seen};
 use crate::request::{Failure, Outcome, Request, read_handle};
 use crate::status::Status;
+use crate::verifier::Lost;
 
 /// Results of READ before the data: status, attributes, count, end, length.
 const READ_HEAD_BYTES: usize = 4 + POST_OP_BYTES + 4 + 4 + 4;
@@ -223,38 +224,45 @@ fn write_from(
         return Err(Status::FileTooBig);
     }
     let file = request.writer(node)?;
+    let verifier = request.state.export.nodes.verifier();
     let flags = match stable {
         Stable::Unstable => ReadWriteFlags::empty(),
         Stable::Data => ReadWriteFlags::DSYNC,
         Stable::File => ReadWriteFlags::SYNC,
     };
-    if stable == Stable::Unstable {
-        node.set_unsynced(true);
-    }
     let mut slices: Vec<IoSlice<'_>> = data.slices().map(IoSlice::new).collect();
     let mut operation = || {
         let mut written = 0;
         let mut rest = &mut slices[..];
         while written < data.bytes() {
-            match rustix::io::pwritev2(file, rest, offset + written as u64, flags) {
+            let done = rustix::io::pwritev2(file, rest, offset + written as u64, flags);
+            match verifier.report(node.key, done) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     written += bytes;
                     IoSlice::advance_slices(&mut rest, bytes);
                 }
                 Err(Errno::INTR) => {}
-                Err(_) if written > 0 => break,
+                // What was taken counts; the client sends the rest again, and learns why not.
+                Err(_) if written > 0 && stable == Stable::Unstable => break,
                 Err(errno) => return Err(Status::from(errno)),
             }
         }
         Ok(written)
     };
-    if found.mode & SET_ID_BITS != 0 {
+    let write = || match found.mode & SET_ID_BITS {
+        0 => operation(),
         // The kernel takes the bits away when the caller itself writes.
-        request.act(operation)
-    } else {
-        operation()
+        _ => request.act(operation),
+    };
+    if stable == Stable::Unstable {
+        return node.write_unsynced(write);
     }
+    let syncing = verifier.enter(node.key);
+    let written = write()?;
+    // What a call beside it was told may have been about this data.
+    syncing.end().map_err(|Lost| Status::Io)?;
+    Ok(written)
 }
 
 pub(super) fn commit(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
@@ -269,15 +277,15 @@ pub(super) fn commit(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outc
 /// Makes everything written so far last, under the verifier that is returned. The whole file: that
 /// is never wrong.
 fn commit_all(request: &Request<'_>, node: &Node) -> Result<u64, Status> {
-    // Read before: what is written meanwhile is not promised.
-    let verifier = request.state.export.nodes.verifier().read();
+    let verifier = request.state.export.nodes.verifier();
     request.check_data(node, &node.attributes()?, Allowed::WRITE_OK)?;
-    node.set_unsynced(false);
-    let synced = rustix::fs::fsync(request.writer(node)?);
-    if synced.is_err() {
-        // The kernel reports lost data once; after that only a new verifier tells the clients.
-        request.state.export.nodes.verifier().renew();
-    }
-    synced?;
-    Ok(verifier)
+    let file = request.writer(node)?;
+    let syncing = verifier.enter(node.key);
+    node.begin_sync();
+    verifier.report(node.key, rustix::fs::fsync(file))?;
+    // A call beside it may have been told of the loss: then the verifier says so.
+    let _ = syncing.end();
+    // Read afterwards: what was lost until now has turned it. What was written after the sync began
+    // is no client's to believe, because its WRITE had no reply when COMMIT was sent.
+    Ok(verifier.read())
 }

@@ -6,6 +6,7 @@ mod changes;
 mod data;
 mod directories;
 mod handles;
+mod lasting;
 mod mounting;
 mod prompt;
 mod space;
