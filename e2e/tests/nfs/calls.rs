@@ -98,13 +98,15 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the server listens");
-        let patience = Some(Duration::from_secs(20));
-        stream
-            .set_read_timeout(patience)
-            .expect("a time-out can be set");
-        stream.set_nodelay(true).expect("no delay");
-        Self { stream, xid: 0 }
+        Self::try_open(address).expect("the server listens")
+    }
+
+    /// The same where the server may be between its end and its start.
+    pub(crate) fn try_open(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, xid: 0 })
     }
 
     /// A second hand on the same connection.

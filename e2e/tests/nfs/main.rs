@@ -10,6 +10,7 @@ mod failover;
 mod framing;
 mod full;
 mod handover;
+mod lasting;
 mod overtaking;
 mod prompt;
 mod repeated;
