@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flatpath_http::Request;
 use http::StatusCode;
 use http::header;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::deferred_close::TempFile;
 use crate::headers::Headers;
@@ -108,6 +108,8 @@ fn make(uploads: &Uploads, id: Id, directory: File, record: &Record) -> Result<U
             uploads: uploads.clone(),
         }),
         Err(refusal) => {
+            // It may have been made, and its name not synced.
+            let _ = rustix::fs::unlinkat(&directory, &name[..], AtFlags::empty());
             store.remove(id.digits().as_bytes())?;
             Err(refusal)
         }

@@ -26,6 +26,9 @@
 //! - T3: the first byte of a PATCH gives the upload a new epoch, and a PATCH writes only while the
 //!   upload has its epoch. So of two at once one continues and the other gets 409.
 //! - T4: the offset is the length of the file, less what waits for its checksum.
+//! - T5: with [`Durability::Disk`](crate::Durability) no answer counts bytes, or a name, that are
+//!   not on the disk. A sync that fails may be the kernel's only report of lost bytes, so those
+//!   since the last one are cut off, and the client sends them again.
 //!
 //! Extensions: creation, creation-with-upload, creation-defer-length, checksum, expiration,
 //! termination. Absent: concatenation, checksum-trailer, and CORS.

@@ -188,6 +188,7 @@ impl Patch {
             State::Finished { length, epoch }
                 if (Some(epoch), length) == (self.body.epoch, self.body.offset) =>
             {
+                self.upload.sync_name()?;
                 bare(StatusCode::NO_CONTENT)
             }
             state => {
@@ -249,6 +250,10 @@ impl Body {
             // Left by a body whose checksum was never compared.
             locked.cut(self.offset)?;
         }
+        if self.offset > 0 {
+            // What an earlier request left counts only if it is on the disk.
+            locked.sync(0)?;
+        }
         locked.record.epoch += 1;
         locked.record.verified = self.checksum.is_some().then_some(self.offset);
         locked.save()?;
@@ -258,11 +263,12 @@ impl Body {
 
     /// Compares the checksum, and publishes the file if nothing is to come.
     fn complete(&mut self, mut locked: Box<Locked<'_>>) -> Result<Response> {
-        if let Some(checksum) = self.checksum.take() {
-            let matches = checksum.matches();
-            if !matches {
-                locked.cut(self.first)?;
-            }
+        let matches = self.checksum.take().map(Checksum::matches);
+        if matches == Some(false) {
+            locked.cut(self.first)?;
+        }
+        locked.sync(self.first)?;
+        if let Some(matches) = matches {
             locked.record.verified = None;
             locked.save()?;
             if !matches {
@@ -273,7 +279,6 @@ impl Body {
         if locked.record.length == Some(locked.offset()) {
             return locked.publish();
         }
-        locked.sync()?;
         Ok(locked.tell_expiry(bare(StatusCode::NO_CONTENT)))
     }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::conditional::date_header;
 use crate::deferred_close::TempFile;
 use crate::keyed::{KeyGuard, KeyedLock};
-use crate::publish::Publication;
+use crate::publish::{Publication, sync_directory};
 use crate::responses::{Refusal, Result, bare, with};
 use crate::writing::{Durability, directory_at};
 
@@ -102,6 +102,15 @@ impl Upload {
             data,
             uploads: uploads.clone(),
         })
+    }
+
+    /// Brings the name of a published file to the disk, where it is to be there: what gave it its
+    /// name may have failed or been killed before it did that.
+    pub(super) fn sync_name(&self) -> Result<()> {
+        match &self.directory {
+            Some(directory) => sync_directory(directory, self.uploads.options.durability),
+            None => Ok(()),
+        }
     }
 
     /// Takes the upload's lock, and keeps it if there is something to change.
@@ -199,12 +208,24 @@ impl Locked<'_> {
         }
     }
 
-    /// Brings the bytes to the disk, where they are to be there.
-    pub(super) fn sync(&self) -> Result<()> {
-        if self.upload.uploads.options.durability == Durability::Disk {
-            rustix::fs::fdatasync(self.data)?;
+    /// Brings the bytes to the disk, where they are to be there (T5); up to `synced` they were
+    /// before.
+    pub(super) fn sync(&mut self, synced: u64) -> Result<()> {
+        if self.upload.uploads.options.durability == Durability::Kernel {
+            return Ok(());
         }
-        Ok(())
+        let Err(errno) = rustix::fs::fdatasync(self.data) else {
+            return Ok(());
+        };
+        log::warn!("bytes of an upload are lost: {errno}; its client has to send them again");
+        if self.cut(synced.min(self.size)).is_err() {
+            // Then nothing of it counts. Without its record the sweep of another server finds no
+            // upload in what is left.
+            let Upload { store, id, .. } = self.upload;
+            store.remove(id.digits().as_bytes())?;
+            rustix::fs::unlinkat(self.directory, &id.data_name()[..], AtFlags::empty())?;
+        }
+        Err(errno.into())
     }
 
     pub(super) fn cut(&mut self, bytes: u64) -> Result<()> {
@@ -302,9 +323,14 @@ pub(super) fn ask(uploads: &Uploads, id: &Id) -> Result<Response> {
         }
     };
     let mut locked = match upload.lock()? {
-        State::Finished { length, .. } => return Ok(known(length, Some(length))),
+        State::Finished { length, .. } => {
+            upload.sync_name()?;
+            return Ok(known(length, Some(length)));
+        }
         state => state.receiving()?,
     };
+    // A request that broke off left bytes that were not synced.
+    locked.sync(0)?;
     let offset = locked.offset();
     let mut response = known(offset, locked.record.length);
     if let Ok(metadata) = HeaderValue::from_bytes(&locked.record.metadata)

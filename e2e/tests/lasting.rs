@@ -1,0 +1,223 @@
+//! With `--durable` an answer to PUT and to uploads by tus counts nothing that is not on the disk:
+//! on a file system that forgets what was not synced, and fails on request.
+
+use flatpath_testkit::lossy::{Cache, Lossy, Operation};
+use flatpath_testkit::{Client, Driver, Launch, Reply, Server, Site, each_driver, noise};
+
+each_driver!(
+    a_file_that_was_put_lasts,
+    bytes_of_an_upload_that_were_counted_last,
+    model_uploads_that_are_told_complete_last_whatever_fails,
+);
+
+const IO: i32 = rustix::io::Errno::IO.raw_os_error();
+const PATCHED: (&str, &str) = ("Content-Type", "application/offset+octet-stream");
+
+/// Fields are dropped in this order: the server before what it serves.
+struct Served {
+    server: Server,
+    lossy: Lossy,
+    _site: Site,
+}
+
+fn serve(driver: Driver) -> Option<Served> {
+    let site = Site::new();
+    let lossy = Lossy::try_mount(&site.at("lossy"), Cache::Through)?;
+    let server = Launch::serve(driver)
+        .directory(lossy.path())
+        .with(["--writable", "--durable"])
+        .start();
+    Some(Served {
+        server,
+        lossy,
+        _site: site,
+    })
+}
+
+impl Served {
+    fn put(&self, target: &str, body: &[u8]) -> u16 {
+        let length = body.len().to_string();
+        let mut client = self.server.client();
+        client.request("PUT", target, &[("Content-Length", &length)]);
+        client.send(body);
+        client.reply().status
+    }
+
+    /// A request of tus.
+    fn ask(&self, method: &str, target: &str, more: &[(&str, &str)], body: &[u8]) -> Reply {
+        let length = body.len().to_string();
+        let fixed = [("Tus-Resumable", "1.0.0"), ("Content-Length", &length)];
+        let mut client: Client = self.server.client();
+        client.request(method, target, &[&fixed, more].concat());
+        client.send(body);
+        match method {
+            "HEAD" => client.reply_to_head(),
+            _ => client.reply(),
+        }
+    }
+
+    fn create(&self, target: &str, length: usize) -> String {
+        let reply = self.ask(
+            "POST",
+            target,
+            &[("Upload-Length", &length.to_string())],
+            b"",
+        );
+        assert_eq!(reply.status, 201, "{}", reply.text());
+        reply.field("location").expect("an address").to_owned()
+    }
+
+    /// PATCH: the offset that the answer counts.
+    fn patch(&self, upload: &str, offset: usize, body: &[u8]) -> Result<usize, u16> {
+        let offset = offset.to_string();
+        let fields = [PATCHED, ("Upload-Offset", &offset)];
+        offset_of(&self.ask("PATCH", upload, &fields, body))
+    }
+
+    /// HEAD.
+    fn offset(&self, upload: &str) -> Result<usize, u16> {
+        offset_of(&self.ask("HEAD", upload, &[], b""))
+    }
+}
+
+fn offset_of(reply: &Reply) -> Result<usize, u16> {
+    match reply.status {
+        200 | 204 => {
+            let offset = reply.field("upload-offset").expect("success has an offset");
+            Ok(offset.parse().expect("a number"))
+        }
+        status => Err(status),
+    }
+}
+
+/// Where the bytes of an upload gather.
+fn hidden(upload: &str) -> String {
+    let number = upload.rsplit('/').next().expect("an address");
+    format!(".flatpath-upload-{number}")
+}
+
+fn a_file_that_was_put_lasts(driver: Driver) {
+    let Some(served) = serve(driver) else {
+        return;
+    };
+    let lossy = &served.lossy;
+    let (old, new) = (noise(1, 300_000), noise(2, 200_000));
+    assert_eq!(served.put("/file", &old), 201);
+    assert!(lossy.lasting("file") == Some(old.clone()));
+    for operation in [Operation::Write, Operation::Sync, Operation::SyncDirectory] {
+        lossy.fail(operation, 1, IO);
+        assert_eq!(served.put("/file", &new), 500, "{operation:?}");
+        lossy.heal();
+        let lasting = lossy.lasting("file").expect("one of the two");
+        assert!(lasting == old, "{operation:?}");
+    }
+    assert_eq!(served.put("/file", &new), 204);
+    assert!(lossy.lasting("file") == Some(new));
+}
+
+fn bytes_of_an_upload_that_were_counted_last(driver: Driver) {
+    let Some(served) = serve(driver) else {
+        return;
+    };
+    let lossy = &served.lossy;
+    let whole = noise(3, 300_000);
+    let (first, rest) = whole.split_at(100_000);
+    let upload = served.create("/file", whole.len());
+    assert_eq!(served.patch(&upload, 0, first), Ok(first.len()));
+    assert!(lossy.lasting(hidden(&upload)).as_deref() == Some(first));
+
+    // The kernel tells of a loss once; from then on it takes the file for synced.
+    let second = first.len() + 50_000;
+    lossy.fail_after(Operation::Sync, 2, 1, IO);
+    assert_eq!(
+        served.patch(&upload, first.len(), &rest[..50_000]),
+        Err(500)
+    );
+    lossy.lose(hidden(&upload));
+    lossy.heal();
+    assert_eq!(served.offset(&upload), Err(500), "it learns of the loss");
+    let offset = served.offset(&upload);
+    assert!(offset == Ok(first.len()) || offset == Ok(0), "{offset:?}");
+    let mut offset = offset.expect("checked");
+    if offset == 0 {
+        offset = served.patch(&upload, 0, first).expect("sent again");
+    }
+    assert_eq!(
+        served.patch(&upload, offset, &whole[offset..second]),
+        Ok(second)
+    );
+    assert!(lossy.lasting(hidden(&upload)).as_deref() == Some(&whole[..second]));
+
+    // The name: its directory is the last that is synced.
+    let syncs = lossy.count(Operation::SyncDirectory);
+    let other = served.create("/other", 4);
+    let before = lossy.count(Operation::SyncDirectory);
+    assert_eq!(served.patch(&other, 0, b"text"), Ok(4));
+    let of_patch = lossy.count(Operation::SyncDirectory) - before;
+    assert!(before > syncs && of_patch > 0);
+    lossy.fail_after(Operation::SyncDirectory, of_patch - 1, 2, IO);
+    assert_eq!(served.patch(&upload, second, &whole[second..]), Err(500));
+    assert!(
+        served.offset(&upload).is_err(),
+        "its name is not on the disk"
+    );
+    lossy.heal();
+    assert_eq!(served.offset(&upload), Ok(whole.len()));
+    assert!(lossy.lasting("file") == Some(whole));
+    assert!(lossy.lasting("other").as_deref() == Some(b"text"));
+}
+
+fn model_uploads_that_are_told_complete_last_whatever_fails(driver: Driver) {
+    const UPLOADS: u64 = 12;
+    /// Requests until an upload must be through.
+    const REQUESTS_MAX: usize = 400;
+    let Some(served) = serve(driver) else {
+        return;
+    };
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let lossy = &served.lossy;
+    for number in 0..UPLOADS {
+        let (name, whole) = (
+            format!("file-{number}"),
+            noise(number, random.usize(1..200_000)),
+        );
+        let upload = served.create(&format!("/{name}"), whole.len());
+        let mut requests = 0;
+        let mut offset = 0;
+        while offset < whole.len() {
+            requests += 1;
+            assert!(requests < REQUESTS_MAX, "it comes to an end");
+            match random.u8(..6) {
+                0 => lossy.lose_all(),
+                1 => lossy.fail_after(Operation::Sync, random.u64(..4), 1, IO),
+                2 => lossy.fail_after(Operation::SyncDirectory, random.u64(..4), 1, IO),
+                3 => lossy.fail_after(Operation::Write, random.u64(..3), 1, IO),
+                _ => lossy.heal(),
+            }
+            let end = random.usize(offset + 1..=whole.len());
+            let counted = served.patch(&upload, offset, &whole[offset..end]);
+            if counted == Ok(whole.len()) {
+                break;
+            }
+            // Told what is there: as a client that resumes, or one that was told by the answer.
+            offset = match counted {
+                Ok(counted) if random.bool() => counted,
+                _ => served.offset(&upload).unwrap_or(offset),
+            };
+            if offset < whole.len() && served.offset(&upload) == Ok(offset) {
+                let counted = lossy.lasting(hidden(&upload)).unwrap_or_default();
+                assert!(
+                    counted.starts_with(&whole[..offset]),
+                    "{offset} were counted"
+                );
+            }
+        }
+        assert!(
+            lossy.lasting(&name) == Some(whole),
+            "{name} was told complete"
+        );
+        lossy.heal();
+    }
+}
