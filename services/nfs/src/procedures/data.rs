@@ -235,14 +235,15 @@ fn write_from(
         let mut written = 0;
         let mut rest = &mut slices[..];
         while written < data.bytes() {
-            let done = rustix::io::pwritev2(file, rest, offset + written as u64, flags);
-            match verifier.report(node.key, done) {
+            let at = offset + written as u64;
+            // Repeated when interrupted: that is no error of the file.
+            let write = || rustix::io::pwritev2(file, &*rest, at, flags);
+            match verifier.report(node.key, rustix::io::retry_on_intr(write)) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     written += bytes;
                     IoSlice::advance_slices(&mut rest, bytes);
                 }
-                Err(Errno::INTR) => {}
                 // What was taken counts; the client sends the rest again, and learns why not.
                 Err(_) if written > 0 && stable == Stable::Unstable => break,
                 Err(errno) => return Err(Status::from(errno)),

@@ -319,3 +319,29 @@ fn a_reader_that_saw_a_file_sees_all_that_came_since() {
         Ok((b"short and long".to_vec(), true))
     );
 }
+
+/// N4. The descriptor is closed all the same, so that this was the last chance to learn of a loss.
+#[test]
+fn a_sync_that_was_interrupted_or_refused_before_a_close_turns_the_verifier() {
+    let Some(served) = Served::new(Cache::Through) else {
+        return;
+    };
+    let nodes = &served.fixture.nfs.state.export.nodes;
+    for errno in [Errno::INTR, Errno::AGAIN, Errno::STALE, Errno::NOSPC] {
+        for by_commit in [false, true] {
+            let written = served.write(0, b"unsynced", UNSTABLE).expect("taken");
+            served.lossy.fail(Operation::Sync, 1, errno.raw_os_error());
+            if by_commit {
+                assert!(served.commit().is_err(), "{errno}");
+            }
+            let mut evicted = Vec::new();
+            nodes.evict(1000, &mut evicted);
+            nodes.evict(1000, &mut evicted);
+            drop(evicted);
+            let is_told = served.verifier() != written;
+            let is_kept = served.lasting() == b"unsynced";
+            assert!(is_kept || is_told, "{errno}, COMMIT {by_commit}");
+            served.lossy.heal();
+        }
+    }
+}
