@@ -3,7 +3,7 @@
 //! Writes into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
 use flatpath::memory::Buffer;
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::chars;
 use crate::head::RequestMeta;
@@ -16,6 +16,14 @@ pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
     Connection: close\r\n\
     \r\n\
     The server is busy. Please try again later.\n";
+
+/// The reply to a request for an upgrade whose client then ended its side of the connection.
+pub(crate) const HALF_CLOSED: &str = "HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 62\r\n\
+    Connection: close\r\n\
+    \r\n\
+    After an upgrade the client must be able to send, and cannot.\n";
 
 /// The reply to a request that made the service panic, where there is no buffer for another one.
 pub(crate) const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\n\
@@ -109,6 +117,48 @@ pub(crate) fn header(out: &mut impl Sink, name: &[u8], value: &[u8]) {
     out.put(b"\r\n");
 }
 
+/// One header line of a response, whose name is spelled as those that are ours.
+pub(crate) fn named_header(out: &mut impl Sink, name: &HeaderName, value: &HeaderValue) {
+    if *name == http::header::CONTENT_TYPE {
+        return header(out, b"Content-Type", value.as_bytes());
+    }
+    spelled(out, name.as_str().as_bytes());
+    out.put(b": ");
+    out.put(value.as_bytes());
+    out.put(b"\r\n");
+}
+
+/// A name in small letters as RFCs spell it: a capital letter begins each word.
+fn spelled(out: &mut impl Sink, name: &[u8]) {
+    let others: [&[u8]; 3] = [b"ETag", b"WWW-Authenticate", b"TE"];
+    if let Some(other) = others.iter().find(|other| name.eq_ignore_ascii_case(other)) {
+        return out.put(other);
+    }
+    let rest = match name.strip_prefix(b"sec-websocket-") {
+        Some(rest) => {
+            out.put(b"Sec-WebSocket-");
+            rest
+        }
+        None => name,
+    };
+    let mut is_first = true;
+    for piece in rest.chunks(NAME_PIECE_BYTES) {
+        let mut bytes = [0; NAME_PIECE_BYTES];
+        for (byte, small) in bytes.iter_mut().zip(piece) {
+            *byte = if is_first {
+                small.to_ascii_uppercase()
+            } else {
+                *small
+            };
+            is_first = *small == b'-';
+        }
+        out.put(&bytes[..piece.len()]);
+    }
+}
+
+/// So many bytes of a name are put at a time: nearly all names have fewer.
+const NAME_PIECE_BYTES: usize = 32;
+
 /// Whether name and value may stand in a head.
 pub(crate) fn is_header(name: &[u8], value: &[u8]) -> bool {
     chars::is_token_word(name) && chars::is_header_value(value)
@@ -180,6 +230,31 @@ mod tests {
     }
 
     #[test]
+    fn names_are_spelled_in_one_way() {
+        for (name, is) in [
+            ("content-type", "Content-Type"),
+            ("etag", "ETag"),
+            ("www-authenticate", "WWW-Authenticate"),
+            ("sec-websocket-accept", "Sec-WebSocket-Accept"),
+            ("x-a--b", "X-A--B"),
+            ("x", "X"),
+            ("x-content-type-options", "X-Content-Type-Options"),
+            (
+                "a-name-that-is-longer-than-one-piece-is",
+                "A-Name-That-Is-Longer-Than-One-Piece-Is",
+            ),
+        ] {
+            let mut out = Vec::new();
+            let value = HeaderValue::from_static("v");
+            named_header(&mut out, &HeaderName::from_static(name), &value);
+            assert_eq!(
+                String::from_utf8(out).expect("ASCII"),
+                format!("{is}: v\r\n")
+            );
+        }
+    }
+
+    #[test]
     fn framing_headers_are_ours_in_any_case() {
         let names = [
             "Date",
@@ -202,7 +277,7 @@ mod tests {
 
     #[test]
     fn constant_words_are_whole_replies() {
-        for words in [REFUSAL, FAILURE] {
+        for words in [REFUSAL, HALF_CLOSED, FAILURE] {
             let (head, body) = words.split_once("\r\n\r\n").expect("a head and a body");
             let length = head
                 .split("Content-Length: ")

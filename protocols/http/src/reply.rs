@@ -302,7 +302,7 @@ mod tests {
                 .header("date", "no");
             reply.response(hello.body("hello".into()).expect("a valid response"))
         };
-        let head = "HTTP/1.1 200 OK\r\na: b\r\nContent-Length: 5\r\nDate: D\r\n";
+        let head = "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\nDate: D\r\n";
         assert_eq!(text(META, hello), format!("{head}\r\nhello"));
         assert_eq!(text(HEAD_META, hello), format!("{head}\r\n"));
         let old = RequestMeta {

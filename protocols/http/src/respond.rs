@@ -46,7 +46,7 @@ pub(crate) fn head(
     }
     for (name, value) in &parts.headers {
         if !encode::is_ours(name.as_str().as_bytes()) {
-            encode::header(out, name.as_str().as_bytes(), value.as_bytes());
+            encode::named_header(out, name, value);
         }
     }
     let length = match body {
@@ -238,7 +238,7 @@ mod tests {
         let (head, written) = encoded(own, META);
         assert_eq!(
             head,
-            "HTTP/1.1 200 OK\r\nx-kept: yes\r\nContent-Length: 5\r\n"
+            "HTTP/1.1 200 OK\r\nX-Kept: yes\r\nContent-Length: 5\r\n"
         );
         assert!(!written.keep_alive);
     }

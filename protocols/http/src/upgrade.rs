@@ -8,6 +8,7 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
 use crate::head::{Head, KnownHeader, RequestMeta};
+use crate::into_response::refused;
 use crate::message::{Body, Request, Response};
 
 /// The next protocol of a connection, on its way from a handler to the network thread: an extension
@@ -25,14 +26,14 @@ impl Upgrade {
 /// The answer 101 to a request that offers to go on in `protocol` (`websocket`, say), from any
 /// handler: once it is sent, the connection is the successor's. More headers may be added to it.
 ///
-/// What the client sends after its request belongs to the new protocol. The client gets a 503 and
-/// the end of the connection where that cannot be changed any more: the server drains, or the
-/// client said that it would send nothing more. A 500 is what becomes of a 101 for a request that
-/// did not ask for it or has a body.
+/// What the client sends after its request belongs to the new protocol. A client that says in the
+/// meantime that it will send nothing more gets a 400, and one whose server begins to drain a 503,
+/// and the connection ends. A 500 is what becomes of a 101 for a request that did not ask for it.
 ///
 /// # Errors
-/// The request does not offer this protocol, or not as HTTP/1.1: the response to send, which is 426
-/// and names the protocol (RFC 9110 section 15.5.22).
+/// The response to send. The request does not offer this protocol, or not as HTTP/1.1: 426, which
+/// names the protocol (RFC 9110 section 15.5.22). It has a body, which would come before the new
+/// protocol, or `Connection: close`, which ends the connection: 400.
 ///
 /// ```
 /// use flatpath::{Context, Protocol, Received, Successor};
@@ -89,10 +90,21 @@ pub fn upgrade(
         *response.body_mut() = format!("This is spoken in {protocol} only.\n").into();
         return Err(Box::new(response));
     }
+    if has_body(request.headers()) || lists(request.headers(), header::CONNECTION, "close") {
+        let reason = "an upgrade is asked for without a body and without `Connection: close`";
+        return Err(Box::new(refused(StatusCode::BAD_REQUEST, &reason)));
+    }
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let upgrade = Upgrade(Arc::new(Mutex::new(Some(successor))));
     response.extensions_mut().insert(upgrade);
     Ok(response)
+}
+
+/// Whether the framing headers announce one, be it empty in the end.
+fn has_body(headers: &HeaderMap) -> bool {
+    let is_zero = |length: &HeaderValue| length.as_bytes().iter().all(|digit| *digit == b'0');
+    headers.contains_key(header::TRANSFER_ENCODING)
+        || !headers.get_all(header::CONTENT_LENGTH).iter().all(is_zero)
 }
 
 /// Whether one of the lists of this name has this element, in any case.

@@ -8,7 +8,7 @@ use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Job, NoRoom, Stall};
 
-use crate::encode::{self, Bounded, FAILURE, REFUSAL};
+use crate::encode::{self, Bounded, FAILURE, HALF_CLOSED, REFUSAL};
 use crate::exchange::State;
 use crate::head::RequestMeta;
 use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
@@ -354,6 +354,9 @@ fn hand_over<S: Service>(
     // Nothing behind the request was taken for HTTP.
     let is_alone = session.follows_upload && session.owed() == 1 && !session.is_uploading();
     let wish = upgrade.take().filter(|_| is_alone).ok_or(FAILURE)?;
+    if session.stage != Stage::Head && !connection.leaving() {
+        return Err(HALF_CLOSED);
+    }
     let is_last = session.stage != Stage::Head || connection.leaving();
     if is_last || connection.hand_over(wish).is_err() {
         return Err(REFUSAL);

@@ -94,7 +94,7 @@ fn json_is_taken_and_given() {
     let sent = last(&request("POST /orders", "application/json", order));
     let reply = ask_under(Conditions::calm(1), orders(), &[sent]);
     assert!(
-        reply.contains("\r\ncontent-type: application/json\r\n"),
+        reply.contains("\r\nContent-Type: application/json\r\n"),
         "{reply}"
     );
 }

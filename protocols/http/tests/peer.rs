@@ -88,7 +88,7 @@ fn sim_a_layer_is_told_who_asks() {
     while head.last().is_none_or(|line| line != "\r\n") {
         head.push(server.read_line(&client));
     }
-    let expected = "x-client: Some(192.0.2.1:4000)\r\n".to_owned();
+    let expected = "X-Client: Some(192.0.2.1:4000)\r\n".to_owned();
     assert!(head.contains(&expected), "{head:?}");
     assert_eq!(server.read_line(&client), "inside\n");
 }

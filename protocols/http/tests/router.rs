@@ -79,7 +79,7 @@ fn methods_without_a_handler_learn_what_is_allowed() {
         let options = one(users(), "OPTIONS", path, "");
         assert!(options.starts_with("HTTP/1.1 204 "), "{options}");
         for reply in [refused, options] {
-            assert!(reply.contains("allow: GET, HEAD, OPTIONS\r\n"), "{reply}");
+            assert!(reply.contains("Allow: GET, HEAD, OPTIONS\r\n"), "{reply}");
         }
     }
     assert!(one(users(), "OPTIONS", "*", "").starts_with("HTTP/1.1 204 "));
@@ -135,11 +135,11 @@ fn layers_and_state_surround_the_handlers_so_far() {
     };
     let inside = one(router(), "GET", "/state", "");
     assert!(
-        inside.contains("x-seen: /state\r\n") && inside.ends_with("the state"),
+        inside.contains("X-Seen: /state\r\n") && inside.ends_with("the state"),
         "{inside}"
     );
-    assert!(one(router(), "GET", "/none", "").contains("x-seen: /none\r\n"));
-    assert!(one(router(), "PUT", "/state", "").contains("x-seen: /state\r\n"));
+    assert!(one(router(), "GET", "/none", "").contains("X-Seen: /none\r\n"));
+    assert!(one(router(), "PUT", "/state", "").contains("X-Seen: /state\r\n"));
     assert!(!one(router(), "GET", "/outside", "").contains("x-seen"));
 }
 
@@ -300,7 +300,7 @@ fn another_service_takes_what_has_no_route() {
             "{line}: {reply}"
         );
         let is_layered = !end.ends_with("within") && body.is_empty();
-        assert_eq!(reply.contains("x-layer"), is_layered, "{line}: {reply}");
+        assert_eq!(reply.contains("X-Layer"), is_layered, "{line}: {reply}");
     }
     assert!(ask("PUT /a", "").starts_with("HTTP/1.1 405 "));
     assert!(ask("OPTIONS *", "").starts_with("HTTP/1.1 204 "));

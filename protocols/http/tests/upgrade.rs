@@ -66,6 +66,13 @@ fn asking(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: x, Upgrade\r\nUpgrade: a, Shout\r\n\r\n")
 }
 
+fn with_header(header: &str) -> String {
+    asking("/a").replace("Host: h", &format!("Host: h\r\n{header}"))
+}
+
+const WRONGLY_ASKED: &str =
+    "an upgrade is asked for without a body and without `Connection: close`\n";
+
 const PLAIN: &str = "GET /plain HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// Status codes of the replies, and what comes after the last head.
@@ -121,9 +128,20 @@ fn exchanges() -> Vec<(String, Vec<&'static str>, &'static str)> {
         (asking("/bare"), vec!["500"], ""),
         (
             asking("/a").replace("x, Upgrade", "close, upgrade"),
-            vec!["503"],
-            "The server is busy. Please try again later.\n",
+            vec!["400"],
+            WRONGLY_ASKED,
         ),
+        (
+            with_header("Content-Length: 5") + "hello",
+            vec!["400"],
+            WRONGLY_ASKED,
+        ),
+        (
+            with_header("Transfer-Encoding: chunked") + "0\r\n\r\n",
+            vec!["400"],
+            WRONGLY_ASKED,
+        ),
+        (with_header("Content-Length: 0") + "a", vec!["101"], "/aA"),
     ]
 }
 
@@ -150,6 +168,22 @@ fn sim_the_next_protocol_takes_over_where_http_ends() {
                 "seed {seed}: {end:?} behind the reply to {sent:?}"
             );
         }
+    });
+}
+
+#[test]
+fn sim_a_client_that_can_send_no_more_has_made_a_mistake() {
+    each_seed(40, |seed| {
+        let mut server = TestServer::new(Conditions::rough(seed), http(Route::Pooled));
+        let client = server.connect();
+        client.write(asking("/a").as_bytes());
+        client.shutdown_write();
+        let (codes, _) = outline(&server.read_to_end(&client));
+        // Its end may come after the connection was handed over.
+        assert!(
+            codes == ["400"] || codes == ["101"],
+            "seed {seed}: {codes:?}"
+        );
     });
 }
 
@@ -184,7 +218,7 @@ fn the_next_protocol_takes_over_on_both_drivers() {
                 let text = String::from_utf8_lossy(&reply);
                 let head = text.split("HTTP/1.1 101 ").nth(1).unwrap_or_default();
                 assert!(head.contains("\r\nConnection: Upgrade\r\n"), "{head}");
-                assert!(head.contains("\r\nupgrade: shout\r\n"), "{head}");
+                assert!(head.contains("\r\nUpgrade: shout\r\n"), "{head}");
                 assert!(!head.contains("Content-Length"), "{head}");
             }
             client.shutdown(Shutdown::Write).expect("open");

@@ -212,8 +212,8 @@ fn events_for_one_client_come_with_the_right_headers(choice: DriverChoice) {
     let (server, address) = serve(choice, http);
     let mut client = Client::connect(address);
     client.send("GET / HTTP/1.0\r\n\r\n");
-    client.until("content-type: text/event-stream\r\n");
-    client.until("cache-control: no-store\r\n");
+    client.until("Content-Type: text/event-stream\r\n");
+    client.until("Cache-Control: no-store\r\n");
     client.until("\r\n\r\ndata: at once\n\n");
     client.until("data: again\n\n");
     server.handle().drain();

@@ -48,7 +48,7 @@ fn curl_gets_what_the_routes_say(choice: DriverChoice) {
         for (method, status) in [("DELETE", "405"), ("OPTIONS", "204")] {
             let reply = curl(&["-X", method], &url).expect("it is installed");
             assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
-            assert!(reply.contains("allow: GET, HEAD, OPTIONS\r\n"), "{reply}");
+            assert!(reply.contains("Allow: GET, HEAD, OPTIONS\r\n"), "{reply}");
         }
     }
     let missing = curl(&[], &format!("http://{address}/none")).expect("it is installed");
