@@ -6,7 +6,8 @@
 //!
 //! Text of clients is escaped, so that a line is a line and a field a field, whatever they send:
 //! - [`LogFormat::Combined`]: `"`, `\` and all bytes but printable ASCII as `\xHH`, as nginx does.
-//! - [`LogFormat::Json`]: RFC 8259 section 7; bytes that are not UTF-8 as U+FFFD.
+//! - [`LogFormat::Json`]: as RFC 8259 section 7 has it, and DEL and C1 (U+007F to U+009F), which
+//!   terminals obey, as `\u00HH`; bytes that are not UTF-8 as U+FFFD.
 //!
 //! A line of a connection has, in the combined format, `connection NAME` in place of the request
 //! line, 200 for a status, and the bytes sent.
@@ -395,7 +396,7 @@ mod tests {
 
     #[test]
     fn no_text_of_a_client_leaves_its_field() {
-        let evil = b"a\"b\\c\n\r\t\x7f\x00\xff\xc3\xa4";
+        let evil = b"a\"b\\c\n\r\t\x7f\x00\xff\xc3\xa4\xc2\x80\xc2\x9b\xc2\xa0";
         let line = RequestLine {
             target: evil,
             referer: Some(evil),
@@ -403,7 +404,7 @@ mod tests {
             ..LINE
         };
         let combined = logged(LogFormat::Combined, &line);
-        let text = r"a\x22b\x5Cc\x0A\x0D\x09\x7F\x00\xFF\xC3\xA4";
+        let text = r"a\x22b\x5Cc\x0A\x0D\x09\x7F\x00\xFF\xC3\xA4\xC2\x80\xC2\x9B\xC2\xA0";
         assert!(
             combined.contains(&format!("\"GET {text} HTTP/1.1\"")),
             "{combined}"
@@ -413,7 +414,7 @@ mod tests {
             "{combined}"
         );
         let json = logged(LogFormat::Json, &line);
-        let text = "a\\\"b\\\\c\\u000A\\u000D\\u0009\\u007F\\u0000\u{fffd}ä";
+        let text = "a\\\"b\\\\c\\u000A\\u000D\\u0009\\u007F\\u0000\u{fffd}ä\\u0080\\u009B\u{a0}";
         assert!(json.contains(&format!("\"target\":\"{text}\"")), "{json}");
         for line in [combined, json] {
             assert_eq!(line.matches('\n').count(), 1);

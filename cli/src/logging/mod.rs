@@ -164,11 +164,24 @@ fn filter(chosen: Option<&str>) -> Filter {
     env_filter::Builder::new().parse(levels).build()
 }
 
+/// What a terminal obeys, written out: words may have come from a client.
+fn harmless(words: &str) -> String {
+    let mut text = String::with_capacity(words.len());
+    for character in words.chars() {
+        match character {
+            '\n' | '\t' => text.push(character),
+            control if control.is_control() => text.extend(control.escape_unicode()),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
 /// `[2026-11-21T04:05:06Z INFO  flatpath::report] words`, with further lines of the words indented.
 fn format(record: &Record<'_>, more: &dyn Display) -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now());
     let (level, target) = (record.level(), record.target());
-    let words = format!("{}{more}", record.args()).replace('\n', "\n    ");
+    let words = harmless(&format!("{}{more}", record.args())).replace('\n', "\n    ");
     format!("[{time} {level:<5} {target}] {words}\n")
 }
 
@@ -238,6 +251,7 @@ fn note_panic(info: &PanicHookInfo<'_>, queue: &Queue, limiter: &Limiter) {
     let more = more_like_this(left_out);
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
+    let message = harmless(message);
     let mut text =
         format!("thread '{name}' panicked at {file}:{line}:{column}:\n{message}{more}\n");
     let backtrace = std::backtrace::Backtrace::capture();
@@ -324,6 +338,15 @@ mod tests {
         let (time, rest) = line.split_at("[2026-11-21T04:05:06Z".len());
         assert!(humantime::parse_rfc3339(&time[1..]).is_ok(), "{line}");
         assert_eq!(rest, " WARN  a] one\n    [two] more\n");
+    }
+
+    #[test]
+    fn no_words_move_the_cursor_of_a_terminal() {
+        let args = format_args!("\u{1b}[2J \u{9b}2J \r \u{7f} \t é\u{a0}");
+        let record = Record::builder().level(Level::Warn).args(args).build();
+        let line = format(&record, &"");
+        let end = "\\u{1b}[2J \\u{9b}2J \\u{d} \\u{7f} \t é\u{a0}\n";
+        assert!(line.ends_with(end), "{line:?}");
     }
 
     #[test]

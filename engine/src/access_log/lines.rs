@@ -218,11 +218,13 @@ fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
         return out.extend_from_slice(text);
     }
     for chunk in text.utf8_chunks() {
-        for &byte in chunk.valid().as_bytes() {
-            match byte {
-                b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-                0..0x20 | 0x7f => push_hex(out, b"\\u00", byte),
-                _ => out.push(byte),
+        for character in chunk.valid().chars() {
+            match character {
+                '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
+                // C0, DEL and C1: a terminal takes U+009B for the beginning of a command. All are
+                // below U+0100.
+                control if control.is_control() => push_hex(out, b"\\u00", control as u8),
+                other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
         if !chunk.invalid().is_empty() {
