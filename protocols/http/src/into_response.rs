@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::fmt::Display;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::message::{Body, Response};
@@ -106,9 +106,11 @@ pub(crate) fn typed(content_type: &'static str, body: impl Into<Body>) -> Respon
     response
 }
 
-/// A refusal with its reason as plain text.
+/// A refusal with its reason as plain text. The reason may repeat what was sent, so no browser is to
+/// take it for a page.
 pub(crate) fn refused(status: StatusCode, reason: &dyn Display) -> Response {
-    (status, format!("{reason}\n")).into_response()
+    let nosniff = [(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
+    (status, nosniff, format!("{reason}\n")).into_response()
 }
 
 fn text(body: impl Into<Body>) -> Response {
@@ -320,6 +322,13 @@ mod tests {
         assert_eq!(response.headers().get_all("set-cookie").iter().count(), 2);
         assert_eq!(parts(([("a", "line\nbreak")], "a")).0, 500);
         assert_eq!(parts(([("a b", "a".to_owned())], "a")).0, 500);
+    }
+
+    #[test]
+    fn a_reason_is_never_taken_for_a_page() {
+        let response = refused(StatusCode::BAD_REQUEST, &"<script>");
+        assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
+        assert_eq!(parts(response).2, "<script>\n");
     }
 
     #[test]

@@ -281,13 +281,10 @@ impl<S: Send + Sync + 'static> Router<S> {
         match parameters.filter(|parameters| !parameters.is_empty()) {
             None => {}
             Some(parameters) => match Parameters::decode(parameters.iter()) {
-                Some(decoded) => {
+                Ok(decoded) => {
                     request.extensions_mut().insert(decoded);
                 }
-                None => {
-                    let reason = "a part of the path is not UTF-8";
-                    return Some(refused(StatusCode::BAD_REQUEST, &reason));
-                }
+                Err(reason) => return Some(refused(StatusCode::BAD_REQUEST, &reason)),
             },
         }
         let response = call(found.endpoint, request)?;
