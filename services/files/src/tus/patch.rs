@@ -185,8 +185,8 @@ impl Patch {
     fn end_of_body(&mut self) -> Result<Response> {
         let response = match self.upload.lock()? {
             // A HEAD found the last byte there and published the file: it is what this one sent.
-            State::Finished { length, epoch }
-                if (Some(epoch), length) == (self.body.epoch, self.body.offset) =>
+            State::Finished { length, record }
+                if (Some(record.epoch), length) == (self.body.epoch, self.body.offset) =>
             {
                 self.upload.sync_name()?;
                 bare(StatusCode::NO_CONTENT)

@@ -42,7 +42,7 @@ pub(super) enum State<'a> {
     /// Bytes are still to come.
     Receiving(Box<Locked<'a>>),
     /// It was published; the epoch is of the request that brought the last byte.
-    Finished { length: u64, epoch: u64 },
+    Finished { length: u64, record: Box<Record> },
     /// No record, or no bytes to it.
     Gone,
 }
@@ -132,7 +132,7 @@ impl Upload {
             return Ok(match record.length {
                 Some(length) if record.is_publishing => State::Finished {
                     length,
-                    epoch: record.epoch,
+                    record: Box::new(record),
                 },
                 _ => State::Gone,
             });
@@ -315,29 +315,32 @@ pub(super) fn is_older(written: Option<SystemTime>, than: Duration, now: SystemT
 /// HEAD: how far the upload is.
 pub(super) fn ask(uploads: &Uploads, id: &Id) -> Result<Response> {
     let upload = Upload::find(uploads, id)?;
-    let known = |offset: u64, length: Option<u64>| {
+    let known = |offset: u64, record: &Record| {
         let response = with(bare(StatusCode::OK), &headers::UPLOAD_OFFSET, offset);
-        match length {
+        let response = match record.length {
             Some(length) => with(response, &headers::UPLOAD_LENGTH, length),
             None => with(response, &headers::UPLOAD_DEFER_LENGTH, 1),
+        };
+        // "If an upload contains additional metadata, responses to HEAD requests MUST include the
+        // Upload-Metadata header".
+        match HeaderValue::from_bytes(&record.metadata) {
+            Ok(metadata) if !metadata.is_empty() => {
+                with(response, &headers::UPLOAD_METADATA, metadata)
+            }
+            _ => response,
         }
     };
     let mut locked = match upload.lock()? {
-        State::Finished { length, .. } => {
+        State::Finished { length, record } => {
             upload.sync_name()?;
-            return Ok(known(length, Some(length)));
+            return Ok(known(length, &record));
         }
         state => state.receiving()?,
     };
     // A request that broke off left bytes that were not synced.
     locked.sync(0)?;
     let offset = locked.offset();
-    let mut response = known(offset, locked.record.length);
-    if let Ok(metadata) = HeaderValue::from_bytes(&locked.record.metadata)
-        && !metadata.is_empty()
-    {
-        response = with(response, &headers::UPLOAD_METADATA, metadata);
-    }
+    let response = known(offset, &locked.record);
     if locked.record.length != Some(offset) {
         return Ok(locked.tell_expiry(response));
     }
