@@ -125,11 +125,12 @@ impl Demands {
                 ..self.clone()
             };
             let least = (1..1 << 20).find(|mib| with(mib * MIB).parts().is_some());
-            let least = least.map_or_else(String::new, |mib| format!("{mib}M"));
+            let least = least.map(|mib| format!("at least {mib}M with"));
+            let least = least.unwrap_or_else(|| "1T would not be enough for".into());
             let given = size_text(self.bytes);
             Failure::WrongUse(format!(
-                "--memory {given} is too little: at least {least} with these listeners, \
-                 --network-threads, --workers and --max-connections"
+                "--memory {given} is too little: {least} these listeners, --network-threads, \
+                 --workers and --max-connections"
             ))
         })
     }

@@ -125,11 +125,13 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
     }
 }
 
-/// A count of at least one.
+/// A count of at least one, and at most what a number in TOML can be.
 pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let most = u64::MAX >> (64 - 8 * size_of::<T>());
+    let most = (u64::MAX >> (64 - 8 * size_of::<T>())).min(i64::MAX as u64);
     let count: u64 = text.parse().unwrap_or(0);
-    let count = T::try_from(count).ok().filter(|_| count > 0);
+    let count = T::try_from(count)
+        .ok()
+        .filter(|_| 0 < count && count <= most);
     count.ok_or_else(|| format!("write a whole number of at least 1, and at most {most}"))
 }
 
@@ -254,5 +256,14 @@ mod tests {
         for text in ["0", "-1", "", "many", "4294967296"] {
             assert!(count::<u32>(text).is_err(), "{text}");
         }
+        // The greatest that is named is taken, on the command line and in the file.
+        let why = count::<usize>("18446744073709551615").expect_err("too many");
+        let (_, most) = why.split_once("at most ").expect("it names it");
+        assert!(count::<usize>(most).is_ok(), "{why}");
+        let file = crate::config::Configuration::from_text(&format!("max-connections = {most}"));
+        assert_eq!(
+            file.map(|file| file.settings.max_connections),
+            Ok(most.parse().ok())
+        );
     }
 }
