@@ -174,7 +174,7 @@ fn reply_bytes(reply: &[u8]) -> Option<usize> {
 }
 
 fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n")
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
 /// The same handler, in three places.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{Error, Handle, Running};
 use flatpath_admin::Admin;
+use flatpath_http::HostPattern;
 
 use crate::service_metrics::Counting;
 
@@ -17,8 +18,13 @@ pub(crate) struct AdminServer {
 impl AdminServer {
     /// Starts it, on a passed socket if one is meant for it: from now on it answers, and is not
     /// ready.
-    pub(crate) fn start(at: ListenAddress, passed: &PassedSockets) -> Result<AdminServer, Error> {
+    pub(crate) fn start(
+        at: ListenAddress,
+        names: &[HostPattern],
+        passed: &PassedSockets,
+    ) -> Result<AdminServer, Error> {
         let admin = Admin::new();
+        admin.hosts(names.iter().cloned());
         let server = admin.server().passed_sockets(passed);
         let running = server.listen_at(at, admin.protocol()).start()?;
         Ok(AdminServer { admin, running })

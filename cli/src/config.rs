@@ -73,6 +73,8 @@ impl ListenerProtocol {
             Self::Http => &[
                 "dir",
                 "hidden",
+                "hosts",
+                "allow-origin",
                 "stat-age",
                 "etag",
                 "writable",
@@ -275,6 +277,8 @@ impl ListenerTable {
         // An empty list is no argument, and replaces what it would inherit all the same.
         for entry in self.entries.iter().filter(|entry| entry.value == "[]") {
             match &*entry.name {
+                "allow-origin" => settings.allow_origin.clear(),
+                "hosts" => settings.hosts.clear(),
                 "nfs-allow" => settings.nfs_allow.clear(),
                 "proxy-from" => settings.proxy_from.clear(),
                 _ => {}

@@ -12,7 +12,7 @@ use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
 use flatpath_files::{Durability, EntityTags, Files, Hidden, MountShares, WriteOptions, Writing};
-use flatpath_http::Http;
+use flatpath_http::{Hosts, Http, Origins};
 use flatpath_ingest::{ControlThread, Ingest};
 use flatpath_nfs::{Nfs, Port};
 use flatpath_relay::Relay;
@@ -187,7 +187,10 @@ impl Listener {
                 ListenerProtocol::Http => {
                     let files = files(settings, parts)?;
                     services.mounts.push(files.mount_shares());
-                    server.listen_at(address, Http::service(files))
+                    let http = Http::service(files)
+                        .hosts(hosts(settings, &address, &services.passed))
+                        .origins(Origins::own().and(settings.allow_origin.iter().cloned()));
+                    server.listen_at(address, http)
                 }
                 ListenerProtocol::Nfs => {
                     if let ListenAddress::Unix(_) = address {
@@ -224,6 +227,23 @@ impl Listener {
             services.count += 1;
         }
         Ok(server)
+    }
+}
+
+/// The hosts that are answered for at this address. What connects to a Unix socket or sends a
+/// header of the PROXY protocol is no browser, so a page cannot have one connect there.
+fn hosts(settings: &Settings, address: &ListenAddress, passed: &PassedSockets) -> Hosts {
+    let is_loopback = |at: &ListenAddress| {
+        let address = at.internet();
+        address.is_some_and(|it| it.ip().to_canonical().is_loopback())
+    };
+    let is_exposed = match address {
+        ListenAddress::Passed(_) => passed.addresses(address).iter().any(is_loopback),
+        address => is_loopback(address),
+    };
+    match is_exposed && settings.proxy_from.is_empty() || !settings.hosts.is_empty() {
+        true => Hosts::local().and(settings.hosts.iter().cloned()),
+        false => Hosts::any(),
     }
 }
 

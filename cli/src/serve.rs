@@ -160,7 +160,7 @@ fn start_admin(
     passed: &PassedSockets,
 ) -> Result<Option<AdminServer>, Failure> {
     let at = settings.admin.clone();
-    let admin = at.map(|at| AdminServer::start(at, passed));
+    let admin = at.map(|at| AdminServer::start(at, &settings.hosts, passed));
     admin.transpose().map_err(|error| explain(&error))
 }
 

@@ -13,6 +13,7 @@ use clap::builder::{IntoResettable, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueEnum, value_parser};
 use flatpath::sockets::ListenAddress;
 use flatpath::{NetworkThreads, Subnet};
+use flatpath_http::{HostPattern, OriginPattern};
 
 use crate::units::{count, delay, listen_address, network_threads, size, time, workers};
 
@@ -130,6 +131,15 @@ settings! {
 
     /// Serve files and directories whose names begin with a dot
     hidden: Option<bool> = switch(HTTP);
+
+    /// Answer requests for these hosts, such as files.example.org, *.example.org or * for all, and
+    /// refuse others (421); localhost, addresses and this machine's name are always answered. Holds
+    /// for --admin too, but for * [default: * ; on a loopback address without --proxy-from, none]
+    hosts: Vec<HostPattern> = option(HTTP, "NAME", value_parser!(HostPattern));
+
+    /// Let pages of these origins, such as https://app.example.org, or * for all, send requests
+    /// that write. Those of other sites are refused (403) [default: the server's own pages]
+    allow_origin: Vec<OriginPattern> = advanced(option(HTTP, "ORIGIN", value_parser!(OriginPattern)));
 
     /// Longest time to answer a small file from memory without checking it again, where a
     /// check may block: on another mount than DIR's own, or if DIR is on a network or user-space

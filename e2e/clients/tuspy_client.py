@@ -40,7 +40,7 @@ broken.upload(stop_at=500_000)
 parts = urlsplit(broken.url)
 with socket.create_connection((parts.hostname, parts.port)) as connection:
     head = (
-        f"PATCH {parts.path} HTTP/1.1\r\nHost: h\r\nTus-Resumable: 1.0.0\r\n"
+        f"PATCH {parts.path} HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\n"
         f"Content-Type: application/offset+octet-stream\r\n"
         f"Upload-Offset: 500000\r\nContent-Length: {size - 500_000}\r\n\r\n"
     )

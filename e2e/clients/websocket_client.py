@@ -43,7 +43,7 @@ class Raw:
         self.bytes = b""
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall(
-            f"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
         )
         while b"\r\n\r\n" not in self.bytes:

@@ -67,9 +67,9 @@ fn every_reply_has_its_line(driver: Driver) {
     assert_eq!(client.ask("/small", &agent).text(), "12345");
     assert_eq!(client.get("/missing").status, 404);
     assert_eq!(client.get("/big").body.len(), 3_000_000);
-    client.send(b"HEAD /small HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(b"HEAD /small HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.reply_to_head().status, 200);
-    client.send(b"PUT /new HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    client.send(b"PUT /new HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(client.reply().status, 201);
     let mut old = server.client();
     old.send(b"GET /small HTTP/1.0\r\n\r\n");
@@ -122,11 +122,11 @@ fn lines_of_both_formats_hold_what_clients_send(driver: Driver) {
         let launch = launch(driver, &site, &log);
         let server = launch.with(["--access-log-format", format]).start();
         let mut client = server.client();
-        client.send(b"GET /a'b%22%0a HTTP/1.1\r\nHost: a\r\nReferer: \" 200 1 \"\r\n");
+        client.send(b"GET /a'b%22%0a HTTP/1.1\r\nHost: localhost\r\nReferer: \" 200 1 \"\r\n");
         client.send(b"User-Agent: \xff\"\\\t] \xc3\xa4\r\n\r\n");
         client.reply();
         // It is refused, and has nothing of it in its line.
-        client.send(format!("GET {TARGET} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        client.send(format!("GET {TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         assert_eq!(client.reply().status, 400);
         let lines = lines_at_end(server, &log);
         assert_eq!(lines.len(), 2, "{lines:?}");
@@ -163,7 +163,8 @@ fn pipelined_replies_of_workers_have_their_lines_in_order(driver: Driver) {
     let log = directory.path().join("access");
     let server = launch(driver, &site, &log).start();
     let mut client = server.client();
-    let requests = (0..COUNT).map(|number| format!("GET /f{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let requests =
+        (0..COUNT).map(|number| format!("GET /f{number} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     client.send(requests.collect::<String>().as_bytes());
     for number in 0..COUNT {
         assert_eq!(client.reply().body.len(), 70_000 + number);

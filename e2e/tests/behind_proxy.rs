@@ -129,7 +129,7 @@ fn who_may_open_a_unix_socket_may_send_the_header(driver: Driver) {
     let patience = Some(LONG_PATIENCE);
     plain.set_read_timeout(patience).expect("a deadline");
     plain
-        .write_all(b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n")
+        .write_all(b"GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .expect("sent");
     let mut heard = Vec::new();
     let _ = plain.read_to_end(&mut heard);
@@ -167,7 +167,7 @@ fn who_may_open_a_unix_socket_may_send_the_header(driver: Driver) {
 fn without_the_header_or_from_elsewhere_nothing_is_served(driver: Driver) {
     let site = Site::new().with("file", "contents");
     let server = serve(driver, &site, &["--proxy-from", "127.0.0.1"]);
-    let request = b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = b"GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n";
     let http = server.address("http");
     let mut client = Client::connect(http);

@@ -35,7 +35,7 @@ fn allocated_bytes() -> usize {
 fn open(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("it listens");
     client.set_read_timeout(Some(PATIENCE)).expect("settable");
-    let head = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let head = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
         Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
     client.write_all(head.as_bytes()).expect("it reads");

@@ -96,7 +96,7 @@ fn a_fault_among_pipelined_requests_ends_the_connection_there(driver: Driver) {
     let (server, _site) = serve(driver);
     let mut client = server.client();
     let good = request_bytes("GET", "/1", &[]);
-    let bad = b"GET /1 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
+    let bad = b"GET /1 HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n";
     client.send(&[good.as_slice(), &good, bad, &good].concat());
     assert_eq!(client.reply().status, 200);
     assert_eq!(client.reply().status, 200);

@@ -26,18 +26,21 @@ fn refusals_reach_a_client_that_is_still_sending(driver: Driver) {
     let flood = "x".repeat(FLOOD);
     let lines = "X-Many: y\r\n".repeat(FLOOD / 11);
     for (status, request) in [
-        (414, format!("GET /{flood} HTTP/1.1\r\nHost: a\r\n\r\n")),
         (
-            431,
-            format!("GET /small HTTP/1.1\r\nHost: a\r\nX-Long: {flood}\r\n\r\n"),
+            414,
+            format!("GET /{flood} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
         ),
         (
             431,
-            format!("GET /small HTTP/1.1\r\nHost: a\r\n{lines}\r\n"),
+            format!("GET /small HTTP/1.1\r\nHost: localhost\r\nX-Long: {flood}\r\n\r\n"),
+        ),
+        (
+            431,
+            format!("GET /small HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n"),
         ),
         (
             400,
-            format!("GET /small HTTP/1.1\r\nHost: a\r\nNot a field\r\n\r\n{flood}"),
+            format!("GET /small HTTP/1.1\r\nHost: localhost\r\nNot a field\r\n\r\n{flood}"),
         ),
     ] {
         let mut client = server.client();
@@ -60,28 +63,34 @@ fn framing_faults_are_refused_and_end_the_connection(driver: Driver) {
     let (server, _site) = serve(driver);
     for (status, request) in [
         (400, "GET /small HTTP/1.1\r\n\r\n"),
-        (400, "GET /small HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"),
+        (
+            400,
+            "GET /small HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        ),
         (400, "GET /small HTTP/1.1\r\nHost : a\r\n\r\n"),
-        (400, "GET /small HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n"),
-        (400, "GET /small HTTP/1.1\nHost: a\n\n"),
-        (400, "GET  /small HTTP/1.1\r\nHost: a\r\n\r\n"),
         (
             400,
-            "POST /small HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello",
+            "GET /small HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
+        ),
+        (400, "GET /small HTTP/1.1\nHost: localhost\n\n"),
+        (400, "GET  /small HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (
+            400,
+            "POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Length: +5\r\n\r\nhello",
         ),
         (
             400,
-            "POST /small HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 6\r\n\r\nhello",
+            "POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5, 6\r\n\r\nhello",
         ),
         (
             400,
-            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         ),
         (
             400,
-            "POST /small HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n",
+            "POST /small HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, gzip\r\n\r\n",
         ),
-        (505, "GET /small HTTP/2.0\r\nHost: a\r\n\r\n"),
+        (505, "GET /small HTTP/2.0\r\nHost: localhost\r\n\r\n"),
     ] {
         let mut client = server.client();
         client.send(request.as_bytes());

@@ -28,7 +28,7 @@ const BURSTS: usize = 30;
 /// server may not have closed yet.
 const BYTES_PER_CLIENT_MAX: isize = 48 * 1024;
 
-const TUS: &str = "POST /new HTTP/1.1\r\nHost: h\r\nTus-Resumable: 1.0.0\r\n\
+const TUS: &str = "POST /new HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\n\
     Content-Type: application/offset+octet-stream\r\n";
 
 fn send(address: SocketAddr, request: &str) -> TcpStream {
@@ -82,8 +82,8 @@ fn allocated_by(request: &str, status: &str, directory: &Path, choice: DriverCho
 
 #[test]
 fn refused_uploads_leave_nothing_behind() {
-    let long = "PUT /new HTTP/1.1\r\nHost: h\r\nContent-Length: 2000000\r\n\r\nbegun";
-    let hidden = "PUT /.new HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\nbegun";
+    let long = "PUT /new HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\nbegun";
+    let hidden = "PUT /.new HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000\r\n\r\nbegun";
     let full = format!("{TUS}Upload-Length: 500\r\nContent-Length: 500\r\n\r\nbegun");
     for (driver, choice) in [
         (Driver::Uring, DriverChoice::Uring),

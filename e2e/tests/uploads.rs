@@ -141,13 +141,13 @@ fn bodies_of_any_framing_arrive_whole(driver: Driver) {
     );
     let go_on = client.exactly(b"HTTP/1.1 100 Continue\r\n\r\n".len());
     assert!(go_on.starts_with(b"HTTP/1.1 100 "));
-    client.send(b"helloGET /asked HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.send(b"helloGET /asked HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.reply().status, 201);
     assert_eq!(client.reply().text(), "hello");
     // Two at once: the second waits for its turn.
-    client.send(b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n1");
-    client.send(b"PUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n2");
-    client.send(b"GET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.send(b"PUT /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n1");
+    client.send(b"PUT /b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n2");
+    client.send(b"GET /b HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!([client.reply().status, client.reply().status], [201, 201]);
     assert_eq!(client.reply().text(), "2");
 }
@@ -433,7 +433,7 @@ fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
     let address = running.addresses()[0].address;
     let body = noise(4, LENGTH);
     let mut stream = TcpStream::connect(address).expect("listening");
-    let head = format!("PUT /file HTTP/1.1\r\nHost: h\r\nContent-Length: {LENGTH}\r\n\r\n");
+    let head = format!("PUT /file HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LENGTH}\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("sent");
     stream.write_all(&body).expect("sent");
     let mut reply = [0; 12];

@@ -204,6 +204,17 @@ impl PassedSockets {
         self.postponed().extend(postponed);
     }
 
+    /// Where the sockets listen that a listener takes which is to listen at `fd:NAME`.
+    pub fn addresses(&self, asked: &ListenAddress) -> Vec<ListenAddress> {
+        let is_asked = |one: &&PassedSocket| match &one.origin {
+            Origin::Manager { name } => *asked == ListenAddress::Passed(name.clone()),
+            Origin::Server { asked: before, .. } => before == asked,
+        };
+        let list = self.list();
+        let found = list.iter().filter(is_asked);
+        found.map(|one| one.address.clone()).collect()
+    }
+
     /// What a service manager has passed and no listener has taken, in words: for an error.
     pub fn left(&self) -> Vec<String> {
         let list = self.list();

@@ -307,7 +307,7 @@ pub fn request_bytes(method: &str, target: &str, fields: &[(&str, &str)]) -> Vec
         .iter()
         .any(|(name, _)| name.eq_ignore_ascii_case("host"))
     {
-        text.push_str("Host: flatpath.test\r\n");
+        text.push_str("Host: localhost\r\n");
     }
     for (name, value) in fields {
         text.push_str(&format!("{name}: {value}\r\n"));

@@ -355,7 +355,8 @@ fn every_http_server_of_this_binary_answers_alike() {
         for path in ["/hello", "/sleep"] {
             let mut socket = TcpStream::connect(address).expect("connected");
             socket.set_read_timeout(Some(LIMIT)).expect("set");
-            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             socket.write_all(request.as_bytes()).expect("sent");
             let mut reply = String::new();
             socket

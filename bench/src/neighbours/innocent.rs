@@ -233,7 +233,8 @@ fn kept(hold: &mut Hold, to: SocketAddr) -> io::Result<&mut TcpStream> {
 }
 
 fn get(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<()> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: {connection}\r\n\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n");
     ask_http(stream, request.as_bytes())
 }
 
@@ -248,7 +249,8 @@ fn ask_http(stream: &mut TcpStream, request: &[u8]) -> io::Result<()> {
 /// Stores a small file, then reads one that is too large for the caches.
 fn file(stream: &mut TcpStream) -> io::Result<()> {
     let length = STORED.len();
-    let head = format!("PUT /innocent HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n\r\n");
+    let head =
+        format!("PUT /innocent HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
     ask_http(stream, &[head.as_bytes(), STORED].concat())?;
     get(stream, FILE_PATH, "keep-alive")
 }

@@ -11,7 +11,7 @@ use flatpath_bench_common::rpc;
 use super::crowd::Manner;
 use super::server::{Arena, BIG_BYTES};
 
-const HOST: &str = "Host: bench\r\n";
+const HOST: &str = "Host: localhost\r\n";
 
 /// Each connection sends one of the requests, and reads what comes.
 pub(super) fn asking(to: SocketAddr, connections: usize, requests: &[Vec<u8>]) -> Manner {

@@ -48,6 +48,8 @@ const ALL_BY_FILE: &str = r#"
         connections-per-address = 0
         memory = "64M"
         hidden = true
+        hosts = ["files.example.org", "*.example.net"]
+        allow-origin = "https://app.example.org"
         stat-age = 0.25
         etag = "portable"
         writable = true
@@ -79,6 +81,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --workers-per-listener 32 --driver epoll --accept single \
         --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
         --connections-per-address 0 --memory 64M --hidden=true \
+        --hosts files.example.org,*.example.net --allow-origin https://app.example.org \
         --stat-age 0.25 --etag portable --writable=true --put-max 2G \
         --durable=true --uploads-max 9 --uploads-bytes 5G \
         --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
@@ -101,6 +104,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"auto\"",
             "\"portable\"",
             "\"json\"",
+            "\"*\"",
             "\"single\"",
         ] {
             if file(&format!("{name} = {value}")).is_ok() {
@@ -168,6 +172,8 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("proxy-from", "balancer", "ADDRESS/BITS"),
         ("idle-timeout", "0", "1ms"),
         ("stat-age", "30x", "such as 30"),
+        ("hosts", "http://a:80", "without scheme and port"),
+        ("allow-origin", "example.org", "https://app.example.org"),
         ("hidden", "yes", "true, false"),
     ] {
         let argument = format!("--{key}={given}");

@@ -61,7 +61,7 @@ pub(super) fn ask(address: &ListenAddress) -> Answer {
 }
 
 fn exchange(mut stream: impl Read + Write) -> io::Result<Vec<u8>> {
-    let request = "GET /status.json HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
+    let request = "GET /status.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes())?;
     let mut reply = Vec::new();
     stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;

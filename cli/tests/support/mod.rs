@@ -222,7 +222,7 @@ impl Client {
     /// Sends a GET with these fields (each with its line end).
     pub(crate) fn ask(&mut self, target: &str, fields: &str) {
         self.send(&format!(
-            "GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
         ));
     }
 

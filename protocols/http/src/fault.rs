@@ -2,9 +2,10 @@
 
 use http::StatusCode;
 
-/// Why a request cannot be taken. Every fault ends its connection after the answer: after a
-/// message whose framing is in doubt, nothing can be trusted to be the next request. Each displays
-/// as one sentence for the person at the other end.
+/// Why a request is not taken. Every fault ends its connection after the answer: after a message
+/// whose framing is in doubt, nothing can be trusted to be the next request, and after one that is
+/// for another host or from a foreign page, nothing is worth reading. Each displays as one sentence
+/// for the person at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
@@ -30,8 +31,12 @@ pub enum Fault {
     Version,
     HostMissing,
     HostTwice,
-    /// A `Host` that is not a host and an optional port.
+    /// A `Host` that is empty, or not a host and an optional port.
     HostInvalid,
+    /// A host that is not among [`Hosts`](crate::Hosts).
+    HostForeign,
+    /// A page whose origin is not among [`Origins`](crate::Origins).
+    OriginForeign,
     /// A `Content-Length` that is not a decimal number, or several different ones.
     Length,
     LengthAndCoding,
@@ -75,6 +80,8 @@ flatpath::impl_error! {
         Self::HostMissing => "The Host header is missing.",
         Self::HostTwice => "There is more than one Host header.",
         Self::HostInvalid => "The Host header is malformed.",
+        Self::HostForeign => "This server does not answer for this host.",
+        Self::OriginForeign => "Pages of another origin may not do this.",
         Self::Length => "The Content-Length header is malformed.",
         Self::LengthAndCoding => "Content-Length and Transfer-Encoding exclude each other.",
         Self::CodingInOldVersion => "HTTP/1.0 has no Transfer-Encoding.",
@@ -106,6 +113,8 @@ impl Fault {
             }
             Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::HostForeign => StatusCode::MISDIRECTED_REQUEST,
+            Self::OriginForeign => StatusCode::FORBIDDEN,
             Self::BodyTooLong => StatusCode::PAYLOAD_TOO_LARGE,
             Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             _ => StatusCode::BAD_REQUEST,

@@ -169,6 +169,7 @@
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
 // | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
 // | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
+// | guard   | `hosts`, `origins`                   | requests for others, or from others |
 // | bodies  | `body`                               | lengths, chunks, trailers           |
 // | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
 // | work    | `exchange`, `stream`                 | what a worker does with a request   |
@@ -185,6 +186,7 @@ mod fault;
 mod scan;
 mod head;
 mod target;
+mod hosts;
 mod framing;
 mod parse;
 mod body;
@@ -210,6 +212,7 @@ pub mod sse;
 mod state;
 mod write;
 mod upgrade;
+mod origins;
 mod upload;
 mod read;
 mod records;
@@ -259,12 +262,14 @@ pub use flatpath::{Turn, WorkerScope};
 pub use form::{Form, FormRejection, Query, QueryRejection};
 pub use handler::{ByReference, Handler};
 pub use head::{Framing, Head, KnownHeader, TargetForm};
+pub use hosts::{HostPattern, Hosts, InvalidHost};
 pub use into_response::{Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
 #[cfg(feature = "json")]
 pub use json::{Json, JsonRejection};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use methods::{Methods, Next};
+pub use origins::{InvalidOrigin, OriginPattern, Origins};
 pub use parameters::Parameters;
 #[cfg(feature = "json")]
 pub use path::{Path, PathRejection};

@@ -101,6 +101,12 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         Ok(head) => head,
         Err(fault) => return refuse(connection, fault),
     };
+    if let Some(fault) = foreign(connection, &head) {
+        if connection.session.records.is_some() {
+            log(connection).came(&head);
+        }
+        return refuse(connection, fault);
+    }
     if connection.protocol.service.asks_peer(&head) {
         head.peer = connection.io.peer();
     }
@@ -134,6 +140,20 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         (true, true) => upload::begin(connection, &head),
     };
     taken.unwrap_or_else(|fault| refuse(connection, fault))
+}
+
+/// Why a request is not for this server, or not from where it may come.
+fn foreign<S: Service>(connection: &mut Connection<'_, S>, head: &Head<'_>) -> Option<Fault> {
+    let Http { hosts, origins, .. } = &**connection.protocol;
+    let last = &mut connection.thread.host;
+    if !hosts.is_any() && last != head.authority() {
+        if !hosts.admits(head.authority()) {
+            return Some(Fault::HostForeign);
+        }
+        last.clear();
+        last.push_str(head.authority());
+    }
+    (!origins.admit(head)).then_some(Fault::OriginForeign)
 }
 
 /// Lets the service answer here and now; or it leaves the request to workers, with the right to a

@@ -16,8 +16,10 @@ use bytes::Bytes;
 use flatpath::{Context, Job, Stall};
 
 use crate::date::DateLine;
+use crate::hosts::Hosts;
 use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
+use crate::origins::Origins;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::push::Push;
 use crate::records::{Log, Record, Records};
@@ -34,6 +36,8 @@ const _: () = assert!(
 pub struct Http<S> {
     pub(crate) service: S,
     pub(crate) limits: Limits,
+    pub(crate) hosts: Hosts,
+    pub(crate) origins: Origins,
 }
 
 impl<S: Service> Http<S> {
@@ -42,6 +46,8 @@ impl<S: Service> Http<S> {
         Self {
             service,
             limits: Limits::default(),
+            hosts: Hosts::any(),
+            origins: Origins::any(),
         }
     }
 
@@ -52,6 +58,31 @@ impl<S: Service> Http<S> {
             limits: limits.within_bounds(),
             ..self
         }
+    }
+
+    /// Answers for these hosts alone: a request for another one gets 421. Without this every host
+    /// is answered for. A server on a loopback address had better say [`Hosts::local`]: any page
+    /// that the user of the machine visits can reach it, through DNS rebinding.
+    ///
+    /// ```
+    /// use flatpath_http::{Hosts, Http, Origins};
+    ///
+    /// let names = ["files.example.org".parse().expect("a host")];
+    /// let http = Http::pooled(|| "hello\n")
+    ///     .hosts(Hosts::local().and(names))
+    ///     .origins(Origins::own());
+    /// ```
+    #[must_use]
+    pub fn hosts(self, hosts: Hosts) -> Self {
+        Self { hosts, ..self }
+    }
+
+    /// Lets pages of these origins alone write or open WebSockets: others get 403. Without this
+    /// every page may, and what it may do is the program's to decide. [`Origins::own`] is right for
+    /// a server whose pages come from itself.
+    #[must_use]
+    pub fn origins(self, origins: Origins) -> Self {
+        Self { origins, ..self }
     }
 }
 
@@ -87,6 +118,8 @@ pub struct ThreadState<S: Service> {
     pub(crate) scratch: Vec<u8>,
     pub(crate) date: DateLine,
     pub(crate) names: Names,
+    /// The host that was asked for last and is answered for: as a rule, the next one is the same.
+    pub(crate) host: String,
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) pending_body: Vec<Box<PendingBody>>,
@@ -105,6 +138,7 @@ impl<S: Service> ThreadState<S> {
             scratch: Vec::new(),
             date: DateLine::new(),
             names: Names::new(),
+            host: String::new(),
             pending_body: Vec::new(),
             reorder_buffers: Vec::new(),
             records: Vec::new(),

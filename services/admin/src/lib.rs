@@ -29,6 +29,8 @@
 //! ```
 //!
 //! There is no access control and nothing that changes anything: listen where only operators are.
+//! Requests are answered for [`Hosts::local`] and the names of [`Admin::hosts`] alone, so that no
+//! page in an operator's browser reads the figures.
 
 mod exposition;
 mod families;
@@ -48,7 +50,7 @@ use exposition::{Exposition, MEDIA_TYPE};
 use families::Reading;
 use flatpath::{DriverChoice, Error, Handle, Limits, Running, Server, ServerState};
 use flatpath_http::http::{HeaderValue, Method, StatusCode, header};
-use flatpath_http::{Body, Http, Request, Response};
+use flatpath_http::{Body, HostPattern, Hosts, Http, Request, Response};
 use process::Process;
 
 /// A network thread that has been in one turn for so long is stuck.
@@ -70,6 +72,8 @@ struct Shared {
     /// After which time a handler is slow, if that was said.
     slow: Mutex<Option<Duration>>,
     sources: Mutex<Vec<Source>>,
+    /// By which names it is reached.
+    names: Mutex<Vec<HostPattern>>,
 }
 
 impl Admin {
@@ -146,10 +150,22 @@ impl Admin {
             .limits(limits)
     }
 
+    /// By which names it is reached beside [`Hosts::local`]; `*` is not among them. For what is
+    /// begun afterwards.
+    pub fn hosts(&self, names: impl IntoIterator<Item = HostPattern>) {
+        let names = names.into_iter().filter(|name| !name.is_any()).collect();
+        *self.names() = names;
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<HostPattern>> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What is spoken there.
     pub fn protocol(&self) -> impl flatpath::Protocol + use<> {
         let admin = self.clone();
-        Http::inline(move |request: &Request| admin.answer(request))
+        let hosts = Hosts::local().and(self.names().clone());
+        Http::inline(move |request: &Request| admin.answer(request)).hosts(hosts)
     }
 
     fn answer(&self, request: &Request) -> Response {

@@ -9,7 +9,7 @@ use flatpath_testkit::PATIENCE;
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut client = TcpStream::connect(address).expect("connected");
     client.set_read_timeout(Some(PATIENCE)).expect("set");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     client.write_all(request.as_bytes()).expect("written");
     let mut reply = String::new();
     client.read_to_string(&mut reply).expect("an answer");
