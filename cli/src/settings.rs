@@ -139,7 +139,8 @@ settings! {
 
     /// Let pages of these origins, such as https://app.example.org, or * for all, send requests
     /// that write. Those of other sites are refused (403) [default: the server's own pages]
-    allow_origin: Vec<OriginPattern> = advanced(option(HTTP, "ORIGIN", value_parser!(OriginPattern)));
+    allow_origin: Vec<OriginPattern> =
+        advanced(option(HTTP, "ORIGIN", value_parser!(OriginPattern)));
 
     /// Longest time to answer a small file from memory without checking it again, where a
     /// check may block: on another mount than DIR's own, or if DIR is on a network or user-space

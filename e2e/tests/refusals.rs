@@ -84,7 +84,8 @@ fn framing_faults_are_refused_and_end_the_connection(driver: Driver) {
         ),
         (
             400,
-            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+            "POST / HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         ),
         (
             400,

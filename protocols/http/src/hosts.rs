@@ -5,9 +5,9 @@
 //! still names the site in its `Host`. With [`Hosts`] a listener answers only for names that are
 //! its own, and others with 421 (RFC 9110 section 15.5.20).
 //!
-//! What is compared is the host that a request is for ([`Head::authority`](crate::Head::authority)):
-//! of a target in absolute form the target's, whatever `Host` says (RFC 9112 section 3.2.2). Ports
-//! are not compared.
+//! What is compared is the host that a request is for
+//! ([`Head::authority`](crate::Head::authority)): of a target in absolute form the target's,
+//! whatever `Host` says (RFC 9112 section 3.2.2). Ports are not compared.
 //!
 //! Cost: a comparison with the last host that was admitted; only another one is looked for.
 
@@ -116,8 +116,8 @@ pub struct InvalidHost(());
 
 flatpath::impl_error! {
     InvalidHost {
-        Self(..) => "write a host without scheme and port, such as files.example.org; *.example.org \
-                     for all below it, or * for every host",
+        Self(..) => "write a host without scheme and port, such as files.example.org; \
+                     *.example.org for all below it, or * for every host",
     }
 }
 

@@ -106,8 +106,8 @@ pub(crate) fn typed(content_type: &'static str, body: impl Into<Body>) -> Respon
     response
 }
 
-/// A refusal with its reason as plain text. The reason may repeat what was sent, so no browser is to
-/// take it for a page.
+/// A refusal with its reason as plain text. The reason may repeat what was sent, so no browser is
+/// to take it for a page.
 pub(crate) fn refused(status: StatusCode, reason: &dyn Display) -> Response {
     let nosniff = [(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
     (status, nosniff, format!("{reason}\n")).into_response()

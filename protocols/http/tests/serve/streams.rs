@@ -183,7 +183,7 @@ fn a_slow_reader_holds_neither_a_worker_nor_much_memory(choice: DriverChoice) {
             is_pattern(&other.get("/1000/1000/t").body, 1000),
             "the one worker is free"
         );
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         let now = read.load(Ordering::SeqCst);
         // What the sockets and the output hold is read; then only our own requests are.
         if now - before <= 2000 {

@@ -257,10 +257,7 @@ fn an_upload_goes_where_it_was_sent_or_what_its_metadata_names() {
         assert_eq!(site.patch(&address, 0, b"abc"), 204);
         assert_eq!(fs::read(site.path(path)).expect("published"), b"abc");
         let finished = site.ask("HEAD", &address, &[]);
-        assert_eq!(
-            self::header(&finished, "upload-metadata"),
-            Some(metadata.clone())
-        );
+        assert_eq!(header(&finished, "upload-metadata"), Some(metadata.clone()));
         fs::remove_file(site.path(path)).expect("removed");
     }
     assert_eq!(site.hidden_files(), 1, "the directory of records alone");
