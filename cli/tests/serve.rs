@@ -369,6 +369,7 @@ fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
     }
     assert_wrong_use(&["sreve"], &["sreve"]);
     assert_wrong_use(&["--log", "flatpath=loud", "doctor"], &["--log", "debug"]);
+    assert_wrong_use(&["--log", "inof", "doctor"], &["--log", "mean info?"]);
     assert_wrong_use(&[], &["Usage"]);
 }
 
@@ -390,6 +391,10 @@ fn a_wrong_directory_or_configuration_ends_with_code_2() {
         &["serve", "--config", &config],
         &["config.toml:1:1: ", "max-conections", "--max-connections"],
     );
+    fs::write(&config, "log = \"inof\"\n").expect("write");
+    for command in [&["check", &config][..], &["serve", "--config", &config]] {
+        assert_wrong_use(command, &["config.toml:1:1: ", "inof", "mean info?"]);
+    }
     assert_wrong_use(
         &["serve", "--config", &missing],
         &["configuration ", "No such file"],

@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use env_filter::Filter;
-use log::{Level, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use limiter::{Limiter, Verdict};
 use queue::{Next, Patience, Queue};
@@ -83,16 +83,41 @@ impl Levels {
     }
 }
 
-/// The value of `--log`, as in `RUST_LOG`: a level, or `TARGET=LEVEL`, several with commas.
+/// The value of `--log`: a level, or `TARGET=LEVEL`, several with commas.
+///
+/// `RUST_LOG` may also name a target alone, for all its levels. Here that is refused: a level that
+/// is mistyped would be the only target that is logged, and the log silent.
 ///
 /// # Errors
-/// It is neither.
+/// It is neither; the nearest level is named.
 pub(crate) fn levels(text: &str) -> Result<String, String> {
+    const LEVELS: &str = "write error, warn, info, debug, trace or off, or TARGET=LEVEL";
+    // What follows a slash is a pattern of messages.
+    let directives = text.split('/').next().unwrap_or_default().split(',');
+    for directive in directives.map(str::trim).filter(|it| !it.is_empty()) {
+        let level = directive.split_once('=').map_or(directive, |(_, it)| it);
+        let level = level.trim();
+        if level.parse::<LevelFilter>().is_err() {
+            let hint = nearest(level).map_or(String::new(), |it| format!(", did you mean {it}?"));
+            return Err(format!("\"{level}\" is not a level{hint}; {LEVELS}"));
+        }
+    }
     let read = env_filter::Builder::new().try_parse(text).map(|_| ());
-    read.map_err(|cause| {
-        format!("{cause}; write error, warn, info, debug, trace or off, or TARGET=LEVEL")
-    })?;
+    read.map_err(|cause| format!("{cause}; {LEVELS}"))?;
     Ok(text.into())
+}
+
+/// The level that was probably meant.
+fn nearest(word: &str) -> Option<String> {
+    /// From which similarity on clap suggests a flag, too.
+    const SIMILAR: f64 = 0.7;
+    let word = word.to_lowercase();
+    let levels = LevelFilter::iter().map(|it| it.as_str().to_lowercase());
+    levels
+        .map(|level| (strsim::jaro(&word, &level), level))
+        .filter(|(similarity, _)| *similarity > SIMILAR)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, level)| level)
 }
 
 /// Starts the writer, and makes it the log of this process and of its panics. It logs the levels
@@ -324,6 +349,26 @@ mod tests {
             assert_eq!(levels(text).as_deref(), Ok(text));
         }
         assert!(levels("flatpath=loud").is_err_and(|why| why.contains("debug, trace or off")));
+    }
+
+    #[test]
+    fn a_word_that_is_not_a_level_is_refused_with_the_nearest_level() {
+        for (text, nearest) in [
+            ("inof", "info"),
+            ("Warning", "warn"),
+            ("warn,flatpath_http=debg", "debug"),
+            ("eror,flatpath=info", "error"),
+        ] {
+            let why = levels(text).expect_err(text);
+            assert!(why.contains(&format!("did you mean {nearest}?")), "{why}");
+        }
+        for text in ["loud", "flatpath_http"] {
+            let why = levels(text).expect_err(text);
+            assert!(why.contains("is not a level; write error"), "{why}");
+        }
+        for text in ["INFO", " warn , flatpath=debug", "info,"] {
+            assert_eq!(levels(text).as_deref(), Ok(text));
+        }
     }
 
     #[test]
