@@ -197,6 +197,8 @@ impl<S: Service> Protocol for Http<S> {
     fn draining(&self, connection: &mut Connection<'_, S>) {
         if connection.session.owed() > 0 {
             push::drain(connection);
+            // The stream may have ended: then the connection is idle.
+            conclude(connection);
         } else if !connection.session.is_partial() {
             connection.restart_phase(Phase::Idle);
         }
