@@ -21,6 +21,11 @@ impl<D: Driver> Event<'_, D> {
         if peer_reads || overdue == Overdue::Look {
             return;
         }
+        if overdue == Overdue::Phase(Phase::Idle) && !self.connection.is_sent() {
+            // The client still reads the reply before: it is idle once it has all of it.
+            self.connection.clocks.phase_ns = self.thread.now_ns();
+            return;
+        }
         if let Overdue::Phase(phase) = overdue {
             let is_answered = phase == Phase::Head && self.connection.was_answered_in_phase();
             self.call(|protocol, io| protocol.expired(io, phase));
