@@ -216,7 +216,8 @@ fn readiness_ends_with_the_first_signal_and_metrics_last(driver: Driver) {
 
 fn a_server_that_takes_over_answers_at_the_same_address(driver: Driver) {
     let site = Site::new().with("hello", "hello");
-    let path = format!("{}.handover", site.path().display());
+    let run = Site::new();
+    let path = run.at("next").display().to_string();
     let admin = free_address().expect("a free port");
     let start = || {
         Launch::serve(driver)

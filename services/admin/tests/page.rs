@@ -39,7 +39,7 @@ fn the_page_shows_what_the_server_says() {
     let (head, page) = parts_of(address, "/");
     let policy = head
         .lines()
-        .find_map(|line| line.strip_prefix("content-security-policy: "));
+        .find_map(|line| line.strip_prefix("Content-Security-Policy: "));
     let (_, status) = parts_of(address, "/status.json");
     let site = Site::new()
         .with("page", page)
