@@ -47,8 +47,8 @@ const SPELLINGS: &[&str] = &[
     "../secret.txt",
     "..",
     "secret.txt",
-    "http://flatpath.test/../secret.txt",
-    "http://flatpath.test/%2e%2e/secret.txt",
+    "http://localhost/../secret.txt",
+    "http://localhost/%2e%2e/secret.txt",
     "/../../../../../../../../etc/passwd",
     "/etc/passwd",
     "/proc/self/environ",
@@ -83,7 +83,7 @@ fn no_spelling_of_dot_dot_leads_out(driver: Driver) {
         let line = [
             b"GET ",
             target.as_slice(),
-            b" HTTP/1.1\r\nHost: flatpath.test\r\n\r\n",
+            b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         ]
         .concat();
         client.send(&line);

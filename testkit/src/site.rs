@@ -1,5 +1,7 @@
 //! Directories to serve: made for one test, with contents that are known and not compressible.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -19,9 +21,14 @@ impl Default for Site {
 impl Site {
     /// An empty directory, removed when dropped.
     pub fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("flatpath-test-").tempdir();
+        // Whatever the umask is: an NFS server in the same process sets it to 0.
+        let rights = Permissions::from_mode(0o755);
+        let mut builder = tempfile::Builder::new();
+        let directory = builder.prefix("flatpath-test-").permissions(rights);
         Self {
-            directory: directory.expect("a temporary directory can be made"),
+            directory: directory
+                .tempdir()
+                .expect("a temporary directory can be made"),
         }
     }
 
