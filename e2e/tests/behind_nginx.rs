@@ -102,8 +102,8 @@ fn its_stream_names_the_client(driver: Driver) {
 fn it_keeps_connections_for_requests_of_all_clients(driver: Driver) {
     const REQUESTS: usize = 20;
     let (site, run) = (Site::new().with("file", "contents"), Site::new());
-    // nginx sends the upstream's name as the host.
-    let options = ["--admin", "127.0.0.1:0", "--hosts", "tcp"];
+    // nginx sends the name of the upstream as the host.
+    let options = ["--admin", "127.0.0.1:0", "--hosts", "tcp,unix"];
     let server = serve(driver, &site, run.path(), &options);
     let (tcp, unix) = (free(), free());
     let proxy = |name: &str, listen: SocketAddr, to: &str| {
