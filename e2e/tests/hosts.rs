@@ -25,7 +25,7 @@ fn a_server_on_loopback_answers_for_local_names_alone(driver: Driver) {
     let options = ["--writable", "--admin", "127.0.0.1:0"];
     let server = Launch::serve(driver)
         .directory(site.path())
-        .with(&options)
+        .with(options)
         .start();
     let of = |listener, line, headers: &str| status(&server, listener, line, headers);
     for (host, code) in [
@@ -55,7 +55,7 @@ fn named_hosts_and_origins_are_served_too(driver: Driver) {
     ];
     let server = Launch::serve(driver)
         .directory(site.path())
-        .with(&options)
+        .with(options)
         .start();
     let of = |line, headers: &str| status(&server, "http", line, headers);
     assert_eq!(of("GET /", "Host: files.example.org\r\n"), "200");
