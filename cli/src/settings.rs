@@ -137,7 +137,7 @@ settings! {
     /// for --admin too, but for * [default: * ; on a loopback address without --proxy-from, none]
     hosts: Vec<HostPattern> = option(HTTP, "NAME", value_parser!(HostPattern));
 
-    /// Let pages of these origins, such as https://app.example.org, or * for all, send requests
+    /// Let pages of these origins, SCHEME://HOST or SCHEME://HOST:PORT, or * for all, send requests
     /// that write. Those of other sites are refused (403) [default: the server's own pages]
     allow_origin: Vec<OriginPattern> =
         advanced(option(HTTP, "ORIGIN", value_parser!(OriginPattern)));
