@@ -3,6 +3,9 @@
 //! The table's last two columns say where a hazard is met and which tests hold it: a path below the
 //! root, without `.rs`, and names in backquotes. A test that was renamed or moved away breaks the
 //! promise that the table makes.
+//!
+//! The page on security names tests, too: a file with `.rs`, and the tests in it after it. Those may
+//! be functions that a macro makes tests of, one for each driver.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,6 +17,7 @@ use super::source::Source;
 use crate::workspace;
 
 const TABLE: &str = "docs/hazards.md";
+const PAGE: &str = "book/src/security.md";
 /// A table shorter than this was cut off or is written in a way that this rule does not read.
 const ROWS_MIN: usize = 20;
 
@@ -27,7 +31,30 @@ pub(super) fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) ->
             format!("{rows} rows are read: where is the rest?"),
         );
     }
+    let page = workspace::text(&root.join(PAGE))?;
+    check_page(&page, sources, faults);
     Ok(())
+}
+
+/// Checks the tests that the rows of a page name.
+fn check_page(text: &str, sources: &[Source], faults: &mut Vec<Fault>) {
+    let rows = (1..).zip(text.lines()).filter(|(_, row)| row.starts_with('|'));
+    for (line, row) in rows {
+        let mut file = None;
+        for name in quoted(row) {
+            if name.ends_with(".rs") {
+                file = sources.iter().find(|source| source.path == name);
+                if file.is_none() {
+                    faults.push(Fault::new(PAGE, line, "hazard", &format!("no file {name:?}")));
+                }
+            } else if let Some(file) = file
+                && !(0..file.tokens.len()).any(|at| file.spells(at, &["fn", name]))
+            {
+                let message = format!("no test {name:?} in {}", file.path);
+                faults.push(Fault::new(PAGE, line, "hazard", &message));
+            }
+        }
+    }
 }
 
 /// Every test with the file it is in.
@@ -101,6 +128,19 @@ mod tests {
             .into_iter()
             .map(|fault| (fault.line, fault.message))
             .collect()
+    }
+
+    #[test]
+    fn a_page_names_files_and_tests_that_exist() {
+        let sources = [Source::new(Path::new("a/tests/b.rs"), "fn c() {}").expect("Rust")];
+        let faults = |row: &str| {
+            let mut faults = Vec::new();
+            check_page(row, &sources, &mut faults);
+            faults.len()
+        };
+        assert_eq!(faults("| what `x` means | `a/tests/b.rs`: `c` |"), 0);
+        assert_eq!(faults("| what | `a/tests/b.rs`: `c`, `d` |"), 1);
+        assert_eq!(faults("| what | `a/tests/no.rs`: `c` |"), 1);
     }
 
     #[test]
