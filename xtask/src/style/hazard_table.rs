@@ -4,8 +4,8 @@
 //! root, without `.rs`, and names in backquotes. A test that was renamed or moved away breaks the
 //! promise that the table makes.
 //!
-//! The page on security names tests, too: a file with `.rs`, and the tests in it after it. Those may
-//! be functions that a macro makes tests of, one for each driver.
+//! The page on security names tests, too: a file with `.rs`, and the tests in it after it. Those
+//! may be functions that a macro makes tests of, one for each driver.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -38,14 +38,21 @@ pub(super) fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) ->
 
 /// Checks the tests that the rows of a page name.
 fn check_page(text: &str, sources: &[Source], faults: &mut Vec<Fault>) {
-    let rows = (1..).zip(text.lines()).filter(|(_, row)| row.starts_with('|'));
+    let rows = (1..)
+        .zip(text.lines())
+        .filter(|(_, row)| row.starts_with('|'));
     for (line, row) in rows {
         let mut file = None;
         for name in quoted(row) {
             if name.ends_with(".rs") {
                 file = sources.iter().find(|source| source.path == name);
                 if file.is_none() {
-                    faults.push(Fault::new(PAGE, line, "hazard", &format!("no file {name:?}")));
+                    faults.push(Fault::new(
+                        PAGE,
+                        line,
+                        "hazard",
+                        &format!("no file {name:?}"),
+                    ));
                 }
             } else if let Some(file) = file
                 && !(0..file.tokens.len()).any(|at| file.spells(at, &["fn", name]))
