@@ -1,5 +1,5 @@
 //! Pages that several threads read while their driver receives on: what Miri can run of the
-//! driver. The same with kernels and sockets is in `driver/tests/keeping.rs`.
+//! driver. The same with kernels and sockets is in `driver/tests/it/keeping.rs`.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

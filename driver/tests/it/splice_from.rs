@@ -1,8 +1,5 @@
 //! Moving what a socket has received to another one through a pipe, on every kind of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn what_was_pulled_goes_to_another_socket;
     #[test] fn pulling_waits_for_nothing_and_leaves_what_is_too_little;

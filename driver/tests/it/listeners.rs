@@ -1,9 +1,6 @@
 //! Listeners that are closed, and descriptor numbers that are another file's afterwards, on every
 //! kind of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn the_number_of_a_listener_that_was_closed_is_a_connections_next;
     #[test] fn the_number_of_a_listener_that_was_closed_is_another_listeners_next;

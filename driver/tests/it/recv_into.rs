@@ -1,9 +1,6 @@
 //! Receiving into the caller's buffers, on real sockets: each test is written once and run on every
 //! kind of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn filling_takes_what_is_there;
     #[test] fn filling_waits_for_nothing;

@@ -1,8 +1,5 @@
 //! Watching eventfds: each test is written once and run on every kind of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn what_is_written_is_taken_once;
     #[test] fn what_was_written_before_is_found_when_the_watch_begins;

@@ -1,8 +1,6 @@
 //! What the behaviour tests share: a driver with a listener on the loopback interface, and waiting
 //! with a deadline.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 pub(crate) mod echo;
 
 use std::io::{Read, Write};
@@ -39,8 +37,8 @@ macro_rules! on_this_driver {
     ($module:ident $make:ident $(#[$test:meta] $case:ident)*) => {
         mod $module {
             $(#[$test] fn $case() {
-                let name = concat!(stringify!($module), "::", stringify!($case));
-                super::cases::$case::<super::rig::$make>(name);
+                let name = concat!(module_path!(), "::", stringify!($case));
+                super::cases::$case::<$crate::rig::$make>(name);
             })*
         }
     };
@@ -348,16 +346,17 @@ pub(crate) fn write(client: &mut TcpStream, bytes: &[u8]) {
     client.write_all(bytes).expect("the server reads");
 }
 
-/// Runs one test of this binary again, alone in a process of its own. True in that process; false
-/// when it has come back without a failure.
+/// Runs one test of this binary, named by its whole path, again and alone in a process of its own.
+/// True in that process; false when it has come back without a failure.
 pub(crate) fn in_child(test: &str) -> bool {
     const MARK: &str = "FLATPATH_DRIVER_CHILD";
     if std::env::var_os(MARK).is_some_and(|mark| mark == *test) {
         return true;
     }
     let program = std::env::current_exe().expect("this program");
+    let (_, within) = test.split_once("::").expect("a path from the crate on");
     let output = std::process::Command::new(program)
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .args([within, "--exact", "--nocapture", "--test-threads=1"])
         .env(MARK, test)
         .output()
         .expect("a child");

@@ -1,8 +1,5 @@
 //! After warm-up no driver allocates: not for connections, receives, sends, closes or cancels.
 
-#[macro_use]
-mod rig;
-
 #[test]
 fn the_counter_sees_an_allocation() {
     let counted = allocation_counter::measure(|| drop(std::hint::black_box(vec![1; 100])));

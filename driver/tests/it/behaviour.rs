@@ -1,9 +1,6 @@
 //! Accepting, receiving and cancelling, on real sockets: each test is written once and run on every
 //! kind of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn accepting_once_takes_one_connection;
     #[test] fn accepting_many_takes_all_that_come;

@@ -1,9 +1,6 @@
 //! Receives that share a page, on real sockets and every kind of driver. A driver that cannot share
 //! takes a page for each, and keeps the same promises.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn small_receives_of_many_connections_share_pages;
     #[test] fn what_lies_in_a_shared_page_stays_as_it_was_while_more_is_received_behind_it;

@@ -1,9 +1,6 @@
 //! What drivers do at their limits: tiny queues, few buffers, no descriptors left, a drop in full
 //! flight, and wake-ups under stress.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn a_completion_queue_of_eight_serves_a_thousand_clients;
     #[test] fn a_submission_queue_of_four_takes_a_hundred_operations;

@@ -1,8 +1,6 @@
 //! The simulation: a caller that keeps its promises survives every mix of faults, one that breaks
 //! them is found out, and the same seed gives the same run.
 
-mod rig;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -13,8 +11,8 @@ use flatpath_driver::{
     Outcome, Socket,
 };
 
-use self::rig::echo::Echo;
-use self::rig::{list, pattern};
+use crate::rig::echo::Echo;
+use crate::rig::{list, pattern};
 
 /// Seeds of the long runs.
 const SEEDS: u64 = 300;

@@ -1,9 +1,6 @@
 //! Sends with nothing after them, on real sockets: no wait ends because one went through, and none
 //! is slept on that did not.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn a_wait_does_not_end_because_such_a_send_went_through;
     #[test] fn its_completion_comes_with_what_ends_the_wait;

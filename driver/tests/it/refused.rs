@@ -3,8 +3,6 @@
 //!
 //! Each case runs alone in a child process, under a seccomp filter that makes the kernel refuse.
 
-mod rig;
-
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -13,7 +11,7 @@ use flatpath_driver::{AfterSend, Cause, DriverChoice, DriverConfig, select, urin
 use libc::{EACCES, EINVAL, EMFILE, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-use self::rig::{OnEpoll, Rig, in_child, small};
+use crate::rig::{OnEpoll, Rig, in_child, small};
 
 /// The system calls of io_uring: their numbers are the same on all architectures of interest.
 const SETUP: i64 = 425;
@@ -75,7 +73,7 @@ fn epoll_serves() {
 macro_rules! refusals {
     ($(#[$test:meta] fn $case:ident: $calls:expr, $errno:expr, $cause:expr, $cure:expr;)*) => {
         $(#[$test] fn $case() {
-            if in_child(stringify!($case)) {
+            if in_child(concat!(module_path!(), "::", stringify!($case))) {
                 assert_falls_back($calls, $errno, $cause, $cure);
             }
         })*
@@ -109,7 +107,7 @@ refusals! {
 
 #[test]
 fn resources_are_reported_as_such() {
-    if in_child("resources_are_reported_as_such") {
+    if in_child(concat!(module_path!(), "::resources_are_reported_as_such")) {
         refuse(&[SETUP], ENOMEM);
         let selection = select(DriverChoice::Auto, &small()).expect("epoll is there");
         assert!(selection.refusal().expect("a reason").cause.is_resource());

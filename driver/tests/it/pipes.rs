@@ -1,8 +1,5 @@
 //! Pages of a file on their way through a pipe to a socket, on every kind of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn pages_arrive_between_the_bytes_around_them;
     #[test] fn a_slow_reader_gets_every_page_and_the_close_behind_them;
@@ -34,7 +31,7 @@ fn filled(pipes: &Pipes, file: &File, offset: usize, bytes: usize) -> Piped {
 
 #[test]
 fn as_many_pipes_as_allowed_are_open_and_full_ones_are_not_kept() {
-    let (pipes, file) = (Pipes::new(2), file(&rig::pattern(10_000)));
+    let (pipes, file) = (Pipes::new(2), file(&crate::rig::pattern(10_000)));
     let first = filled(&pipes, &file, 0, 10_000);
     let second = filled(&pipes, &file, 1, 9_999);
     assert!(
@@ -48,14 +45,14 @@ fn as_many_pipes_as_allowed_are_open_and_full_ones_are_not_kept() {
     assert_eq!(pipes.open(), 1, "it still held something");
     assert_eq!(
         second.into_bytes().expect("readable"),
-        rig::pattern(10_000)[1..]
+        crate::rig::pattern(10_000)[1..]
     );
     assert_eq!(pipes.open(), 1, "it is kept for the next");
 }
 
 #[test]
 fn what_a_pipe_does_not_take_is_left_to_the_caller() {
-    let (pipes, file) = (Pipes::new(1), file(&rig::pattern(5000)));
+    let (pipes, file) = (Pipes::new(1), file(&crate::rig::pattern(5000)));
     assert!(
         pipes
             .splice_file(&file, 0, 64 << 20, 0)
@@ -74,7 +71,7 @@ fn what_a_pipe_does_not_take_is_left_to_the_caller() {
 
 #[test]
 fn padding_follows_the_pages() {
-    let content = rig::pattern(1 << 20);
+    let content = crate::rig::pattern(1 << 20);
     let (pipes, file) = (Pipes::new(1), file(&content));
     let length = (1 << 20) - 5001;
     let piped = pipes.splice_file(&file, 1, length, 1).expect("readable");

@@ -1,9 +1,6 @@
 //! Received bytes that outlive their turn: fragments, budgets and tokens, on real sockets and every
 //! kind of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn what_is_kept_stays_as_it_was_until_it_is_dropped;
     #[test] fn a_region_that_is_kept_up_to_its_reserve_goes_on_receiving_and_recovers;

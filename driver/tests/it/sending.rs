@@ -1,9 +1,6 @@
 //! Sending and ending connections, on real sockets: each test is written once and run on every kind
 //! of driver.
 
-#[macro_use]
-mod rig;
-
 on_every_driver! {
     #[test] fn an_empty_list_is_sent_at_once;
     #[test] fn segments_are_sent_in_order;
