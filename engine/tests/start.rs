@@ -1,6 +1,8 @@
 //! A start that fails half way leaves no thread behind. One test only, so that the threads of the
 //! process are its own.
 
+#[allow(dead_code, reason = "of the protocol alone")]
+#[path = "it/lines.rs"]
 mod lines;
 
 use std::panic::resume_unwind;

@@ -1,0 +1,116 @@
+//! For tests: handlers that block until the test opens a gate, and a protocol made of them.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
+
+/// Far beyond what anything takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A gate that handlers wait at until the test opens it.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<Doors>, Condvar)>);
+
+#[derive(Default)]
+struct Doors {
+    is_open: bool,
+    waiting: usize,
+    waiting_max: usize,
+}
+
+impl Gate {
+    pub(crate) fn wait(&self) {
+        let mut doors = self.0.0.lock().expect("not poisoned");
+        doors.waiting += 1;
+        doors.waiting_max = doors.waiting_max.max(doors.waiting);
+        self.0.1.notify_all();
+        let opened = self.0.1.wait_while(doors, |doors| !doors.is_open);
+        opened.expect("not poisoned").waiting -= 1;
+    }
+
+    /// Until `count` handlers wait.
+    pub(crate) fn await_waiting(&self, count: usize) {
+        let doors = self.0.0.lock().expect("not poisoned");
+        let too_few = |doors: &mut Doors| doors.waiting < count;
+        let waited = self.0.1.wait_timeout_while(doors, PATIENCE, too_few);
+        let waiting = waited.expect("not poisoned").0.waiting;
+        assert!(waiting >= count, "{waiting} handlers run, not {count}");
+    }
+
+    /// The most handlers that ever waited at the same time.
+    pub(crate) fn waiting_max(&self) -> usize {
+        self.0.0.lock().expect("not poisoned").waiting_max
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.0.lock().expect("not poisoned").is_open = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// Opens its gate also when the test fails, so that no thread of it stays.
+pub(crate) struct Opener(pub(crate) Gate);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// One reply for each byte.
+///
+/// | byte  | handler                              | reply |
+/// |-------|--------------------------------------|-------|
+/// | `w`   | a worker waits at the gate           | `d`   |
+/// | `i`   | the network thread waits at the gate | none  |
+/// | other | none                                 | `x`   |
+pub(crate) struct Gated(pub(crate) Gate);
+
+impl Protocol for Gated {
+    type ThreadState = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        for (consumed, byte) in input.iter().enumerate() {
+            match byte {
+                b'w' => {
+                    let Some(job) = context.job() else {
+                        return Received::Blocked {
+                            consumed,
+                            on: Stall::Jobs,
+                        };
+                    };
+                    context.dispatch(job);
+                }
+                b'i' => self.0.wait(),
+                _ => context.write(b"x").expect("room"),
+            }
+        }
+        Received::Consumed
+    }
+
+    fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {
+        self.0.wait();
+    }
+
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
+        context.write(b"d").expect("room");
+        context.recycle(job);
+    }
+}
+
+/// A client whose reads have a deadline.
+pub(crate) fn client(address: SocketAddr) -> TcpStream {
+    let client = TcpStream::connect(address).expect("connected");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client
+}

@@ -1,0 +1,156 @@
+//! For tests: a protocol that holds memory, and takes more of it, as its lines say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flatpath::memory::{Buffer, Fragment, Wanted};
+use flatpath::{Bytes, Context, Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
+
+/// What a stream and a job take at a time, in bytes.
+pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
+
+/// Bytes of one large reply.
+pub(crate) const LARGE_BYTES: usize = 256 * 1024;
+static LARGE: [u8; LARGE_BYTES] = [b'.'; LARGE_BYTES];
+
+/// | line     | what becomes of it                                           |
+/// |----------|--------------------------------------------------------------|
+/// | `hold N` | takes N of the smallest buffers and waits without a deadline |
+/// | `bulk N` | the same with N chunks, without the reserve                  |
+/// | `keep`   | keeps the page of the line                                   |
+/// | `free`   | drops them                                                   |
+/// | `stream` | sends a chunk whenever little is queued, for ever            |
+/// | `large`  | sends [`LARGE_BYTES`] at once                                |
+/// | `body`   | waits for more of a body; what is no whole line is left      |
+/// | `job`    | runs a job that takes a chunk; `ok` when it has one          |
+/// | other    | `ok`, from constant memory                                   |
+#[derive(Clone, Default)]
+pub(crate) struct Hoard {
+    chunks: Arc<AtomicUsize>,
+    runs: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+pub(crate) struct Session {
+    held: Vec<Buffer>,
+    kept: Option<Fragment>,
+}
+
+#[derive(Default)]
+pub(crate) struct Chunk(Option<Buffer>);
+
+impl Hoard {
+    /// Chunks that streams have made.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.load(Ordering::Relaxed)
+    }
+
+    /// How often jobs ran.
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.load(Ordering::Relaxed)
+    }
+
+    fn send_chunk(&self, context: &mut Context<'_, Self>) {
+        if let Some(mut chunk) = context.pool().for_bulk().take(CHUNK_BYTES) {
+            chunk.advance(CHUNK_BYTES);
+            context.write_buffer(chunk);
+            self.chunks.fetch_add(1, Ordering::Relaxed);
+        }
+        context.notify_drained();
+    }
+
+    fn obey(&self, line: &str, context: &mut Context<'_, Self>) {
+        let (word, count) = line.split_once(' ').unwrap_or((line, "0"));
+        match word {
+            "hold" | "bulk" => {
+                context.phase(Phase::Work);
+                let count: usize = count.parse().expect("a number");
+                let buffers = (0..count).map_while(|_| match word {
+                    "hold" => context.io.pool().take(1),
+                    _ => context.io.pool().for_bulk().take(CHUNK_BYTES),
+                });
+                context.session.held.extend(buffers);
+                assert_eq!(
+                    context.session.held.len(),
+                    count,
+                    "the test asks for what there is"
+                );
+            }
+            "keep" => {
+                context.phase(Phase::Work);
+                context.session.kept = context.retain(0..1);
+                assert!(
+                    context.session.kept.is_some(),
+                    "the test asks for what there is"
+                );
+            }
+            "free" => context.session.held.clear(),
+            "large" => context.write_static(&LARGE),
+            "body" => context.phase(Phase::Body),
+            "stream" => {
+                context.phase(Phase::Work);
+                self.send_chunk(context);
+            }
+            "job" => {
+                context.phase(Phase::Work);
+                let job = context.job().expect("few jobs are out");
+                context.dispatch(job);
+            }
+            _ => context.write_static(b"ok\n"),
+        }
+    }
+}
+
+impl Protocol for Hoard {
+    type ThreadState = ();
+    type Session = Session;
+    type Job = Chunk;
+
+    fn name(&self) -> &'static str {
+        "hoard"
+    }
+
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            refusal: Bytes::from_static(b"full\n"),
+            ..ListenerOptions::default()
+        }
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let mut consumed = 0;
+        while let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
+            self.obey(&line, context);
+            consumed += length + 1;
+        }
+        Received::NeedMore { consumed }
+    }
+
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
+        context.close_after_output();
+    }
+
+    fn drained(&self, context: &mut Context<'_, Self>) {
+        self.send_chunk(context);
+    }
+
+    fn run(&self, job: &mut Chunk, scope: &mut WorkerScope<'_>) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        job.0 = scope.pool().for_bulk().take(CHUNK_BYTES);
+    }
+
+    fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
+        if job.0.take().is_none() {
+            return context.dispatch_with_memory(job, Wanted::Large);
+        }
+        context.recycle(job);
+        context.write_static(b"ok\n");
+    }
+
+    fn abandoned(&self, context: &mut Context<'_, Self>) {
+        context.session.held.clear();
+    }
+}

@@ -1,0 +1,115 @@
+//! A protocol for tests: a client says a name and a line end, and is spliced to the next one that
+//! says the same. Both hear `tied` first. What follows a name goes to the other, unless the client
+//! has to wait: then it is kept.
+//!
+//! A name that begins with `stale` is never forgotten, so that a join meets a connection that has
+//! gone: the newcomer hears `gone`. Two of the name `last` hear `last` when the server drains. `!`
+//! names a connection that is spliced to itself.
+
+use std::collections::HashMap;
+
+use flatpath::{
+    ConnectionHandle, Context, ListenerOptions, Phase, Protocol, Received, Spread, Stall,
+};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Knots;
+
+/// What a connection said.
+#[derive(Default)]
+pub(crate) struct Session {
+    name: Option<String>,
+    tied: bool,
+}
+
+impl Protocol for Knots {
+    type ThreadState = HashMap<String, ConnectionHandle>;
+    type Session = Session;
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "knots"
+    }
+
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            spread: Spread::OneThread,
+            ..ListenerOptions::default()
+        }
+    }
+
+    fn thread_state(&self) -> Self::ThreadState {
+        HashMap::new()
+    }
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        assert!(!context.session.tied, "a spliced connection is not asked");
+        if context.session.name.is_some() {
+            return Received::Blocked {
+                consumed: 0,
+                on: Stall::Pipeline,
+            };
+        }
+        let Some(length) = input.iter().position(|byte| *byte == b'\n') else {
+            return Received::NeedMore { consumed: 0 };
+        };
+        let name = String::from_utf8_lossy(&input[..length]).into_owned();
+        context.session.name = Some(name.clone());
+        if name == "!" {
+            let own = context.handle();
+            context.splice(&own);
+        } else if let Some(other) = context.thread.get(&name).cloned() {
+            if !name.starts_with("stale") {
+                context.thread.remove(&name);
+            }
+            context.splice(&other);
+        } else {
+            context.thread.insert(name, context.handle());
+            context.phase(Phase::Wait);
+        }
+        Received::NeedMore {
+            consumed: length + 1,
+        }
+    }
+
+    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
+        assert!(!context.session.tied, "a spliced connection is not asked");
+        // One whose name begins with `mute` may still listen.
+        if !context
+            .session
+            .name
+            .as_deref()
+            .is_some_and(|name| name.starts_with("mute"))
+        {
+            context.close_after_output();
+        }
+    }
+
+    fn spliced(&self, context: &mut Context<'_, Self>) {
+        context.session.tied = true;
+        context.write_static(b"tied\n");
+    }
+
+    fn splice_refused(&self, context: &mut Context<'_, Self>) {
+        context.write_static(b"gone\n");
+        context.close_after_output();
+    }
+
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        if !context.session.tied {
+            context.close_after_output();
+        } else if context.session.name.as_deref() == Some("last") {
+            context.write_static(b"last\n");
+        }
+    }
+
+    fn closed(&self, lane: &mut Self::ThreadState, session: &mut Session) {
+        if let Some(name) = session.name.take()
+            && !session.tied
+            && !name.starts_with("stale")
+        {
+            lane.remove(&name);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Shares of memory for addresses and listeners on the simulated driver: who is stalled, who is
+//! not, and when it goes on.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::hoard::Hoard;
+use flatpath::Limits;
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath_driver::simulation::{Client, ClientState};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The budget without its reserve, in smallest buffers.
+const BUFFERS: usize = 7 * 256;
+/// What most clients here hold: far less than a connection's share.
+const HELD: usize = 128;
+
+struct Site {
+    server: SimulatedServer,
+}
+
+impl Site {
+    fn new() -> Site {
+        let mut conditions = Conditions::calm(7);
+        conditions.limits = Limits {
+            buffer_bytes_max: BUFFERS / 7 * 8 * 4096,
+            ..Limits::default()
+        };
+        let protocols = (Hoard::default(), Hoard::default());
+        Site {
+            server: SimulatedServer::with_two(conditions, protocols),
+        }
+    }
+
+    /// A client that holds so many buffers.
+    fn holder(&mut self, listener: usize, peer: Option<&str>, buffers: usize) -> Client {
+        let peer = peer.map(|peer| SocketAddr::new(peer.parse().expect("an address"), 7));
+        let client = self.server.connect_to(listener, peer);
+        client.write(format!("hold {buffers}\n").as_bytes());
+        self.pass();
+        client
+    }
+
+    fn is_answered(&mut self, client: &Client) -> bool {
+        client.write(b"anything\n");
+        self.pass();
+        client.read() == b"ok\n"
+    }
+
+    /// Lets 40 ms pass.
+    fn pass(&mut self) {
+        for _ in 0..8 {
+            self.server.world().advance(SECOND / 200);
+            (0..4).for_each(|_| self.server.turn());
+        }
+    }
+
+    fn stalls(&self) -> [u64; 3] {
+        let statistics = self.server.statistics();
+        [
+            statistics.share_stalls,
+            statistics.address_share_stalls,
+            statistics.listener_share_stalls,
+        ]
+    }
+}
+
+#[test]
+fn sim_an_address_that_holds_its_share_stalls_while_others_go_on() {
+    const ONE: Option<&str> = Some("192.0.2.1");
+    const OTHER: Option<&str> = Some("192.0.2.2");
+    let mut site = Site::new();
+    // On both listeners, so that neither of them has its share.
+    let alone: Vec<Client> = (0..12).map(|n| site.holder(n % 2, ONE, HELD)).collect();
+    for client in &alone {
+        assert!(site.is_answered(client), "it has no neighbour");
+    }
+    assert_eq!(site.stalls(), [0, 0, 0]);
+
+    let other = site.holder(0, OTHER, HELD);
+    let more = site.holder(1, ONE, HELD / 2);
+    assert_eq!(site.stalls(), [0, 1, 0]);
+    assert!(!site.is_answered(&more), "its address has its share");
+    assert!(site.is_answered(&other));
+    let small = site.holder(1, ONE, 1);
+    assert!(site.is_answered(&small), "it holds next to nothing");
+    let third = site.holder(1, Some("192.0.2.3"), 16);
+    assert!(site.is_answered(&third));
+
+    // A part of what the address holds comes back, to connections of its own.
+    for client in &alone[..4] {
+        client.write(b"free\n");
+    }
+    site.pass();
+    assert_eq!(more.read(), b"ok\n", "there is room again");
+    assert_eq!(more.state(), ClientState::Open);
+    let statistics = site.server.statistics();
+    assert_eq!(statistics.stalls_refused, 0);
+    assert_eq!(statistics.holders_ended, 0);
+}
+
+#[test]
+fn sim_a_listener_that_holds_its_share_stalls_while_others_go_on() {
+    let mut site = Site::new();
+    let other = site.holder(1, None, 2 * HELD);
+    // Three quarters, one each.
+    let many: Vec<Client> = (0..BUFFERS / 4 * 3 / HELD)
+        .map(|_| site.holder(0, None, HELD))
+        .collect();
+    assert_eq!(site.stalls(), [0, 0, 0]);
+    let more = site.holder(0, None, HELD);
+    assert_eq!(site.stalls(), [0, 0, 1]);
+    assert!(!site.is_answered(&more), "its listener has its share");
+    assert!(site.is_answered(&other));
+    let another = site.holder(1, None, HELD / 2);
+    assert!(site.is_answered(&another));
+    for client in &many[..2] {
+        client.write(b"free\n");
+    }
+    site.pass();
+    assert_eq!(more.read(), b"ok\n", "there is room again");
+}
+
+#[test]
+fn sim_what_addresses_hold_is_counted_until_they_are_gone() {
+    let mut site = Site::new();
+    for _ in 0..20 {
+        let clients: Vec<Client> = (0..12)
+            .map(|n| site.holder(n % 2, Some("192.0.2.1"), HELD))
+            .collect();
+        assert_eq!(
+            site.stalls(),
+            [0, 0, 0],
+            "what was held before counts no more"
+        );
+        let other = site.holder(0, Some("192.0.2.2"), 16);
+        assert!(site.is_answered(&other));
+        clients.iter().for_each(Client::abort);
+        drop(clients);
+        other.abort();
+        site.pass();
+    }
+}

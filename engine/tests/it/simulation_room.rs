@@ -1,0 +1,271 @@
+//! Who gets a place at a bound, on the simulated driver: newcomers before those that rest, each
+//! address within its share, and no connection that has a request in work.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::lines::Lines;
+use flatpath::Limits;
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath_driver::simulation::{Client, ClientState};
+
+const TURNS_MAX: usize = 10_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn server(limits: Limits) -> SimulatedServer {
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = limits;
+    SimulatedServer::new(conditions, Lines)
+}
+
+fn peer(text: &str) -> Option<SocketAddr> {
+    Some(SocketAddr::new(text.parse().expect("an address"), 1))
+}
+
+/// Says something and returns what is heard until a line has come or the connection is over.
+fn ask(server: &mut SimulatedServer, client: &Client, words: &str) -> String {
+    client.write(words.as_bytes());
+    let mut heard = Vec::new();
+    for _ in 0..TURNS_MAX {
+        server.turn();
+        heard.extend(client.read());
+        if heard.ends_with(b"\n") || client.state() != ClientState::Open {
+            return String::from_utf8(heard).expect("text");
+        }
+    }
+    panic!("no answer to {words:?}");
+}
+
+fn turns(server: &mut SimulatedServer, count: usize) {
+    for _ in 0..count {
+        server.turn();
+    }
+}
+
+/// Ends the server and checks that everything was given back.
+fn end(mut server: SimulatedServer) {
+    server.force();
+    server.end(TURNS_MAX);
+}
+
+#[test]
+fn sim_an_address_with_its_share_pays_with_its_own_longest_idle_connection() {
+    let mut server = server(Limits {
+        connections_per_address: 3,
+        ..Limits::default()
+    });
+    let (crowd, other) = (peer("192.0.2.1"), peer("192.0.2.2"));
+    let neighbour = server.connect_from(other);
+    assert_eq!(ask(&mut server, &neighbour, "ping\n"), "pong\n");
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        let client = server.connect_from(crowd);
+        assert_eq!(ask(&mut server, &client, "ping\n"), "pong\n");
+        server.world().advance(SECOND);
+        idle.push(client);
+    }
+    // The first one speaks again: the second is the longest idle now.
+    assert_eq!(ask(&mut server, &idle[0], "ping\n"), "pong\n");
+    let newcomer = server.connect_from(crowd);
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    turns(&mut server, 20);
+    assert_ne!(idle[1].state(), ClientState::Open, "the longest idle pays");
+    for client in [&neighbour, &idle[0], &idle[2], &newcomer] {
+        assert_eq!(client.state(), ClientState::Open);
+    }
+    assert_eq!(server.statistics().evicted, 1);
+    end(server);
+}
+
+#[test]
+fn sim_an_address_whose_connections_all_work_is_refused_and_others_are_not() {
+    let mut server = server(Limits {
+        connections_per_address: 2,
+        ..Limits::default()
+    });
+    let (crowd, other) = (peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+    // A reply that its client does not read is work.
+    let busy: Vec<Client> = (0..2).map(|_| server.connect_from(crowd)).collect();
+    for client in &busy {
+        client.write(b"big 1000000\n");
+    }
+    turns(&mut server, 50);
+    for _ in 0..3 {
+        let refused = server.connect_from(crowd);
+        assert_eq!(ask(&mut server, &refused, "ping\n"), "full\n");
+    }
+    assert_eq!(server.statistics().refused_by_address, 3);
+    for peer in [other, None, None, None] {
+        let client = server.connect_from(peer);
+        assert_eq!(ask(&mut server, &client, "ping\n"), "pong\n");
+    }
+    // With room again the address is served, although refused clients are still reading.
+    busy.iter().for_each(Client::abort);
+    turns(&mut server, 50);
+    let client = server.connect_from(crowd);
+    assert_eq!(ask(&mut server, &client, "ping\n"), "pong\n");
+    end(server);
+}
+
+/// As many clients as there are places, each having had an answer, a simulated second apart.
+fn idlers(server: &mut SimulatedServer, count: usize) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let client = server.connect();
+        assert_eq!(ask(server, &client, "ping\n"), "pong\n");
+        server.world().advance(SECOND);
+        clients.push(client);
+    }
+    clients
+}
+
+fn open(clients: &[Client]) -> Vec<bool> {
+    let open = clients.iter().map(Client::state);
+    open.map(|state| state == ClientState::Open).collect()
+}
+
+fn full(connections_max: usize) -> SimulatedServer {
+    server(Limits {
+        connections_max,
+        ..Limits::default()
+    })
+}
+
+#[test]
+fn sim_a_full_table_closes_the_longest_idle_for_a_newcomer() {
+    let mut server = full(5);
+    let clients = idlers(&mut server, 5);
+    // The first two speak again, so the third is the longest idle, then the fourth.
+    for client in &clients[..2] {
+        assert_eq!(ask(&mut server, client, "ping\n"), "pong\n");
+    }
+    let newcomers = idlers(&mut server, 2);
+    turns(&mut server, 20);
+    assert_eq!(open(&clients), [true, true, false, false, true]);
+    assert_eq!(open(&newcomers), [true, true]);
+    assert_eq!(server.statistics().refused, 0);
+    end(server);
+}
+
+#[test]
+fn sim_old_heads_are_closed_before_a_client_that_has_just_been_served() {
+    let mut server = full(5);
+    let heads: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    for head in &heads {
+        head.write(b"pi");
+        turns(&mut server, 5);
+        server.world().advance(SECOND);
+    }
+    let kept = server.connect();
+    assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+    for round in 0..4 {
+        let newcomer = server.connect();
+        assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+        assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+        turns(&mut server, 20);
+        let still_open = open(&heads).iter().filter(|open| **open).count();
+        assert_eq!(still_open, 3 - round.min(3), "the oldest head is closed");
+        drop(newcomer);
+        // It is replaced by another head, so that the table is full again.
+        turns(&mut server, 5);
+        let head = server.connect();
+        head.write(b"pi");
+        turns(&mut server, 5);
+        std::mem::forget(head);
+    }
+    end(server);
+}
+
+#[test]
+fn sim_a_client_between_two_requests_outlives_heads_that_come_back_at_once() {
+    let mut server = full(8);
+    let kept = server.connect();
+    assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+    // No member of this crowd has rested for long, but each has rested longer than the client.
+    let mut crowd: Vec<Client> = Vec::new();
+    for _ in 0..60 {
+        let head = server.connect();
+        head.write(b"pi");
+        crowd.push(head);
+        turns(&mut server, 2);
+        assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
+        server.world().advance(SECOND / 1000);
+    }
+    assert!(server.statistics().evicted > 40, "the bound was reached");
+    end(server);
+}
+
+#[test]
+fn sim_what_is_in_work_is_never_closed_and_newcomers_are_refused_after_a_moment() {
+    let mut server = full(3);
+    let busy: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for client in &busy {
+        client.write(b"big 1000000\n");
+    }
+    turns(&mut server, 50);
+    let before = server.world().now();
+    let refused = server.connect();
+    assert_eq!(ask(&mut server, &refused, "ping\n"), "full\n");
+    assert!(
+        server.world().now() - before >= Duration::from_millis(50),
+        "it may wait first"
+    );
+    assert_eq!(open(&busy), [true, true, true]);
+    // With a place again the next one is served.
+    busy[0].abort();
+    turns(&mut server, 20);
+    let newcomer = server.connect();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    assert_eq!(server.statistics().evicted, 0);
+    end(server);
+}
+
+#[test]
+fn sim_a_newcomer_waits_for_a_moment_for_what_is_about_to_end() {
+    let mut server = full(2);
+    let busy: Vec<Client> = (0..2).map(|_| server.connect()).collect();
+    for client in &busy {
+        client.write(b"big 1000000\n");
+    }
+    turns(&mut server, 10);
+    let newcomer = server.connect();
+    turns(&mut server, 10);
+    busy[0].abort();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    assert_eq!(server.statistics().refused, 0);
+    end(server);
+}
+
+#[test]
+fn sim_without_descriptors_the_longest_idle_gives_its_own() {
+    let mut server = full(100);
+    let clients = idlers(&mut server, 4);
+    server.world().set_sockets_max(4);
+    let newcomer = server.connect();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    turns(&mut server, 20);
+    // One for the newcomer, and room for what workers open.
+    let open = open(&clients);
+    assert!(!open[0] && open[3], "{open:?}");
+    end(server);
+}
+
+#[test]
+fn sim_refused_clients_that_stay_keep_no_place_from_others() {
+    let mut server = full(3);
+    let busy: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for client in &busy {
+        client.write(b"big 1000000\n");
+    }
+    turns(&mut server, 300);
+    // None of them closes its end.
+    let refused: Vec<Client> = (0..40).map(|_| server.connect()).collect();
+    for (number, client) in refused.iter().enumerate() {
+        assert_eq!(ask(&mut server, client, "ping\n"), "full\n", "{number}");
+    }
+    busy[0].abort();
+    turns(&mut server, 20);
+    let newcomer = server.connect();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    end(server);
+}

@@ -1,0 +1,53 @@
+//! Slow peers over real sockets, on io_uring and on epoll side by side.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use crate::lines::{Client, Site};
+use flatpath::{DriverChoice, Limits};
+
+const WRITE_SECONDS: u64 = 2;
+
+/// A client whose kernel takes little at a time, so that its reading shows at once.
+fn narrow_client(site: &Site) -> Client {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(16 * 1024).expect("an option");
+    socket.connect(&site.address.into()).expect("connected");
+    Client::of(socket.into())
+}
+
+/// Reads 40 kB a second, of a socket at the other end that takes nothing new for far longer than
+/// the deadline for sending, then stops.
+fn reads_slowly_and_stops(choice: DriverChoice) {
+    let limits = Limits {
+        write_timeout: Duration::from_secs(WRITE_SECONDS),
+        ..Limits::default()
+    };
+    let site = Site::new(choice, |server| server.limits(limits));
+    let mut client = narrow_client(&site);
+    client.say("big 24000000\n");
+    let expired = || site.running().handle().statistics().expired();
+    let mut piece = [0; 2000];
+    let until = Instant::now() + Duration::from_secs(3 * WRITE_SECONDS);
+    while Instant::now() < until {
+        client.stream().read_exact(&mut piece).expect("it lives");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(expired(), 0, "{choice:?}: it reads");
+    let patience = Instant::now() + Duration::from_secs(30);
+    while expired() == 0 {
+        assert!(Instant::now() < patience, "{choice:?}: it is never cut off");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    site.end();
+}
+
+#[test]
+fn a_steady_slow_reader_lives_and_one_that_stops_does_not() {
+    std::thread::scope(|scope| {
+        for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+            scope.spawn(move || reads_slowly_and_stops(choice));
+        }
+    });
+}
