@@ -1,0 +1,13 @@
+//! HTTP in simulations, and its parts.
+mod counted;
+mod drain;
+mod drops;
+mod events;
+mod extractors;
+mod hosts;
+mod model;
+mod peer;
+mod push;
+mod router;
+mod upgrade;
+mod uploads;
