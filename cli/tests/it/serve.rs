@@ -1,15 +1,15 @@
 //! `flatpath serve` as its users meet it: files, signals, exit codes, messages.
 
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::{
+    Client, DEADLINE, DRIVERS, Served, assert_wrong_use, get, run, run_command, site,
+};
 use rustix::process::Signal;
-use support::{Client, DEADLINE, DRIVERS, Served, assert_wrong_use, get, run, run_command, site};
 use tempfile::TempDir;
 
 /// Bytes that repeat at no power of two.

@@ -1,5 +1,4 @@
 //! Runs the real program and talks to it. Every wait has a deadline.
-#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,13 +1,11 @@
 //! Where the settings of `flatpath serve` come from: file, environment, command line.
 
-mod support;
-
 use std::fs;
 use std::io::Read;
 use std::process::Command;
 
+use crate::support::{Client, DRIVERS, Served, assert_wrong_use, get, run, run_command, site};
 use rustix::process::Signal;
-use support::{Client, DRIVERS, Served, assert_wrong_use, get, run, run_command, site};
 
 #[test]
 fn a_configuration_file_says_the_same_and_the_command_line_wins() {

@@ -1,8 +1,6 @@
 //! `flatpath doctor` as its users and their scripts meet it.
 
-mod support;
-
-use support::run;
+use crate::support::run;
 
 #[test]
 fn the_report_is_text_for_people() {

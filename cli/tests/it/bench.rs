@@ -3,14 +3,12 @@
 //! `/bin/sh` runs in place of it: it prints its arguments and its environment, and exits
 //! with the status that its script sets.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use support::run_command;
+use crate::support::run_command;
 
 /// A `flatpath` in a directory of its own, so that nothing else stands beside it.
 fn installed_at(directory: &Path) -> Command {
