@@ -1,12 +1,10 @@
 //! Short messages that share a page: several tokens of one page held at once, by one consumer and
 //! by several. Where pages are not shared the same must hold, with more pages.
 
-mod rig;
-
+use crate::rig::{Rig, check, message, next, on_every_driver};
 use flatpath::memory::SmallReceives;
 use flatpath_driver::probe::Probe;
 use flatpath_ingest::Settings;
-use rig::{Rig, check, message, next, on_every_driver};
 
 const PRODUCERS: u32 = 10;
 const ROUNDS: u32 = 10;

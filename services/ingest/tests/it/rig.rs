@@ -1,9 +1,4 @@
 //! A server with an ingest listener in this process, producers, and patience with a bound.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary uses its own part of this"
-)]
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -13,20 +8,20 @@ use std::time::{Duration, Instant};
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_ingest::{ControlThread, Figures, Ingest, Settings};
-pub use flatpath_testkit::PATIENCE;
+pub(crate) use flatpath_testkit::PATIENCE;
 
 /// See the module. Drop order: the engine first, then the control.
-pub struct Rig {
-    pub running: Running,
-    pub ingest: Ingest,
-    pub control: Option<ControlThread>,
-    pub address: SocketAddr,
-    pub socket: PathBuf,
+pub(crate) struct Rig {
+    pub(crate) running: Running,
+    pub(crate) ingest: Ingest,
+    pub(crate) control: Option<ControlThread>,
+    pub(crate) address: SocketAddr,
+    pub(crate) socket: PathBuf,
     _directory: tempfile::TempDir,
 }
 
 /// Settings of a small region: 64 pages of 4 KiB, a window of 16 fragments for one consumer.
-pub fn small(socket: PathBuf) -> Settings {
+pub(crate) fn small(socket: PathBuf) -> Settings {
     Settings {
         pages: 64,
         page_bytes: 4096,
@@ -36,14 +31,14 @@ pub fn small(socket: PathBuf) -> Settings {
 }
 
 impl Rig {
-    pub fn new(choice: DriverChoice, settings: impl FnOnce(PathBuf) -> Settings) -> Rig {
+    pub(crate) fn new(choice: DriverChoice, settings: impl FnOnce(PathBuf) -> Settings) -> Rig {
         Rig::listening(choice, settings, |server, ingest| {
             server.listen("127.0.0.1:0", ingest)
         })
     }
 
     /// One whose listener is added so.
-    pub fn listening(
+    pub(crate) fn listening(
         choice: DriverChoice,
         settings: impl FnOnce(PathBuf) -> Settings,
         listen: impl FnOnce(Server, Ingest) -> Server,
@@ -68,7 +63,7 @@ impl Rig {
         }
     }
 
-    pub fn consumer(&self) -> Consumer {
+    pub(crate) fn consumer(&self) -> Consumer {
         let count = self.ingest.figures().consumers;
         let consumer = Consumer::attach(&self.socket).expect("attached");
         self.wait("the consumer is attached", |figures| {
@@ -77,7 +72,7 @@ impl Rig {
         consumer
     }
 
-    pub fn producer(&self) -> Producer {
+    pub(crate) fn producer(&self) -> Producer {
         let stream = TcpStream::connect(self.address).expect("connect");
         stream.set_write_timeout(Some(PATIENCE)).expect("time-out");
         stream.set_nodelay(true).expect("no delay");
@@ -85,7 +80,7 @@ impl Rig {
     }
 
     /// Waits until the figures are as they should be.
-    pub fn wait(&self, what: &str, is_so: impl Fn(Figures) -> bool) {
+    pub(crate) fn wait(&self, what: &str, is_so: impl Fn(Figures) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self.ingest.figures()) {
             assert!(
@@ -99,12 +94,12 @@ impl Rig {
 
     /// Waits until this many consumers are gone since the start, and what they held is taken back:
     /// a consumer is counted as the last thing of its end, and is removed from the set before it.
-    pub fn wait_for_detached(&self, count: u64) {
+    pub(crate) fn wait_for_detached(&self, count: u64) {
         self.wait("it is gone", |_| self.ingest.figures().detached == count);
     }
 
     /// Waits until no page and no token is with any consumer.
-    pub fn wait_for_rest(&self) {
+    pub(crate) fn wait_for_rest(&self) {
         self.wait("all is back", |figures| {
             figures.held == 0 && figures.pages_retained == 0
         });
@@ -115,36 +110,36 @@ impl Rig {
 }
 
 /// Runs a body on io_uring, where there is any, and on epoll.
-pub fn on_every_driver(settings: impl Fn(PathBuf) -> Settings, body: impl Fn(Rig)) {
+pub(crate) fn on_every_driver(settings: impl Fn(PathBuf) -> Settings, body: impl Fn(Rig)) {
     for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         body(Rig::new(choice, &settings));
     }
 }
 
 /// Sends messages.
-pub struct Producer {
-    pub stream: TcpStream,
+pub(crate) struct Producer {
+    pub(crate) stream: TcpStream,
 }
 
 impl Producer {
-    pub fn send(&mut self, message: &[u8]) {
+    pub(crate) fn send(&mut self, message: &[u8]) {
         self.try_send(message).expect("sent");
     }
 
-    pub fn try_send(&mut self, message: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn try_send(&mut self, message: &[u8]) -> std::io::Result<()> {
         let length = u32::try_from(message.len()).expect("short").to_be_bytes();
         self.stream.write_all(&[&length, message].concat())
     }
 }
 
 /// The next message; a test waits no longer than its patience.
-pub fn next(consumer: &mut Consumer) -> Message {
+pub(crate) fn next(consumer: &mut Consumer) -> Message {
     let message = consumer.receive_timeout(PATIENCE).expect("in time");
     message.expect("the server is there")
 }
 
 /// That no message is there, nor comes soon.
-pub fn nothing(consumer: &mut Consumer) {
+pub(crate) fn nothing(consumer: &mut Consumer) {
     let soon = Duration::from_millis(50);
     match consumer.receive_timeout(soon) {
         Err(Error::TimedOut) => {}
@@ -153,14 +148,14 @@ pub fn nothing(consumer: &mut Consumer) {
 }
 
 /// A message that says which one it is, in bytes that repeat at no power of two.
-pub fn message(producer: u32, number: u32, length: usize) -> Vec<u8> {
+pub(crate) fn message(producer: u32, number: u32, length: usize) -> Vec<u8> {
     let head = [producer.to_be_bytes(), number.to_be_bytes()].concat();
     let body = (0..).map(|at: u32| (at.wrapping_add(producer ^ number.rotate_left(7)) % 251) as u8);
     head.into_iter().chain(body).take(length.max(8)).collect()
 }
 
 /// Which message it is, after a look at every byte of it.
-pub fn check(bytes: &[u8]) -> (u32, u32) {
+pub(crate) fn check(bytes: &[u8]) -> (u32, u32) {
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let (producer, number) = (word(0), word(4));
     assert!(

@@ -1,18 +1,16 @@
 //! Messages from producers to consumers over real sockets, on every driver that this machine has.
 
-mod rig;
-
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::rig::{Rig, check, message, next, nothing, on_every_driver, small};
 use flatpath::DriverChoice;
 use flatpath_consumer::Consumer;
 use flatpath_ingest::Settings;
 use flatpath_messages::limits::MESSAGE_BYTES_DEFAULT;
-use rig::{Rig, check, message, next, nothing, on_every_driver, small};
 
 #[test]
 fn messages_come_whole_unchanged_and_in_the_order_of_their_producer() {
@@ -356,7 +354,7 @@ fn a_drain_takes_a_message_that_has_begun_to_its_end() {
         drop(rig.control);
         assert!(
             consumer
-                .receive_timeout(rig::PATIENCE)
+                .receive_timeout(crate::rig::PATIENCE)
                 .expect("an end")
                 .is_none()
         );

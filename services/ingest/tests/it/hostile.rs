@@ -1,7 +1,5 @@
 //! Consumers that lie, cheat or die: no other notices, and everything comes back.
 
-mod rig;
-
 use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -13,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::rig::{PATIENCE, Rig, check, message, next, on_every_driver};
 use flatpath_consumer::{Attached, Consumer, attach};
 use flatpath_driver::simulation::Random;
 use flatpath_ingest::Settings;
@@ -20,7 +19,6 @@ use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
 };
 use flatpath_sys::shared_memory::{Access, SharedBytes, SharedWords};
-use rig::{PATIENCE, Rig, check, message, next, on_every_driver};
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -82,8 +80,8 @@ impl Hostile {
 struct Pair {
     hostile: Hostile,
     honest: Consumer,
-    to_hostile: rig::Producer,
-    to_honest: rig::Producer,
+    to_hostile: crate::rig::Producer,
+    to_honest: crate::rig::Producer,
 }
 
 fn pair(rig: &Rig) -> Pair {
@@ -109,7 +107,7 @@ fn pair(rig: &Rig) -> Pair {
 }
 
 /// The honest consumer has felt nothing, and everything comes back.
-fn nothing_else_happened(rig: &Rig, mut honest: Consumer, mut to_honest: rig::Producer) {
+fn nothing_else_happened(rig: &Rig, mut honest: Consumer, mut to_honest: crate::rig::Producer) {
     assert_eq!(check(&next(&mut honest).to_vec()), (2, 0));
     for number in 1..20 {
         to_honest.send(&message(2, number, 50_000));

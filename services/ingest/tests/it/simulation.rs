@@ -9,14 +9,13 @@
 //!
 //! In a world without losses, with consumers that stay, every message comes.
 //!
-//! `FLATPATH_SEED=N cargo test -p flatpath-ingest --test simulation` runs one seed alone.
-
-mod rig;
+//! `FLATPATH_SEED=N cargo test -p flatpath-ingest --test it simulation` runs one seed alone.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::rig::{check, message};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{DriverConfig, Limits, OperationMode};
 use flatpath_consumer::{Consumer, Error, Message};
@@ -24,7 +23,6 @@ use flatpath_driver::simulation::{
     Client, ClientState, Fault, Faults, Injected, Random, each_seed,
 };
 use flatpath_ingest::{Control, Ingest, Settings};
-use rig::{check, message};
 
 const SEEDS: u64 = 120;
 const TURNS_MAX: usize = 50_000;
@@ -185,7 +183,7 @@ impl World {
         let directory = tempfile::tempdir().expect("a directory");
         let settings = Settings {
             consumers_max: 2,
-            ..rig::small(directory.path().join("ingest"))
+            ..crate::rig::small(directory.path().join("ingest"))
         };
         let (ingest, control) = Ingest::open_without_thread(settings).expect("open");
         let server = SimulatedServer::new(conditions(seed, &mut dice, faults), ingest.clone());

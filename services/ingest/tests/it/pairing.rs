@@ -1,17 +1,16 @@
 //! Producers and consumers that name a token, over real sockets, on every driver.
 
-#[path = "../examples/paired.rs"]
+#[path = "../../examples/paired.rs"]
 mod paired;
-mod rig;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use crate::rig::{PATIENCE, Rig, next, nothing, on_every_driver};
 use flatpath_consumer::{Consumer, Error};
 use flatpath_ingest::Settings;
 use flatpath_messages::framing::naming;
 use flatpath_messages::handshake::{Misunderstanding, Status};
-use rig::{PATIENCE, Rig, next, nothing, on_every_driver};
 
 fn consume(rig: &Rig, token: u64) -> Consumer {
     let count = rig.ingest.figures().consumers;
