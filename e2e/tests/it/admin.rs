@@ -237,7 +237,7 @@ fn the_book_has_a_line_for_each_metric() {
     let site = Site::new().with("hello", "hello");
     let server = serve(Driver::Epoll, &site);
     let exported = families(&scrape(server.address("admin")));
-    let book = include_str!("../../book/src/operate.md");
+    let book = include_str!("../../../book/src/operate.md");
     let lines = book.lines().filter_map(|line| line.strip_prefix("| `"));
     let told: BTreeSet<String> = lines
         .filter_map(|line| line.split_once('`'))

@@ -97,7 +97,7 @@ impl Drop for Mailbox {
 
 /// The arguments that the book tells a user to give, up to the command.
 fn documented(verb: &str, relay: &str) -> Vec<String> {
-    let document = include_str!("../../book/src/relay.md");
+    let document = include_str!("../../../book/src/relay.md");
     let is_meant = |line: &&str| line.starts_with("$ wormhole ") && line.contains(verb);
     let line = document.lines().find(is_meant).expect("a command line");
     let (options, _) = line.split_once(verb).expect("the command");

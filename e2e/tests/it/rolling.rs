@@ -63,7 +63,7 @@ struct Balancer {
 
 /// The shipped configuration with these servers, and a second front that passes bytes on.
 fn configuration(balancer: (SocketAddr, SocketAddr), servers: &[Addresses]) -> String {
-    let shipped = include_str!("../../dist/haproxy/haproxy.cfg");
+    let shipped = include_str!("../../../dist/haproxy/haproxy.cfg");
     let is_replaced = |line: &&str| line.trim_start().starts_with("server ");
     let kept: Vec<&str> = shipped.lines().filter(|line| !is_replaced(line)).collect();
     let (requests, connections) = balancer;

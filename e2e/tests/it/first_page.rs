@@ -12,8 +12,8 @@ fn example<'a>(page: &'a str, heading: &str) -> &'a str {
 
 #[test]
 fn the_engines_first_page_shows_the_handler_that_http_compiles() {
-    let http = include_str!("../../protocols/http/src/lib.rs");
-    let engine = include_str!("../../engine/src/lib.rs");
+    let http = include_str!("../../../protocols/http/src/lib.rs");
+    let engine = include_str!("../../../engine/src/lib.rs");
     let heading = "//! # A handler\n";
     assert_eq!(example(engine, heading), example(http, heading));
 }

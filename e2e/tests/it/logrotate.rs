@@ -17,7 +17,7 @@ const ROTATIONS: usize = 3;
 
 /// The shipped file for this directory, where a service is a process.
 fn settings(run: &Site, server: &Server) -> String {
-    let shipped = include_str!("../../dist/logrotate/flatpath");
+    let shipped = include_str!("../../../dist/logrotate/flatpath");
     let [asked, sent] = [
         "systemctl --quiet is-active flatpath.service",
         "systemctl kill --kill-whom=main --signal=HUP flatpath.service",
