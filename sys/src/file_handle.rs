@@ -58,18 +58,33 @@ impl KernelHandle {
 /// # Errors
 /// `EOPNOTSUPP` where the file system has no handles, `EOVERFLOW` where they are longer than any.
 pub fn handle_of(file: impl AsFd) -> io::Result<KernelHandle> {
-    name_to_handle(file.as_fd(), c"", libc::AT_EMPTY_PATH)
+    Ok(name_to_handle(file.as_fd(), c"", libc::AT_EMPTY_PATH)?.0)
 }
 
-/// The handle of what a name stands for in an open directory; a symbolic link is not followed.
+/// The number of the mount that an open file is on, as in the first column of
+/// `/proc/self/mountinfo`.
+///
+/// # Errors
+/// As [`handle_of`].
+pub fn mount_of(file: impl AsFd) -> io::Result<i32> {
+    Ok(name_to_handle(file.as_fd(), c"", libc::AT_EMPTY_PATH)?.1)
+}
+
+/// The handle of what a name stands for in an open directory, and the number of the mount that it
+/// is on ([`mount_of`]); a symbolic link is not followed. What is mounted there is not asked for
+/// anything, so that a mount that hangs delays nobody.
 ///
 /// # Errors
 /// As [`handle_of`], and those of looking up a name.
-pub fn handle_of_name(directory: impl AsFd, name: &CStr) -> io::Result<KernelHandle> {
+pub fn handle_of_name(directory: impl AsFd, name: &CStr) -> io::Result<(KernelHandle, i32)> {
     name_to_handle(directory.as_fd(), name, 0)
 }
 
-fn name_to_handle(file: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<KernelHandle> {
+fn name_to_handle(
+    file: BorrowedFd<'_>,
+    name: &CStr,
+    flags: i32,
+) -> io::Result<(KernelHandle, i32)> {
     let length = HANDLE_BYTES_MAX as u32;
     let mut handle = KernelHandle {
         length,
@@ -89,7 +104,7 @@ fn name_to_handle(file: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<K
         )
     };
     if result == 0 {
-        Ok(handle)
+        Ok((handle, mount))
     } else {
         Err(io::Error::last_os_error())
     }
@@ -161,8 +176,9 @@ mod tests {
         std::fs::remove_file(&path).expect("remove");
         let gone = handle_of_name(&parent, &name);
         assert_eq!(open.is_ok(), named.is_ok());
-        if let (Ok(open), Ok(named)) = (open, named) {
+        if let (Ok(open), Ok((named, mount))) = (open, named) {
             assert_eq!((open.kind(), open.bytes()), (named.kind(), named.bytes()));
+            assert_eq!(mount_of(&parent).expect("as its file"), mount);
         }
         assert!(gone.is_err());
     }

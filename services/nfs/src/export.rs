@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use flatpath::prompt::FileSystem;
-use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, open_handle};
+use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, mount_of, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::path::DecInt;
@@ -85,6 +85,8 @@ pub(crate) struct Export {
     descriptors: OwnedFd,
     /// The kernel finds files by handle here.
     by_handle: bool,
+    /// The kernel's number for the mount of the root, where it has handles.
+    mount: i32,
     pub(crate) nodes: Nodes,
     hints: PathHints,
     scan: TreeScan,
@@ -112,6 +114,7 @@ impl Export {
         let by_handle = handle_of(&root)
             .and_then(|handle| open_handle(&root, &handle, OFlags::PATH.bits()))
             .is_ok();
+        let mount = mount_of(&root).unwrap_or_default();
         let descriptors_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         // Three descriptors a node, and at most half of all for nodes.
         let affordable = descriptors_max.map_or(NODES_MAX, |all| (all / 6) as usize);
@@ -127,6 +130,7 @@ impl Export {
             secret,
             descriptors,
             by_handle,
+            mount,
             nodes: Nodes::new(NODES_MAX.min(affordable), verifier),
             hints: PathHints::default(),
             scan: TreeScan::default(),
@@ -327,18 +331,34 @@ impl Export {
     ) -> Result<(Attributes, WireHandle), Status> {
         let path = &directory.path;
         let by_name = match by {
-            LookBy::Name => Attributes::of_name(path, name)?,
+            LookBy::Name => self.describe_name(path, name)?,
             LookBy::Descriptor => None,
         };
         let described = match by_name {
-            Some(attributes) => {
-                let kernel = || handle_of_name(path, name).ok();
-                (attributes, self.seal(attributes.key, kernel))
-            }
+            Some(described) => described,
+            // Which does not cross into a mount either, nor ask it anything.
             None => self.describe(open_name(path, name.to_bytes())?)?,
         };
         self.saw_in(described.0.key, directory, name.to_bytes());
         Ok(described)
+    }
+
+    /// The same by the name alone; nothing where the kernel has no handles, or where something is
+    /// mounted. That may hang: so the attributes are asked for last.
+    fn describe_name(
+        &self,
+        directory: &OwnedFd,
+        name: &CStr,
+    ) -> Result<Option<(Attributes, WireHandle)>, Status> {
+        if !self.by_handle {
+            return Ok(None);
+        }
+        let kernel = match handle_of_name(directory, name) {
+            Ok((kernel, mount)) if mount == self.mount => kernel,
+            _ => return Ok(None),
+        };
+        let attributes = Attributes::of_name(directory, name)?;
+        Ok(attributes.map(|found| (found, self.seal(found.key, || Some(kernel)))))
     }
 
     fn handle(&self, file: impl AsFd, key: FileKey) -> WireHandle {

@@ -168,7 +168,7 @@ impl Nfs {
         if procedures::reads(procedure) {
             files.tells_data()
         } else {
-            procedures::asks(procedure) || (procedures::lists(procedure) && files.is_in_memory())
+            procedures::asks(procedure)
         }
     }
 

@@ -38,8 +38,11 @@ impl From<Errno> for Status {
             Errno::PERM => Status::NotOwner,
             Errno::NOENT => Status::NoEntry,
             Errno::NXIO | Errno::NODEV => Status::NoDevice,
-            // A mount point or a link in the way: not for those who come through this export.
-            Errno::ACCESS | Errno::TXTBSY | Errno::XDEV | Errno::LOOP => Status::Access,
+            // A mount point or a link in the way: not for those who come through this export. A mount
+            // stays for as long as it likes, so a client must not ask again and again (EBUSY).
+            Errno::ACCESS | Errno::TXTBSY | Errno::XDEV | Errno::LOOP | Errno::BUSY => {
+                Status::Access
+            }
             Errno::EXIST => Status::Exists,
             Errno::NOTDIR => Status::NotDirectory,
             Errno::ISDIR => Status::IsDirectory,
@@ -54,9 +57,7 @@ impl From<Errno> for Status {
             Errno::STALE => Status::Stale,
             Errno::OPNOTSUPP | Errno::NOSYS => Status::NotSupported,
             // No descriptor or no memory now is not an error of the file: ask again.
-            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::BUSY => {
-                Status::Later
-            }
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Status::Later,
             _ => Status::Io,
         }
     }
@@ -80,7 +81,11 @@ mod tests {
         for code in 1..134 {
             assert_ne!(Status::from(Errno::from_raw_os_error(code)) as u32, 0);
         }
-        assert_eq!(Status::from(Errno::MFILE), Status::Later);
+        let asks_again =
+            |code: &i32| Status::from(Errno::from_raw_os_error(*code)) == Status::Later;
+        let transient = [Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE];
+        let transient = transient.map(Errno::raw_os_error);
+        assert_eq!((1..134).filter(asks_again).collect::<Vec<_>>(), transient);
         assert_eq!(Status::from(Errno::STALE) as u32, 70);
     }
 }

@@ -46,11 +46,6 @@ pub(crate) fn reads(procedure: u32) -> bool {
     procedure == 6
 }
 
-/// True for READDIR. The kernel does not say whether it would wait to list a directory.
-pub(crate) fn lists(procedure: u32) -> bool {
-    procedure == 16
-}
-
 /// How long the reply to a call may become, in bytes.
 pub(crate) fn reply_bytes_max(procedure: u32, mut arguments: Arguments<'_>) -> usize {
     let data_bytes = match procedure {

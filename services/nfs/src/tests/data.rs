@@ -1,6 +1,8 @@
 //! READ, WRITE, COMMIT: what was written is read, and the end of a file is reported exactly.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 
 use flatpath_rpc::{Call, CallOutcome};
 
@@ -39,6 +41,26 @@ fn what_is_written_is_read_in_every_manner_of_stability() {
             .read()
             .to_be_bytes()
     );
+}
+
+#[test]
+fn a_file_that_runs_is_committed() {
+    let fixture = Fixture::new();
+    let program = fixture.path().join("sleep");
+    fs::copy("/bin/sleep", &program).expect("copied");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).expect("ours");
+    let run = || match std::process::Command::new(&program).arg("600").spawn() {
+        Ok(child) => Some(child),
+        // A child that another test forked meanwhile still has it open to write.
+        Err(cause) if cause.kind() == ErrorKind::ExecutableFileBusy => None,
+        Err(cause) => panic!("{cause}"),
+    };
+    let mut child = flatpath_testkit::deadline::until("the program to run", run);
+    let file = fixture.lookup(&["sleep"]).expect("there");
+    let committed = fixture.nfs(21, &Words::default().opaque(&file).long(0).word(0));
+    child.kill().expect("it runs");
+    child.wait().expect("it has ended");
+    assert_eq!(committed.status(), 0);
 }
 
 #[test]

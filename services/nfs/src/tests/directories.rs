@@ -5,6 +5,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flatpath_testkit::{PATIENCE, fuse};
+
+use crate::limits::GRANT_AGE_MIN;
 use crate::status::Status;
 use crate::testing::{Fixture, Found, Words};
 
@@ -122,6 +125,52 @@ fn every_entry_is_listed_once_whatever_the_size_of_the_pages() {
         assert_eq!(entries.len(), expected.len(), "{bytes}");
         assert_eq!(names(&entries), expected);
     }
+}
+
+#[test]
+fn a_mount_below_is_listed_by_its_name_alone_and_not_asked() {
+    const REFUSED: u32 = 13;
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path().join("sub")).expect("a directory");
+    let mounted = fixture.path().join("sub/mounted");
+    fs::create_dir(&mounted).expect("a directory");
+    fs::write(fixture.path().join("sub/file"), b"").expect("a file");
+    let Some(fuse) = fuse::try_mount(&mounted, Vec::new()) else {
+        return;
+    };
+    // From then on entries are looked up by their names alone.
+    std::thread::sleep(GRANT_AGE_MIN);
+    let directory = fixture.lookup(&["sub"]).expect("there");
+    fuse.pause();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let entries = all(&fixture, &directory, 32_768, true);
+            let removed = Words::default().opaque(&directory).opaque(b"mounted");
+            let statuses = [13, 12].map(|procedure| fixture.nfs(procedure, &removed).status());
+            sender.send((entries, statuses)).expect("waited for");
+        });
+        let done = receiver.recv_timeout(PATIENCE);
+        fuse.resume();
+        let (entries, statuses) = done.expect("the mount hangs, and nobody asks it");
+        let handles = entries
+            .iter()
+            .map(|entry| (&entry.name[..], entry.handle.is_some()));
+        let handles: BTreeMap<_, _> = handles.collect();
+        assert_eq!(
+            handles,
+            [
+                (".", true),
+                ("..", true),
+                ("file", true),
+                ("mounted", false)
+            ]
+            .into()
+        );
+        // RMDIR and REMOVE: a client that is told to ask again would do so for ever.
+        assert_eq!(statuses[0], REFUSED);
+        assert_ne!(statuses[1], Status::Later as u32);
+    });
 }
 
 #[test]
