@@ -27,6 +27,8 @@
 
 mod visitor;
 
+mod mounts;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};

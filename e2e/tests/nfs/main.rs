@@ -10,6 +10,7 @@ mod failover;
 mod framing;
 mod full;
 mod handover;
+mod hung;
 mod lasting;
 mod overtaking;
 mod prompt;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flatpath::WorkerScope;
+use flatpath::blocking::{Entry, Share};
 
 use crate::duplicate_requests::{DuplicateRequestCache, Lookup, RequestKey, Ticket};
 use crate::limits::LOOKUP_PAUSES_MAX;
@@ -30,13 +31,21 @@ pub struct RpcJob {
 }
 
 impl RpcJob {
-    /// Executes the call, or repeats the reply to it.
+    /// Executes the call, or repeats the reply to it, when its share of the workers has room. Until
+    /// then it has no effect and runs again.
     pub(crate) fn run(
         &mut self,
         programs: &impl Programs,
         duplicates: &DuplicateRequestCache,
-        scope: &WorkerScope<'_>,
+        scope: &mut WorkerScope<'_>,
     ) {
+        let share = programs.share(&self.call);
+        let _inside = match share.map(|share: &Share| share.enter(scope)) {
+            None => None,
+            Some(Entry::Inside(inside)) => Some(inside),
+            Some(Entry::Later) => return,
+            Some(Entry::Full) => return self.refuse(programs, scope),
+        };
         let RpcJob {
             call,
             record,
@@ -74,6 +83,16 @@ impl RpcJob {
             ticket.finish(bytes);
         }
         record.clear();
+    }
+
+    /// Answers that there is no room now. That is not kept for a client that repeats the call.
+    fn refuse(&mut self, programs: &impl Programs, scope: &WorkerScope<'_>) {
+        let arguments = self.record.arguments(self.arguments_at);
+        let served = programs.busy(&self.call, arguments, &mut self.reply, scope.pool());
+        if let Some(status) = served.failure() {
+            self.reply.restart(status);
+        }
+        self.record.clear();
     }
 
     /// Gives back everything but the vectors.

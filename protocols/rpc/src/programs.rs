@@ -1,5 +1,6 @@
 //! What a program is to the listener that it serves: where its calls are answered, and how.
 
+use flatpath::blocking::Share;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::PoolHandle;
 use flatpath::prompt::PromptRight;
@@ -120,6 +121,26 @@ pub trait Programs: Send + Sync + 'static {
     fn reply_class(&self, call: &Call, accepted: u32, result: Option<u32>) -> Option<usize> {
         let _ = (call, accepted, result);
         None
+    }
+
+    /// The share of the workers that a call enters before [`Programs::pooled`] answers it, because
+    /// it may block for a reason that others have too. On a worker, whenever it has its turn.
+    fn share(&self, call: &Call) -> Option<&Share> {
+        let _ = call;
+        None
+    }
+
+    /// Answers a call for which there is no room in its [`share`](Programs::share), without waiting
+    /// for what is in the way. On a worker.
+    fn busy(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        let _ = (call, arguments, reply, pool);
+        CallOutcome::SystemError
     }
 
     /// Answers any other call. On a worker; may block.

@@ -91,15 +91,6 @@ pub const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
 /// Mounts below the served directory that are distinguished.
 pub const MOUNTS_MAX: usize = 1_024;
 
-/// Requests that wait for workers to come out of one mount; more are refused. As many as workers
-/// that there may be, twice.
-pub const MOUNT_WAITING_MAX: usize = 256;
-
-/// A mount in which as many workers are as may be, and none has entered or left for so long, is
-/// stuck: what asks for it is refused at once. Short, as what waits takes from the share of its
-/// listener meanwhile.
-pub const MOUNT_STUCK: Duration = Duration::from_millis(150);
-
 /// How long the server remembers that an upload is finished, for a client that lost the answer.
 pub const FINISHED_KEPT: Duration = Duration::from_secs(60 * 60);
 

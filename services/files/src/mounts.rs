@@ -37,8 +37,8 @@ use flatpath::blocking::{Share, ShareFigures, ShareLimits};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::limits::{MOUNT_STUCK, MOUNT_WAITING_MAX, MOUNTS_MAX};
-use crate::stat::Locality;
+use crate::limits::MOUNTS_MAX;
+use crate::stat::{Locality, mount_of};
 
 /// The kernel's table of mounts, as this process sees it (proc(5)).
 const TABLE: &str = "/proc/self/mountinfo";
@@ -92,7 +92,7 @@ impl MountShares {
 impl Mounts {
     /// Reads the table and begins to watch it. `directory` is the one that is served.
     pub(crate) fn watch(directory: BorrowedFd<'_>, locality: Locality) -> Self {
-        let known = Arc::new(Known::new(locality));
+        let known = Arc::new(Known::new(directory, locality));
         let end = Watcher::start(directory, &known).inspect_err(|cause| {
             log::warn!("{TABLE} cannot be watched ({cause}): cached files are checked by workers");
         });
@@ -151,13 +151,20 @@ impl Drop for Mounts {
 }
 
 impl Known {
-    fn new(locality: Locality) -> Self {
-        let own = (locality == Locality::Remote).then(|| share("the served directory".into()));
+    fn new(directory: BorrowedFd<'_>, locality: Locality) -> Self {
+        let own = || {
+            const NAME: &str = "the served directory";
+            let number = mount_of(directory);
+            number.map_or_else(
+                || Share::new(NAME, ShareLimits::MOUNT),
+                |number| Share::of_mount(number, NAME),
+            )
+        };
         Self {
             version: AtomicU64::new(0),
             below: Mutex::default(),
-            own,
-            linked: share("mounts that links lead to".into()),
+            own: (locality == Locality::Remote).then(own),
+            linked: Share::new("mounts that links lead to", ShareLimits::MOUNT),
         }
     }
 
@@ -176,7 +183,7 @@ impl Known {
             let same = known.iter().find(|(known, _)| *known == mount);
             let share = same.map(|(_, share)| share.clone());
             let name = || format!("mount {}", String::from_utf8_lossy(&mount.point));
-            let share = share.unwrap_or_else(|| self::share(name()));
+            let share = share.unwrap_or_else(|| Share::of_mount(mount.number, name()));
             (mount, share)
         });
         *known = shared.collect();
@@ -199,16 +206,6 @@ impl Known {
         let all = below.chain(&self.own).chain([&self.linked]);
         all.cloned().collect()
     }
-}
-
-fn share(name: String) -> Share {
-    Share::new(
-        name,
-        ShareLimits {
-            waiting_max: MOUNT_WAITING_MAX,
-            stuck_after: MOUNT_STUCK,
-        },
-    )
 }
 
 /// The thread that waits for the table to change.
@@ -324,6 +321,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::CWD;
 
     const TEXT: &[u8] = b"\
         22 27 0:21 / /proc rw,relatime - proc proc rw\n\
@@ -354,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_path_belongs_to_the_innermost_mount() {
-        let known = Arc::new(Known::new(Locality::Local));
+        let known = Arc::new(Known::new(CWD, Locality::Local));
         known.update(mounts_below(b"/srv/www", TEXT));
         let mounts = Mounts { known, end: None };
         let name = |path: &str| {
@@ -373,7 +371,7 @@ mod tests {
 
     #[test]
     fn the_version_changes_with_the_mounts_below_and_only_then() {
-        let known = Known::new(Locality::Local);
+        let known = Known::new(CWD, Locality::Local);
         known.update(mounts_below(b"/srv/www", TEXT));
         let before = known.version.load(Ordering::Relaxed);
         let elsewhere = [TEXT, b"50 27 0:60 / /mnt rw - tmpfs tmpfs rw\n"].concat();

@@ -51,3 +51,8 @@ pub(crate) fn stat_of(descriptor: BorrowedFd<'_>) -> Result<FileStat, Errno> {
         Err(errno) => Err(errno),
     }
 }
+
+/// The number of the mount of a directory, where the kernel has one.
+pub(crate) fn mount_of(directory: BorrowedFd<'_>) -> Option<u64> {
+    stat_of(directory).ok()?.mount
+}

@@ -33,6 +33,8 @@ pub(crate) enum Scope {
     Worker,
     /// On a worker, after a try that found the file open and inside.
     Tried,
+    /// On a worker, where no more may wait for the export: it is not asked.
+    Busy,
     /// On the network thread: whatever would wait gives up.
     Prompt(Attempt),
 }
@@ -233,6 +235,7 @@ impl Request<'_> {
         let export = &self.state.export;
         match &self.scope {
             Scope::Worker => export.resolve(handle),
+            Scope::Busy => Err(Status::Later),
             Scope::Tried => export.resolve_again(handle),
             Scope::Prompt(attempt) => {
                 let node = export.resolve_cached(handle)?;
@@ -247,10 +250,11 @@ impl Request<'_> {
     /// Before something that may wait.
     ///
     /// # Errors
-    /// On the network thread: the call is for a worker.
+    /// On the network thread: the call is for a worker. Where no more may wait: "later".
     pub(crate) fn may_wait(&self) -> Result<(), Status> {
         match &self.scope {
             Scope::Worker | Scope::Tried => Ok(()),
+            Scope::Busy => Err(Status::Later),
             Scope::Prompt(attempt) => Err(attempt.give_up()),
         }
     }

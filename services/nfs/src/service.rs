@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use flatpath::DriverConfig;
 use flatpath::Subnet;
+use flatpath::blocking::Share;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::{Pipes, PoolHandle};
 use flatpath::prompt::PromptRight;
@@ -115,6 +116,10 @@ impl Nfs {
             log::info!("files are found by name: the kernel does not open handles here");
         }
         let place = format!("the NFS export {}", directory.display());
+        let share = match export.files.is_local() {
+            true => None,
+            false => Some(Share::of_mount(mount_of(&directory)?, &*place)),
+        };
         let right = match export.files.is_local() {
             true => PromptRight::granted(place),
             false => PromptRight::refused(place),
@@ -126,6 +131,7 @@ impl Nfs {
                 export,
                 directory,
                 right,
+                share,
                 access: options.access,
                 server,
                 pipes,
@@ -170,6 +176,30 @@ impl Nfs {
         } else {
             procedures::asks(procedure)
         }
+    }
+
+    /// Answers a call on a worker.
+    fn serve(
+        &self,
+        scope: Scope,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        let mut request = Request {
+            scope,
+            state: &self.state,
+            who: self.state.who(&call.credential),
+            reply,
+            pool,
+        };
+        let served = if call.program == MOUNT.number {
+            mount::serve(call.procedure, &mut request, arguments)
+        } else {
+            procedures::serve(call.procedure, &mut request, arguments)
+        };
+        served.unwrap_or_else(|failure| request.fail(failure))
     }
 
     /// Whether a call may come from where it comes from. Unknown counts as not allowed.
@@ -345,6 +375,20 @@ impl Programs for Nfs {
         calls::class(call, accepted, result)
     }
 
+    fn share(&self, _: &Call) -> Option<&Share> {
+        self.state.share.as_ref()
+    }
+
+    fn busy(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        self.serve(Scope::Busy, call, arguments, reply, pool)
+    }
+
     fn pooled(
         &self,
         call: &Call,
@@ -363,18 +407,6 @@ impl Programs for Nfs {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
-        let mut request = Request {
-            scope: Scope::after(found),
-            state: &self.state,
-            who: self.state.who(&call.credential),
-            reply,
-            pool,
-        };
-        let served = if call.program == MOUNT.number {
-            mount::serve(call.procedure, &mut request, arguments)
-        } else {
-            procedures::serve(call.procedure, &mut request, arguments)
-        };
-        served.unwrap_or_else(|failure| request.fail(failure))
+        self.serve(Scope::after(found), call, arguments, reply, pool)
     }
 }

@@ -192,6 +192,15 @@ impl Fixture {
         Results(reply.into_results())
     }
 
+    /// What a worker answers where no more may wait for the export.
+    pub(crate) fn busy(&self, call: &Call, arguments: &Words) -> Results {
+        let mut reply = Reply::for_tests((&self.pool).into());
+        let (arguments, pool) = (Arguments::new(&arguments.0), (&self.pool).into());
+        let served = self.nfs.busy(call, arguments, &mut reply, pool);
+        assert_eq!(served, CallOutcome::Results);
+        Results(reply.into_results())
+    }
+
     pub(crate) fn pooled(&self, call: &Call, arguments: &Words) -> (CallOutcome, Results) {
         let mut reply = Reply::for_tests((&self.pool).into());
         let arguments = Arguments::new(&arguments.0);

@@ -1,9 +1,12 @@
 //! Arguments that are cut, or nothing but noise: an answer every time, and nothing changes.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use flatpath_rpc::{Accepted, Call, CallOutcome, Programs, Route};
 
+use crate::programs::MOUNT;
+use crate::status::Status;
 use crate::testing::{Fixture, Words};
 
 fn call(fixture: &Fixture, procedure: u32) -> Call {
@@ -67,6 +70,28 @@ fn every_cut_of_every_procedures_arguments_is_garbage_and_changes_nothing() {
         let (served, _) = fixture.pooled(&call(&fixture, procedure), &words);
         assert_eq!(served, CallOutcome::Results, "procedure {procedure}");
     }
+}
+
+#[test]
+fn a_call_without_room_in_its_share_says_later_and_changes_nothing() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path().join("file"), b"text").expect("a file");
+    let (root, file) = (fixture.root(), fixture.lookup(&["file"]).expect("found"));
+    for (procedure, words) in good(&root, &file) {
+        let call = call(&fixture, procedure);
+        let busy = fixture.busy(&call, &words);
+        assert_eq!(busy.status(), Status::Later as u32, "procedure {procedure}");
+        // What follows a status says that no attributes are known, in one to four words.
+        assert!(busy.0[4..].iter().all(|byte| *byte == 0), "{procedure}");
+    }
+    assert_eq!(fs::read_dir(fixture.path()).expect("there").count(), 1);
+    let mount = Call {
+        program: MOUNT.number,
+        ..call(&fixture, 1)
+    };
+    let own = fixture.path().as_os_str().as_bytes();
+    let busy = fixture.busy(&mount, &Words::default().opaque(own));
+    assert_eq!(busy.status(), Status::ServerFault as u32);
 }
 
 #[test]

@@ -1,0 +1,66 @@
+//! An export on a mount that hangs: everything else of the server is answered as before.
+
+use flatpath_testkit::fuse::{self, Content};
+use flatpath_testkit::{Driver, Launch, Site, each_driver};
+
+use crate::calls::{Connection, NFS, Words, call};
+
+each_driver!(a_hung_export_does_not_take_all_workers);
+
+const GETATTR: u32 = 1;
+const LATER: u32 = 10_008;
+/// Far more than workers.
+const CALLS: u32 = 40;
+
+/// Two of four workers may be in one mount, whether files over HTTP or NFS brought them there; more
+/// is told to come back, and the rest of the workers serve the other directory.
+fn a_hung_export_does_not_take_all_workers(driver: Driver) {
+    let (site, state) = (Site::new().with("local", "local"), Site::new());
+    let content = vec![Content::new("file", "remote")];
+    let Some(fuse) = fuse::try_mount(&site.at("hung"), content) else {
+        return;
+    };
+    let listener = |protocol: &str, directory: &str, more: &str| {
+        let directory = site.at(directory);
+        let directory = directory.display();
+        format!(
+            "[[listener]]\nprotocol = \"{protocol}\"\naddress = \"127.0.0.1:0\"\n\
+             dir = \"{directory}\"\n{more}"
+        )
+    };
+    let kept = format!("nfs-state = \"{}\"\n", state.path().display());
+    let tables = [listener("http", "", ""), listener("nfs", "hung", &kept)].concat();
+    state.write("flatpath.toml", &tables);
+    let launch = Launch::new(flatpath_testkit::binary::flatpath().to_path_buf()).with([
+        "serve",
+        "--driver",
+        driver.name(),
+        "--workers",
+        "1..4",
+        "--config",
+    ]);
+    let server = launch.with([state.at("flatpath.toml")]).start();
+    let mut calls = Connection::open(server.address("nfs"));
+    let root = Words::default().opaque(&calls.root());
+    assert_eq!(calls.nfs(GETATTR, &root).status(), 0);
+
+    fuse.pause();
+    let mut same_mount = server.client();
+    same_mount.request("GET", "/hung/file", &[]);
+    for xid in 0..CALLS {
+        calls.send(&call(xid, NFS, GETATTR, &root));
+    }
+    for number in 0..20 {
+        let text = number.to_string();
+        site.write("local", &text);
+        let answer = server.client().get("/local");
+        assert_eq!((answer.status, answer.text()), (200, &*text));
+    }
+    assert_eq!(calls.reply().status(), LATER, "the mount is stuck");
+    fuse.resume();
+    for _ in 1..CALLS {
+        assert!([0, LATER].contains(&calls.reply().status()));
+    }
+    assert!([200, 503].contains(&same_mount.reply().status));
+    assert_eq!(calls.nfs(GETATTR, &root).status(), 0);
+}

@@ -1,0 +1,60 @@
+//! One share for each mounted file system, whoever serves it.
+//!
+//! A mount that hangs keeps the workers of every service that asks it. So what they may have of the
+//! workers together is one share, found by the kernel's number for the mount.
+//!
+//! Invariant: of each number there is at most one share. A number that the kernel uses again while
+//! jobs are inside the old mount is shared with them.
+//!
+//! Cost: a lock and a search in a map, once for each mount and service.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use super::{Inner, Share, ShareLimits};
+
+static SHARES: Mutex<BTreeMap<u64, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+
+impl ShareLimits {
+    /// What a mount allows. Twice as many wait as there may be workers. It is stuck after 150 ms,
+    /// which is short because what waits takes from the share of its listener meanwhile.
+    pub const MOUNT: Self = Self {
+        waiting_max: 256,
+        stuck_after: Duration::from_millis(150),
+    };
+}
+
+impl Share {
+    /// The share of a mount, by the kernel's number for it: `STATX_MNT_ID`, or the first column of
+    /// `/proc/self/mountinfo`. Everything in this process that names the number gets the same one;
+    /// `name` is for the log if nothing has named it yet.
+    pub fn of_mount(number: u64, name: impl Into<String>) -> Self {
+        // Nothing that could panic runs under the lock.
+        let mut shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = shares.get(&number).and_then(Weak::upgrade) {
+            return Self(known);
+        }
+        // OURS: shares without a job.
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = Self::new(name, ShareLimits::MOUNT);
+        shares.insert(number, Arc::downgrade(&share.0)); // OURS: it was not there.
+        share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_has_one_share_for_as_long_as_anybody_holds_it() {
+        // Beyond what a kernel counts to.
+        let (one, other) = (u64::MAX, u64::MAX - 1);
+        let first = Share::of_mount(one, "first");
+        assert!(Share::of_mount(one, "second").is(&first));
+        assert!(!Share::of_mount(other, "other").is(&first));
+        drop(first);
+        assert_eq!(Share::of_mount(one, "third").name(), "third");
+    }
+}
