@@ -176,6 +176,16 @@ pub(crate) const PROMPT_TRY_NS_MAX: u64 = 2_000_000;
 /// Tries of a place on trial, each with two system calls more.
 pub(crate) const PROMPT_TRIAL_TRIES: u8 = 64;
 
+/// One try that takes so long costs its place the right at once, in nanoseconds: longer than a
+/// thread that may run is kept from a processor, and less than a client notices.
+pub(crate) const PROMPT_BLOCKED_NS: u64 = 100_000_000;
+
+/// How long the first loss of the right lasts, in milliseconds.
+pub(crate) const PROMPT_PAUSE_MS_MIN: u64 = 10_000;
+
+/// The pause doubles up to this, in milliseconds; a place without a loss for as long begins anew.
+pub(crate) const PROMPT_PAUSE_MS_MAX: u64 = 3_600_000;
+
 /// Receive pages are scarce when fewer than one in this many are free; what takes long crowds then.
 pub(crate) const SCARCE_PAGES_PART: u32 = 4;
 

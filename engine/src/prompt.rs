@@ -14,8 +14,14 @@
 //!
 //! The promise is watched. A try of two milliseconds or more may have waited, or this thread was
 //! preempted: its place is on trial for the next 64 tries, in which the thread's sleeps are
-//! counted. A try that took as long and slept takes the right from its place until the server
-//! restarts. One line in the log names it, and the listener counts it
+//! counted. A try that took as long and slept takes the right from its place. So does a single try
+//! of 100 milliseconds or more, on trial or not, unless the thread is known not to have slept:
+//! tries that hang are rare among others, and one of them is what every connection has waited for.
+//! Why it took so long is not asked then, since only a system call before every try could tell.
+//!
+//! A right that is lost comes back, on trial, after a pause of ten seconds, which doubles with
+//! every loss up to an hour; an hour without a loss makes it ten seconds again. One line in the log
+//! names the place, and the listener counts the loss
 //! ([`Statistics::prompt_rights_lost`](crate::statistics::Statistics::prompt_rights_lost)).
 //!
 //! | may run beside | allow, judge | is_lost |
@@ -23,8 +29,8 @@
 //! | allow, judge   | yes          | yes     |
 //!
 //! Invariants
-//! - P1: a right that is lost is lost for good, and exactly one judgement says that it was the one.
-//! - P2: a place is on trial only after a long try, so no other try costs a system call here.
+//! - P1: a right is lost until its pause is over, and exactly one judgement reports each loss.
+//! - P2: a place is on trial only after a long try or a loss, so no other try costs a system call.
 //!
 //! Ordering: a right guards nothing but itself, so its accesses are relaxed.
 //!
@@ -33,10 +39,13 @@
 
 mod file_system;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::io::Io;
-use crate::limits::{PROMPT_TRIAL_TRIES, PROMPT_TRIES_MAX, PROMPT_TRY_NS_MAX, PROMPT_TURN_NS_MAX};
+use crate::limits::{
+    PROMPT_BLOCKED_NS, PROMPT_PAUSE_MS_MAX, PROMPT_PAUSE_MS_MIN, PROMPT_TRIAL_TRIES,
+    PROMPT_TRIES_MAX, PROMPT_TRY_NS_MAX, PROMPT_TURN_NS_MAX,
+};
 
 pub use file_system::FileSystem;
 
@@ -44,11 +53,58 @@ pub use file_system::FileSystem;
 const GRANTED: u8 = 0;
 const LOST: u8 = u8::MAX;
 
+const NS_PER_MS: u64 = 1_000_000;
+
 /// Whether requests for one place may be tried on a network thread; all threads share it.
 #[derive(Debug)]
 pub struct PromptRight {
-    state: AtomicU8,
+    /// A [`State`], packed.
+    state: AtomicU64,
     place: Box<str>,
+}
+
+/// What is known of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    /// [`GRANTED`], [`LOST`], or tries left on trial.
+    phase: u8,
+    /// Losses that the next pause is doubled for.
+    losses: u8,
+    /// When the last pause ends, in milliseconds of the monotonic clock; 48 bits.
+    until_ms: u64,
+}
+
+impl State {
+    /// No clock gets there.
+    const NEVER_MS: u64 = (1 << 48) - 1;
+
+    fn unpack(word: u64) -> State {
+        State {
+            phase: word as u8,
+            losses: (word >> 8) as u8,
+            until_ms: word >> 16,
+        }
+    }
+
+    fn pack(self) -> u64 {
+        self.until_ms << 16 | u64::from(self.losses) << 8 | u64::from(self.phase)
+    }
+
+    /// The state after a loss, and the pause that begins with it, in milliseconds.
+    fn lost(self, now_ms: u64) -> (State, u64) {
+        let is_long_ago = now_ms.saturating_sub(self.until_ms) >= PROMPT_PAUSE_MS_MAX;
+        let losses = if is_long_ago { 0 } else { self.losses };
+        let doubled = 1_u64.checked_shl(losses.into());
+        let pause_ms = doubled
+            .and_then(|times| PROMPT_PAUSE_MS_MIN.checked_mul(times))
+            .map_or(PROMPT_PAUSE_MS_MAX, |pause| pause.min(PROMPT_PAUSE_MS_MAX));
+        let lost = State {
+            phase: LOST,
+            losses: losses.saturating_add(1),
+            until_ms: now_ms.saturating_add(pause_ms).min(State::NEVER_MS),
+        };
+        (lost, pause_ms)
+    }
 }
 
 /// How long a try took, and whether the thread slept in it, if that was asked.
@@ -62,43 +118,75 @@ impl PromptRight {
     /// For a place that keeps the promise; the log calls it by this name.
     pub fn granted(place: impl Into<Box<str>>) -> PromptRight {
         PromptRight {
-            state: AtomicU8::new(GRANTED),
+            state: AtomicU64::new(u64::from(GRANTED)),
             place: place.into(),
         }
     }
 
     /// For a place that does not: nothing is tried there.
     pub fn refused(place: impl Into<Box<str>>) -> PromptRight {
+        let refused = State {
+            phase: LOST,
+            losses: 0,
+            until_ms: State::NEVER_MS,
+        };
         PromptRight {
-            state: AtomicU8::new(LOST),
+            state: AtomicU64::new(refused.pack()),
             place: place.into(),
         }
     }
 
-    /// True when nothing is tried here any more.
+    /// True when nothing is tried here: never, or until a request comes after the pause.
     pub fn is_lost(&self) -> bool {
-        self.state() == LOST
+        self.phase() == LOST
     }
 
-    fn state(&self) -> u8 {
+    /// The low byte of the state alone.
+    #[inline]
+    fn phase(&self) -> u8 {
         // ORDER: it guards nothing else.
-        self.state.load(Ordering::Relaxed)
+        self.state.load(Ordering::Relaxed) as u8
     }
 
-    /// Draws the consequence of a try; true when it cost the place its right.
-    fn judge(&self, observed: Observed) -> bool {
-        let is_long = observed.took_ns >= PROMPT_TRY_NS_MAX;
-        let next = |state: u8| match (state, is_long, observed.slept) {
-            (LOST, ..) => None,
-            (_, true, Some(true)) => Some(LOST),
-            (_, true, _) => Some(PROMPT_TRIAL_TRIES),
-            (GRANTED, false, _) | (_, false, None) => None,
-            (left, false, Some(_)) => Some(left - 1),
+    /// Gives a lost right back, on trial, if its pause is over; true then.
+    #[cold]
+    fn resume(&self, now_ns: u64) -> bool {
+        let next = |word| {
+            let state = State::unpack(word);
+            let is_over = state.phase != LOST || now_ns / NS_PER_MS >= state.until_ms;
+            let phase = state.phase.min(PROMPT_TRIAL_TRIES);
+            is_over.then(|| State { phase, ..state }.pack())
         };
         // ORDER: it guards nothing else.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        let changed = self.state.fetch_update(set, fetch, next);
-        changed.is_ok() && is_long && observed.slept == Some(true)
+        self.state.fetch_update(set, fetch, next).is_ok()
+    }
+
+    /// Draws the consequence of a try that ended now. `Some`: it cost the place its right for this
+    /// long, in milliseconds.
+    fn judge(&self, observed: Observed, now_ns: u64) -> Option<u64> {
+        let is_long = observed.took_ns >= PROMPT_TRY_NS_MAX;
+        let is_blocked = match observed.slept {
+            Some(slept) => is_long && slept,
+            None => observed.took_ns >= PROMPT_BLOCKED_NS,
+        };
+        let now_ms = now_ns / NS_PER_MS;
+        let next = |word| {
+            let state = State::unpack(word);
+            let on_trial = |phase| State { phase, ..state };
+            let next = match (state.phase, is_long, observed.slept) {
+                (LOST, ..) => return None,
+                _ if is_blocked => state.lost(now_ms).0,
+                (_, true, _) => on_trial(PROMPT_TRIAL_TRIES),
+                (GRANTED, false, _) | (_, false, None) => return None,
+                (left, false, Some(_)) => on_trial(left - 1),
+            };
+            Some(next.pack())
+        };
+        // ORDER: it guards nothing else.
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let before = self.state.fetch_update(set, fetch, next).ok()?;
+        is_blocked.then(|| State::unpack(before).lost(now_ms).1)
     }
 }
 
@@ -151,14 +239,14 @@ impl Io<'_> {
     /// `None`: hand the request to a worker.
     #[inline]
     pub fn prompt(&mut self, right: &PromptRight) -> Option<Prompt> {
-        let state = right.state();
+        let phase = right.phase();
         if self.connection.control.jobs_out > 0
-            || state == LOST
+            || (phase == LOST && !right.resume(self.common.turn.now_ns))
             || !self.common.tries.take(self.common.turn.number)
         {
             return None;
         }
-        let on_trial = state != GRANTED;
+        let on_trial = phase != GRANTED;
         Some(Prompt {
             switches: on_trial.then(|| self.driver.voluntary_switches()),
             began_ns: self.driver.clock_ns(),
@@ -182,10 +270,13 @@ impl Io<'_> {
             took_ns,
             slept: prompt.switches.map(slept),
         };
-        if right.judge(observed) {
+        if let Some(pause_ms) = right.judge(observed, self.driver.clock_ns()) {
             self.counters().prompt_rights_lost.add(1);
-            let place = &right.place;
-            log::warn!("{place} made others wait: workers answer for it until the next start");
+            let (place, took_ms, pause_s) = (&right.place, took_ns / NS_PER_MS, pause_ms / 1000);
+            log::warn!(
+                "{place}: blocked the network thread for {took_ms} ms; \
+                 using workers for {pause_s} s"
+            );
         }
     }
 }
@@ -196,25 +287,69 @@ mod tests {
 
     const SHORT: u64 = PROMPT_TRY_NS_MAX - 1;
     const LONG: u64 = PROMPT_TRY_NS_MAX;
+    const MIN_MS: u64 = PROMPT_PAUSE_MS_MIN;
+    const MAX_MS: u64 = PROMPT_PAUSE_MS_MAX;
+
+    fn judge_at(
+        right: &PromptRight,
+        now_ms: u64,
+        took_ns: u64,
+        slept: Option<bool>,
+    ) -> Option<u64> {
+        right.judge(Observed { took_ns, slept }, now_ms * NS_PER_MS)
+    }
 
     fn judge(right: &PromptRight, took_ns: u64, slept: Option<bool>) -> bool {
-        right.judge(Observed { took_ns, slept })
+        judge_at(right, 0, took_ns, slept).is_some()
     }
 
     #[test]
     fn a_place_is_put_on_trial_before_it_loses_and_loses_once() {
         let right = PromptRight::granted("a mount");
-        assert!(!judge(&right, SHORT, None) && right.state() == GRANTED);
+        assert!(!judge(&right, SHORT, None) && right.phase() == GRANTED);
         assert!(!judge(&right, LONG, None), "it may have been preempted");
-        assert_eq!(right.state(), PROMPT_TRIAL_TRIES);
+        assert_eq!(right.phase(), PROMPT_TRIAL_TRIES);
         assert!(!judge(&right, SHORT, Some(true)), "a short sleep is none");
         assert!(!judge(&right, LONG, Some(false)), "it was preempted");
-        assert_eq!(right.state(), PROMPT_TRIAL_TRIES, "the trial begins anew");
+        assert_eq!(right.phase(), PROMPT_TRIAL_TRIES, "the trial begins anew");
         assert!(judge(&right, LONG, Some(true)));
         assert!(right.is_lost());
         assert!(!judge(&right, LONG, Some(true)), "another thread's try");
         assert!(!judge(&right, SHORT, Some(false)) && right.is_lost());
         assert!(PromptRight::refused("another").is_lost());
+    }
+
+    #[test]
+    fn one_try_that_hangs_costs_the_right_at_once() {
+        let right = PromptRight::granted("a mount");
+        assert!(!judge(&right, PROMPT_BLOCKED_NS - 1, None));
+        assert!(judge(&right, PROMPT_BLOCKED_NS, None) && right.is_lost());
+        let right = PromptRight::granted("on trial");
+        assert!(!judge(&right, LONG, None));
+        assert!(!judge(&right, PROMPT_BLOCKED_NS, Some(false)), "preempted");
+        assert!(judge(&right, PROMPT_BLOCKED_NS, Some(true)));
+    }
+
+    #[test]
+    fn a_right_comes_back_on_trial_after_a_pause_that_doubles() {
+        let right = PromptRight::granted("a mount");
+        let (mut now_ms, mut expected) = (1, MIN_MS);
+        for _ in 0..300 {
+            assert_eq!(
+                judge_at(&right, now_ms, PROMPT_BLOCKED_NS, None),
+                Some(expected)
+            );
+            now_ms += expected;
+            assert!(!right.resume((now_ms - 1) * NS_PER_MS) && right.is_lost());
+            assert!(right.resume(now_ms * NS_PER_MS) && !right.is_lost());
+            assert!(right.resume(now_ms * NS_PER_MS), "another thread's request");
+            assert_eq!(right.phase(), PROMPT_TRIAL_TRIES);
+            expected = (expected * 2).min(MAX_MS);
+        }
+        // It kept the promise for an hour.
+        now_ms += MAX_MS;
+        assert_eq!(judge_at(&right, now_ms, LONG, Some(true)), Some(MIN_MS));
+        assert!(!PromptRight::refused("another").resume(u64::MAX / 2));
     }
 
     #[test]
@@ -225,10 +360,10 @@ mod tests {
             // What began before the trial is no part of it.
             judge(&right, SHORT, None);
             judge(&right, SHORT, Some(false));
-            assert_eq!(right.state(), left);
+            assert_eq!(right.phase(), left);
         }
         judge(&right, SHORT, Some(false));
-        assert_eq!(right.state(), GRANTED);
+        assert_eq!(right.phase(), GRANTED);
     }
 
     #[test]

@@ -12,8 +12,9 @@ use flatpath::{Context, Job, Protocol, Received, WorkerScope};
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Tries each byte: `.` takes no time, `u` a microsecond, `p` is preempted for ten milliseconds,
-/// `s` sleeps as long, and `w` would wait, so that a worker has to answer it. The reply is `t` for
-/// one that was answered by the try, `h` for one that was handed over after it, else `j`.
+/// `s` sleeps as long, `h` hangs for four seconds, and `w` would wait, so that a worker
+/// has to answer it. The reply is `t` for one that was answered by the try, `h` for one
+/// that was handed over after it, else `j`.
 #[derive(Clone)]
 struct Tried {
     right: Arc<PromptRight>,
@@ -41,6 +42,7 @@ impl Tried {
             b'u' => world.advance(Duration::from_micros(1)),
             b'p' => world.advance(10 * MILLISECOND),
             b's' => world.sleep(10 * MILLISECOND),
+            b'h' => world.sleep(4000 * MILLISECOND),
             _ => {}
         }
         byte != b'w'
@@ -169,4 +171,32 @@ fn sim_a_thread_that_was_preempted_keeps_every_right() {
     }
     assert_eq!(ask(&mut server, &client, b"s"), "t");
     assert!(!tried.right.is_lost());
+}
+
+#[test]
+fn sim_one_try_that_hangs_among_short_ones_costs_the_right_until_a_pause_is_over() {
+    let (mut server, tried) = Tried::server();
+    // A client each time, since one that is silent for so long is disconnected.
+    let after = |server: &mut SimulatedServer, wait: Duration, bytes: &[u8]| {
+        server.world().advance(wait);
+        let client = server.connect();
+        ask(server, &client, bytes)
+    };
+    for pause_s in [10, 20, 40] {
+        let client = server.connect();
+        // As many short ones as end a trial.
+        for _ in 0..200 {
+            assert_eq!(ask(&mut server, &client, b"u"), "t");
+        }
+        assert_eq!(ask(&mut server, &client, b"h"), "t");
+        assert!(tried.right.is_lost(), "it hung once");
+        let most = Duration::from_secs(pause_s - 1);
+        assert_eq!(after(&mut server, most, b"h"), "j", "workers answer");
+        let rest = Duration::from_secs(2);
+        assert_eq!(after(&mut server, rest, b"."), "t", "it is tried again");
+    }
+    assert_eq!(after(&mut server, MILLISECOND, b"h"), "t");
+    // On trial, so that a short sleep is enough.
+    assert_eq!(after(&mut server, Duration::from_secs(81), b"s"), "t");
+    assert!(tried.right.is_lost());
 }

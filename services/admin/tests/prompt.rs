@@ -80,10 +80,11 @@ fn a_route_that_sleeps_loses_its_right(choice: DriverChoice) {
             .sum()
     };
     let names = |path: &str| {
-        let line =
-            format!("GET {path} made others wait: workers answer for it until the next start");
-        let logged = LOGGED.lock().expect("whole");
-        logged.iter().filter(|it| **it == line).count()
+        let start = format!("GET {path}: blocked the network thread for ");
+        let is_it = |line: &&String| {
+            line.starts_with(&start) && line.ends_with(" ms; using workers for 10 s")
+        };
+        LOGGED.lock().expect("whole").iter().filter(is_it).count()
     };
     let answers = |path: &str| -> Vec<bool> {
         let answered = (0..TRIES).map(|_| get(address, path).ends_with("network"));
