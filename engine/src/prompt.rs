@@ -38,6 +38,7 @@
 //! the promise is kept, and the clock twice.
 
 mod file_system;
+mod layers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -27,6 +27,7 @@ pub mod close;
 pub mod file_handle;
 pub mod file_identity;
 pub mod mapping;
+pub mod mount_table;
 pub mod passed;
 pub mod shared_memory;
 pub mod tcp;

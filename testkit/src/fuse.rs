@@ -38,6 +38,7 @@ const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
 const OPEN: u32 = 14;
 const READ: u32 = 15;
+const STATFS: u32 = 17;
 const RELEASE: u32 = 18;
 const FLUSH: u32 = 25;
 const INIT: u32 = 26;
@@ -226,6 +227,7 @@ impl Server {
                 let offset = long(HEADER_IN_BYTES + 8);
                 self.read(node, offset, word(HEADER_IN_BYTES + 16) as usize)
             }
+            STATFS => Ok(statfs()),
             READDIR | RELEASE | RELEASEDIR | FLUSH => Ok(Vec::new()),
             _ => Err(NOT_IMPLEMENTED),
         };
@@ -306,4 +308,15 @@ impl Server {
         let place = node.checked_sub(ROOT + 1).ok_or(NOT_FOUND)?;
         self.files.get(place as usize).ok_or(NOT_FOUND)
     }
+}
+
+/// An empty file system with names of up to 255 bytes (`struct fuse_kstatfs`). Overlays ask.
+fn statfs() -> Vec<u8> {
+    const BLOCK_BYTES: u32 = 4096;
+    let mut out = vec![0; 40];
+    for word in [BLOCK_BYTES, 255, BLOCK_BYTES] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.resize(80, 0);
+    out
 }

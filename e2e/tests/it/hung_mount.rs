@@ -2,11 +2,13 @@
 
 use flatpath_testkit::deadline::until;
 use flatpath_testkit::fuse::{self, Content, Fuse};
+use flatpath_testkit::mount::Mounted;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
 use rustix::process::Signal;
 
 each_driver!(
     a_cached_file_on_a_hung_mount_does_not_stop_the_others,
+    an_overlay_whose_layer_hangs_stops_no_network_thread,
     a_mount_that_appears_over_a_cached_file_is_not_walked_to,
     a_cached_file_is_answered_within_its_age_while_its_mount_hangs,
     a_hung_mount_does_not_take_all_workers,
@@ -100,6 +102,36 @@ fn a_cached_file_on_a_hung_mount_does_not_stop_the_others(driver: Driver) {
     fuse.resume();
     let statuses = hung.iter_mut().map(|client| client.reply().status);
     assert_eq!(statuses.collect::<Vec<_>>(), [200, 200, 200, 404, 200]);
+}
+
+fn an_overlay_whose_layer_hangs_stops_no_network_thread(driver: Driver) {
+    let lower = Site::new();
+    let files = vec![Content::new("file", "remote")];
+    let Some(fuse) = fuse::try_mount(lower.path(), files) else {
+        return;
+    };
+    let Some(overlay) = Mounted::overlay(lower.path()) else {
+        return;
+    };
+    let launch = Launch::serve(driver).with(["--network-threads", "1", "--stat-age", "0.001"]);
+    let server = launch.directory(overlay.path()).start();
+    warm(&server, "/file", "remote");
+    let mut innocent = server.client();
+    assert_eq!(innocent.get("/.hidden").status, 404);
+    // Cached, and its age is over: whoever answers asks the file system.
+    fuse.pause();
+    let mut hung: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = server.client();
+            client.request("GET", "/file", &[]);
+            client
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(innocent.get("/.hidden").status, 404, "it needs no file");
+    }
+    fuse.resume();
+    assert!(hung.iter_mut().all(|client| client.reply().status == 200));
 }
 
 fn a_mount_that_appears_over_a_cached_file_is_not_walked_to(driver: Driver) {

@@ -3,11 +3,13 @@
 //! | file system                         | names and attributes | data                          |
 //! |-------------------------------------|----------------------|-------------------------------|
 //! | in memory (tmpfs, ramfs)            | yes                  | yes: it waits for swap alone   |
-//! | on a disk of this machine, overlays | what is cached       | what is cached, if it can tell |
+//! | on a disk of this machine           | what is cached       | what is cached, if it can tell |
+//! | an overlay of such alone            | what is cached       | what is cached, if it can tell |
 //! | any other (NFS, SMB, FUSE, 9p, ...) | no                   | no                            |
 //!
 //! Only those that are known are local: one that is not may ask another machine, or a process that
-//! hangs, for as little as a file's size. What is cached is for the kernel to say, by failing where
+//! hangs, for as little as a file's size. An overlay is looked through (`layers.rs`).
+//! What is cached is for the kernel to say, by failing where
 //! it would wait: `RWF_NOWAIT` (preadv2(2)) for data, `RESOLVE_CACHED` (openat2(2)) for names.
 //! Overlayfs, among others, refuses the one with `EOPNOTSUPP` whatever is cached; that is tried and
 //! not assumed, once, and from then on [`FileSystem::tells_data`] spares the tries that need data.
@@ -18,10 +20,12 @@
 //! [`PromptRight`](crate::prompt::PromptRight) is for.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{Errno, ReadWriteFlags};
+
+use super::layers::layers_of;
 
 /// The numbers that fstatfs(2) has for file systems in memory.
 const IN_MEMORY: &[u32] = &[
@@ -37,10 +41,15 @@ const ON_DISK: &[u32] = &[
     0xf2f5_2010, // f2fs
     0xca45_1a4e, // bcachefs
     0x2fc1_2fc1, // zfs
-    0x794c_7630, // overlayfs: its layers are local wherever containers run
     0xe0f5_e1e2, // erofs
     0x7371_7368, // squashfs
 ];
+
+/// Local only if each of its layers is.
+const OVERLAY: u32 = 0x794c_7630;
+
+/// Overlays of overlays: as many as the kernel allows (`FILESYSTEM_MAX_STACK_DEPTH` is 2).
+const OVERLAY_DEPTH_MAX: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -59,16 +68,29 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// The one that an open file or directory is on. One that the kernel does not name is not
-    /// local. One system call, which waits as the file system does.
+    /// local, nor is an overlay of which a layer is not. One system call, or some for each layer of
+    /// an overlay; they wait as the file system does.
     pub fn of(file: impl AsFd) -> FileSystem {
-        let kind = match rustix::fs::fstatfs(file) {
-            // The numbers have 32 bits; the field's type differs between machines.
-            Ok(found) => FileSystem::kind_of(found.f_type as u32),
-            Err(_) => Kind::Elsewhere,
-        };
         FileSystem {
-            kind,
+            kind: FileSystem::kind_within(file.as_fd(), OVERLAY_DEPTH_MAX),
             refuses: AtomicBool::new(false),
+        }
+    }
+
+    fn kind_within(file: BorrowedFd<'_>, depth: usize) -> Kind {
+        // The numbers have 32 bits; the field's type differs between machines.
+        let Ok(number) = rustix::fs::fstatfs(file).map(|found| found.f_type as u32) else {
+            return Kind::Elsewhere;
+        };
+        if number != OVERLAY {
+            return FileSystem::kind_of(number);
+        }
+        let layers = (depth > 0).then(|| layers_of(file)).flatten();
+        let is_local =
+            |layer: &OwnedFd| FileSystem::kind_within(layer.as_fd(), depth - 1) != Kind::Elsewhere;
+        match layers {
+            Some(layers) if layers.iter().all(is_local) => Kind::OnDisk,
+            _ => Kind::Elsewhere,
         }
     }
 
@@ -141,6 +163,10 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
     use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    use flatpath_testkit::fuse::{self, Content};
+    use flatpath_testkit::mount::Mounted;
 
     use super::*;
 
@@ -222,7 +248,29 @@ mod tests {
         ] {
             assert_eq!(FileSystem::kind_of(number), Kind::Elsewhere);
         }
+        // Its layers are.
+        assert_eq!(FileSystem::kind_of(OVERLAY), Kind::Elsewhere);
         let procfs = File::open("/proc/self/stat").expect("readable");
         assert!(!FileSystem::of(&procfs).is_local());
+    }
+
+    #[test]
+    fn an_overlay_is_as_local_as_the_least_local_of_its_layers() {
+        let local = tempfile::tempdir().expect("a directory");
+        let is_local = |directory: &Path| {
+            let mounted = Mounted::overlay(directory)?;
+            let opened = File::open(mounted.path()).expect("open");
+            Some(FileSystem::of(&opened).is_local())
+        };
+        // Where the directory for temporary files is no local one, no overlay of it is either.
+        let expected = FileSystem::of(File::open(local.path()).expect("open")).is_local();
+        let Some(found) = is_local(local.path()) else {
+            return;
+        };
+        assert_eq!(found, expected);
+        let files = vec![Content::new("file", "remote")];
+        if let Some(_fuse) = fuse::try_mount(local.path(), files) {
+            assert_eq!(is_local(local.path()), Some(false));
+        }
     }
 }

@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath::blocking::{Share, ShareFigures, ShareLimits};
+use flatpath_sys::mount_table::unescape;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -300,22 +301,6 @@ fn mounts_below(directory: &[u8], text: &[u8]) -> Vec<Mount> {
         }
     }
     below
-}
-
-/// A field of mountinfo: space, tab, line end and backslash are written as `\` and three octal
-/// digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut left = field;
-    while let Some((byte, rest)) = left.split_first() {
-        let escaped = rest.get(..3).filter(|_| *byte == b'\\').and_then(|digits| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 8).ok()
-        });
-        plain.push(escaped.unwrap_or(*byte));
-        left = if escaped.is_some() { &rest[3..] } else { rest };
-    }
-    plain
 }
 
 #[cfg(test)]
