@@ -16,6 +16,12 @@
 //! Asking in another way does not pay there: `cachestat(2)` knows no page of an overlay, and a
 //! mapping for `mincore(2)` costs up to 20 us, as much as the worker that it would save.
 //!
+//! `RWF_NOWAIT` does not cover the time of access, which a read sets first on most mounts: on a
+//! disk that may wait for the journal. So data is read here only where none would be set, by the
+//! rule of the kernel (`atime_needs_update` in fs/inode.c); a worker's read then sets it.
+//! The mount's options are read once: after a remount a [`PromptRight`](crate::prompt::PromptRight)
+//! is what bounds a wait.
+//!
 //! Does not: keep an eye on the promise, which is what a
 //! [`PromptRight`](crate::prompt::PromptRight) is for.
 
@@ -58,10 +64,61 @@ enum Kind {
     Elsewhere,
 }
 
+/// When a read sets the time of access (mount(8): `noatime`, `relatime`, `strictatime`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AccessTime {
+    Never,
+    Relative,
+    Always,
+}
+
+/// Seconds after which `relatime` sets it in any case.
+const RELATIME_SECONDS: i64 = 24 * 60 * 60;
+
+impl AccessTime {
+    fn of(file: BorrowedFd<'_>) -> AccessTime {
+        // The numbers of statfs(2), which are not all those of mount(2).
+        const READ_ONLY: u64 = 0x0001;
+        const NO_ATIME: u64 = 0x0400;
+        const RELATIME: u64 = 0x1000;
+        let flags = rustix::fs::fstatvfs(file).map_or(0, |found| found.f_flag.bits());
+        match flags {
+            _ if flags & (READ_ONLY | NO_ATIME) != 0 => AccessTime::Never,
+            _ if flags & RELATIME != 0 => AccessTime::Relative,
+            _ => AccessTime::Always,
+        }
+    }
+
+    /// Whether a read of this file would set it. One system call at most, which does not wait.
+    fn is_due(self, file: impl AsFd) -> bool {
+        match self {
+            AccessTime::Never => false,
+            AccessTime::Always => true,
+            AccessTime::Relative => rustix::fs::fstat(file).map_or(true, |found| {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+                is_due_at(
+                    now.tv_sec,
+                    (found.st_atime as i64, found.st_atime_nsec as u64),
+                    (found.st_mtime as i64, found.st_mtime_nsec as u64),
+                    (found.st_ctime as i64, found.st_ctime_nsec as u64),
+                )
+            }),
+        }
+    }
+}
+
+/// `relatime_need_update` of fs/inode.c: accessed not after the last change, or long ago.
+fn is_due_at(now: i64, accessed: (i64, u64), modified: (i64, u64), changed: (i64, u64)) -> bool {
+    modified >= accessed
+        || changed >= accessed
+        || now.saturating_sub(accessed.0) >= RELATIME_SECONDS
+}
+
 /// A file system, and what may be tried on it.
 #[derive(Debug)]
 pub struct FileSystem {
     kind: Kind,
+    access_time: AccessTime,
     /// It refused to say what data is cached.
     refuses: AtomicBool,
 }
@@ -73,6 +130,7 @@ impl FileSystem {
     pub fn of(file: impl AsFd) -> FileSystem {
         FileSystem {
             kind: FileSystem::kind_within(file.as_fd(), OVERLAY_DEPTH_MAX),
+            access_time: AccessTime::of(file.as_fd()),
             refuses: AtomicBool::new(false),
         }
     }
@@ -120,14 +178,16 @@ impl FileSystem {
         match self.kind {
             Kind::InMemory => true,
             // ORDER: a hint; another thread's refusal guards nothing.
-            Kind::OnDisk => !self.refuses.load(Ordering::Relaxed),
+            Kind::OnDisk => {
+                self.access_time != AccessTime::Always && !self.refuses.load(Ordering::Relaxed)
+            }
             Kind::Elsewhere => false,
         }
     }
 
     /// Reads what is there without a wait. Fewer bytes than asked for: the file ends, or the next
     /// ones are not cached. `None`: it would have waited, or does not tell; nothing was read. One
-    /// system call.
+    /// system call, and another one where a read may set the time of access.
     ///
     /// # Errors
     /// What preadv2(2) says; interrupted calls are made again.
@@ -140,6 +200,7 @@ impl FileSystem {
         let flags = match self.kind {
             _ if !self.tells_data() => return Ok(None),
             Kind::InMemory => ReadWriteFlags::empty(),
+            Kind::OnDisk | Kind::Elsewhere if self.access_time.is_due(&file) => return Ok(None),
             Kind::OnDisk | Kind::Elsewhere => ReadWriteFlags::NOWAIT,
         };
         loop {
@@ -207,8 +268,51 @@ mod tests {
         assert!(forgotten.is_some());
         let mut all = [0; 8192];
         file.read_exact_at(&mut all, 0).expect("by waiting");
-        if !system.refuses.load(Ordering::Relaxed) {
-            assert_eq!(read(&system, &file, 8192, 0), Some(vec![7; 8192]), "now");
+        if system.tells_data() {
+            // The clock of files ticks a few times before the time of access is a later one.
+            let found = (0..200).find_map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                file.read_exact_at(&mut all, 0).expect("by waiting");
+                read(&system, &file, 8192, 0)
+            });
+            assert_eq!(found, Some(vec![7; 8192]), "now");
+        }
+    }
+
+    #[test]
+    fn a_read_that_would_set_the_time_of_access_is_not_tried() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&[7; 64]).expect("written");
+        let system = FileSystem::of(&file);
+        if system.kind != Kind::OnDisk || system.access_time != AccessTime::Relative {
+            return;
+        }
+        assert_eq!(
+            read(&system, &file, 64, 0),
+            None,
+            "it was written after the last read"
+        );
+        assert!(system.tells_data(), "another time it may be tried");
+    }
+
+    #[test]
+    fn the_time_of_access_is_due_by_the_kernel_s_rule() {
+        const DAY: i64 = RELATIME_SECONDS;
+        let cases = [
+            // now, accessed, modified, changed
+            (100, (50, 0), (40, 0), (40, 0), false),
+            (100, (50, 0), (50, 0), (40, 0), true),
+            (100, (50, 1), (50, 0), (50, 0), false),
+            (100, (50, 0), (40, 0), (50, 1), true),
+            (100, (50, 0), (60, 0), (40, 0), true),
+            (50 + DAY, (50, 0), (40, 0), (40, 0), true),
+            (49 + DAY, (50, 0), (40, 0), (40, 0), false),
+            (10, (50, 0), (40, 0), (40, 0), false),
+            (i64::MAX, (i64::MIN, 0), (i64::MIN, 0), (i64::MIN, 0), true),
+        ];
+        for (now, accessed, modified, changed, is_due) in cases {
+            let found = is_due_at(now, accessed, modified, changed);
+            assert_eq!(found, is_due, "{now} {accessed:?} {modified:?} {changed:?}");
         }
     }
 
@@ -224,6 +328,7 @@ mod tests {
         assert!(matches!(attempt(&system), Ok(None)), "it is not even asked");
         let taken = FileSystem {
             kind: Kind::OnDisk,
+            access_time: AccessTime::Never,
             refuses: AtomicBool::new(false),
         };
         let cause = attempt(&taken).expect_err("it was asked");

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
 
 use flatpath_rpc::{Call, Credential, Programs, Route};
 use flatpath_testkit::mount::Mounted;
@@ -39,6 +40,13 @@ fn here(fixture: &Fixture, procedure: u32, words: &Words) -> Option<Results> {
     fixture.prompt(&call, words)
 }
 
+/// Returns when the clock of files has ticked: a read from then on sets the time of access to a
+/// later one than that of the last change, so that the reads after it set none and may be tried.
+fn wait_for_a_tick() {
+    const TICK: Duration = Duration::from_millis(30);
+    std::thread::sleep(TICK);
+}
+
 /// What a worker answers.
 fn there(fixture: &Fixture, procedure: u32, words: &Words) -> Results {
     fixture
@@ -63,6 +71,7 @@ fn what_a_worker_has_answered_once_is_answered_without_a_wait_and_the_same() {
     let fixture = Fixture::new();
     fs::write(fixture.path().join("file"), "content").expect("written");
     symlink("file", fixture.path().join("link")).expect("linked");
+    wait_for_a_tick();
     let root = fixture.root();
     let handle = fixture.lookup(&["file"]).expect("it is there");
     let link = fixture.lookup(&["link"]).expect("it is there");
@@ -94,6 +103,7 @@ fn what_is_not_open_or_was_not_asked_is_for_a_worker() {
     let fixture = Fixture::with(|_| {});
     let path = fixture.path().join("file");
     fs::write(&path, "content").expect("written");
+    wait_for_a_tick();
     let handle = fixture.lookup(&["file"]).expect("it is there");
     assert!(
         here(&fixture, GETATTR, &file(&handle)).is_none(),
@@ -143,6 +153,7 @@ fn data_that_is_not_cached_is_for_a_worker() {
     let fixture = Fixture::new();
     let path = fixture.path().join("file");
     fs::write(&path, [7; 4096]).expect("written");
+    wait_for_a_tick();
     let handle = fixture.lookup(&["file"]).expect("it is there");
     there(&fixture, READ, &read(&handle));
     assert!(here(&fixture, READ, &read(&handle)).is_some());
@@ -183,6 +194,7 @@ fn each_caller_has_its_own_rights_on_the_network_thread() {
     fixture.lookup(&["secret", "file"]).expect("it is there");
     fs::set_permissions(&secret, PermissionsExt::from_mode(0o700)).expect("chmod");
     let (access, inner) = (file(&private).word(1), name(&directory, "file"));
+    wait_for_a_tick();
     there(&fixture, ACCESS, &access);
     there(&fixture, READ, &read(&private));
     there(&fixture, LOOKUP, &inner);
@@ -219,6 +231,7 @@ fn a_file_that_was_removed_replaced_or_moved_out_is_not_answered_as_it_was() {
     let path = |name: &str| fixture.path().join(name);
     let open = |name: &str| {
         fs::write(path(name), name).expect("written");
+        wait_for_a_tick();
         let handle = fixture.lookup(&[name]).expect("it is there");
         there(&fixture, READ, &read(&handle));
         assert!(here(&fixture, READ, &read(&handle)).is_some(), "{name}");
@@ -248,6 +261,8 @@ fn a_file_that_was_removed_replaced_or_moved_out_is_not_answered_as_it_was() {
     let results = here(&fixture, LOOKUP, &name(&fixture.root(), "old")).expect("cached");
     assert!(results.0.windows(new.len()).any(|part| part == new));
     stale(&old);
+    wait_for_a_tick();
+    there(&fixture, READ, &read(&new));
     let results = here(&fixture, READ, &read(&new)).expect("it has another name");
     assert!(results.0.windows(3).any(|part| part == b"new"));
 }
