@@ -26,12 +26,12 @@
 //! | WebSocket `Handler::closed`             | worker, mostly   | yes       | bin                 |
 //! | `Successor::begin`'s closure            | network thread   | no        | bin, if not called  |
 //! | `Handle::watch`'s function              | network thread   | no        | bin                 |
-//! | owners of `Bytes` ([`discard_bytes`])   | the last thread  | yes       | bin                 |
+//! | owners of `Bytes` ([`guarded`])         | the last thread  | yes       | bin                 |
 //! | `LogSink`, `LogOutput`                  | network thread   | no        | there, contained    |
 //! | functions of `SignalWatch`              | a thread of ours | no        | there, contained    |
 //!
-//! A [`Broadcast`](https://docs.rs/flatpath-http) keeps events that it has encoded itself: no code
-//! of the program is in them.
+//! `Bytes` are guarded once, where the program hands them over; from there on they are dropped like
+//! any other value, clones of them and those that the server itself has made.
 //!
 //! | may run beside  | discard | take_gathered | empty_one |
 //! |-----------------|---------|---------------|-----------|
@@ -59,7 +59,8 @@
 //!
 //! Cost: nothing for a connection with nothing to discard but a load of thread-local memory in each
 //! turn. A value costs an allocation (`Bytes` none), its part of one lock and one wake-up in a
-//! turn, and a lock on the worker.
+//! turn, and a lock on the worker. So what cannot block does not go there, as memory that `Bytes`
+//! have allocated themselves, and short bytes of a job's reply stay on its worker ([`copied`]).
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -91,7 +92,7 @@ thread_local! {
     static IS_NETWORK_THREAD: Cell<bool> = const { Cell::new(false) };
     /// Something is gathered.
     static HAS_GATHERED: Cell<bool> = const { Cell::new(false) };
-    /// What this network thread has discarded in its turn.
+    /// What this network thread has discarded in its turn, or this worker's job has left.
     static GATHERED: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -118,12 +119,18 @@ pub fn discard<T: Send + 'static>(value: T) {
     gather(Item::Other(Box::new(value)));
 }
 
+/// Whether these bytes have no owner of the program's ([`Bytes::from_owner`]): nor have clones of
+/// them. Others may have none, either; that cannot be seen.
+fn has_no_owner(bytes: &Bytes) -> bool {
+    // Unique is only memory that `bytes` has allocated itself.
+    bytes.is_empty() || bytes.is_unique()
+}
+
 /// The same for bytes, which may have an owner of the program's ([`Bytes::from_owner`]). Those that
 /// have none, and are not shared, are freed at once.
 #[inline]
 pub fn discard_bytes(bytes: Bytes) {
-    // True only of memory that `bytes` itself has allocated.
-    if bytes.is_empty() || bytes.is_unique() || !on_network_thread() {
+    if has_no_owner(&bytes) || !on_network_thread() {
         return drop_contained(bytes);
     }
     gather(Item::Bytes(bytes));
@@ -136,15 +143,30 @@ pub fn discard_last<T: Send + Sync + 'static>(reference: Arc<T>) {
     }
 }
 
-/// The same bytes with an owner that discards them: for bytes of a program that are handed to code
-/// which drops them where it is, as the driver does with what was sent. Allocates, unless they have
-/// no owner.
+/// The same bytes without code of the program's in their drop: what a program hands over is to go
+/// through this once, and may then be cloned and dropped on any thread; on others than network
+/// threads without a lock. Bytes that have no owner come back as they are. Others get an owner that
+/// discards them, which allocates.
 #[must_use]
 pub fn guarded(bytes: Bytes) -> Bytes {
-    if bytes.is_empty() || bytes.is_unique() {
+    if has_no_owner(&bytes) {
         return bytes;
     }
     Bytes::from_owner(Guarded(bytes))
+}
+
+/// The same bytes in memory of their own, unless they have no owner anyway: for what a job takes to
+/// its network thread, which would copy it in any case. What they were in goes into the bin once
+/// the job is home, so that nothing waits for its drop, and no worker is woken for it. Call it in a
+/// job.
+#[must_use]
+pub fn copied(bytes: Bytes) -> Bytes {
+    if has_no_owner(&bytes) {
+        return bytes;
+    }
+    let copy = Bytes::copy_from_slice(&bytes);
+    gather(Item::Bytes(bytes));
+    copy
 }
 
 struct Guarded(Bytes);
@@ -161,14 +183,14 @@ impl Drop for Guarded {
     }
 }
 
-/// Puts an item aside until the end of the turn.
+/// Puts an item aside until the end of the turn, or of the job.
 #[cold]
 fn gather(item: Item) {
     HAS_GATHERED.set(true);
     GATHERED.with_borrow_mut(|gathered| gathered.push(item));
 }
 
-/// Whether this network thread has something for the bin.
+/// Whether this thread has something for the bin.
 #[inline]
 pub(crate) fn has_gathered() -> bool {
     HAS_GATHERED.get()
@@ -233,7 +255,7 @@ impl Bin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what this network thread has gathered; a worker is to be woken afterwards.
+    /// Takes over what this thread has gathered; a worker is to look at it afterwards.
     pub(crate) fn take_gathered(&self) {
         HAS_GATHERED.set(false);
         let gathered = GATHERED.with_borrow_mut(std::mem::take);
@@ -411,13 +433,44 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_guarded_once_for_all_clones() {
+        let bin = Bin::new(1, 100);
+        let (told, dropped) = channel();
+        let bytes = Bytes::from_owner(Owner(Slow(told, None)));
+        gathers(&bin, || {
+            let bytes = guarded(bytes);
+            let clones: Vec<_> = (0..9).map(|_| bytes.clone()).collect();
+            drop((bytes, clones));
+            assert!(dropped.try_recv().is_err(), "not here");
+        });
+        while bin.empty_one(1, || ()) {}
+        assert_eq!((dropped.try_iter().count(), bin.counts()), (1, (1, 1)));
+    }
+
+    #[test]
+    fn what_a_job_copies_is_dropped_once_it_is_home() {
+        let bin = Bin::new(1, 100);
+        let (told, dropped) = channel();
+        let copy = copied(Bytes::from_owner(Owner(Slow(told, None))));
+        assert!(copy == "bytes" && copy.is_unique() && has_gathered());
+        assert!(dropped.try_recv().is_err(), "the reply comes first");
+        bin.take_gathered();
+        assert!(bin.empty_one(1, || ()) && !has_gathered());
+        assert_eq!(dropped.try_iter().count(), 1);
+        drop(copied(copy));
+        assert!(!has_gathered(), "it has no owner");
+    }
+
+    #[test]
     fn bytes_without_an_owner_need_no_bin() {
         let bytes = Bytes::from(vec![7; 100]);
         let address = bytes.as_ptr();
         let same = guarded(bytes);
         assert!(same.as_ptr() == address && same.is_unique());
         let network = OnNetworkThread::enter();
-        discard_bytes(same);
+        let same = guarded(same);
+        drop((same.clone(), same));
+        discard_bytes(Bytes::from(vec![7; 100]));
         discard_bytes(Bytes::new());
         assert!(!has_gathered());
         drop(network);

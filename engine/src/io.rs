@@ -218,9 +218,9 @@ impl Io<'_> {
         self.connection.output.reserve(pool, bytes)
     }
 
-    /// Queues shared bytes without a copy; small ones are copied when that is cheaper. What was not
-    /// copied is dropped on the network thread when it is sent: bytes of a program, which may have
-    /// an owner whose drop blocks, are to be [`guarded`](crate::guarded).
+    /// Queues shared bytes without a copy; small ones are copied when that is cheaper. They are
+    /// dropped on the network thread, at once or when they are sent: bytes of a program, which may
+    /// have an owner whose drop blocks, are to be [`guarded`](crate::guarded).
     ///
     /// # Errors
     /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was queued.

@@ -234,7 +234,7 @@ mod worker;
 pub use bytes::Bytes;
 pub use connection_handle::ConnectionHandle;
 pub use context::{Context, Job};
-pub use discard::{discard, discard_bytes, discard_last, guarded, on_network_thread};
+pub use discard::{copied, discard, discard_bytes, discard_last, guarded, on_network_thread};
 pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 #[doc(hidden)]

@@ -16,7 +16,6 @@ use bytes::Bytes;
 use flatpath_driver::{Segment, SendList};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
-use crate::discard::discard_bytes;
 use crate::error::NoRoom;
 use crate::limits::SHARED_COPY_BYTES_MAX;
 
@@ -135,9 +134,7 @@ impl Output {
         bytes: Bytes,
     ) -> Result<(), NoRoom> {
         if bytes.len() <= SHARED_COPY_BYTES_MAX {
-            let written = self.write(pool, &bytes);
-            discard_bytes(bytes);
-            return written;
+            return self.write(pool, &bytes);
         }
         self.push(bytes.into());
         Ok(())

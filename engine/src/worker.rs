@@ -315,6 +315,10 @@ impl Shared {
         if let Some(waker) = inbox.waker.get() {
             waker.wake();
         }
+        if has_gathered() {
+            // This worker looks there next, so that none is woken for it.
+            self.bin.take_gathered();
+        }
     }
 
     /// Lets a job wait for a share. It holds no worker meanwhile, so its network thread may let

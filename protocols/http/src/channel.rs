@@ -23,8 +23,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use flatpath::limits::SHARED_COPY_BYTES_MAX;
-use flatpath::{ConnectionHandle, await_room, discard_bytes, guarded};
+use flatpath::{ConnectionHandle, await_room, guarded};
 
 /// A function of the sender's.
 struct OnEvent(Box<dyn Fn() + Send + Sync>);
@@ -158,19 +157,15 @@ impl Sender {
     /// # Errors
     /// [`SendError`] when the client is gone, or when a network thread would have to wait.
     pub fn send(&self, piece: impl Into<Bytes>) -> Result<(), SendError> {
-        let mut piece = piece.into();
+        let mut piece = guarded(piece.into());
         loop {
             piece = match self.add(self.0.lock(), piece) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Closed(piece)) => {
-                    discard_bytes(piece);
-                    return Err(SendError::Closed);
-                }
+                Err(TrySendError::Closed(_)) => return Err(SendError::Closed),
                 Err(TrySendError::Full(piece)) => piece,
             };
             let is_full = |state: &State| state.was_full && !state.is_gone;
             if await_room(self.0.lock(), &self.0.changed, is_full).is_err() {
-                discard_bytes(piece);
                 return Err(SendError::Full);
             }
         }
@@ -181,7 +176,8 @@ impl Sender {
     /// # Errors
     /// Gives the piece back when as much waits as may, or the client is gone.
     pub fn try_send(&self, piece: impl Into<Bytes>) -> Result<(), TrySendError> {
-        self.add(self.0.lock(), piece.into())
+        let piece = guarded(piece.into());
+        self.add(self.0.lock(), piece)
     }
 
     fn add(&self, mut state: MutexGuard<'_, State>, piece: Bytes) -> Result<(), TrySendError> {
@@ -195,11 +191,7 @@ impl Sender {
         }
         if !piece.is_empty() {
             state.bytes += piece.len();
-            state.pieces.push_back(match piece.len() {
-                0..=SHARED_COPY_BYTES_MAX => piece,
-                // The driver drops what is sent without a copy.
-                _ => guarded(piece),
-            });
+            state.pieces.push_back(piece);
             self.0.wake_receiver(state);
         }
         Ok(())
@@ -346,7 +338,7 @@ impl Pieces {
         } else {
             drop(state);
         }
-        taken.into_iter().chain(used_up).for_each(discard_bytes);
+        drop((taken, used_up));
     }
 }
 
@@ -365,7 +357,7 @@ impl Drop for Pieces {
         if let Some(on_event) = on_event {
             on_event.call();
         }
-        pieces.into_iter().for_each(discard_bytes);
+        drop(pieces);
     }
 }
 

@@ -85,7 +85,8 @@ impl Drop for Exchange {
 pub(crate) fn discard_body(body: Body) {
     match body {
         Body::Empty | Body::Static(_) | Body::Pooled(_) | Body::Payload(_) => {}
-        Body::Bytes(bytes) => flatpath::discard_bytes(bytes),
+        // They were guarded when they came.
+        Body::Bytes(bytes) => drop(bytes),
         // It discards what it has by itself.
         Body::Channel(receiver) => drop(receiver),
         Body::Reader(reader) => flatpath::discard(reader),
@@ -286,10 +287,11 @@ impl Exchange {
             _ if head.body.is_none() => {}
             Body::Reader(reader) => self.stream_body(reader),
             Body::Payload(payload) => self.stream_body(payload.into()),
-            // It is sent without a copy, and the driver drops it.
-            Body::Bytes(bytes) if bytes.len() > SHARED_COPY_BYTES_MAX => {
-                self.body = Body::Bytes(flatpath::guarded(bytes));
+            // They are copied anyway: done here, nothing of the program's goes along.
+            Body::Bytes(bytes) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
+                self.body = Body::Bytes(flatpath::copied(bytes));
             }
+            Body::Bytes(bytes) => self.body = Body::Bytes(flatpath::guarded(bytes)),
             // A channel is for the network thread, as what is in memory.
             body => self.body = body,
         }
@@ -400,6 +402,18 @@ mod tests {
             0,
             "a reset exchange holds nothing"
         );
+    }
+
+    #[test]
+    fn bytes_that_others_share_stay_on_the_worker_where_they_are_copied_anyway() {
+        let pool = pool();
+        let shared = bytes::Bytes::from(vec![b'x'; 5_000]);
+        let _clone = shared.clone();
+        let mut exchange = begun((&pool).into(), META);
+        exchange.answer(Response::new(shared.into()), (&pool).into());
+        assert_eq!(exchange.body.as_bytes(), Some(&[b'x'; 5_000][..]));
+        let is_own = matches!(&exchange.body, Body::Bytes(bytes) if bytes.is_unique());
+        assert!(is_own, "nothing of it needs the bin");
     }
 
     #[test]

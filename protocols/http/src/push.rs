@@ -84,7 +84,6 @@ fn advance<S: Service>(connection: &mut Connection<'_, S>) -> bool {
                 }
                 push.left -= piece.len() as u64;
                 push.receiver.advance(piece.len());
-                flatpath::discard_bytes(piece);
                 if push.phase() == Phase::Push {
                     connection.io.restart_phase(Phase::Push);
                 }

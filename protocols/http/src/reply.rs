@@ -194,14 +194,7 @@ impl<'a> Reply<'a> {
             (Some(framing), Body::Channel(receiver)) => {
                 self.rest = Rest::Channel(receiver, framing);
             }
-            (Some(_), Body::Bytes(bytes)) if bytes.len() > SHARED_COPY_BYTES_MAX => {
-                // The driver drops it.
-                self.rest = Rest::Shared(flatpath::guarded(bytes));
-            }
-            (Some(_), Body::Bytes(bytes)) => {
-                self.add_shared(&bytes);
-                flatpath::discard_bytes(bytes);
-            }
+            (Some(_), Body::Bytes(bytes)) => self.add_shared(&flatpath::guarded(bytes)),
             (Some(_), Body::Static(bytes)) => self.add_shared(&Bytes::from_static(bytes)),
             (Some(_), body) => body.pieces().for_each(|piece| {
                 self.body_bytes += piece.len();

@@ -481,7 +481,6 @@ fn send_head<S: Service>(
         }
         Body::Bytes(bytes) if bytes.len() <= head.room() => {
             head.append(&bytes);
-            flatpath::discard_bytes(bytes);
             queue_buffer(connection, head);
         }
         Body::Static(bytes) if bytes.len() <= head.room() => {
@@ -517,11 +516,12 @@ fn queue_shared<S: Service>(
     job: &mut Job<Http<S>>,
     bytes: Bytes,
 ) {
-    if connection.write_shared(bytes.clone()).is_err() {
+    if bytes.len() > SHARED_COPY_BYTES_MAX {
+        let shared = connection.write_shared(bytes);
+        debug_assert!(shared.is_ok(), "long bytes are shared");
+    } else if connection.write(&bytes).is_err() {
         let length = Some(bytes.len() as u64);
         job.stream_body(Reader::new(Box::new(std::io::Cursor::new(bytes)), length));
-    } else {
-        flatpath::discard_bytes(bytes);
     }
 }
 

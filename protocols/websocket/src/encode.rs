@@ -70,11 +70,6 @@ impl Frame {
         &self.payload
     }
 
-    /// The same, for dropping it.
-    pub(crate) fn into_payload(self) -> Bytes {
-        self.payload
-    }
-
     /// Bytes that are sent.
     pub(crate) fn bytes(&self) -> usize {
         self.head().len() + self.payload.len()

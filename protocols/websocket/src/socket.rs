@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
-use flatpath::{ConnectionHandle, Io, NoRoom, await_room, discard_bytes, guarded};
+use flatpath::{ConnectionHandle, Io, NoRoom, await_room, discard_bytes};
 
 use crate::close::{Close, code};
 use crate::codec::Codec;
@@ -112,7 +112,7 @@ impl Socket {
     /// # Errors
     /// See [`SendError`].
     pub fn send(&self, message: impl Into<Message>) -> Result<(), SendError> {
-        let message = message.into();
+        let message = self.prepared(message);
         let is_full = |state: &State| !state.is_closing && state.bytes >= self.0.queued_bytes_max;
         let mut state = self.state();
         if is_full(&state) {
@@ -133,8 +133,7 @@ impl Socket {
     /// # Errors
     /// See [`SendError`].
     pub fn try_send(&self, message: impl Into<Message>) -> Result<(), SendError> {
-        // The conversion is the program's own.
-        let message = message.into();
+        let message = self.prepared(message);
         let state = self.state();
         if !state.is_closing && state.bytes >= self.0.queued_bytes_max {
             return Err(SendError::Full(message));
@@ -171,6 +170,16 @@ impl Socket {
         self.state().bytes
     }
 
+    /// What is to be sent, before the lock: the conversion is the program's own. What is compressed
+    /// is used up by that.
+    fn prepared(&self, message: impl Into<Message>) -> Message {
+        let message = message.into();
+        if self.0.codec.compresses(&message) {
+            return message;
+        }
+        message.guarded()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing under the lock panics half way.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -189,7 +198,7 @@ impl Socket {
         // goes out as it is. Other senders wait, for their order.
         drop(state);
         let Some((frame, in_order)) = codec.compress(&message) else {
-            return self.queue_plain(message);
+            return self.queue_plain(message.guarded());
         };
         let state = self.state();
         if state.is_closing {
@@ -264,7 +273,7 @@ impl Socket {
         if state.is_over {
             // It has ended meanwhile, and counts nothing.
             drop(state);
-            discard_all(frames);
+            drop(frames);
             return outcome;
         }
         state.bytes -= bytes;
@@ -301,7 +310,7 @@ impl Socket {
         state.bytes = 0;
         drop(state);
         self.0.has_room.notify_all();
-        discard_all(frames);
+        drop(frames);
     }
 
     /// The same; why it has ended.
@@ -312,25 +321,10 @@ impl Socket {
     }
 }
 
-/// The frame of a message that is not compressed. What is long is sent without a copy, and the
-/// driver drops it.
+/// The frame of a message that is not compressed, and guarded.
 fn plain(message: Message) -> Frame {
     let opcode = message.opcode();
-    let payload = message.into_bytes();
-    Frame::new(
-        opcode,
-        match payload.len() {
-            0..=SHARED_COPY_BYTES_MAX => payload,
-            _ => guarded(payload),
-        },
-    )
-}
-
-/// Drops frames, outside of the lock.
-fn discard_all(frames: VecDeque<Frame>) {
-    for frame in frames {
-        discard_bytes(frame.into_payload());
-    }
+    Frame::new(opcode, message.into_bytes())
 }
 
 /// Queues as many frames as the connection has room for, and drops these; their bytes, and how far
@@ -349,9 +343,7 @@ fn write_all(io: &mut Io<'_>, frames: &mut VecDeque<Frame>) -> (usize, Result<Fl
             flushed = Flushed::Closed;
         }
         bytes += frame.bytes();
-        if let Some(sent) = frames.pop_front() {
-            discard_bytes(sent.into_payload());
-        }
+        frames.pop_front();
     }
     (bytes, Ok(flushed))
 }
@@ -363,7 +355,11 @@ fn write(io: &mut Io<'_>, frame: &Frame) -> Result<(), NoRoom> {
     }
     io.reply(|io| {
         io.write(frame.head())?;
-        io.write_shared(frame.payload().clone())
+        match frame.payload() {
+            // Without a count of the clones that it does not need.
+            few if few.len() <= SHARED_COPY_BYTES_MAX => io.write(few),
+            many => io.write_shared(many.clone()),
+        }
     })
 }
 

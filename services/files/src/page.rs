@@ -5,8 +5,7 @@
 
 use std::sync::LazyLock;
 
-use bytes::Bytes;
-use flatpath_http::Response;
+use flatpath_http::{Body, Response};
 use http::StatusCode;
 use http::header::{self, HeaderValue};
 
@@ -46,17 +45,16 @@ pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> Response {
     html(status, text(title, body))
 }
 
-fn text(title: &str, body: &str) -> Bytes {
-    let text = format!(
+fn text(title: &str, body: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n{body}</body>\n</html>\n"
-    );
-    text.into()
+    )
 }
 
-fn html(status: StatusCode, text: Bytes) -> Response {
+fn html(status: StatusCode, text: impl Into<Body>) -> Response {
     let mut response = bare(status);
     *response.body_mut() = text.into();
     let media = HeaderValue::from_static("text/html; charset=utf-8");
@@ -69,17 +67,15 @@ fn html(status: StatusCode, text: Bytes) -> Response {
 
 /// Why there is no other page. The common ones are made once.
 pub(crate) fn refusal(status: StatusCode) -> Response {
-    static MADE: LazyLock<[Bytes; REASONS.len()]> =
+    static MADE: LazyLock<[String; REASONS.len()]> =
         LazyLock::new(|| REASONS.map(|(status, reason)| refusal_text(status, reason)));
-    let made = REASONS.iter().position(|(of, _)| *of == status);
-    let text = match made {
-        Some(number) => MADE[number].clone(),
-        None => refusal_text(status, "The file cannot be read."),
-    };
-    html(status, text)
+    match REASONS.iter().position(|(of, _)| *of == status) {
+        Some(number) => html(status, MADE[number].as_str()),
+        None => html(status, refusal_text(status, "The file cannot be read.")),
+    }
 }
 
-fn refusal_text(status: StatusCode, reason: &str) -> Bytes {
+fn refusal_text(status: StatusCode, reason: &str) -> String {
     text(&status.to_string(), &format!("<p>{reason}</p>\n"))
 }
 
@@ -110,6 +106,7 @@ mod tests {
     fn a_refusal_is_a_page_that_says_what_and_why() {
         let response = refusal(StatusCode::NOT_FOUND);
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
+        assert!(matches!(response.body(), Body::Static(_)), "made once");
         let text = response.body().to_bytes();
         let text = String::from_utf8_lossy(&text);
         for part in ["<h1>404 Not Found</h1>", "no such file", "color-scheme"] {
