@@ -17,16 +17,21 @@ pub(crate) struct Message<'a> {
     pub(crate) first: HeaderIndex,
     /// Empty when an HTTP/1.0 client named none.
     pub(crate) host: &'a str,
+    /// It is the one that was known before.
+    pub(crate) host_is_known: bool,
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
+    pub(crate) asks_upgrade: bool,
     pub(crate) expect_continue: bool,
 }
 
 type Headers<'a> = [httparse::Header<'a>];
 
+/// `known_host` was found to be valid before.
 pub(crate) fn of_message<'a>(
     headers: &Headers<'a>,
     version: Version,
+    known_host: &str,
 ) -> Result<Message<'a>, Fault> {
     let mut first = HeaderIndex::none();
     for (index, header) in headers.iter().enumerate() {
@@ -39,9 +44,9 @@ pub(crate) fn of_message<'a>(
         }
     }
     let is_old = version == Version::HTTP_10;
-    let host = match first.index(KnownHeader::Host) {
-        Some(index) => target::host_and_port(headers[index].value).ok_or(Fault::HostInvalid)?,
-        None if is_old => "",
+    let (host, host_is_known) = match first.index(KnownHeader::Host) {
+        Some(index) => host(headers[index].value, known_host).ok_or(Fault::HostInvalid)?,
+        None if is_old => ("", false),
         None => return Err(Fault::HostMissing),
     };
     let coding = first.index(KnownHeader::TransferEncoding);
@@ -57,9 +62,9 @@ pub(crate) fn of_message<'a>(
         (Some(_), None) if is_old => return Err(Fault::CodingInOldVersion),
         (Some(index), None) => transfer_coding(headers, index)?,
     };
-    let keep_alive = match first.index(KnownHeader::Connection) {
-        None => !is_old,
-        Some(index) => connection_persists(headers, index, is_old),
+    let (keep_alive, asks_upgrade) = match first.index(KnownHeader::Connection) {
+        None => (!is_old, false),
+        Some(index) => connection_options(headers, index, is_old),
     };
     let expect_continue = match first.index(KnownHeader::Expect) {
         // RFC 9110 10.1.1: "A server that receives a 100-continue expectation in an HTTP/1.0
@@ -73,10 +78,21 @@ pub(crate) fn of_message<'a>(
     Ok(Message {
         first,
         host,
+        host_is_known,
         framing,
         keep_alive,
+        asks_upgrade,
         expect_continue,
     })
+}
+
+/// A host and its port, and whether they are those that are known: most clients name the same one
+/// again and again.
+fn host<'a>(value: &'a [u8], known: &str) -> Option<(&'a str, bool)> {
+    if !value.is_empty() && value == known.as_bytes() {
+        return Some((std::str::from_utf8(value).ok()?, true));
+    }
+    Some((target::host_and_port(value)?, false))
 }
 
 /// The values of one header, from the index of its first line on.
@@ -163,16 +179,17 @@ fn transfer_coding(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault
     }
 }
 
-/// RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 continues by default, HTTP/1.0 when asked to.
-fn connection_persists(headers: &Headers<'_>, index: usize, is_old: bool) -> bool {
-    let mut asked = false;
+/// Whether the connection persists, and whether an upgrade is asked for, which HTTP/1.0 does not
+/// know (RFC 9110 7.8). RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 continues by default,
+/// HTTP/1.0 when asked to.
+fn connection_options(headers: &Headers<'_>, index: usize, is_old: bool) -> (bool, bool) {
+    let (mut closes, mut persists, mut asks_upgrade) = (false, !is_old, false);
     for option in elements(headers, index) {
-        if option.eq_ignore_ascii_case(b"close") {
-            return false;
-        }
-        asked |= option.eq_ignore_ascii_case(b"keep-alive");
+        closes |= option.eq_ignore_ascii_case(b"close");
+        persists |= option.eq_ignore_ascii_case(b"keep-alive");
+        asks_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
     }
-    asked || !is_old
+    (persists && !closes, asks_upgrade && !is_old)
 }
 
 fn check_expectations(headers: &Headers<'_>, index: usize) -> Result<(), Fault> {
@@ -204,7 +221,7 @@ mod tests {
                 value: value.as_bytes(),
             })
             .collect();
-        of_message(&headers, version)
+        of_message(&headers, version, "")
     }
 
     #[test]
@@ -284,6 +301,32 @@ mod tests {
             message(&[], Version::HTTP_11).map(|message| message.keep_alive),
             Ok(true)
         );
+    }
+
+    #[test]
+    fn an_upgrade_is_an_option_of_the_connection_and_of_http_11() {
+        let asks = |value, version| {
+            message(&[("Connection", value)], version).map(|message| message.asks_upgrade)
+        };
+        for value in ["upgrade", "close, Upgrade", "keep-alive,\tUPGRADE ,"] {
+            assert_eq!(asks(value, Version::HTTP_11), Ok(true), "{value}");
+            assert_eq!(asks(value, Version::HTTP_10), Ok(false), "{value}");
+        }
+        for value in ["upgrades", "keep-alive", "close"] {
+            assert_eq!(asks(value, Version::HTTP_11), Ok(false), "{value}");
+        }
+        let later = [("Connection", "keep-alive"), ("Connection", "upgrade")];
+        let asks = message(&later, Version::HTTP_11).map(|message| message.asks_upgrade);
+        assert_eq!(asks, Ok(true));
+    }
+
+    #[test]
+    fn a_known_host_is_the_same_to_the_letter_and_not_empty() {
+        assert_eq!(host(b"h:80", "h:80"), Some(("h:80", true)));
+        for known in ["", "h", "H:80", "h:8080"] {
+            assert_eq!(host(b"h:80", known), Some(("h:80", false)), "{known}");
+        }
+        assert_eq!(host(b"", ""), None);
     }
 
     #[test]

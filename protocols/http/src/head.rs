@@ -108,6 +108,8 @@ pub struct Head<'a> {
     pub(crate) target: &'a str,
     pub(crate) form: TargetForm,
     pub(crate) authority: &'a str,
+    /// The authority is the one that was known before this head was parsed.
+    pub(crate) host_is_known: bool,
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
     pub(crate) version: Version,
@@ -115,6 +117,8 @@ pub struct Head<'a> {
     pub(crate) first: HeaderIndex,
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
+    /// The bytes after this request may belong to another protocol.
+    pub(crate) asks_upgrade: bool,
     pub(crate) expect_continue: bool,
     pub(crate) bytes: usize,
     /// Where the service asks for it.

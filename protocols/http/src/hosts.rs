@@ -9,7 +9,8 @@
 //! ([`Head::authority`](crate::Head::authority)): of a target in absolute form the target's,
 //! whatever `Host` says (RFC 9112 section 3.2.2). Ports are not compared.
 //!
-//! Cost: a comparison with the last host that was admitted; only another one is looked for.
+//! Cost: a comparison with the last host that was admitted, which saves checking the syntax of the
+//! same one again; only another one is looked for.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -56,10 +57,6 @@ impl Hosts {
             true => Self::any(),
             false => Self(Some(names)),
         }
-    }
-
-    pub(crate) fn is_any(&self) -> bool {
-        self.0.is_none()
     }
 
     /// Whether a request for this host, with its port, is answered.

@@ -60,7 +60,12 @@ impl Origins {
     }
 
     /// Whether a request is served.
+    #[inline]
     pub(crate) fn admit(&self, head: &Head<'_>) -> bool {
+        head.is_get() && !upgrade::is_asked_for(head) || self.admit_other(head)
+    }
+
+    fn admit_other(&self, head: &Head<'_>) -> bool {
         let Some(named) = &self.0 else {
             return true;
         };

@@ -14,11 +14,13 @@ use crate::limits::{Limits, METHOD_BYTES_MAX};
 use crate::target::parse_target;
 
 /// Parses a complete head, as [`Scan::head`](crate::Scan::head) gives it. The connection must end
-/// after the answer to a head that breaks a rule.
+/// after the answer to a head that breaks a rule. `known_host` obeys the rules: it is of an earlier
+/// head, or empty.
 pub(crate) fn parse<'a>(
     head: &'a [u8],
     slots: &'a mut HeaderSlots<'a>,
     limits: &Limits,
+    known_host: &str,
 ) -> Result<Head<'a>, Fault> {
     let text = &head[empty_lines_bytes(head)..];
     let mut request = httparse::Request::new(&mut []);
@@ -48,7 +50,7 @@ pub(crate) fn parse<'a>(
         return Err(Fault::Tunnel);
     }
     let parsed = parse_target(method, target)?;
-    let message = framing::of_message(headers, version)?;
+    let message = framing::of_message(headers, version, known_host)?;
     Ok(Head {
         method,
         target,
@@ -56,6 +58,7 @@ pub(crate) fn parse<'a>(
         // RFC 9112 3.2.2: "the origin server MUST ignore the received Host header (if any)
         // and instead use the host information of the request-target".
         authority: parsed.authority.unwrap_or(message.host),
+        host_is_known: message.host_is_known && parsed.authority.is_none(),
         path: parsed.path,
         query: parsed.query,
         version,
@@ -63,6 +66,7 @@ pub(crate) fn parse<'a>(
         first: message.first,
         framing: message.framing,
         keep_alive: message.keep_alive,
+        asks_upgrade: message.asks_upgrade,
         expect_continue: message.expect_continue,
         bytes: head.len(),
         peer: None,

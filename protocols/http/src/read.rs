@@ -97,7 +97,8 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         Err(fault) => return refuse(connection, fault),
     }
     let (mut copy, mut slots) = (Vec::new(), header_slots());
-    let mut head = match parse(scan.head(input, &mut copy), &mut slots, limits) {
+    let known_host = &connection.thread.host;
+    let mut head = match parse(scan.head(input, &mut copy), &mut slots, limits, known_host) {
         Ok(head) => head,
         Err(fault) => return refuse(connection, fault),
     };
@@ -145,11 +146,11 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
 /// Why a request is not for this server, or not from where it may come.
 fn foreign<S: Service>(connection: &mut Connection<'_, S>, head: &Head<'_>) -> Option<Fault> {
     let Http { hosts, origins, .. } = &**connection.protocol;
-    let last = &mut connection.thread.host;
-    if !hosts.is_any() && last != head.authority() {
+    if !head.host_is_known {
         if !hosts.admits(head.authority()) {
             return Some(Fault::HostForeign);
         }
+        let last = &mut connection.thread.host;
         last.clear();
         last.push_str(head.authority());
     }

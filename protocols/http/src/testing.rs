@@ -32,7 +32,7 @@ pub fn with_head<T>(
         return Ok(None);
     }
     let (mut copy, mut slots) = (Vec::new(), header_slots());
-    let head = parse(scan.head(input, &mut copy), &mut slots, &limits)?;
+    let head = parse(scan.head(input, &mut copy), &mut slots, &limits, "")?;
     Ok(Some(use_head(&head)))
 }
 

@@ -7,7 +7,7 @@ use flatpath::HandOver;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
-use crate::head::{Head, KnownHeader, RequestMeta};
+use crate::head::{Head, RequestMeta};
 use crate::into_response::refused;
 use crate::message::{Body, Request, Response};
 
@@ -119,13 +119,9 @@ fn has_element(list: &[u8], element: &str) -> bool {
 }
 
 /// Whether the bytes after this request may belong to another protocol.
+#[inline]
 pub(crate) fn is_asked_for(head: &Head<'_>) -> bool {
-    // Most requests have no `Connection`; `keep-alive` is what the others say.
-    head.known(KnownHeader::Connection).is_some()
-        && head.version() == Version::HTTP_11
-        && head
-            .values("connection")
-            .any(|list| has_element(list, "upgrade"))
+    head.asks_upgrade
 }
 
 /// Whether this response hands its connection over.
