@@ -119,21 +119,41 @@ pub(crate) fn header(out: &mut impl Sink, name: &[u8], value: &[u8]) {
 
 /// One header line of a response, whose name is spelled as those that are ours.
 pub(crate) fn named_header(out: &mut impl Sink, name: &HeaderName, value: &HeaderValue) {
-    if *name == http::header::CONTENT_TYPE {
-        return header(out, b"Content-Type", value.as_bytes());
+    let (name, value) = (name.as_str(), value.as_bytes());
+    match spelling(name) {
+        Some(spelled) => header(out, spelled.as_bytes(), value),
+        None => {
+            put_spelled(out, name.as_bytes());
+            out.put(b": ");
+            out.put(value);
+            out.put(b"\r\n");
+        }
     }
-    spelled(out, name.as_str().as_bytes());
-    out.put(b": ");
-    out.put(value.as_bytes());
-    out.put(b"\r\n");
 }
 
-/// A name in small letters as RFCs spell it: a capital letter begins each word.
-fn spelled(out: &mut impl Sink, name: &[u8]) {
-    let others: [&[u8]; 3] = [b"ETag", b"WWW-Authenticate", b"TE"];
-    if let Some(other) = others.iter().find(|other| name.eq_ignore_ascii_case(other)) {
-        return out.put(other);
-    }
+/// How RFCs spell a name in small letters: the headers that most replies have, and those that do
+/// not just begin each word with a capital letter.
+fn spelling(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "cache-control" => "Cache-Control",
+        "content-encoding" => "Content-Encoding",
+        "content-range" => "Content-Range",
+        "content-security-policy" => "Content-Security-Policy",
+        "content-type" => "Content-Type",
+        "etag" => "ETag",
+        "last-modified" => "Last-Modified",
+        "location" => "Location",
+        "set-cookie" => "Set-Cookie",
+        "te" => "TE",
+        "vary" => "Vary",
+        "www-authenticate" => "WWW-Authenticate",
+        "x-content-type-options" => "X-Content-Type-Options",
+        _ => return None,
+    })
+}
+
+/// A name in small letters with a capital letter at the beginning of each word.
+fn put_spelled(out: &mut impl Sink, name: &[u8]) {
     let rest = match name.strip_prefix(b"sec-websocket-") {
         Some(rest) => {
             out.put(b"Sec-WebSocket-");
@@ -144,15 +164,15 @@ fn spelled(out: &mut impl Sink, name: &[u8]) {
     let mut is_first = true;
     for piece in rest.chunks(NAME_PIECE_BYTES) {
         let mut bytes = [0; NAME_PIECE_BYTES];
-        for (byte, small) in bytes.iter_mut().zip(piece) {
-            *byte = if is_first {
-                small.to_ascii_uppercase()
-            } else {
-                *small
-            };
-            is_first = *small == b'-';
+        let bytes = &mut bytes[..piece.len()];
+        bytes.copy_from_slice(piece);
+        for byte in &mut *bytes {
+            if is_first {
+                byte.make_ascii_uppercase();
+            }
+            is_first = *byte == b'-';
         }
-        out.put(&bytes[..piece.len()]);
+        out.put(bytes);
     }
 }
 
@@ -239,6 +259,10 @@ mod tests {
             ("x-a--b", "X-A--B"),
             ("x", "X"),
             ("x-content-type-options", "X-Content-Type-Options"),
+            ("te", "TE"),
+            ("content-security-policy", "Content-Security-Policy"),
+            ("retry-after", "Retry-After"),
+            ("sec-websocket-protocol", "Sec-WebSocket-Protocol"),
             (
                 "a-name-that-is-longer-than-one-piece-is",
                 "A-Name-That-Is-Longer-Than-One-Piece-Is",
