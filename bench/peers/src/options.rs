@@ -157,9 +157,13 @@ impl Options {
 
     /// The servers of a case that were asked for, in the case's order.
     pub(crate) fn choose(&self, kinds: &[Kind]) -> Vec<Kind> {
+        let is_of_library = |kind: &Kind| {
+            let is_theirs = matches!(kind, Kind::FlatpathInline | Kind::FlatpathPooled);
+            is_theirs && self.before_peers.is_some()
+        };
         let chosen = |kind: &Kind| match (&self.servers[..], &self.before) {
             ([], None) => !kind.is_before(),
-            ([], Some(_)) => kind.is_before() || *kind == Kind::Flatpath,
+            ([], Some(_)) => kind.is_before() || *kind == Kind::Flatpath || is_of_library(kind),
             (named, _) => named.contains(kind),
         };
         kinds.iter().copied().filter(chosen).collect()
