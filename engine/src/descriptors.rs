@@ -349,6 +349,25 @@ impl Episodes {
 }
 
 /// A budget without bounds.
+/// Has the kernel make the table of this process's descriptors large enough for so many at once.
+///
+/// The table doubles when it is full. In a process with several threads the kernel waits each time
+/// until no processor can read the old one any more (`synchronize_rcu`), tens of milliseconds on a
+/// busy machine, and every thread that opens or accepts something waits with it: a crowd would stop
+/// the network threads once for each doubling, at its beginning. A table never shrinks, and takes 8
+/// bytes for each descriptor.
+///
+/// An error is none of the server's: then the table grows as it is needed.
+pub(crate) fn make_table(count: u64) {
+    let highest = i32::try_from(count.saturating_sub(1)).unwrap_or(i32::MAX);
+    let any = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+    // Both are closed at once.
+    let made = any.and_then(|any| rustix::io::fcntl_dupfd_cloexec(&any, highest));
+    if let Err(cause) = made {
+        log::debug!("the table of descriptors grows as it is needed: {cause}");
+    }
+}
+
 impl Default for DescriptorBudget {
     fn default() -> DescriptorBudget {
         DescriptorBudget::new(usize::MAX, 0, 0)

@@ -12,7 +12,7 @@ use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
 use crate::behind_proxy::Balancers;
-use crate::descriptors::DescriptorBudget;
+use crate::descriptors::{DescriptorBudget, make_table};
 use crate::discard::OnNetworkThread;
 use crate::error::Error;
 use crate::lifecycle::ServerState;
@@ -39,6 +39,8 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     }
     outlive_file_size_limit();
     complete_limits(&mut options)?;
+    // Before there are threads, where the kernel need not wait.
+    make_table(descriptors_of(&options));
     let selection = select(&options)?;
     log_choices(&options, &selection);
     let sockets = open_all(
@@ -207,6 +209,15 @@ fn await_reports(reports: &Receiver<io::Result<()>>, threads: usize) -> Result<(
 fn descriptors_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
+}
+
+/// The descriptors that there are with as many connections as there may be.
+fn descriptors_of(options: &Options) -> u64 {
+    let (connections, threads) = (options.limits.connections_max, options.network_threads);
+    let wanted = (connections as u64).saturating_mul(threads as u64);
+    wanted
+        .saturating_add(DESCRIPTORS_RESERVED)
+        .min(descriptors_max())
 }
 
 /// Of all descriptors, those for connections and files that outlive a job. Half of a very small

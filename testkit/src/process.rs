@@ -67,6 +67,11 @@ impl Process {
         self.look().fd_count().expect("the process is there")
     }
 
+    /// How many descriptors the kernel's table of them has room for.
+    pub fn descriptor_table(self) -> u64 {
+        self.status().fdsize.into()
+    }
+
     /// Processor time used so far, by all threads.
     pub fn processor_time(self) -> Duration {
         let stat = self.look().stat().expect("the process is there");

@@ -11,9 +11,12 @@ each_driver!(
     connections_that_rest_give_their_descriptors_to_downloads,
     consumers_that_find_no_descriptors_are_refused_and_connections_are_not,
     five_hundred_producers_leave_descriptors_to_newcomers_and_consumers,
+    the_table_of_descriptors_does_not_grow_while_clients_come,
 );
 
 const DESCRIPTORS: u64 = 256;
+/// Connections of the server whose table is looked at.
+const PLACES: u64 = 700;
 const SMALL: &str = "small";
 /// Far more than the kernel takes of it for a client that does not read.
 const LARGE: u64 = 1 << 30;
@@ -31,6 +34,18 @@ fn serve(driver: Driver) -> (Server, Site) {
         .directory(site.path())
         .start();
     (server, site)
+}
+
+/// The kernel would have each thread that accepts or opens something wait while it grows.
+fn the_table_of_descriptors_does_not_grow_while_clients_come(driver: Driver) {
+    let site = Site::new();
+    let server = Launch::serve(driver)
+        .descriptors(PLACES + 200)
+        .with(["--max-connections", &PLACES.to_string()])
+        .directory(site.path())
+        .start();
+    let size = server.process().descriptor_table();
+    assert!(size > PLACES, "{size} before the first client");
 }
 
 fn start_download(server: &Server) -> Client {
