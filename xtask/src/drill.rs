@@ -1,19 +1,19 @@
 //! `cargo xtask drill [--quick] [--resume] [NAME...]`: weaken each ordering edge in turn; some test
 //! must turn red.
 //!
-//! A model that checks nothing looks green for ever. Each mutation has an entry in the list beside
-//! the structures (`structures/drill.toml`): its name, the file and the edge it weakens, the test
-//! that must fail, and how that test runs (`loom`, `shuttle`, or plainly). The weaker ordering of
-//! an edge is in the code and compiled by `--cfg drill="NAME"`; statements are changed by the
-//! entry's patches in a copy of the sources. For every entry the same test first passes without the
-//! mutation; then it must fail with it, or hang, which the table says.
+//! A model that checks nothing looks green for ever. Each mutation has an entry in the list of its
+//! crate (`structures/drill.toml`, `engine/drill.toml`, ...): its name, the file and the edge it
+//! weakens, the test that must fail, and how that test runs (`loom`, `shuttle`, or plainly). The
+//! weaker ordering of an edge is in the code and compiled by `--cfg drill="NAME"`; statements are
+//! changed by the entry's patches in a copy of the sources. For every entry the same test first
+//! passes without the mutation; then it must fail with it, or hang, which the table says.
 //!
 //! Every mutation brings its row of the table `docs/drill.md` up to date, so that a drill may run
-//! in pieces. `--resume` leaves out what was caught already on this tree of the structures, as
-//! committed; the table names the tree when all its rows are of one.
+//! in pieces. `--resume` leaves out what was caught already on this tree of the crate, as
+//! committed; the table names the structures' tree when all their rows are of one.
 //!
-//! Cost: the checker's dependencies are built once per way of running; each mutation rebuilds one
-//! crate, unoptimised, in a few seconds.
+//! Cost: all is built in the copy, whose dependencies are built once per way of running; each
+//! mutation rebuilds one crate, unoptimised.
 
 pub(crate) mod list;
 pub(crate) mod table;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::process::{self, End, Show};
 use crate::test_summary::{TestSummary, first_panic};
@@ -37,16 +37,17 @@ const BUILD_TIME_MAX: Duration = Duration::from_secs(15 * 60);
 const TEST_TIME_MAX: Duration = Duration::from_secs(3 * 60);
 /// And hangs because of the mutation, if it takes at most so long without.
 const SOUND_TIME_MAX: Duration = Duration::from_secs(20);
-/// Which mutations were caught on which tree, for `--resume`.
+/// Which mutations were caught, each with the tree of its crate, for `--resume`.
 const DONE: &str = "target/drill.done";
-/// The structures unoptimised: they are what is built anew each time, and a test runs for seconds.
-/// What they stand on is optimised.
+/// What is built anew each time is unoptimised.
 const PROFILE: &[&str] = &[
     "profile.test.opt-level=0",
     "profile.test.debug=false",
     "profile.test.incremental=false",
-    "profile.test.package.\"*\".opt-level=3",
 ];
+/// What a checker's test stands on is optimised: it runs for seconds.
+const CHECKER_PROFILE: &[&str] = &["profile.test.package.\"*\".opt-level=3"];
+const STRUCTURES: &str = "structures";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -90,18 +91,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let all = list::listed(&workspace::root())?;
     let is_listed = |name: &&String| all.iter().any(|entry| entry.name == **name);
     if let Some(name) = names.iter().find(|name| !is_listed(name)) {
-        bail!("{} names no mutation {name:?}", list::LIST);
+        bail!("no drill.toml names a mutation {name:?}");
     }
     let wanted = |entry: &&Entry| {
         (names.is_empty() || names.contains(&entry.name)) && !(*quick && entry.how == How::Loom)
     };
     let entries: Vec<&Entry> = all.iter().filter(wanted).collect();
     ensure!(!entries.is_empty(), "no mutation to try");
-    let (begin, mut done) = (Instant::now(), Done::read(options.resume));
+    let (begin, mut done) = (Instant::now(), Done::read());
     let mut builds = Builds::default();
     let (count, mut missed) = (entries.len(), 0);
     for (nth, entry) in (1..).zip(&entries) {
-        if done.names.contains(&entry.name) {
+        if options.resume && done.has(entry) {
             continue;
         }
         let outcome = builds.drill(entry)?;
@@ -115,66 +116,90 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What was done so far on this tree.
+/// What was caught so far.
 struct Done {
-    /// The tree of the structures; `None` if it is not committed as it is.
-    tree: Option<String>,
-    /// Mutations that were caught on it.
-    names: Vec<String>,
+    /// Mutations that were caught, with the tree of their crate.
+    caught: HashMap<String, String>,
+    /// The tree of each crate's directory; `None` if it is not committed as it is.
+    trees: HashMap<String, Option<String>>,
 }
 
 impl Done {
-    fn read(resume: bool) -> Done {
-        let tree = tree();
+    fn read() -> Done {
         let text = workspace::text(&workspace::root().join(DONE)).unwrap_or_default();
-        let mut lines = text.lines().map(String::from);
-        let is_same = resume && tree.is_some() && lines.next() == tree;
-        let names = if is_same { lines.collect() } else { Vec::new() };
-        Done { tree, names }
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        let caught = lines.map(|(name, tree)| (name.into(), tree.into()));
+        Done {
+            caught: caught.collect(),
+            trees: HashMap::new(),
+        }
+    }
+
+    /// The tree of a crate's directory, if all of it is committed.
+    fn tree(&mut self, directory: &str) -> Option<String> {
+        let known = self.trees.entry(directory.into());
+        known.or_insert_with(|| tree(directory)).clone()
+    }
+
+    /// Whether a mutation was caught on its crate as it is.
+    fn has(&mut self, entry: &Entry) -> bool {
+        let tree = self.tree(&entry.directory);
+        tree.is_some() && self.caught.get(&entry.name) == tree.as_ref()
     }
 
     /// Writes the outcome to the table, and to what `--resume` reads.
     fn add(&mut self, all: &[Entry], entry: &Entry, outcome: &Outcome) -> Result<()> {
         let root = workspace::root();
-        if matches!(outcome, Outcome::Caught(_)) {
-            self.names.push(entry.name.clone());
+        self.caught.remove(&entry.name);
+        if let Some(tree) = self.tree(&entry.directory)
+            && matches!(outcome, Outcome::Caught(_))
+        {
+            self.caught.insert(entry.name.clone(), tree);
         }
         let known = table::recorded(&root);
-        let is_all = all.iter().all(|entry| self.names.contains(&entry.name));
+        let mut structures = all.iter().filter(|entry| entry.directory == STRUCTURES);
+        let is_all = structures.all(|entry| self.has(entry));
         let before = workspace::text(&root.join(table::TABLE)).unwrap_or_default();
-        let is_in_table = |tree: &str| before.contains(&format!("{}`{tree}`", table::TREE));
-        let tree = self.tree.as_deref();
+        let is_in_table = |tree: &String| before.contains(&format!("{}`{tree}`", table::TREE));
+        let tree = self.tree(STRUCTURES);
         let tree = tree.filter(|tree| is_all || is_in_table(tree));
-        let rows = table::with(all, (entry, outcome), &known, tree);
+        let rows = table::with(all, (entry, outcome), &known, tree.as_deref());
         let after = rows + table::notes_of(&before);
         std::fs::write(root.join(table::TABLE), after)?;
-        if let Some(tree) = &self.tree {
-            let done = format!("{tree}\n{}\n", self.names.join("\n"));
-            std::fs::write(root.join(DONE), done)?;
-        }
+        let mut lines: Vec<_> = self.caught.iter().collect();
+        lines.sort();
+        let lines = lines.iter().map(|(name, tree)| format!("{name} {tree}\n"));
+        std::fs::write(root.join(DONE), lines.collect::<String>())?;
         Ok(())
     }
 }
 
-/// Git's name for what is in the structures' directory, if all of it is committed.
-fn tree() -> Option<String> {
+/// Git's name for what is in a crate's directory, if all of it is committed.
+fn tree(directory: &str) -> Option<String> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
         process::output(command.args(arguments).current_dir(workspace::root()))
     };
-    let changed = git(&["status", "--porcelain", "--", "structures"])?;
+    let changed = git(&["status", "--porcelain", "--", directory])?;
     changed
         .is_empty()
-        .then(|| git(&["rev-parse", "HEAD:structures"]))?
+        .then(|| git(&["rev-parse", &format!("HEAD:{directory}")]))?
 }
 
 /// The test binaries of the unmutated code, and whether each test passes with them.
 #[derive(Default)]
 struct Builds {
-    binaries: HashMap<How, PathBuf>,
-    sound: HashMap<(How, String), Result<Duration, String>>,
-    /// The sources in which statements are changed, once one is to be.
+    binaries: HashMap<Binary, PathBuf>,
+    sound: HashMap<(Binary, String), Result<Duration, String>>,
+    /// The sources that are built, once one is to be.
     copied: Option<Copied>,
+}
+
+/// One test binary: how it is built, the crate's directory, and its name if it is of `tests/`.
+type Binary = (How, String, Option<String>);
+
+fn binary_of(entry: &Entry) -> Binary {
+    (entry.how, entry.directory.clone(), entry.binary.clone())
 }
 
 impl Builds {
@@ -203,27 +228,32 @@ impl Builds {
 
     /// The test binary of the mutated code.
     fn mutated(&mut self, entry: &Entry) -> Result<PathBuf> {
+        let copied = self.copied()?;
         if entry.patches.is_empty() {
-            return build(&workspace::root(), entry.how, Some(&entry.name));
+            return build(&copied.root, entry, Some(&entry.name));
         }
+        copied.with(entry, || build(&copied.root, entry, None))
+    }
+
+    fn copied(&mut self) -> Result<&Copied> {
         if self.copied.is_none() {
             self.copied = Some(Copied::make()?);
         }
-        let copied = self.copied.as_ref().expect("it was made");
-        copied.with(entry, || build(&copied.root, entry.how, None))
+        self.copied.as_ref().context("it was made")
     }
 
     /// A red test proves nothing if it is red without the mutation too.
     fn passes_unmutated(&mut self, entry: &Entry) -> Result<Result<Duration, String>> {
-        let key = (entry.how, entry.test.clone());
+        let key = (binary_of(entry), entry.test.clone());
+        let sources = self.copied()?.root.clone();
         if let Some(known) = self.sound.get(&key) {
             return Ok(known.clone());
         }
         // The mutated build writes to the same place: keep a copy of the sound one.
-        let binary = match self.binaries.entry(entry.how) {
+        let binary = match self.binaries.entry(binary_of(entry)) {
             Occupied(known) => known.into_mut(),
             Vacant(unknown) => {
-                let binary = build(&workspace::root(), entry.how, None)?;
+                let binary = build(&sources, entry, None)?;
                 let kept = binary.with_extension("sound");
                 std::fs::copy(&binary, &kept)?;
                 unknown.insert(kept)
@@ -243,20 +273,29 @@ impl Builds {
     }
 }
 
-/// Builds the unit tests of the structures in `sources` and returns the test binary. Only the last
-/// crate sees the `cfg` of an edge, so that its dependencies are built once.
-fn build(sources: &Path, how: How, edge: Option<&str>) -> Result<PathBuf> {
-    let target = format!("target/drill-{}", how.name());
-    let mut command = process::cargo(&["rustc", "--package", "flatpath-structures", "--lib"]);
+/// Builds the test binary of `entry` in `sources`. Only the last crate sees the `cfg` of an edge,
+/// so that its dependencies are built once.
+fn build(sources: &Path, entry: &Entry, edge: Option<&str>) -> Result<PathBuf> {
+    let target = format!("target/drill-{}", entry.how.name());
+    let mut command = process::cargo(&["rustc"]);
+    match &entry.binary {
+        Some(name) => command.args(["--test", name]),
+        None => command.arg("--lib"),
+    };
     command
         .args(["--profile", "test", "--message-format", "json"])
         .arg("--target-dir")
         .arg(workspace::root().join(target))
-        .current_dir(sources);
-    for setting in PROFILE {
+        .current_dir(sources.join(&entry.directory));
+    let checker = if entry.how == How::Test {
+        &[]
+    } else {
+        CHECKER_PROFILE
+    };
+    for setting in PROFILE.iter().chain(checker) {
         command.args(["--config", setting]);
     }
-    configure(&mut command, how);
+    configure(&mut command, entry.how);
     if let Some(name) = edge {
         command.args(["--", "--cfg", &format!("drill=\"{name}\"")]);
     }
@@ -275,7 +314,7 @@ fn run_test(binary: &Path, entry: &Entry) -> Result<process::Report> {
     let mut command = Command::new(binary);
     command
         .arg(&entry.test)
-        .current_dir(workspace::root().join("structures"));
+        .current_dir(workspace::root().join(&entry.directory));
     configure(&mut command, entry.how);
     process::watch(&command, TEST_TIME_MAX, Show::Nothing)
 }

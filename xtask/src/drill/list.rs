@@ -1,5 +1,5 @@
-//! The list of mutations, and the statements that they change in a copy of the sources, so that no
-//! mutation stands in the code itself.
+//! The lists of mutations, one per crate (`drill.toml` beside its `Cargo.toml`), and the statements
+//! that they change in a copy of the sources, so that no mutation stands in the code itself.
 //!
 //! A patch replaces a text that stands exactly once in a file. One that no longer applies is an
 //! error that names it: a mutation that changes nothing would prove nothing. `cargo test` checks
@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use crate::workspace;
 
-/// Where the list is.
-pub(crate) const LIST: &str = "structures/drill.toml";
+/// The name of a crate's list.
+const LIST: &str = "drill.toml";
 /// Where the copy is, below the workspace's root.
 const COPY: &str = "target/drill-sources";
 
@@ -28,15 +28,20 @@ struct List {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
+    /// The directory of the crate, below the workspace's root.
+    #[serde(skip)]
+    pub(crate) directory: String,
     /// The value of `--cfg drill`, unless it has patches.
     pub(crate) name: String,
-    /// The file it changes, below `structures`.
+    /// The file it changes, below the crate's directory.
     pub(crate) file: String,
-    /// The edge it weakens.
+    /// The edge it weakens, or the step it leaves out.
     pub(crate) edge: String,
     /// The test that must fail: a filter for the test binary.
     pub(crate) test: String,
     pub(crate) how: How,
+    /// The test binary of the crate's `tests/` that has the test; its unit tests, if none is named.
+    pub(crate) binary: Option<String>,
     /// What it changes in a copy of the file; none for the weaker ordering of an edge.
     #[serde(default, rename = "patch")]
     pub(crate) patches: Vec<Patch>,
@@ -70,17 +75,44 @@ pub(crate) struct Patch {
     pub(crate) new: String,
 }
 
-/// Every listed mutation, in the order of the list.
+/// Every listed mutation, in the order of the lists: those of the structures first.
 pub(crate) fn listed(root: &Path) -> Result<Vec<Entry>> {
-    parse(&workspace::text(&root.join(LIST))?)
+    let mut lists = workspace::files(root, |path| path.ends_with(LIST))?;
+    lists.sort_by_key(|list| !list.starts_with("structures"));
+    let mut entries: Vec<Entry> = Vec::new();
+    for list in lists {
+        let directory = list.parent().unwrap_or(Path::new("")).to_string_lossy();
+        let text = workspace::text(&root.join(&list))?;
+        for entry in parse(&directory, &text)? {
+            let is_twice = entries.iter().any(|other| other.name == entry.name);
+            ensure!(!is_twice, "two mutations are called {:?}", entry.name);
+            entries.push(entry);
+        }
+    }
+    Ok(entries)
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Entry>> {
-    let list: List = toml::from_str(text).context(LIST)?;
-    Ok(list.drill)
+/// The mutations of the list of one crate.
+pub(super) fn parse(directory: &str, text: &str) -> Result<Vec<Entry>> {
+    let list: List = toml::from_str(text).with_context(|| format!("{directory}/{LIST}"))?;
+    let mut entries = list.drill;
+    for entry in &mut entries {
+        directory.clone_into(&mut entry.directory);
+    }
+    Ok(entries)
 }
 
 impl Entry {
+    /// The file it changes, below the workspace's root.
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.directory, self.file)
+    }
+
+    /// The list that it is in.
+    pub(crate) fn list(&self) -> String {
+        format!("{}/{LIST}", self.directory)
+    }
+
     /// `text`, the whole of this entry's file, with its patches.
     pub(crate) fn patched(&self, text: &str) -> Result<String> {
         let mut text = text.to_owned();
@@ -103,14 +135,23 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Copies all files anew.
+    /// Brings the copy up to date. Files that did not change keep their times, so that cargo does
+    /// not build their crates anew.
     pub(super) fn make() -> Result<Copied> {
         let (from, root) = (workspace::root(), workspace::root().join(COPY));
-        if root.exists() {
-            fs::remove_dir_all(&root)?;
+        fs::create_dir_all(&root)?;
+        let files = workspace::files(&from, |_| true)?;
+        for stale in workspace::files(&root, |_| true)? {
+            if files.binary_search(&stale).is_err() {
+                fs::remove_file(root.join(stale))?;
+            }
         }
-        for file in workspace::files(&from, |_| true)? {
+        for file in files {
             let copy = root.join(&file);
+            let wanted = fs::read(from.join(&file))?;
+            if fs::read(&copy).is_ok_and(|known| known == wanted) {
+                continue;
+            }
             if let Some(directory) = copy.parent() {
                 fs::create_dir_all(directory)?;
             }
@@ -121,7 +162,7 @@ impl Copied {
 
     /// Runs `act` on the copy with the patches of `entry`. Afterwards the file is as it was.
     pub(super) fn with<R>(&self, entry: &Entry, act: impl FnOnce() -> Result<R>) -> Result<R> {
-        let file = self.root.join("structures").join(&entry.file);
+        let file = self.root.join(entry.path());
         let sound = workspace::text(&file)?;
         fs::write(&file, entry.patched(&sound)?)?;
         let outcome = act();
@@ -138,7 +179,7 @@ mod tests {
                         test = \"loom_pop\"\nhow = \"loom\"\n";
 
     fn entry(patches: &[(&str, &str)]) -> Entry {
-        let mut entry = parse(TEXT).expect("a list").remove(0);
+        let mut entry = parse("structures", TEXT).expect("a list").remove(0);
         let patches = patches.iter().map(|(old, new)| Patch {
             old: (*old).into(),
             new: (*new).into(),
@@ -149,7 +190,7 @@ mod tests {
 
     #[test]
     fn an_entry_without_a_test_is_refused() {
-        let refused = parse(&TEXT.replace("test = \"loom_pop\"\n", ""));
+        let refused = parse("structures", &TEXT.replace("test = \"loom_pop\"\n", ""));
         assert!(refused.is_err_and(|why| format!("{why:#}").contains("test")));
     }
 
@@ -171,7 +212,10 @@ mod tests {
 
     #[test]
     fn a_patch_without_its_new_text_is_refused() {
-        let refused = parse(&format!("{TEXT}[[drill.patch]]\nold = \"a\"\n"));
+        let refused = parse(
+            "structures",
+            &format!("{TEXT}[[drill.patch]]\nold = \"a\"\n"),
+        );
         assert!(refused.is_err_and(|why| format!("{why:#}").contains("new")));
     }
 }

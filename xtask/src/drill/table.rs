@@ -14,7 +14,7 @@ use crate::workspace;
 pub(super) const TABLE: &str = "docs/drill.md";
 /// The line of the table that names the tree.
 pub(super) const TREE: &str =
-    "All rows are of one tree of the structures (`git rev-parse HEAD:structures`): ";
+    "All rows of the structures are of one tree (`git rev-parse HEAD:structures`): ";
 const HEAD: &str = "# Mutation drill\n\n\
     Each line weakens one ordering edge, or one step that a proof rests on, and names the\n\
     test that turns red. Written by `cargo xtask drill`; a mutation that no test catches\n\
@@ -63,7 +63,7 @@ pub(super) fn notes_of(text: &str) -> &str {
 
 /// The line of a mutation, up to its outcome.
 fn row_of(entry: &Entry) -> String {
-    let Entry { name, file, .. } = entry;
+    let (name, file) = (&entry.name, entry.path());
     let (edge, test) = (as_cell(&entry.edge), as_cell(&entry.test));
     let how = entry.how.name();
     format!("| `{name}` in `{file}` | {edge} | `{test}` | {how} |")
@@ -88,7 +88,11 @@ mod tests {
                         test = \"loom_pop\"\nhow = \"loom\"\n";
 
     fn entries() -> Vec<Entry> {
-        parse(&LIST.repeat(2).replacen("stack-tag", "queue", 1)).expect("a list")
+        parse(
+            "structures",
+            &LIST.repeat(2).replacen("stack-tag", "queue", 1),
+        )
+        .expect("a list")
     }
 
     #[test]
@@ -97,7 +101,8 @@ mod tests {
         let caught = Outcome::Caught("slot 1 | twice; threads = [..]".into());
         let tried = (&entries[0], &caught);
         let first = with(&entries, tried, &HashMap::new(), Some("abc"));
-        let row = "| `queue` in `stack.rs` | E2 | `loom_pop` | loom | caught: slot 1 \\| twice |";
+        let row = "| `queue` in `structures/stack.rs` | E2 | `loom_pop` | loom | \
+                   caught: slot 1 \\| twice |";
         assert!(first.lines().any(|line| line == row), "{first}");
         assert!(first.contains("HEAD:structures`): `abc`."), "{first}");
         let known = HashMap::from([("queue".to_string(), row.to_string())]);
@@ -118,7 +123,7 @@ mod tests {
     #[test]
     fn the_row_of_an_entry_that_changed_is_dropped() {
         let entries = entries();
-        let stale = "| `stack-tag` in `stack.rs` | E1 | `loom_pop` | loom | caught: x |";
+        let stale = "| `stack-tag` in `structures/stack.rs` | E1 | `loom_pop` | loom | caught: x |";
         let known = HashMap::from([("stack-tag".to_string(), stale.to_string())]);
         let table = with(&entries, (&entries[0], &Outcome::Survived), &known, None);
         assert!(!table.contains("stack-tag"));

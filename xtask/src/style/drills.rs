@@ -1,5 +1,5 @@
-//! Rule `drill`: the mutation drill's list has every edge that the code can weaken, its patches
-//! apply, and every named edge of the structures is in it.
+//! Rule `drill`: the mutation drill's lists have every edge that the code can weaken, their patches
+//! apply, and every named edge of the structures is in one.
 //!
 //! An edge in the code that the list does not name is never tried; a name in the list that neither
 //! the code nor a patch has would compare the code with itself. Statements are changed by patches
@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use super::source::Source;
 use super::{Fault, hazard_table};
-use crate::drill::list::{self, Entry, LIST};
+use crate::drill::list::{self, Entry};
 use crate::drill::table;
 use crate::workspace;
 
@@ -33,18 +33,21 @@ pub(super) fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) ->
     let tests = hazard_table::tests(sources);
     for entry in &listed {
         let Entry { name, test, .. } = entry;
+        let function = test.rsplit("::").next().unwrap_or(test);
         let place = written.get(name.as_str()).map(|(source, _)| &*source.path);
         let is_caught = |line: &String| table::is_caught(entry, line);
         let message = if let Some(why) = misplaced(root, entry, place) {
             why
-        } else if !tests.iter().any(|(_, known)| known == test) {
+        } else if !tests.iter().any(|(_, known)| *known == function)
+            && !is_function(sources, entry, function)
+        {
             format!("no test is called {test:?}")
         } else if !recorded.get(name).is_some_and(is_caught) {
             format!("docs/drill.md has no result: run `cargo xtask drill {name}`")
         } else {
             continue;
         };
-        faults.push(Fault::new(LIST, 1, RULE, &message));
+        faults.push(Fault::new(&entry.list(), 1, RULE, &message));
     }
     for source in sources {
         check_edges(source, &listed, faults);
@@ -53,15 +56,21 @@ pub(super) fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) ->
     Ok(())
 }
 
+/// Whether the crate's `tests/` have a function of that name, which a macro makes tests of.
+fn is_function(sources: &[Source], entry: &Entry, name: &str) -> bool {
+    let tests = format!("{}/tests/", entry.directory);
+    let mut here = sources.iter().filter(|it| it.path.starts_with(&tests));
+    here.any(|it| (0..it.tokens.len()).any(|at| it.spells(at, &["fn", name])))
+}
+
 /// Why an entry's mutation is not where the entry says, if it is not.
 fn misplaced(root: &Path, entry: &Entry, place: Option<&str>) -> Option<String> {
-    let Entry { name, file, .. } = entry;
-    let path = format!("structures/{file}");
+    let (name, path) = (&entry.name, entry.path());
     match (place, entry.patches.is_empty()) {
         (None, true) => Some(format!("no code and no patch has mutation {name:?}")),
         (Some(_), false) => Some(format!("mutation {name:?} has patches and is in the code")),
         (Some(place), true) => {
-            (place != path).then(|| format!("mutation {name:?} is in {place:?}, not in {file:?}"))
+            (place != path).then(|| format!("mutation {name:?} is in {place:?}, not in {path:?}"))
         }
         (None, false) => {
             let text = workspace::text(&root.join(path));
@@ -77,7 +86,7 @@ fn check_statements(source: &Source, faults: &mut Vec<Fault>) {
         let is_inside = matches!(source.word(index - 1), "(" | ",");
         let is_condition = is_inside && source.spells(index, &["drill", "="]);
         if is_condition && source.literal(index + 2).is_some() {
-            let message = "a mutation in the code: make it a patch in structures/drill.toml";
+            let message = "a mutation in the code: make it a patch in the crate's drill.toml";
             faults.push(source.fault(source.tokens[index].line, RULE, message));
         }
     }
@@ -91,7 +100,8 @@ fn check_edges(source: &Source, listed: &[Entry], faults: &mut Vec<Fault>) {
     let module = file.trim_end_matches(".rs");
     let is_here = |entry: &&Entry| {
         let rest = entry.file.strip_prefix(module);
-        rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        entry.directory == "structures"
+            && rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     };
     let here: Vec<&Entry> = listed.iter().filter(is_here).collect();
     for (line, text) in source.lines() {
@@ -170,6 +180,8 @@ mod tests {
 
     fn entry(file: &str, edge: &str) -> Entry {
         Entry {
+            directory: "structures".into(),
+            binary: None,
             name: "a".into(),
             file: file.into(),
             edge: edge.into(),
