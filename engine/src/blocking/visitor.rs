@@ -37,3 +37,66 @@ impl Visitor {
         Entry::Inside(inside)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::blocking::{Home, ShareLimits};
+
+    const WORKERS_MAX: u32 = 4;
+    const PATIENT: ShareLimits = ShareLimits {
+        waiting_max: 8,
+        stuck_after: Duration::from_secs(3_600),
+    };
+
+    #[test]
+    fn a_place_that_is_left_before_the_job_is_parked_resumes_it_at_once() {
+        struct Resumed(Mutex<Vec<(u32, bool)>>);
+
+        impl Home for Resumed {
+            fn workers_max(&self) -> u32 {
+                WORKERS_MAX
+            }
+
+            fn resume(&self, index: u32, granted: Option<Inside>) {
+                let resumed = (index, granted.is_some());
+                self.0.lock().expect("sound").push(resumed);
+            }
+        }
+
+        let share = Share::new("a mount", PATIENT);
+        let home = Arc::new(Resumed(Mutex::default()));
+        let visit = || {
+            let mut visitor = Visitor::new(WORKERS_MAX, None);
+            share.enter_for(&mut visitor)
+        };
+        let inside = (visit(), visit());
+        assert!(matches!(visit(), Entry::Later));
+        // Its place was left between `Later` and `park`: no leaving comes that could resume it.
+        drop(inside);
+        share.park(Arc::clone(&home) as Arc<dyn Home>, 7);
+        assert_eq!(*home.0.lock().expect("sound"), [(7, true)]);
+        assert_eq!(share.figures().waiting, 0);
+    }
+
+    #[test]
+    fn leaving_counts_as_movement() {
+        let stuck_after = Duration::from_millis(1);
+        let share = Share::new(
+            "a mount",
+            ShareLimits {
+                stuck_after,
+                ..PATIENT
+            },
+        );
+        let before = Instant::now();
+        share.state().inside = 1;
+        share.state().moved = before - stuck_after;
+        assert!(share.is_stuck(&share.state()));
+        drop(share.inside());
+        assert!(share.state().moved >= before);
+    }
+}

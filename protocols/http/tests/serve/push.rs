@@ -19,6 +19,7 @@ on_each_driver!(
     a_slow_reader_holds_its_sender_back,
     a_stream_may_end_in_a_drain_and_is_told_of_it,
     after_a_reply_that_announced_no_end_one_more_request_is_taken,
+    a_stream_that_begins_in_a_drain_is_told_of_it,
     what_has_not_ended_when_the_drain_ends_is_cut_off,
     a_network_thread_that_would_wait_for_itself_is_told_that_it_is_full,
 );
@@ -198,6 +199,37 @@ fn after_a_reply_that_announced_no_end_one_more_request_is_taken(choice: DriverC
         assert_eq!(client.rest(), (Vec::new(), Ending::Closed));
         server.wait().expect("ends");
     }
+}
+
+fn a_stream_that_begins_in_a_drain_is_told_of_it(choice: DriverChoice) {
+    const TIME_MAX: Duration = Duration::from_secs(20);
+    let (streams, taken) = mpsc::channel();
+    let (arrived, arrivals) = mpsc::channel();
+    let (open, gate) = mpsc::channel();
+    let gate = std::sync::Mutex::new(gate);
+    let handler = move |request: Request| {
+        if request.uri().path() == "/late" {
+            arrived.send(()).expect("the test waits for it");
+            let gate = gate.lock().expect("sound");
+            gate.recv_timeout(TIME_MAX).expect("the drain in time");
+        }
+        let (sender, body) = Body::channel(1000);
+        streams.send(sender).expect("the test waits for it");
+        Response::new(body)
+    };
+    let (server, address) = serve(choice, Http::pooled(handler));
+    let (_client, early) = begun(address, &taken, get("/early"));
+    let mut client = Client::connect(address);
+    client.send(get("/late"));
+    arrivals.recv_timeout(TIME_MAX).expect("its request");
+    server.handle().drain();
+    until_true("the drain", || early.is_draining());
+    open.send(()).expect("the handler waits");
+    let late = next(&taken);
+    until_true("the drain of the late stream", || late.is_draining());
+    drop((early, late));
+    client.until("\r\n0\r\n\r\n");
+    server.wait().expect("ends");
 }
 
 fn what_has_not_ended_when_the_drain_ends_is_cut_off(choice: DriverChoice) {
