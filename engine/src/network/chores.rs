@@ -96,6 +96,7 @@ impl<D: Driver> Network<D> {
                 .then_some(now_ns + SHARE_PATIENCE_NS),
             self.state_ends_ns(),
             self.late_told_ns(),
+            Some(self.thread.rested_ns).filter(|rested_ns| *rested_ns > now_ns),
         ];
         times.into_iter().flatten().min().unwrap_or(u64::MAX)
     }

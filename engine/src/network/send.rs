@@ -58,7 +58,8 @@ impl<D: Driver> Event<'_, D> {
         let then = if connection.is_at_last_send() {
             AfterSend::Close
         } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer.is_none() {
-            self.thread.due(self.thread.now_ns() + RESTING_NS_MAX);
+            self.thread.rested_ns = self.thread.now_ns() + RESTING_NS_MAX;
+            self.thread.due(self.thread.rested_ns);
             AfterSend::Rest
         } else {
             AfterSend::KeepOpen

@@ -142,6 +142,7 @@ impl<D: Driver> Thread<D> {
             shortest_ns: 0,
             of_listeners: Links::new(0),
             due_ns: 0,
+            rested_ns: 0,
             common,
         }
     }

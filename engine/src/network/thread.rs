@@ -103,6 +103,9 @@ pub(super) struct Thread<D: Driver> {
     pub(super) shortest_ns: u64,
     /// No chore is due before that only time makes due; see `Network::turn`.
     pub(super) due_ns: u64,
+    /// When the last short send is to be noted at the latest: see
+    /// [`RESTING_NS_MAX`](crate::limits::RESTING_NS_MAX).
+    pub(super) rested_ns: u64,
 }
 
 /// What happens to one connection now.

@@ -284,3 +284,20 @@ fn sim_no_wait_lasts_when_an_eventfd_is_watched_after_the_chores() {
     assert!(longest < STEP, "a wait lasted {longest:?}");
     source.stop();
 }
+
+#[test]
+fn sim_a_reply_that_was_sent_is_noted_soon_although_nothing_else_happens() {
+    let (mut server, [_here, other]) = quiet();
+    // What is done once a second has just been done when the reply goes out.
+    server.world().advance(2 * SECOND);
+    turns(&mut server, 50);
+    other.write(b"job\n");
+    longest_wait(&mut server, || other.read() == b"done\n");
+    server.world().set_step_max(100 * SECOND);
+    let before = server.world().now();
+    while server.world().now() == before {
+        server.turn();
+    }
+    let waited = server.world().now() - before;
+    assert!(waited <= SECOND / 20, "a wait lasted {waited:?}");
+}
