@@ -404,6 +404,12 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use flatpath_driver::epoll::Epoll;
+    use flatpath_driver::{Driver, DriverConfig};
+    use flatpath_structures::slots::Slots;
+
     use super::*;
 
     #[test]
@@ -414,6 +420,32 @@ mod tests {
         assert_eq!(control.closing, Closing::Lingering);
         control.close(Closing::Abort);
         assert_eq!(control.closing, Closing::Abort);
+    }
+
+    fn connection() -> Connection {
+        // Any socket and any session will do: nothing here touches them.
+        let mut driver = Epoll::new(&DriverConfig::default()).expect("epoll is everywhere");
+        let (one, _) = UnixStream::pair().expect("a pair");
+        let socket = driver.register(one.into()).expect("registered");
+        let session = Slots::new(1).insert(()).expect("room");
+        Connection::new(socket, 0, session, 0)
+    }
+
+    #[test]
+    fn a_connection_with_a_job_out_does_not_rest() {
+        let mut connection = connection();
+        assert_eq!(connection.rests(), Some(Phase::Head));
+        connection.control.jobs_out = 1;
+        assert_eq!(connection.rests(), None);
+    }
+
+    #[test]
+    fn a_successor_does_not_receive_into_the_region_of_its_predecessor() {
+        let mut connection = connection();
+        (connection.region_id, connection.shares) = (3, true);
+        let session = connection.session;
+        connection.change_protocol(1, session);
+        assert_eq!((connection.region_id, connection.shares), (0, false));
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod simulation_excess;
 mod simulation_hand_over;
 mod simulation_limits;
 mod simulation_memory;
+mod simulation_parked;
 mod simulation_prompt;
 mod simulation_room;
 mod simulation_slow;

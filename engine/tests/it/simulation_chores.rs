@@ -1,7 +1,7 @@
 //! What a network thread does besides handling completions, each in turns in which nothing else is
 //! due: a chore that is not found to be due then would wait for whatever comes next.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use flatpath::{
     ConnectionHandle, Context, Job, Limits, Phase, Protocol, Received, Stall, WorkerScope,
 };
 use flatpath_driver::Eventfd;
-use flatpath_driver::simulation::{Client, ClientState};
+use flatpath_driver::simulation::{Client, ClientState, Random, each_seed};
 
 /// The most that a wait lasts here: longer than all answers take, shorter than anything that is
 /// done now and then whatever happens.
@@ -286,6 +286,25 @@ fn sim_no_wait_lasts_when_an_eventfd_is_watched_after_the_chores() {
 }
 
 #[test]
+fn sim_limits_that_change_hold_although_nothing_else_happens() {
+    let (mut server, [here, _other]) = quiet();
+    // What is done once a second has just been done when the limits change.
+    server.world().advance(2 * SECOND);
+    turns(&mut server, 50);
+    let limits = Limits {
+        head_timeout: 2 * SECOND,
+        ..Limits::default()
+    };
+    server.handle().change_limits(&limits, &[]);
+    turns(&mut server, 50);
+    assert_ne!(
+        here.state(),
+        ClientState::Open,
+        "its time is over by the new measure"
+    );
+}
+
+#[test]
 fn sim_a_reply_that_was_sent_is_noted_soon_although_nothing_else_happens() {
     let (mut server, [_here, other]) = quiet();
     // What is done once a second has just been done when the reply goes out.
@@ -300,4 +319,33 @@ fn sim_a_reply_that_was_sent_is_noted_soon_although_nothing_else_happens() {
     }
     let waited = server.world().now() - before;
     assert!(waited <= SECOND / 20, "a wait lasted {waited:?}");
+}
+
+#[test]
+fn sim_a_watch_that_is_stopped_and_started_again_is_watched_whatever_comes_late() {
+    each_seed(50, |seed| {
+        let conditions = Conditions::rough(seed);
+        let mut server = SimulatedServer::new(conditions, Chores::default());
+        let mut random = Random::new(seed);
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        let source = server.handle().watch(Eventfd::simulated(), move |more| {
+            counted.fetch_add(more, Ordering::Relaxed);
+        });
+        for round in 1..=20 {
+            source.start().expect("room");
+            turns(&mut server, random.below(4));
+            source.stop();
+            turns(&mut server, random.below(4));
+            source.start().expect("room");
+            // It is called at its start; what is written later only its watch finds.
+            turns(&mut server, 20);
+            source.eventfd().write(1).expect("room");
+            turns(&mut server, 200);
+            let heard = count.load(Ordering::Relaxed);
+            assert_eq!(heard, round, "round {round}");
+            source.stop();
+            turns(&mut server, random.below(4));
+        }
+    });
 }

@@ -202,6 +202,49 @@ fn sim_the_largest_holder_is_ended_before_those_of_the_thread_that_is_short() {
 }
 
 #[test]
+fn sim_a_thread_whose_appeal_does_not_help_ends_a_holder_of_its_own() {
+    let mut site = Site::with_threads(2, DriverConfig::default(), |limits| {
+        limits.buffer_bytes_max = 1024 * 1024;
+    });
+    let largest = site.client_on(1, "hold 128\n");
+    let smaller = site.client_on(0, "hold 64\n");
+    let waits = site.client_on(0, "");
+    waits.write(&[b'.'; 6000]);
+    let mut heard = Vec::new();
+    for _ in 0..6 {
+        // More than a sixteenth of what it holds: it is not to be ended.
+        for _ in 0..8 {
+            largest.write("anything\n".repeat(1_000).as_bytes());
+            site.pass(0);
+            drop(largest.read());
+        }
+        site.pass(1);
+        heard.extend(smaller.read());
+    }
+    assert_eq!(heard, b"full\n", "it asks the other thread for ever");
+    assert!(is_open(&largest) && is_open(&waits));
+}
+
+#[test]
+fn sim_a_holder_with_a_job_out_is_cut_off_without_words() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
+    // Its job waits for memory that the connection holds.
+    let busy = site.client("hold 192\njob\n");
+    let waits = site.client("");
+    waits.write(&[b'.'; 6000]);
+    for second in 0.. {
+        assert!(second < 6, "it is still there");
+        site.pass(1);
+        if !is_open(&busy) {
+            break;
+        }
+    }
+    assert_eq!(busy.read(), b"", "words would be taken for its reply");
+    assert_eq!(busy.state(), ClientState::Reset);
+    assert_eq!(site.server.statistics().holders_ended, 1);
+}
+
+#[test]
 fn sim_a_connection_with_its_share_stalls_alone() {
     let mut site = Site::new(|limits| limits.buffer_bytes_max = 64 * 1024 * 1024);
     let greedy = site.client("hold 1024\nanything\n");

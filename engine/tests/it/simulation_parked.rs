@@ -1,0 +1,106 @@
+//! Jobs that wait for a share of workers hold none, on the simulated driver: the jobs that their
+//! listener holds back go out in their stead, at once.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use flatpath::blocking::{Entry, Inside, Share, ShareLimits};
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{Context, Job, ListenerLimits, Protocol, Received, WorkerScope};
+
+/// The most that a wait lasts here, when nothing ends it.
+const STEP: Duration = Duration::from_millis(1);
+/// Half of them have places in a share.
+const WORKERS_MAX: u32 = 4;
+
+/// One job for each byte, and one byte for each reply.
+///
+/// | byte  | its job                                         |
+/// |-------|-------------------------------------------------|
+/// | `k`   | enters the share, and keeps the place from then |
+/// | `e`   | enters the share                                |
+/// | other | nothing                                         |
+struct Entering {
+    share: Share,
+    kept: Mutex<Vec<Inside>>,
+}
+
+impl Protocol for Entering {
+    type ThreadState = ();
+    type Session = ();
+    type Job = u8;
+
+    fn name(&self) -> &'static str {
+        "entering"
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        for byte in input {
+            let mut job = context.job().expect("room for a job");
+            *job = *byte;
+            context.dispatch(job);
+        }
+        Received::Consumed
+    }
+
+    fn run(&self, job: &mut u8, scope: &mut WorkerScope<'_>) {
+        if !matches!(*job, b'k' | b'e') {
+            return;
+        }
+        if let Entry::Inside(inside) = self.share.enter(scope)
+            && *job == b'k'
+        {
+            self.kept.lock().expect("sound").push(inside);
+        }
+    }
+
+    fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
+        context.write(&[*job]).expect("room");
+        context.recycle(job);
+    }
+}
+
+#[test]
+fn sim_no_wait_lasts_when_a_job_parks_and_another_may_go_out_in_its_stead() {
+    let limits = ShareLimits {
+        waiting_max: 100,
+        stuck_after: Duration::from_secs(3_600),
+    };
+    let share = Share::new("a mount", limits);
+    let entering = Entering {
+        share: share.clone(),
+        kept: Mutex::default(),
+    };
+    let one = ListenerLimits {
+        workers_max: Some(1),
+        ..ListenerLimits::default()
+    };
+    let listeners = [one, ListenerLimits::default()];
+    let mut server =
+        SimulatedServer::with_limited(Conditions::calm(1), WORKERS_MAX, &listeners, entering);
+    server.world().set_step_max(STEP);
+    let turns = |server: &mut SimulatedServer| (0..50).for_each(|_| server.turn());
+    let client = server.connect();
+    client.write(b"kk");
+    turns(&mut server);
+    assert_eq!(client.read(), b"kk");
+    // Both at once: the second is held back before the first runs.
+    client.write(b"ex");
+    while share.figures().waiting == 0 {
+        server.turn();
+    }
+    assert_eq!(
+        server.statistics().share_waits,
+        2,
+        "the second of each pair"
+    );
+    let before = server.world().now();
+    server.turn();
+    let waited = server.world().now() - before;
+    assert!(waited < STEP, "a wait lasted {waited:?}");
+    turns(&mut server);
+    assert_eq!(client.read(), b"x", "the other waits");
+    server.force();
+}
