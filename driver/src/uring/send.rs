@@ -251,3 +251,51 @@ impl Uring {
         completions.push(Completion::last(user_data, outcome));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use bytes::Bytes;
+
+    use super::super::ring::Block;
+    use super::*;
+    use crate::config::DriverConfig;
+    use crate::driver::Driver;
+
+    #[test]
+    fn a_silent_send_has_not_ended_before_the_kernel_has_taken_it() {
+        let Ok(mut uring) = Uring::new(&DriverConfig::default()) else {
+            eprintln!("not run: no io_uring");
+            return;
+        };
+        if !uring.silence {
+            eprintln!("not run: no sends that complete in silence");
+            return;
+        }
+        // Nothing of before is left to submit.
+        uring.ring.turn(Block::No).expect("the ring works");
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let socket = uring.register(ours.into()).expect("a socket");
+        let mut list = SendList::new();
+        list.push(Bytes::from_static(b"reply").into())
+            .expect("room");
+        uring.send(socket, 5, list, AfterSend::Rest);
+        let mut completions = vec![];
+        uring.end_silent(&[], &mut completions);
+        assert!(completions.is_empty(), "{completions:?}");
+        uring.ring.turn(Block::No).expect("the ring works");
+        uring.end_silent(&[], &mut completions);
+        assert!(
+            matches!(
+                completions[..],
+                [Completion {
+                    user_data: 5,
+                    outcome: Outcome::Sent { bytes: 5, .. },
+                    ..
+                }]
+            ),
+            "{completions:?}"
+        );
+    }
+}

@@ -99,9 +99,16 @@ impl Drop for Uring {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
+    use io_uring::opcode;
+    use io_uring::squeue::Flags;
+
+    use super::super::origin::{Origin, Own};
+    use super::super::setup::TaskRun;
     use super::*;
     use crate::config::DriverConfig;
     use crate::driver::{AfterSend, Driver, OperationMode};
@@ -142,5 +149,26 @@ mod tests {
             assert!(uring.empty(), "{} operations left", uring.outstanding);
             assert_eq!(uring.outstanding, 0);
         }
+    }
+    #[test]
+    fn a_close_that_the_kernel_has_not_taken_is_submitted_before_the_ring_goes() {
+        // Such a ring submits nothing after an entry that the kernel refuses, in the same call.
+        let Ok(mut uring) = Uring::with_task_run(&DriverConfig::default(), TaskRun::Interrupting)
+        else {
+            eprintln!("not run: no io_uring");
+            return;
+        };
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let socket = uring.register(ours.into()).expect("a socket");
+        let refused = opcode::Nop::new().build().flags(Flags::BUFFER_SELECT);
+        let refused = refused.user_data(Origin::Own(Own::Cancel).pack());
+        // SAFETY: it points to nothing.
+        unsafe { uring.ring.push(refused, None) };
+        uring.close(socket);
+        drop(uring);
+        let patience = Duration::from_secs(30);
+        theirs.set_read_timeout(Some(patience)).expect("settable");
+        // Unlike `read`, it goes on when a signal of the ring interrupts it.
+        theirs.read_to_end(&mut vec![]).expect("the end");
     }
 }

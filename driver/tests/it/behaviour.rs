@@ -15,6 +15,7 @@ on_every_driver! {
     #[test] fn a_cancelled_receive_ends_once_and_the_socket_closes;
     #[test] fn a_cancel_that_comes_too_late_does_nothing;
     #[test] fn pieces_kept_by_the_caller_stall_receives_and_lose_nothing;
+    #[test] fn a_page_that_is_awaited_ends_one_wait;
     #[test] fn the_largest_token_comes_back_whole;
     #[test] fn an_adopted_socket_works_like_an_accepted_one;
 }
@@ -22,13 +23,14 @@ on_every_driver! {
 mod cases {
     use std::net::{Shutdown, TcpListener};
     use std::os::fd::OwnedFd;
+    use std::time::{Duration, Instant};
 
     use flatpath_driver::{
         AfterSend, Driver, DriverConfig, Errno, Listener, Operation, OperationMode, Outcome,
         USER_DATA_MAX,
     };
 
-    use crate::rig::{Make, Rig, pattern, read_exactly, read_to_end, small, write};
+    use crate::rig::{Make, PATIENCE, Rig, pattern, read_exactly, read_to_end, small, write};
 
     pub(crate) fn accepting_once_takes_one_connection<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
@@ -259,7 +261,7 @@ mod cases {
             let (client, socket) = rig.pair();
             rig.driver.receive(socket, 5, mode, 0);
             rig.turn();
-            rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO))
+            rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO))
                 .expect("a socket");
             drop(client);
             let completion = rig.next(5);
@@ -367,6 +369,22 @@ mod cases {
         );
         assert_eq!(rig.driver.statistics().stalls, stalls);
         assert_eq!(rig.driver.statistics().buffers_in_use, 0);
+    }
+
+    pub(crate) fn a_page_that_is_awaited_ends_one_wait<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let wait = |rig: &mut Rig<M::Driver>, most: Duration| {
+            let (began, most_ns) = (Instant::now(), most.as_nanos() as u64);
+            let waited = rig.driver.wait(Some(most_ns), &|| false, &mut rig.arrived);
+            waited.expect("the driver works");
+            began.elapsed()
+        };
+        let pause = Duration::from_millis(200);
+        rig.driver.await_pages(0);
+        assert!(wait(&mut rig, PATIENCE) < PATIENCE, "there is one");
+        assert!(wait(&mut rig, pause) >= pause, "none is awaited any more");
     }
 
     pub(crate) fn the_largest_token_comes_back_whole<M: Make>(_: &str) {

@@ -4,6 +4,7 @@ on_every_driver! {
     #[test] fn pages_arrive_between_the_bytes_around_them;
     #[test] fn a_slow_reader_gets_every_page_and_the_close_behind_them;
     #[test] fn a_cancelled_send_leaves_no_pipe_with_something_in_it;
+    #[test] fn a_cancelled_send_writes_no_more_although_there_is_room_again;
     #[test] fn a_peer_that_is_gone_fails_the_send;
 }
 
@@ -187,6 +188,46 @@ mod cases {
         drop(client);
         rig.driver.abort(socket);
         rig.turn();
+    }
+
+    pub(crate) fn a_cancelled_send_writes_no_more_although_there_is_room_again<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let content = pattern(1 << 20);
+        let (pipes, file) = (Pipes::new(8), file(&content));
+        let mut list = SendList::new();
+        for _ in 0..8 {
+            let pages = filled(&pipes, &file, 0, content.len());
+            list.push(Segment::Piped(pages)).expect("room");
+        }
+        rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
+        let sent = |outcome: &Outcome| match outcome {
+            Outcome::Sent { bytes, .. } => *bytes,
+            _ => 0,
+        };
+        let first = rig.next(5);
+        assert!(first.more, "8 MiB do not fit into a socket");
+        // It waits for room, which the reader makes before the cancel.
+        rig.turn();
+        let mut bytes = sent(&first.outcome);
+        bytes += rig
+            .arrived
+            .drain(..)
+            .map(|it| sent(&it.outcome))
+            .sum::<usize>();
+        assert!(bytes < 8 << 20);
+        read_exactly(&mut client, bytes);
+        rig.driver.cancel(Operation::Send(socket), 5);
+        let last = rig.next(5);
+        assert!(
+            matches!(last.outcome, Outcome::Failed(Errno::CANCELED)),
+            "{last:?}"
+        );
+        rig.driver.close(socket);
+        rig.turn();
+        assert_eq!(read_to_end(&mut client), b"");
     }
 
     pub(crate) fn a_peer_that_is_gone_fails_the_send<M: Make>(_: &str) {

@@ -8,15 +8,17 @@ on_every_driver! {
     #[test] fn a_socket_without_room_ends_the_wait_and_the_rest_follows;
     #[test] fn a_peer_that_is_gone_ends_the_wait;
     #[test] fn more_than_the_queue_holds_all_go_out;
+    #[test] fn each_that_failed_is_known_when_the_completion_queue_overflows;
     #[test] fn a_reply_and_the_wait_for_the_next_request_are_one_wait;
     #[test] fn a_driver_is_dropped_with_such_sends_under_way;
 }
 
 mod cases {
     use std::io::Write;
+    use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
 
-    use flatpath_driver::{AfterSend, Driver, OperationMode, Outcome};
+    use flatpath_driver::{AfterSend, Driver, DriverConfig, Errno, OperationMode, Outcome};
 
     use crate::rig::{Make, PATIENCE, Rig, pattern, read_exactly, small};
 
@@ -160,6 +162,34 @@ mod cases {
         for (mut client, socket) in pairs {
             let expected: Vec<u8> = (0..3).flat_map(|round| [round; 100]).collect();
             assert_eq!(read_exactly(&mut client, 300), expected);
+            rig.driver.close(socket);
+        }
+    }
+
+    pub(crate) fn each_that_failed_is_known_when_the_completion_queue_overflows<M: Make>(_: &str) {
+        const SENDS: u64 = 100;
+        let config = DriverConfig {
+            submission_entries: 8,
+            completion_entries: 8,
+            ..small()
+        };
+        let Some(mut rig) = Rig::new::<M>(&config) else {
+            return;
+        };
+        let mut sockets = vec![];
+        for number in 0..SENDS {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            drop(theirs);
+            let socket = rig.driver.register(ours.into()).expect("registered");
+            rig.send(socket, number, b"anyone?", AfterSend::Rest);
+            sockets.push(socket);
+        }
+        for (number, socket) in (0..).zip(sockets) {
+            let outcome = rig.next(number).outcome;
+            assert!(
+                matches!(outcome, Outcome::Failed(Errno::PIPE)),
+                "{number}: {outcome:?}"
+            );
             rig.driver.close(socket);
         }
     }

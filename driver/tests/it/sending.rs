@@ -12,6 +12,7 @@ on_every_driver! {
     #[test] fn a_long_send_closes_behind_its_last_byte;
     #[test] fn a_send_to_a_peer_that_is_gone_fails_and_leaves_the_socket_open;
     #[test] fn a_cancelled_send_ends_once_and_the_socket_closes;
+    #[test] fn a_cancel_of_a_send_that_is_over_leaves_the_next_one_alone;
     #[test] fn finishing_ends_one_direction_only;
     #[test] fn a_reset_is_seen_as_one;
     #[test] fn segments_are_freed_when_they_are_sent;
@@ -304,6 +305,39 @@ mod cases {
             assert!(read == sent[..counted], "the bytes differ");
             assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
         }
+    }
+
+    pub(crate) fn a_cancel_of_a_send_that_is_over_leaves_the_next_one_alone<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.narrow_pair();
+        rig.send_all(socket, 5, b"first", AfterSend::KeepOpen);
+        let next = pattern(1 << 20);
+        rig.send(socket, 6, &next, AfterSend::KeepOpen);
+        rig.turn();
+        rig.driver.cancel(Operation::Send(socket), 5);
+        rig.turn();
+        let mut expected = b"first".to_vec();
+        expected.extend_from_slice(&next);
+        let reader = std::thread::spawn(move || {
+            let read = read_exactly(&mut client, expected.len());
+            (read == expected, client)
+        });
+        let mut bytes = 0;
+        loop {
+            let completion = rig.next(6);
+            match completion.outcome {
+                Outcome::Sent { bytes: more, .. } => bytes += more,
+                other => panic!("after {bytes} bytes: {other:?}"),
+            }
+            if !completion.more {
+                break;
+            }
+        }
+        assert_eq!(bytes, next.len());
+        let (is_whole, _client) = reader.join().expect("all of it");
+        assert!(is_whole, "the bytes differ");
     }
 
     pub(crate) fn finishing_ends_one_direction_only<M: Make>(_: &str) {

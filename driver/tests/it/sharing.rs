@@ -8,6 +8,7 @@ on_every_driver! {
     #[test] fn ends_of_streams_between_receives_change_nothing;
     #[test] fn a_small_receive_needs_no_page_of_its_own_to_be_free;
     #[test] fn a_region_used_up_by_small_receives_recovers;
+    #[test] fn pieces_that_are_put_back_are_received_into_at_once;
     #[test] fn model_shared_and_whole_pages_hold_what_was_received;
 }
 
@@ -316,6 +317,29 @@ mod cases {
         assert!(region.retained() >= region.retained_max() - 1, "{region:?}");
         kept.truncate(1);
         drop(kept);
+        all_is_back(&mut rig);
+    }
+
+    pub(crate) fn pieces_that_are_put_back_are_received_into_at_once<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let mut out = vec![];
+        let stalled = (0..8 * PAGES as usize).any(|number| {
+            write(&mut client, &bytes_of(number, 2000));
+            match receive(&mut rig, socket) {
+                Some(piece) => out.push(piece),
+                None => return true,
+            }
+            false
+        });
+        assert!(stalled, "the region ends");
+        assert_eq!(rig.driver.free_sharing(1), 0);
+        out.into_iter().for_each(|piece| rig.driver.recycle(piece));
+        assert!(rig.driver.free_sharing(1) > 0);
+        let piece = receive(&mut rig, socket).expect("a page is free");
+        rig.driver.recycle(piece);
         all_is_back(&mut rig);
     }
 
