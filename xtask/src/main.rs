@@ -15,6 +15,7 @@ mod fuzz;
 mod loom;
 mod metrics;
 mod miri;
+mod mutate;
 mod path;
 mod refused;
 mod style;
@@ -59,6 +60,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Weaken each ordering in turn: a test must fail
     Drill(drill::Options),
+    /// Change the code at random places and list what no test notices (cargo-mutants)
+    Mutate(mutate::Options),
 }
 
 fn main() -> ExitCode {
@@ -85,5 +88,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Tsan { filters } => tsan::run(&filters),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Drill(options) => drill::run(&options),
+        Command::Mutate(options) => mutate::run(&options),
     }
 }
