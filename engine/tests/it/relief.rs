@@ -105,8 +105,12 @@ fn one_of_each(address: SocketAddr) -> [Client; THREADS] {
 }
 
 fn relieves(choice: DriverChoice) {
+    // No deadline wakes a network thread meanwhile.
     let limits = Limits {
         buffer_bytes_max: BUDGET_BYTES,
+        head_timeout: Duration::MAX,
+        idle_timeout: Duration::MAX,
+        write_timeout: Duration::MAX,
         stall_timeout: Duration::MAX,
         ..Limits::default()
     };
@@ -122,6 +126,8 @@ fn relieves(choice: DriverChoice) {
     };
     let [mut holds, mut waits] = one_of_each(running.addresses()[0].address);
     assert_eq!(holds.ask(b"hold\n"), "held\n");
+    // By then its network thread has done what it does now and then, and sleeps until it is woken.
+    std::thread::sleep(Duration::from_secs(3));
     // More than a buffer of the reserve takes.
     let mut long = [b'.'; 6000];
     waits.0.get_mut().write_all(&long).expect("written");
