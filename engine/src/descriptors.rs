@@ -348,7 +348,6 @@ impl Episodes {
     }
 }
 
-/// A budget without bounds.
 /// Has the kernel make the table of this process's descriptors large enough for so many at once.
 ///
 /// The table doubles when it is full. In a process with several threads the kernel waits each time
@@ -368,6 +367,7 @@ pub(crate) fn make_table(count: u64) {
     }
 }
 
+/// A budget without bounds.
 impl Default for DescriptorBudget {
     fn default() -> DescriptorBudget {
         DescriptorBudget::new(usize::MAX, 0, 0)
