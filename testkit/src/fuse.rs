@@ -280,7 +280,16 @@ impl Server {
             _ => (0o100_644, self.file(node)?.bytes.len() as u64),
         };
         let mut out = Vec::new();
-        for long in [node, size, size.div_ceil(512), LONG_AGO, LONG_AGO, LONG_AGO] {
+        // Numbers that directories of an overlay above do not have.
+        let inode = node + (1 << 20);
+        for long in [
+            inode,
+            size,
+            size.div_ceil(512),
+            LONG_AGO,
+            LONG_AGO,
+            LONG_AGO,
+        ] {
             out.extend_from_slice(&long.to_le_bytes());
         }
         let links = if node == ROOT { 2 } else { 1 };

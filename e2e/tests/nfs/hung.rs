@@ -1,13 +1,19 @@
 //! An export on a mount that hangs: everything else of the server is answered as before.
 
 use flatpath_testkit::fuse::{self, Content};
+use flatpath_testkit::mount::Mounted;
 use flatpath_testkit::{Driver, Launch, Site, each_driver};
 
-use crate::calls::{Connection, NFS, Words, call};
+use crate::calls::{Connection, NFS, Words, call, read};
 
-each_driver!(a_hung_export_does_not_take_all_workers);
+each_driver!(
+    a_hung_export_does_not_take_all_workers,
+    an_overlay_over_a_mount_that_hangs_stops_no_network_thread,
+);
 
 const GETATTR: u32 = 1;
+const LOOKUP: u32 = 3;
+const READ: u32 = 6;
 const LATER: u32 = 10_008;
 /// Far more than workers.
 const CALLS: u32 = 40;
@@ -63,4 +69,54 @@ fn a_hung_export_does_not_take_all_workers(driver: Driver) {
     }
     assert!([200, 503].contains(&same_mount.reply().status));
     assert_eq!(calls.nfs(GETATTR, &root).status(), 0);
+}
+
+/// As image stores mount that fetch layers on demand: the overlay itself is local.
+fn an_overlay_over_a_mount_that_hangs_stops_no_network_thread(driver: Driver) {
+    let (lower, state) = (Site::new(), Site::new());
+    let content = vec![Content::new("file", "remote")];
+    let Some(fuse) = fuse::try_mount(lower.path(), content) else {
+        return;
+    };
+    let Some(overlay) = Mounted::overlay(lower.path()) else {
+        return;
+    };
+    let kept = state.path().to_str().expect("text");
+    let server = Launch::serve(driver)
+        .directory(overlay.path())
+        .with(["--network-threads", "1", "--nfs", "127.0.0.1:0"])
+        .with(["--nfs-state", kept, "--echo", "127.0.0.1:0"])
+        .start();
+    let mut calls = Connection::open(server.address("nfs"));
+    let root = calls.root();
+    let name = Words::default().opaque(&root).opaque(b"file");
+    let file = calls.nfs(LOOKUP, &name).opaque(4);
+    for _ in 0..3 {
+        assert_eq!(calls.nfs(READ, &read(&file, 0, 100)).status(), 0);
+        assert_eq!(server.client().get("/file").text(), "remote");
+    }
+    let mut innocent = server.echo_client();
+
+    fuse.pause();
+    let asked = [
+        (GETATTR, Words::default().opaque(&file)),
+        (LOOKUP, name),
+        (READ, read(&file, 0, 100)),
+    ];
+    for (procedure, arguments) in &asked {
+        calls.send(&call(*procedure, NFS, *procedure, arguments));
+    }
+    let mut hung = server.client();
+    hung.request("GET", "/file", &[]);
+    for _ in 0..50 {
+        innocent.send(b"hello");
+        assert_eq!(innocent.exactly(5), b"hello");
+    }
+    fuse.resume();
+    for _ in &asked {
+        assert!([0, LATER].contains(&calls.reply().status()));
+    }
+    assert!([200, 503].contains(&hung.reply().status));
+    // Dropped from the top down.
+    drop((server, overlay));
 }

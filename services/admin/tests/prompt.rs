@@ -91,8 +91,12 @@ fn a_route_that_sleeps_loses_its_right(choice: DriverChoice) {
         answered.collect()
     };
     assert!(lost() == 0.0, "nothing has slept yet");
-    // The first is a suspect, and the second is watched.
-    assert_eq!(answers(&slow), [true, true, false, false, false]);
+    // The first is a suspect, and the second is watched, unless the first took very long.
+    let slow_answers = answers(&slow);
+    assert_eq!(
+        (slow_answers[0], &slow_answers[2..]),
+        (true, &[false; TRIES - 2][..])
+    );
     assert!(lost() == 1.0 && names(&slow) == 1);
     assert_eq!(answers(&vain), [false; TRIES], "its handler answers");
     assert!(lost() == 2.0 && names(&vain) == 1);
