@@ -296,7 +296,8 @@ settings! {
     /// Longest time between two requests of one connection [default: 75s]
     idle_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
-    /// Longest time in which a client reads nothing of what is sent to it [default: 30s]
+    /// Longest time in which a client reads nothing of what is sent to it; ten times as long if its
+    /// receive buffer is full and its TCP still answers [default: 60s]
     write_timeout: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
     /// Name handlers that run for longer than this in the log, and count them in the metrics,

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
+use flatpath_sys::tcp::Delivery;
 
 use crate::completion::{Completion, Piece};
 use crate::eventfd::Eventfd;
@@ -216,17 +217,18 @@ pub trait Driver {
     /// The next [`Driver::wait`] ends for the completion of any send (D7). Holds for one wait.
     fn hurry(&mut self);
 
-    /// Bytes that the peer's TCP has acknowledged since the connection began (`tcpi_bytes_acked`,
-    /// tcp(7); RFC 4898, `tcpEStatsAppHCThruOctetsAcked`): what has reached the peer, where
-    /// [`Outcome::Sent`](crate::Outcome::Sent) says only what the socket has taken. It grows as
-    /// slowly as the peer reads. SYN and FIN may count as a byte each, so compare with what it was
-    /// before.
+    /// How far the peer's TCP is: the bytes that it has acknowledged since the connection began
+    /// (`tcpi_bytes_acked`, tcp(7); RFC 4898, `tcpEStatsAppHCThruOctetsAcked`), which have reached
+    /// the peer, where [`Outcome::Sent`](crate::Outcome::Sent) says only what the socket has taken;
+    /// and whether it answers while its window is closed. They grow as slowly as the peer reads,
+    /// in steps of up to half of its receive buffer. SYN and FIN may count as a byte each, so
+    /// compare with what it was before.
     ///
     /// `None`: the driver does not know, as for sockets other than TCP's.
     ///
     /// Cost: one system call, in this call.
-    fn bytes_acked(&self, socket: Socket) -> Option<u64> {
-        socket.bytes_acked()
+    fn delivery(&self, socket: Socket) -> Option<Delivery> {
+        socket.delivery()
     }
 
     /// Starts watching an eventfd, which the driver keeps open: each completion has `more` and

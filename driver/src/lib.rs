@@ -105,6 +105,7 @@ pub use completion::{Completion, Errno, Outcome, Piece};
 pub use config::DriverConfig;
 pub use driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 pub use eventfd::Eventfd;
+pub use flatpath_sys::tcp::Delivery;
 pub use fragment::{Attachment, Fragment, Quota, QuotaWaker};
 pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flatpath_sys::tcp::Delivery;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -61,11 +62,11 @@ impl Socket {
         SocketAddr::try_from(rustix::net::getpeername(borrowed).ok()??).ok()
     }
 
-    /// See [`Driver::bytes_acked`](crate::Driver::bytes_acked).
-    pub(crate) fn bytes_acked(self) -> Option<u64> {
+    /// See [`Driver::delivery`](crate::Driver::delivery).
+    pub(crate) fn delivery(self) -> Option<Delivery> {
         let descriptor = self.descriptor()?;
         // SAFETY: as for `peer`.
-        flatpath_sys::tcp::bytes_acked(unsafe { BorrowedFd::borrow_raw(descriptor) })
+        flatpath_sys::tcp::delivery(unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 }
 

@@ -171,6 +171,8 @@ pub(crate) struct Connection {
     pub(crate) crowds: bool,
     /// Short receives in a row.
     pub(crate) calm: u8,
+    /// Deadlines of sends in a row that began anew for a peer that only answers.
+    pub(crate) spared: u8,
     /// Number of the latest operation; a completion of an older one is dropped.
     pub(crate) operation: u8,
     pub(crate) receive: Receive,
@@ -230,6 +232,7 @@ impl Connection {
             waits: WaitSet::default(),
             crowds: false,
             calm: 0,
+            spared: 0,
             operation: 0,
             receive: Receive::Off,
             send: Send::Off,

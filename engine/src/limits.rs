@@ -142,6 +142,10 @@ pub(crate) const ACCEPT_ONE_BY_ONE: usize = 1024;
 /// part of it at most.
 pub(crate) const WRITE_LOOKS: u32 = 4;
 
+/// How often a send begins its `write_timeout` anew for a peer that acknowledges nothing, but whose
+/// TCP answers: a reader of 1 kB/s with a receive buffer of megabytes does for minutes.
+pub(crate) const WRITE_SPARED_MAX: u8 = 9;
+
 /// Connections of one address, or of one listener that has as many as it may, that a newcomer's
 /// accept looks at to find one that rests.
 pub(crate) const CROWD_STEPS_MAX: usize = 64;
@@ -384,7 +388,7 @@ pub struct Limits {
     /// Bytes per second that a body must bring on average, apart from that time.
     pub body_rate_min: u64,
     /// Without any progress in sending: neither does the socket take bytes, nor does the peer
-    /// acknowledge any.
+    /// acknowledge any. A peer whose window is closed and whose TCP answers has ten times as long.
     pub write_timeout: Duration,
     /// Stalled for want of room in the server before the request is refused.
     pub stall_timeout: Duration,
@@ -434,7 +438,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(60),
             body_rate_min: 512,
-            write_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(5),
             wait_timeout: Duration::from_secs(600),
             push_interval: Duration::from_secs(15),

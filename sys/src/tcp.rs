@@ -34,13 +34,26 @@ pub fn queued(listener: impl AsFd) -> Option<u32> {
     info(listener).map(|(info, _)| info.tcpi_unacked)
 }
 
-/// Bytes that the peer has acknowledged since the connection began (`tcpi_bytes_acked`, Linux 4.1).
-/// `None` for sockets that are not TCP's.
-pub fn bytes_acked(socket: impl AsFd) -> Option<u64> {
+/// How far the peer's TCP is with what was sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Bytes that it has acknowledged since the connection began (`tcpi_bytes_acked`).
+    pub acked_bytes: u64,
+    /// Nothing waits for its acknowledgement, and it answers the probes of a closed window (RFC
+    /// 9293 section 3.8.6.1): `tcpi_unacked` is none, and `tcpi_probes` at most the one under way.
+    pub is_answered: bool,
+}
+
+/// What the kernel knows of the peer of a connected socket. `None` for sockets that are not TCP's,
+/// and before Linux 4.1.
+pub fn delivery(socket: impl AsFd) -> Option<Delivery> {
     let (info, length) = info(socket)?;
     // Older kernels return a shorter structure, without the field.
     let end = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_acked) + size_of::<u64>();
-    (length >= end).then_some(info.tcpi_bytes_acked)
+    (length >= end).then_some(Delivery {
+        acked_bytes: info.tcpi_bytes_acked,
+        is_answered: info.tcpi_unacked == 0 && info.tcpi_probes <= 1,
+    })
 }
 
 /// What the kernel tells of a TCP socket, and how many bytes of it.

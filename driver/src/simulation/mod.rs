@@ -35,6 +35,7 @@ pub use self::random::{Random, each_seed};
 pub use self::world::ClientState;
 use self::world::World;
 use flatpath_structures::pool::Buffer;
+use flatpath_sys::tcp::Delivery;
 
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
@@ -250,12 +251,15 @@ impl Driver for Simulation {
         self.start(user_data, kind, OperationMode::Single);
     }
 
-    fn bytes_acked(&self, socket: Socket) -> Option<u64> {
+    fn delivery(&self, socket: Socket) -> Option<Delivery> {
         let mut world = self.network.world();
         // Half of what the way to a client takes is its receive buffer, half the send buffer here.
         let (now_ns, buffer_bytes) = (world.now_ns, world.window_bytes.div_ceil(2));
-        let connection = world.connection_of(socket.number(), "bytes_acked");
-        Some(connection.to_client.acked(now_ns, buffer_bytes))
+        let connection = world.connection_of(socket.number(), "delivery");
+        Some(Delivery {
+            acked_bytes: connection.to_client.acked(now_ns, buffer_bytes),
+            is_answered: !connection.vanished,
+        })
     }
 
     fn hurry(&mut self) {

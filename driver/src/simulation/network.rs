@@ -196,6 +196,12 @@ impl Client {
         self.with(|connection, arrival_ns, _| connection.to_server.end(arrival_ns));
     }
 
+    /// Takes the machine of the client off the network: nothing comes from it, not even what its
+    /// kernel would answer.
+    pub fn vanish(&self) {
+        self.with(|connection, _, _| connection.vanished = true);
+    }
+
     /// Resets the connection (RST).
     pub fn abort(&self) {
         self.with(|connection, arrival_ns, _| {

@@ -35,6 +35,8 @@ pub(super) struct Connection {
     /// The server's socket holds all it may, and was not drained enough since.
     pub(super) is_full: bool,
     pub(super) server_finished: bool,
+    /// The client's machine is off: nothing answers.
+    pub(super) vanished: bool,
     pub(super) server_closed: bool,
 }
 

@@ -23,7 +23,7 @@ mod cases {
     use std::net::Shutdown;
 
     use bytes::Bytes;
-    use flatpath_driver::{AfterSend, Driver, Errno, Operation, OperationMode, Outcome};
+    use flatpath_driver::{AfterSend, Delivery, Driver, Errno, Operation, OperationMode, Outcome};
 
     use crate::rig::{Make, Rig, list, pattern, read_exactly, read_to_end, small, write};
 
@@ -93,7 +93,8 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        let Some(begun) = rig.driver.bytes_acked(socket) else {
+        let acked = |delivery: Delivery| delivery.acked_bytes;
+        let Some(begun) = rig.driver.delivery(socket).map(acked) else {
             assert!(socket.descriptor().is_none(), "an ordinary socket can tell");
             return;
         };
@@ -105,7 +106,7 @@ mod cases {
         let mut acked = begun;
         let mut still = 0;
         rig.until("the peer's buffer is full", |rig| {
-            let now = rig.driver.bytes_acked(socket).expect("as before");
+            let now = rig.driver.delivery(socket).map(acked).expect("as before");
             still = if now == acked { still + 1 } else { 0 };
             acked = now;
             still == 4 && acked > begun
@@ -115,7 +116,7 @@ mod cases {
         let (mut heard, mut buffer) = (0, vec![0; 1 << 20]);
         rig.until("all of it is acknowledged as it is read", |rig| {
             heard += client.read(&mut buffer).unwrap_or_default();
-            let now = rig.driver.bytes_acked(socket).expect("as before");
+            let now = rig.driver.delivery(socket).map(acked).expect("as before");
             assert!(now >= acked, "{now} bytes after {acked}");
             acked = now;
             // The last acknowledgement may come a while after the read.

@@ -7,7 +7,7 @@ use crate::common::Common;
 use crate::connection::Closing;
 use crate::deadlines::Overdue;
 use crate::lifecycle::ServerState;
-use crate::limits::TOLD_PER_TURN_MAX;
+use crate::limits::{TOLD_PER_TURN_MAX, WRITE_SPARED_MAX};
 use crate::listener::DynProtocol;
 use crate::phase::Phase;
 use crate::turn::end_ns;
@@ -17,7 +17,8 @@ use super::thread::{Event, Network};
 
 impl<D: Driver> Event<'_, D> {
     fn fire(&mut self, overdue: Overdue) {
-        let peer_reads = matches!(overdue, Overdue::Send | Overdue::Look) && self.peer_reads();
+        let peer_reads =
+            matches!(overdue, Overdue::Send | Overdue::Look) && self.peer_reads(overdue);
         if peer_reads || overdue == Overdue::Look {
             return;
         }
@@ -79,19 +80,32 @@ impl<D: Driver> Event<'_, D> {
     /// Whether the peer has acknowledged bytes since the last look; then the deadline for sending
     /// begins anew. The socket of a slow reader takes nothing until about a third of what it holds,
     /// which is megabytes, has been acknowledged: that is not the peer's silence.
-    fn peer_reads(&mut self) -> bool {
+    ///
+    /// Nor is a closed window. A reader's kernel opens it by steps of up to half of its buffer, so
+    /// one that takes a few kilobytes a second acknowledges nothing for minutes. At the deadline a
+    /// peer whose TCP answers is given as long again, a bounded number of times.
+    fn peer_reads(&mut self, overdue: Overdue) -> bool {
         let now_ns = self.thread.common.turn.now_ns;
         let clocks = &mut self.connection.clocks;
         let is_first = clocks.acked_ns == 0;
         clocks.acked_ns = now_ns;
-        let Some(bytes) = self.thread.driver.bytes_acked(self.connection.socket) else {
+        let Some(delivery) = self.thread.driver.delivery(self.connection.socket) else {
             return false;
         };
+        let bytes = delivery.acked_bytes;
         let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
+        let spared = &mut self.connection.spared;
+        let is_spared =
+            overdue == Overdue::Send && delivery.is_answered && *spared < WRITE_SPARED_MAX;
         if has_moved {
+            *spared = 0;
+        } else if is_spared {
+            *spared += 1;
+        }
+        if has_moved || is_spared {
             clocks.send_ns = now_ns;
         }
-        has_moved
+        has_moved || is_spared
     }
 }
 

@@ -346,11 +346,11 @@ fn has_acknowledged<D: Driver>(driver: &D, connection: &mut Connection, bytes: u
     if connection.send == Send::Off {
         return false;
     }
-    let Some(acknowledged) = driver.bytes_acked(connection.socket) else {
+    let Some(delivery) = driver.delivery(connection.socket) else {
         return false;
     };
     // Truncated: differences below 4 GiB are right. Never 0, which is unknown.
-    let now = (acknowledged as u32).max(1);
+    let now = (delivery.acked_bytes as u32).max(1);
     let before = std::mem::replace(&mut connection.holds.looked_acknowledged, now);
     before == 0 || now.wrapping_sub(before) >= bytes
 }

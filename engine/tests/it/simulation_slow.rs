@@ -53,10 +53,34 @@ fn sim_a_steady_slow_reader_is_not_a_stalled_one() {
     pass(&mut server, 100, || heard += client.read_at_most(400).len());
     assert_eq!(client.state(), ClientState::Open, "{heard} bytes were read");
     assert_eq!(server.statistics().expired(), 0);
-    // From now on it does not read.
+    // From now on it is gone.
+    client.vanish();
     pass(&mut server, 14, || {});
     assert_eq!(client.state(), ClientState::Reset);
     assert_eq!(server.statistics().expired(), 1);
+    assert_eq!(server.statistics().expired_send, 1);
+}
+
+#[test]
+fn sim_a_closed_window_that_answers_has_ten_times_the_deadline() {
+    let mut server = server(Limits {
+        write_timeout: Duration::from_secs(10),
+        ..Limits::default()
+    });
+    let client = reader(&mut server);
+    // It reads so seldom that its kernel opens the window every ninety seconds.
+    let mut heard = 0;
+    for _ in 0..5 {
+        pass(&mut server, 90, || {});
+        heard += client.read_at_most(100_000).len();
+    }
+    assert_eq!(client.state(), ClientState::Open, "{heard} bytes were read");
+    assert_eq!(server.statistics().expired(), 0);
+    // From now on it does not read.
+    pass(&mut server, 95, || {});
+    assert_eq!(client.state(), ClientState::Open);
+    pass(&mut server, 20, || {});
+    assert_eq!(client.state(), ClientState::Reset);
     assert_eq!(server.statistics().expired_send, 1);
 }
 
