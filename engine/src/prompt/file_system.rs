@@ -98,9 +98,9 @@ impl AccessTime {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
                 is_due_at(
                     now.tv_sec,
-                    (found.st_atime as i64, found.st_atime_nsec as u64),
-                    (found.st_mtime as i64, found.st_mtime_nsec as u64),
-                    (found.st_ctime as i64, found.st_ctime_nsec as u64),
+                    (found.st_atime, found.st_atime_nsec),
+                    (found.st_mtime, found.st_mtime_nsec),
+                    (found.st_ctime, found.st_ctime_nsec),
                 )
             }),
         }
