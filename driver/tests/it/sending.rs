@@ -93,8 +93,8 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        let acked = |delivery: Delivery| delivery.acked_bytes;
-        let Some(begun) = rig.driver.delivery(socket).map(acked) else {
+        let told = |delivery: Delivery| delivery.acked_bytes;
+        let Some(begun) = rig.driver.delivery(socket).map(told) else {
             assert!(socket.descriptor().is_none(), "an ordinary socket can tell");
             return;
         };
@@ -106,17 +106,21 @@ mod cases {
         let mut acked = begun;
         let mut still = 0;
         rig.until("the peer's buffer is full", |rig| {
-            let now = rig.driver.delivery(socket).map(acked).expect("as before");
+            let now = rig.driver.delivery(socket).map(told).expect("as before");
             still = if now == acked { still + 1 } else { 0 };
             acked = now;
             still == 4 && acked > begun
         });
         assert!(acked - begun < 24 << 20, "{acked} bytes and none read");
+        rig.until("its kernel to answer probes of the closed window", |rig| {
+            let delivery = rig.driver.delivery(socket).expect("as before");
+            delivery.is_answered
+        });
         client.set_nonblocking(true).expect("a mode");
         let (mut heard, mut buffer) = (0, vec![0; 1 << 20]);
         rig.until("all of it is acknowledged as it is read", |rig| {
             heard += client.read(&mut buffer).unwrap_or_default();
-            let now = rig.driver.delivery(socket).map(acked).expect("as before");
+            let now = rig.driver.delivery(socket).map(told).expect("as before");
             assert!(now >= acked, "{now} bytes after {acked}");
             acked = now;
             // The last acknowledgement may come a while after the read.
