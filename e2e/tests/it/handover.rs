@@ -38,6 +38,8 @@ each_driver!(
 /// then is answered.
 const IDLE: &str = "60";
 
+const LARGE_BYTES: usize = 4 << 20;
+
 fn launch(driver: Driver, site: &Site, path: &Path) -> Launch {
     let flags = ["--drain-idle-timeout", IDLE, "--handover"];
     Launch::serve(driver)
@@ -77,25 +79,63 @@ fn ask_anew(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicU
     }
 }
 
+/// Downloads that a handover comes into the middle of, on connections that are kept.
+fn download_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+    // So narrow that a download takes a while.
+    let connect = || Client::connect_with_window(address, 4_096).patient(LONG_PATIENCE);
+    let mut client = connect();
+    while !is_over.load(Ordering::Relaxed) {
+        let reply = client.get("/large");
+        assert_eq!((reply.status, reply.body.len()), (200, LARGE_BYTES));
+        asked.fetch_add(1, Ordering::Relaxed);
+        if reply.says_close() {
+            client.expect_closed();
+            client = connect();
+        }
+    }
+}
+
+/// Uploads, as well.
+fn upload_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+    const PIECE: &[u8] = &[b'u'; 20_000];
+    const PIECES: usize = 10;
+    let connect = || Client::connect(address).patient(LONG_PATIENCE);
+    let mut client = connect();
+    let length = (PIECES * PIECE.len()).to_string();
+    while !is_over.load(Ordering::Relaxed) {
+        client.request("PUT", "/uploaded", &[("Content-Length", &length)]);
+        for _ in 0..PIECES {
+            client.send(PIECE);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let reply = client.reply();
+        assert!([201, 204].contains(&reply.status), "{}", reply.status);
+        asked.fetch_add(1, Ordering::Relaxed);
+        if reply.says_close() {
+            client.expect_closed();
+            client = connect();
+        }
+    }
+}
+
 /// With one network thread, then two, then what suits the machine.
 fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
     // FLATPATH_HANDOVERS=50 for more of the same.
     let servers =
         std::env::var("FLATPATH_HANDOVERS").map_or(6, |count| count.parse().expect("a number"));
     let site = Site::new().with("file", "contents");
+    site.write("large", "x".repeat(LARGE_BYTES));
     let run = Site::new();
     let start = |number: usize| {
         let threads = ["1", "2", "auto"][number % 3];
-        let launch = launch(driver, &site, &run.at("next"));
+        let launch = launch(driver, &site, &run.at("next")).with(["--writable"]);
         launch.with(["--network-threads", threads]).start()
     };
     let mut current = start(0);
     let address = current.address("http");
-    let (is_over, anew, kept) = (
-        AtomicBool::new(false),
-        AtomicUsize::new(0),
-        AtomicUsize::new(0),
-    );
+    let is_over = AtomicBool::new(false);
+    let [anew, kept, down, up] = [const { AtomicUsize::new(0) }; 4];
+    let counts = || [&anew, &kept, &down, &up].map(|count| count.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
         let mut clients = Vec::new();
         for _ in 0..4 {
@@ -104,15 +144,17 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
         for _ in 0..2 {
             clients.push(scope.spawn(|| ask_on_kept(address, &is_over, &kept)));
         }
+        clients.push(scope.spawn(|| download_on_kept(address, &is_over, &down)));
+        clients.push(scope.spawn(|| upload_on_kept(address, &is_over, &up)));
         let fails = || clients.iter().any(ScopedJoinHandle::is_finished);
         for number in 1..=servers {
-            let before = (anew.load(Ordering::Relaxed), kept.load(Ordering::Relaxed));
+            let before = counts();
             let next = start(number);
             assert_eq!(next.address("http"), address);
             ended_well(std::mem::replace(&mut current, next));
             until_true("clients to be served by the next", || {
-                let now = (anew.load(Ordering::Relaxed), kept.load(Ordering::Relaxed));
-                fails() || now.0 > before.0 + 10 && now.1 > before.1 + 10
+                let mut served = counts().into_iter().zip(before).zip([10, 10, 1, 1]);
+                fails() || served.all(|((now, before), enough)| now > before + enough)
             });
         }
         is_over.store(true, Ordering::Relaxed);
@@ -120,6 +162,10 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
             client.join().expect("no request was lost");
         }
     });
+    println!(
+        "{servers} handovers; anew, kept, downloads, uploads: {:?}",
+        counts()
+    );
     current.terminate();
     ended_well(current);
     assert!(!run.at("next").exists());
