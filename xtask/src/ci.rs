@@ -33,7 +33,7 @@ pub(crate) enum Step {
 
 /// Most crates that `cargo install` of the command builds, our own among them. Lower it with them.
 #[cfg(test)]
-const INSTALLED_MAX: usize = 53;
+const INSTALLED_MAX: usize = 60;
 
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 /// They build SQLite, and so would need a C compiler for each target.

@@ -54,7 +54,21 @@ impl Profile {
     }
 }
 
-/// Makes the packages. A tool that is missing is named, and its package is not made.
+impl What {
+    /// What makes it, and how that is installed.
+    fn tool(self) -> &'static str {
+        match self {
+            What::Deb => "cargo-deb (cargo install cargo-deb)",
+            What::Static => "the standard library of its target (rustup target add)",
+            What::Image => "podman (apt install podman)",
+        }
+    }
+}
+
+/// Makes the packages.
+///
+/// # Errors
+/// Also for a package whose tool is missing, which is named; the others are made.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let all = What::value_variants();
     let what = if options.what.is_empty() {
@@ -67,16 +81,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         Profile::Release
     };
+    let mut missing = Vec::new();
     for what in what {
         let made = match what {
             What::Deb => deb(profile)?,
             What::Static => Some(static_command(profile)?),
             What::Image => image(profile)?,
         };
-        if let Some(made) = made {
-            println!("made {}", made.display());
+        match made {
+            Some(made) => println!("made {}", made.display()),
+            None => missing.push(format!("{what:?} needs {}", what.tool())),
         }
     }
+    anyhow::ensure!(missing.is_empty(), "not made: {}", missing.join("; "));
     Ok(())
 }
 
