@@ -278,6 +278,11 @@ impl DescriptorBudget {
         }
     }
 
+    /// Whether at most half of what files may hold is held.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.0.held.load(Relaxed) <= self.0.files_max / 2
+    }
+
     /// Connections that one of the network threads has room for beside the files.
     pub(crate) fn places(&self) -> usize {
         let counts = &self.0;
@@ -427,6 +432,18 @@ mod tests {
         drop(budget.hold(1).expect("as many as were given back"));
         drop(holds);
         assert_eq!((budget.figures().held, budget.places()), (0, usize::MAX));
+    }
+
+    #[test]
+    fn it_is_roomy_until_half_of_what_files_may_hold_is_held() {
+        let budget = DescriptorBudget::new(192, 192, 1);
+        let files_max = budget.figures().held_max;
+        let half = budget.hold(files_max / 2).expect("room");
+        assert!(budget.is_roomy());
+        let more = budget.hold(1).expect("room");
+        assert!(!budget.is_roomy());
+        drop((half, more));
+        assert!(budget.is_roomy() && DescriptorBudget::default().is_roomy());
     }
 
     #[test]

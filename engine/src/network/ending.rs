@@ -83,7 +83,8 @@ impl<D: Driver> Event<'_, D> {
     ///
     /// Nor is a closed window. A reader's kernel opens it by steps of up to half of its buffer, so
     /// one that takes a few kilobytes a second acknowledges nothing for minutes. At the deadline a
-    /// peer whose TCP answers is given as long again, a bounded number of times.
+    /// peer whose TCP answers is given as long again, a bounded number of times, and not while
+    /// files are short of descriptors: then it may be one that means to hold them.
     fn peer_reads(&mut self, overdue: Overdue) -> bool {
         let now_ns = self.thread.common.turn.now_ns;
         let clocks = &mut self.connection.clocks;
@@ -95,8 +96,10 @@ impl<D: Driver> Event<'_, D> {
         let bytes = delivery.acked_bytes;
         let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
         let spared = &mut self.connection.spared;
-        let is_spared =
-            overdue == Overdue::Send && delivery.is_answered && *spared < WRITE_SPARED_MAX;
+        let is_spared = overdue == Overdue::Send
+            && delivery.is_answered
+            && *spared < WRITE_SPARED_MAX
+            && self.thread.common.shared.descriptors.is_roomy();
         if has_moved {
             *spared = 0;
         } else if is_spared {
