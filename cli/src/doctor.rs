@@ -6,6 +6,7 @@
 use std::fmt::{self, Display};
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use flatpath::limits::DESCRIPTORS_RESERVED;
@@ -17,6 +18,7 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::scanners::Scanners;
 
 /// Connections that are taken where the descriptor limit allows more.
 const CONNECTIONS_DEFAULT: u64 = 100_000;
@@ -46,6 +48,7 @@ struct Report {
     /// On a virtual machine.
     idle: Option<IdleSetting>,
     limits: MachineLimits,
+    scanners: Scanners,
     verdict: Verdict,
     /// What could be better, each with its cure.
     advice: Vec<String>,
@@ -108,12 +111,15 @@ impl Report {
         let idle = IdleSetting::of_this_machine();
         let mut advice = advice(&limits, &verdict);
         advice.extend(idle.as_ref().and_then(advice_on_idle));
+        let scanners = Scanners::below(Path::new("/proc"));
+        advice.extend(advice_on_scanners(&scanners));
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             probe: Probe::run(),
             processors,
             idle,
             limits,
+            scanners,
             verdict,
             advice,
         })
@@ -159,6 +165,10 @@ impl Report {
                 "io_uring_group": limits.io_uring_group,
                 "backlog_max": limits.backlog_max,
                 "local_ports": limits.local_ports,
+            },
+            "scanners": {
+                "programs": self.scanners.programs,
+                "hidden": self.scanners.hidden,
             },
             "verdict": {
                 "driver": verdict.driver,
@@ -228,7 +238,7 @@ impl Verdict {
         let selection = selection.map_err(|refusal| Failure::Failed(refusal.to_string()))?;
         let descriptors = limits.descriptors.now.unwrap_or(u64::MAX);
         let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
-        let resolution = Files::open(std::path::Path::new("/")).map(|files| files.resolution());
+        let resolution = Files::open(Path::new("/")).map(|files| files.resolution());
         Ok(Self {
             driver: selection.name(),
             driver_reason: selection.reason().to_string(),
@@ -293,6 +303,18 @@ fn advice_on_idle(idle: &IdleSetting) -> Option<String> {
     })
 }
 
+/// What programs that permit each access to a file do to tries on network threads.
+fn advice_on_scanners(scanners: &Scanners) -> Option<String> {
+    (!scanners.programs.is_empty()).then(|| {
+        format!(
+            "each access to some files waits for an answer of {}, which asked the kernel for that \
+             (permission events of fanotify). A directory in which such a wait takes 100 ms is \
+             served by workers from then on for a while; exempt what is served, or its server",
+            scanners.programs.join(", ")
+        )
+    })
+}
+
 impl Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limits = &self.limits;
@@ -317,6 +339,7 @@ impl Display for Report {
             ("kernel.io_uring_group", known(limits.io_uring_group)),
             ("net.core.somaxconn", known(limits.backlog_max)),
             ("local ports", known(ports)),
+            ("scanners of accesses", self.scanners.to_string()),
         ] {
             writeln!(formatter, "  {name:<26}{value}")?;
         }

@@ -19,6 +19,7 @@ mod service_metrics;
 mod listeners;
 mod report;
 mod watchdog;
+mod scanners;
 mod serve;
 mod check;
 mod service_manager;
