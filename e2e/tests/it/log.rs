@@ -92,7 +92,7 @@ fn a_second_signal_forces_while_the_log_is_full(driver: Driver) {
     until("new connections to be refused", || {
         TcpStream::connect(address).err()
     });
-    server.terminate();
+    server.force();
     assert!(server.exit_status().code().is_some(), "it ends by itself");
 }
 

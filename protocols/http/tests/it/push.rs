@@ -2,6 +2,7 @@
 //! that a waiting stream holds.
 
 use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
 use allocation_counter::measure;
 use flatpath::Limits;
@@ -194,6 +195,7 @@ fn scarce(seed: u64) -> (TestServer, Stream, Stream) {
     let mut conditions = Conditions::calm(seed);
     conditions.limits = Limits {
         buffer_bytes_max: 8 * 4096,
+        write_timeout: Duration::from_secs(1),
         ..Limits::default()
     };
     let mut server = TestServer::new(conditions, http);
@@ -239,9 +241,8 @@ fn a_stream_that_waits_is_a_few_hundred_bytes() {
     const BYTES_MAX_EACH: i64 = 256;
     let (http, taken) = pushing(Route::Inline);
     let mut server = TestServer::new(Conditions::calm(1), http);
-    let mut senders = Vec::with_capacity(2 * STREAMS);
-    // The first ones warm up what all share.
-    let mut measured = || {
+    let mut senders = Vec::with_capacity(4 * STREAMS);
+    let mut measured = |rounds: usize| {
         let clients: Vec<_> = (0..STREAMS).map(|_| server.connect()).collect();
         let mut ask = |request: &[u8]| {
             for client in &clients {
@@ -251,13 +252,16 @@ fn a_stream_that_waits_is_a_few_hundred_bytes() {
                 senders.extend(taken.try_recv().ok());
             }
         };
-        // What the simulated kernel keeps of each client grows for a while.
-        (0..8).for_each(|_| ask(GET_PLAIN));
+        // What the simulated kernel keeps of each client doubles now and then.
+        (0..rounds).for_each(|_| ask(GET_PLAIN));
         let held = measure(|| ask(GET)).bytes_current;
         (clients, held / STREAMS as i64)
     };
-    let (_warm, (_clients, bytes)) = (measured(), measured());
-    assert_eq!(senders.len(), 2 * STREAMS);
+    // The first ones warm up what all share; what doubles does so in one of the others at most.
+    let groups = [8, 8, 9, 10].map(&mut measured);
+    let bytes = groups[1..].iter().map(|(_, bytes)| *bytes).min();
+    let bytes = bytes.expect("three groups");
+    assert_eq!(senders.len(), groups.len() * STREAMS);
     assert!(
         bytes <= BYTES_MAX_EACH,
         "a waiting stream holds {bytes} bytes"
