@@ -62,7 +62,7 @@ impl Request<'_> {
             self.check_data(node, &node.attributes()?, Allowed::WRITE_OK)?;
             let file = self.writer(node)?;
             let verifier = self.state.export.nodes.verifier();
-            self.act(|| Ok(verifier.report(node.key, rustix::fs::ftruncate(file, size))?))?;
+            self.act(|| Ok(verifier.run(node.key, || rustix::fs::ftruncate(file, size))?))?;
         }
         self.act(|| {
             if wanted.user.is_some() || wanted.group.is_some() {

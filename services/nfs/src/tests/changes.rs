@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::status::Status;
 use crate::testing::{Fixture, Found, Results, Words};
 
-fn exclusive(fixture: &Fixture, name: &str, verifier: u64) -> Result<Vec<u8>, u32> {
+pub(super) fn exclusive(fixture: &Fixture, name: &str, verifier: u64) -> Result<Vec<u8>, u32> {
     let root = fixture.root();
     let words = Words::default()
         .opaque(&root)

@@ -5,6 +5,7 @@ use flatpath_testkit::lossy::{Cache, Lossy, Operation};
 use flatpath_testkit::until_true;
 use rustix::io::Errno;
 
+use super::changes::exclusive;
 use crate::status::Status;
 use crate::testing::{Fixture, Words};
 
@@ -49,6 +50,11 @@ impl Served {
             .word(stable)
             .opaque(data);
         self.verifier_of(7, &words)
+    }
+
+    /// Another file, by CREATE with a verifier.
+    fn create_exclusively(&self) -> Result<Vec<u8>, u32> {
+        exclusive(&self.fixture, "exclusive", 7)
     }
 
     fn commit(&self) -> Result<u64, u32> {
@@ -182,7 +188,7 @@ fn what_the_kernel_cannot_write_back_turns_the_verifier_whoever_learns_of_it() {
 
 #[test]
 fn every_error_of_an_operation_turns_the_verifier() {
-    let ways: [(Operation, Way<bool>); 9] = [
+    let ways: [(Operation, Way<bool>); 10] = [
         (Operation::Write, |served| served.write(0, b"x", 0).is_err()),
         (Operation::Write, |served| served.write(0, b"x", 1).is_err()),
         (Operation::Write, |served| served.write(0, b"x", 2).is_err()),
@@ -194,6 +200,9 @@ fn every_error_of_an_operation_turns_the_verifier() {
             served.resize(1, by_setattr) != 0
         }),
         (Operation::Resize, |served| served.resize(0, by_create) != 0),
+        (Operation::Sync, |served| {
+            served.create_exclusively().is_err()
+        }),
     ];
     let Some(served) = Served::new(Cache::Through) else {
         return;
