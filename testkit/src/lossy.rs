@@ -204,6 +204,11 @@ impl Lossy {
         let rules = locked(&self.shared.rules);
         rules.counts.get(&operation).copied().unwrap_or_default()
     }
+
+    /// How many files are open, of all programs.
+    pub fn open_files(&self) -> usize {
+        locked(&self.shared.disk).open_files()
+    }
 }
 
 impl Drop for Lossy {

@@ -1,12 +1,14 @@
-//! With `--durable` an answer to PUT and to uploads by tus counts nothing that is not on the disk:
-//! on a file system that forgets what was not synced, and fails on request.
+//! With `--durable` an answer to PUT and to uploads by tus counts nothing that is not on the disk,
+//! and without it nothing that the file system reports lost: on a file system that forgets what was
+//! not synced, and fails on request.
 
 use flatpath_testkit::lossy::{Cache, Lossy, Operation};
-use flatpath_testkit::{Client, Driver, Launch, Reply, Server, Site, each_driver, noise};
+use flatpath_testkit::{Client, Driver, Launch, Reply, Server, Site, each_driver, noise, until};
 
 each_driver!(
     a_file_that_was_put_lasts,
     bytes_of_an_upload_that_were_counted_last,
+    what_a_close_reports_is_told_to_the_client,
     model_uploads_that_are_told_complete_last_whatever_fails,
 );
 
@@ -20,12 +22,13 @@ struct Served {
     _site: Site,
 }
 
-fn serve(driver: Driver) -> Option<Served> {
+fn serve<'a>(driver: Driver, options: impl IntoIterator<Item = &'a str>) -> Option<Served> {
     let site = Site::new();
     let lossy = Lossy::try_mount(&site.at("lossy"), Cache::Through)?;
     let server = Launch::serve(driver)
         .directory(lossy.path())
-        .with(["--writable", "--durable"])
+        .with(["--writable"])
+        .with(options)
         .start();
     Some(Served {
         server,
@@ -54,6 +57,13 @@ impl Served {
             "HEAD" => client.reply_to_head(),
             _ => client.reply(),
         }
+    }
+
+    /// Waits for the closes that come after the answers.
+    fn await_closes(&self) {
+        until("files to be closed", || {
+            (self.lossy.open_files() == 0).then_some(())
+        });
     }
 
     fn create(&self, target: &str, length: usize) -> String {
@@ -97,7 +107,7 @@ fn hidden(upload: &str) -> String {
 }
 
 fn a_file_that_was_put_lasts(driver: Driver) {
-    let Some(served) = serve(driver) else {
+    let Some(served) = serve(driver, ["--durable"]) else {
         return;
     };
     let lossy = &served.lossy;
@@ -116,7 +126,7 @@ fn a_file_that_was_put_lasts(driver: Driver) {
 }
 
 fn bytes_of_an_upload_that_were_counted_last(driver: Driver) {
-    let Some(served) = serve(driver) else {
+    let Some(served) = serve(driver, ["--durable"]) else {
         return;
     };
     let lossy = &served.lossy;
@@ -167,11 +177,56 @@ fn bytes_of_an_upload_that_were_counted_last(driver: Driver) {
     assert!(lossy.lasting("other").as_deref() == Some(b"text"));
 }
 
+fn what_a_close_reports_is_told_to_the_client(driver: Driver) {
+    let Some(served) = serve(driver, []) else {
+        return;
+    };
+    let lossy = &served.lossy;
+    let full = rustix::io::Errno::NOSPC.raw_os_error();
+    assert_eq!(served.put("/file", b"old"), 201);
+    for (errno, status) in [(full, 507), (IO, 500)] {
+        served.await_closes();
+        lossy.fail(Operation::Flush, 1, errno);
+        assert_eq!(served.put("/file", b"new"), status);
+        assert_eq!(served.server.client().get("/file").text(), "old");
+        served.await_closes();
+        lossy.fail(Operation::Flush, 1, errno);
+        assert_eq!(served.put("/other", b"new"), status);
+        assert_eq!(served.server.client().get("/other").status, 404);
+    }
+    lossy.heal();
+    // Each close of a PATCH in turn; that of a file which was only read has nothing to report.
+    let mut told = 0;
+    served.await_closes();
+    for failing in 0.. {
+        let upload = served.create("/other", 4);
+        let before = lossy.count(Operation::Flush);
+        lossy.fail_after(Operation::Flush, failing, 1, full);
+        let counted = served.patch(&upload, 0, b"text");
+        lossy.heal();
+        if lossy.count(Operation::Flush) - before <= failing {
+            break;
+        }
+        if counted.is_err() {
+            assert_eq!(counted, Err(507), "close {failing}");
+            told += 1;
+            let offset = served.offset(&upload).expect("told");
+            let rest = &b"text"[offset..];
+            assert!(offset == 4 || served.patch(&upload, offset, rest) == Ok(4));
+        }
+        let text = std::fs::read(lossy.path().join("other")).expect("published");
+        assert!(text == b"text");
+        served.await_closes();
+    }
+    // The record before the first byte and before the name, the data after them.
+    assert!(told >= 3, "{told}");
+}
+
 fn model_uploads_that_are_told_complete_last_whatever_fails(driver: Driver) {
     const UPLOADS: u64 = 12;
     /// Requests until an upload must be through.
     const REQUESTS_MAX: usize = 400;
-    let Some(served) = serve(driver) else {
+    let Some(served) = serve(driver, ["--durable"]) else {
         return;
     };
     let seed = fastrand::u64(..);

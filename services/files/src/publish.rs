@@ -10,6 +10,7 @@
 //! - One publication at a time per directory of this process, so that conditions hold for the file
 //!   that is replaced. No lock is shared by two directories: one on a file system that hangs stops
 //!   no other.
+//! - A file that the kernel reports a loss of gets no name.
 //! - With [`Durability::Disk`] the data is on the disk before the name is given, and the name is
 //!   before the answer (`fsync` of the file, then of its directory).
 //! - The mode of a replaced file is kept; a new file has what the umask leaves.
@@ -58,15 +59,13 @@ static NAMING: LazyLock<KeyedLock<(u64, u64)>> = LazyLock::new(KeyedLock::new);
 impl Publication<'_> {
     /// Gives the file its name. After an error it has the name that it had before, or none.
     pub(crate) fn publish(&self) -> Result<Published> {
-        // Synced before the lock is taken, because that may last; the mode belongs to it.
+        // Settled before the lock is taken, because that may last; the mode belongs to it.
         let mut mode_set = None;
         if let Existing::File { mode, .. } = existing_at(self.directory, self.name)? {
             rustix::fs::fchmod(self.file, mode)?;
             mode_set = Some(mode);
         }
-        if self.durability == Durability::Disk {
-            rustix::fs::fsync(self.file)?;
-        }
+        self.durability.settle(self.file)?;
         let stat = rustix::fs::fstat(self.directory)?;
         let naming = NAMING.lock(&(stat.st_dev, stat.st_ino));
         let existing = existing_at(self.directory, self.name)?;

@@ -1,6 +1,7 @@
 //! What PUT and uploads have in common: the options, where a file is to go, and what is refused.
 
 use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime};
 
 use flatpath_http::Request;
@@ -58,11 +59,25 @@ pub struct WriteOptions {
 /// When a file counts as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When the kernel has it: a power failure may lose it.
+    /// When the kernel has it, or the server of a file system over a network: a power failure may
+    /// lose it.
     #[default]
     Kernel,
     /// When the disk has it: data and directory are synced before the answer.
     Disk,
+}
+
+impl Durability {
+    /// Waits until the file's data is where an answer may count it, and passes on whatever the
+    /// kernel says of data that is lost. Where nothing is synced, that is what a close says: file
+    /// systems over a network report a full or failed disk no sooner.
+    pub(crate) fn settle(self, file: &File) -> Result<(), Errno> {
+        match self {
+            Self::Disk => rustix::fs::fsync(file),
+            Self::Kernel => flatpath_sys::close::flush(file.as_fd())
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        }
+    }
 }
 
 pub(crate) enum Existing {

@@ -196,6 +196,10 @@ impl Disk {
         handle
     }
 
+    pub(super) fn open_files(&self) -> usize {
+        self.open.len()
+    }
+
     pub(super) fn close(&mut self, handle: u64) {
         self.open.remove(&handle);
     }

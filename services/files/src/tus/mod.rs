@@ -27,8 +27,9 @@
 //!   upload has its epoch. So of two at once one continues and the other gets 409.
 //! - T4: the offset is the length of the file, less what waits for its checksum.
 //! - T5: with [`Durability::Disk`](crate::Durability) no answer counts bytes, or a name, that are
-//!   not on the disk. A sync that fails may be the kernel's only report of lost bytes, so those
-//!   since the last one are cut off, and the client sends them again.
+//!   not on the disk; without it, none that the file system reports lost when it is asked. That
+//!   may be the kernel's only report, so the bytes since the last time it was asked are cut off,
+//!   and the client sends them again.
 //!
 //! Extensions: creation, creation-with-upload, creation-defer-length, checksum, expiration,
 //! termination. Absent: concatenation, checksum-trailer, and CORS.

@@ -251,8 +251,8 @@ impl Body {
             locked.cut(self.offset)?;
         }
         if self.offset > 0 {
-            // What an earlier request left counts only if it is on the disk.
-            locked.sync(0)?;
+            // What an earlier request left counts only if it is settled.
+            locked.settle(0)?;
         }
         locked.record.epoch += 1;
         locked.record.verified = self.checksum.is_some().then_some(self.offset);
@@ -267,7 +267,7 @@ impl Body {
         if matches == Some(false) {
             locked.cut(self.first)?;
         }
-        locked.sync(self.first)?;
+        locked.settle(self.first)?;
         if let Some(matches) = matches {
             locked.record.verified = None;
             locked.save()?;

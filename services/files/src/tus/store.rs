@@ -158,10 +158,7 @@ impl Store {
         let file = rustix::fs::openat(&self.directory, next, flags | OFlags::CLOEXEC, mode)?;
         let mut file = File::from(file);
         file.write_all(record.to_text().as_bytes())?;
-        if durability == Durability::Disk {
-            file.sync_all()?;
-        }
-        Ok(())
+        Ok(durability.settle(&file)?)
     }
 
     /// Removes a record, or what else is in the directory.

@@ -16,7 +16,7 @@ use crate::deferred_close::TempFile;
 use crate::keyed::{KeyGuard, KeyedLock};
 use crate::publish::{Publication, sync_directory};
 use crate::responses::{Refusal, Result, bare, with};
-use crate::writing::{Durability, directory_at};
+use crate::writing::directory_at;
 
 use super::headers;
 use super::ledger::Uploads;
@@ -208,17 +208,17 @@ impl Locked<'_> {
         }
     }
 
-    /// Brings the bytes to the disk, where they are to be there (T5); up to `synced` they were
-    /// before.
-    pub(super) fn sync(&mut self, synced: u64) -> Result<()> {
-        if self.upload.uploads.options.durability == Durability::Kernel {
-            return Ok(());
-        }
-        let Err(errno) = rustix::fs::fdatasync(self.data) else {
+    /// Brings the bytes to where they count (T5); up to `settled` they were before.
+    pub(super) fn settle(&mut self, settled: u64) -> Result<()> {
+        let Err(errno) = self.upload.uploads.options.durability.settle(self.data) else {
             return Ok(());
         };
+        if matches!(errno, Errno::MFILE | Errno::NFILE) {
+            // The file was not asked.
+            return Err(errno.into());
+        }
         log::warn!("bytes of an upload are lost: {errno}; its client has to send them again");
-        if self.cut(synced.min(self.size)).is_err() {
+        if self.cut(settled.min(self.size)).is_err() {
             // Then nothing of it counts. Without its record the sweep of another server finds no
             // upload in what is left.
             let Upload { store, id, .. } = self.upload;
@@ -338,7 +338,7 @@ pub(super) fn ask(uploads: &Uploads, id: &Id) -> Result<Response> {
         state => state.receiving()?,
     };
     // A request that broke off left bytes that were not synced.
-    locked.sync(0)?;
+    locked.settle(0)?;
     let offset = locked.offset();
     let response = known(offset, &locked.record);
     if locked.record.length != Some(offset) {
