@@ -28,6 +28,7 @@ pub mod lossy;
 pub mod mount;
 pub mod process;
 pub mod reply;
+pub mod scanner;
 pub mod seeds;
 pub mod server;
 pub mod site;

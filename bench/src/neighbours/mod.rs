@@ -23,6 +23,7 @@
 mod crowd;
 mod innocent;
 mod manners;
+mod mounts;
 mod server;
 mod troubles;
 

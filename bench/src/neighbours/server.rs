@@ -17,10 +17,12 @@ use flatpath_http::sse::Broadcast;
 use flatpath_http::{Http, IntoResponse, Request, Response, Route};
 use flatpath_testkit::child::{Child, command, free_address};
 use flatpath_testkit::fuse::{Content, Fuse, Pause};
+use flatpath_testkit::scanner::Scanner;
 use flatpath_websocket::{Message, Socket, WebSocket};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 
+use super::mounts::SCANNED_FILES;
 use super::troubles::{Home, Needs, Trouble};
 use crate::Stage;
 
@@ -38,6 +40,11 @@ pub(super) const FILE_PATH: &str = "/file";
 const FILE_BYTES: usize = 512 << 10;
 /// All of the disk in the row of the full disk.
 const DISK_BYTES: u64 = 4 << 20;
+/// What is served, in the server's directory.
+const DOCUMENTS: &str = "documents";
+/// How long the scanner takes for each access: less than the longest wait that is allowed, because
+/// it has to be found out.
+const SCAN: Duration = Duration::from_millis(150);
 
 /// What is measured beside a trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +129,7 @@ impl Arena {
 pub(super) struct Prepared {
     home: Started,
     pub(super) arena: Arena,
-    mounted: Option<Mounted>,
+    mounted: Mounted,
     _directory: tempfile::TempDir,
 }
 
@@ -131,16 +138,29 @@ enum Started {
     Here(Running, Arc<AtomicBool>),
 }
 
-enum Mounted {
-    Hung(Fuse),
-    Full(PathBuf),
+/// Fields are dropped in this order.
+#[derive(Default)]
+struct Mounted {
+    scanner: Option<Scanner>,
+    at: Option<MountPoint>,
+    hung: Option<Fuse>,
 }
 
-impl Drop for Mounted {
+/// Unmounted when dropped.
+struct MountPoint(PathBuf);
+
+impl Drop for MountPoint {
     fn drop(&mut self) {
-        if let Self::Full(path) = self {
-            let _ = unmount(path.as_path(), UnmountFlags::DETACH);
-        }
+        let _ = unmount(self.0.as_path(), UnmountFlags::DETACH);
+    }
+}
+
+impl MountPoint {
+    fn new(at: PathBuf, kind: &str, options: &str) -> io::Result<Self> {
+        fs::create_dir(&at)?;
+        let options = CString::new(options).map_err(io::Error::other)?;
+        mount(kind, &at, kind, MountFlags::NOSUID, options.as_c_str())?;
+        Ok(Self(at))
     }
 }
 
@@ -156,12 +176,14 @@ impl Prepared {
         trouble: &Trouble,
     ) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
-        let documents = directory.path().join("documents");
+        let documents = directory.path().join(DOCUMENTS);
         fs::create_dir(&documents)?;
         fs::write(documents.join(HOT), "hello, innocent client\n")?;
         fs::write(documents.join(&FILE_PATH[1..]), vec![b'f'; FILE_BYTES])?;
         fs::File::create(documents.join("big"))?.set_len(BIG_BYTES)?;
-        let mounted = mounted(&documents, trouble.needs)?;
+        let mounted = mounted(directory.path(), trouble.needs).map_err(|cause| {
+            io::Error::new(io::ErrorKind::Unsupported, format!("no mount: {cause}"))
+        })?;
         let (home, mut arena) = match (trouble.home, candidate) {
             (_, Candidate::Nginx) => nginx(directory.path(), &documents, trouble)?,
             (Home::Library { buffer_bytes_max }, _) => here(candidate, buffer_bytes_max)?,
@@ -175,9 +197,7 @@ impl Prepared {
                 child(process, directory.path())?
             }
         };
-        if let Some(Mounted::Hung(hung)) = &mounted {
-            arena.hang = Some(hung.switch());
-        }
+        arena.hang = mounted.hung.as_ref().map(Fuse::switch);
         arena.has_files = trouble.with_files;
         arena.divisor = stage.profile.pick(1, 1, 100);
         Ok(Self {
@@ -216,27 +236,36 @@ fn complain(text: &str) {
     eprintln!("the server under test: {text}");
 }
 
-fn mounted(documents: &Path, needs: Needs) -> io::Result<Option<Mounted>> {
-    let no_mount =
-        |cause: io::Error| io::Error::new(io::ErrorKind::Unsupported, format!("no mount: {cause}"));
+fn mounted(directory: &Path, needs: Needs) -> io::Result<Mounted> {
+    let at = directory.join(DOCUMENTS).join("mount");
+    let hung = |at: &Path| {
+        let file = Content::new("file.txt", "on a file system of its own\n");
+        Fuse::mount(at, vec![file]).map(Some)
+    };
+    let mut mounted = Mounted::default();
     match needs {
-        Needs::Nothing | Needs::UnreadLog => Ok(None),
-        Needs::HungMount => {
-            let path = documents.join("mount");
-            let file = Content::new("file.txt", "on a file system of its own\n");
-            Fuse::mount(&path, vec![file])
-                .map(|hung| Some(Mounted::Hung(hung)))
-                .map_err(no_mount)
+        Needs::Nothing | Needs::UnreadLog => {}
+        Needs::HungMount => mounted.hung = hung(&at)?,
+        Needs::HungLayer => {
+            let [layer, empty] = ["layer", "empty"].map(|name| directory.join(name));
+            mounted.hung = hung(&layer)?;
+            fs::create_dir(&empty)?;
+            let layers = format!("lowerdir={}:{}", layer.display(), empty.display());
+            mounted.at = Some(MountPoint::new(at, "overlay", &layers)?);
         }
         Needs::FullDisk => {
-            let path = documents.join("mount");
-            fs::create_dir(&path)?;
-            let size = CString::new(format!("size={DISK_BYTES}")).map_err(io::Error::other)?;
-            mount("tmpfs", &path, "tmpfs", MountFlags::NOSUID, size.as_c_str())
-                .map_err(|cause| no_mount(cause.into()))?;
-            Ok(Some(Mounted::Full(path)))
+            let size = format!("size={DISK_BYTES}");
+            mounted.at = Some(MountPoint::new(at, "tmpfs", &size)?);
+        }
+        Needs::Scanned => {
+            mounted.at = Some(MountPoint::new(at.clone(), "tmpfs", "size=1m")?);
+            for number in 0..SCANNED_FILES {
+                fs::write(at.join(format!("file-{number}")), "scanned\n")?;
+            }
+            mounted.scanner = Some(Scanner::watch(&at, SCAN)?);
         }
     }
+    Ok(mounted)
 }
 
 fn serve(program: &Path, candidate: Candidate, directory: &Path, documents: &Path) -> Command {

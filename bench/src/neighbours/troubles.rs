@@ -3,8 +3,7 @@
 //! A trouble lasts until it is stopped. The sizes come from what once stopped this server; where it
 //! is about a bound, the server is started with a smaller bound, and nginx with the same.
 
-use std::io::{self, Write};
-use std::net::TcpStream;
+use std::io;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,9 +15,9 @@ use flatpath_http::sse::Event;
 
 use super::crowd::Manner;
 use super::manners::{
-    asking, big, deflated_zeros, downloads, flood, get, handshake, heads, masked_frame, put,
-    uploads,
+    asking, big, deflated_zeros, downloads, flood, get, handshake, heads, masked_frame, uploads,
 };
+use super::mounts;
 use super::server::Arena;
 
 /// The row in which nginx is the measure.
@@ -56,6 +55,10 @@ pub(super) enum Needs {
     Nothing,
     /// A file system that can be made to hang, under `/mount`.
     HungMount,
+    /// An overlay under `/mount`, which is local, over a layer that can be made to hang.
+    HungLayer,
+    /// A file system under `/mount` whose accesses a program permits, slowly.
+    Scanned,
     /// A small file system of its own, under `/mount`.
     FullDisk,
     /// A pipe for the log that is not read.
@@ -76,9 +79,9 @@ pub(super) struct Trouble {
     /// room that others leave it.
     pub(super) with_files: bool,
     /// A crowd that behaves like this.
-    crowd: fn(&Arena) -> io::Result<Manner>,
+    pub(super) crowd: fn(&Arena) -> io::Result<Manner>,
     /// What happens beside the crowd, until it is stopped.
-    beside: fn(&Arena, &AtomicBool) -> io::Result<()>,
+    pub(super) beside: fn(&Arena, &AtomicBool) -> io::Result<()>,
 }
 
 impl Trouble {
@@ -104,7 +107,7 @@ fn crowd(
 }
 
 /// A trouble over HTTP, which nginx has too.
-const HTTP: Trouble = Trouble {
+pub(super) const HTTP: Trouble = Trouble {
     name: "",
     home: Home::Program(&[]),
     needs: Needs::Nothing,
@@ -129,6 +132,7 @@ pub(super) fn troubles() -> Vec<Trouble> {
         of_crowds(),
         of_busy_clients(),
         of_the_system(),
+        mounts::of_file_systems(),
         of_nfs(),
         of_services(),
         of_handlers(),
@@ -301,28 +305,6 @@ fn of_busy_clients() -> Vec<Trouble> {
 
 fn of_the_system() -> Vec<Trouble> {
     vec![
-        Trouble {
-            name: "uploads to a full disk",
-            needs: Needs::FullDisk,
-            crowd: |arena| {
-                Ok(Manner {
-                    connections: 20,
-                    opening: Box::new(|number| put(&format!("/mount/file-{number}"), 16 << 20)),
-                    chunk: vec![b'd'; 256 * 1024],
-                    every: Duration::from_millis(10),
-                    read_bytes: 4_096,
-                    ..Manner::to(arena.http)
-                })
-            },
-            ..HTTP
-        },
-        Trouble {
-            name: "a mount that hangs",
-            needs: Needs::HungMount,
-            is_in_quick: true,
-            crowd: hung_mount,
-            ..HTTP
-        },
         Trouble {
             name: "a log that is not read, and 512 bad producers",
             needs: Needs::UnreadLog,
@@ -506,20 +488,6 @@ fn of_handlers() -> Vec<Trouble> {
             ..library
         },
     ]
-}
-
-/// One file of the mount is hot when it begins to hang; then many want it, and others there.
-fn hung_mount(arena: &Arena) -> io::Result<Manner> {
-    let [hot, cold] = ["/mount/file.txt", "/mount/other"].map(get);
-    for _ in 0..10 {
-        let mut stream = TcpStream::connect(arena.http)?;
-        stream.write_all(&hot)?;
-        thread::sleep(Duration::from_millis(10));
-    }
-    if let Some(hang) = &arena.hang {
-        hang.set(true);
-    }
-    Ok(asking(arena.http, 400, &[hot, cold]))
 }
 
 fn busy_loops(_: &Arena, stop: &AtomicBool) -> io::Result<()> {

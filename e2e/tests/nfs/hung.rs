@@ -1,14 +1,17 @@
 //! An export on a mount that hangs: everything else of the server is answered as before.
 
+use std::time::Duration;
+
 use flatpath_testkit::fuse::{self, Content};
 use flatpath_testkit::mount::Mounted;
-use flatpath_testkit::{Driver, Launch, Site, each_driver};
+use flatpath_testkit::{Driver, Launch, Site, each_driver, scanner};
 
 use crate::calls::{Connection, NFS, Words, call, read};
 
 each_driver!(
     a_hung_export_does_not_take_all_workers,
     an_overlay_over_a_mount_that_hangs_stops_no_network_thread,
+    a_permission_scanner_stops_a_network_thread_once,
 );
 
 const GETATTR: u32 = 1;
@@ -119,4 +122,58 @@ fn an_overlay_over_a_mount_that_hangs_stops_no_network_thread(driver: Driver) {
     assert!([200, 503].contains(&hung.reply().status));
     // Dropped from the top down.
     drop((server, overlay));
+}
+
+/// The kernel tells nobody that an access would wait for a scanner. The first try of a worker's
+/// work on the network thread finds out, and from then on workers wait.
+fn a_permission_scanner_stops_a_network_thread_once(driver: Driver) {
+    const FILES: usize = 8;
+    let state = Site::new();
+    let Some(mounted) = Mounted::tmpfs() else {
+        return;
+    };
+    for number in 0..FILES {
+        std::fs::write(mounted.path().join(format!("file-{number}")), "text").expect("a file");
+    }
+    let kept = state.path().to_str().expect("text");
+    let server = Launch::serve(driver)
+        .directory(mounted.path())
+        .with(["--network-threads", "1", "--nfs", "127.0.0.1:0"])
+        .with(["--nfs-state", kept, "--echo", "127.0.0.1:0"])
+        .start();
+    let mut calls = Connection::open(server.address("nfs"));
+    let root = calls.root();
+    let mut innocent = server.echo_client();
+    // More than the longest try that keeps its right.
+    let Some(scanner) = scanner::try_watch(mounted.path(), Duration::from_millis(150)) else {
+        return;
+    };
+    let mut files = Vec::new();
+    for number in 0..FILES {
+        let name = format!("file-{number}");
+        let name = Words::default().opaque(&root).opaque(name.as_bytes());
+        files.push(calls.nfs(LOOKUP, &name).opaque(4));
+    }
+    let mut waiting = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        calls.send(&call(number as u32, NFS, READ, &read(file, 0, 100)));
+        let mut client = server.client();
+        client.request("GET", &format!("/file-{number}"), &[]);
+        waiting.push(client);
+    }
+    // Each is answered while the scanner is at work on one and the same access, but for one.
+    let mut beside = 0;
+    while scanner.seen() < FILES {
+        innocent.send(b"hello");
+        assert_eq!(innocent.exactly(5), b"hello");
+        beside += 1;
+    }
+    for _ in 0..FILES {
+        assert_eq!(calls.reply().status(), 0);
+    }
+    for client in &mut waiting {
+        assert_eq!(client.reply().text(), "text");
+    }
+    assert!(beside > 3 * FILES, "{beside} answers beside {FILES} scans");
+    drop((server, scanner));
 }
