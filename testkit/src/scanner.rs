@@ -1,8 +1,8 @@
 //! A program that permits each access to the files of a mount, and takes its time: what virus
 //! scanners do (`FAN_OPEN_PERM` and `FAN_ACCESS_PERM` of fanotify(7)). Needs root.
 //!
-//! One access after the other, so those that wait add up. What this process does itself is permitted
-//! at once.
+//! One access after the other, so those that wait add up. What this process does itself is
+//! permitted at once.
 
 use std::io;
 use std::path::Path;
