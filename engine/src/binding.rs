@@ -18,7 +18,7 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::limits::{BACKLOG, BIND_PATIENCE, BIND_PAUSE};
+use crate::limits::{BACKLOG, BIND_PATIENCE, BIND_PAUSE, UNSENT_BYTES_MAX};
 use crate::sockets::SocketFile;
 
 /// Tries again for a second while the address is in use: the kernel lets go of the listener of an
@@ -74,9 +74,7 @@ pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    // Inherited by every accepted connection: replies are written whole, nothing is gained by
-    // waiting.
-    sockopt::set_tcp_nodelay(&socket, true)?;
+    tune(&socket)?;
     rustix::net::bind(&socket, &address)?;
     if sharing != Sharing::JoinsLater {
         rustix::net::listen(&socket, BACKLOG)?;
@@ -97,10 +95,15 @@ pub(crate) fn let_join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the connections of a passed socket send what is written at once, as those of our own do.
-pub(crate) fn send_at_once(socket: impl AsFd) {
-    // It fails for a Unix socket, which has no such delay.
-    let _ = sockopt::set_tcp_nodelay(socket, true);
+/// Sets what every connection inherits from its listener, one of our own or a passed one: replies
+/// are written whole, so nothing is gained by waiting (`TCP_NODELAY`); and clients that do not read
+/// cost the copy of a little of their reply only, see [`UNSENT_BYTES_MAX`].
+///
+/// # Errors
+/// As for a Unix socket, which has no such options.
+pub(crate) fn tune(listener: impl AsFd) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(&listener, true)?;
+    flatpath_sys::tcp::set_unsent_max(listener, UNSENT_BYTES_MAX)
 }
 
 /// Binds a Unix socket whose file has this mode. What a server that has ended without

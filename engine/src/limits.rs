@@ -123,6 +123,10 @@ pub(crate) const CACHES_PATIENCE_NS: u64 = 1_000_000_000;
 /// How often accept looks whether caches have given descriptors back, in nanoseconds.
 pub(crate) const CACHES_LOOK_NS: u64 = 2_000_000;
 
+/// Bytes of a connection's output that the kernel has taken and not sent, at most: with what is on
+/// its way, enough for 10 Gbit/s of one client that is served again after 100 us.
+pub(crate) const UNSENT_BYTES_MAX: u32 = 128 * 1024;
+
 /// Connections that may wait in the kernel's backlog of one listener.
 pub(crate) const BACKLOG: i32 = 4096;
 

@@ -148,7 +148,7 @@ fn open(
     };
     let address = ListenAddress::of(first).map_err(refused)?;
     for socket in &sockets {
-        crate::binding::send_at_once(socket);
+        let _ = crate::binding::tune(socket);
     }
     if let (true, ListenAddress::Internet(at)) = (is_servers, &address) {
         if sockets.len() < wanted {

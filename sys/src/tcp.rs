@@ -10,21 +10,35 @@ use std::os::fd::{AsFd, AsRawFd};
 /// # Errors
 /// What setsockopt(2) says; the listener works as before.
 pub fn defer_accept(listener: impl AsFd) -> io::Result<()> {
-    static SECONDS: libc::c_int = 1;
-    // SAFETY: the descriptor is open, and the kernel reads one int from a static.
+    set(listener, libc::TCP_DEFER_ACCEPT, 1)
+}
+
+/// Bounds what the kernel takes of a connection's output before it sends it
+/// (`TCP_NOTSENT_LOWAT`), in bytes. Without, a peer that does not read makes it take 4 MiB
+/// (`net.ipv4.tcp_wmem`). What is on its way to the peer does not count, so a fast one is as fast.
+/// Connections inherit it from their listener.
+///
+/// # Errors
+/// What setsockopt(2) says, as for a socket that is not TCP's.
+pub fn set_unsent_max(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    set(socket, libc::TCP_NOTSENT_LOWAT, bytes.cast_signed())
+}
+
+/// Sets an option that is an int.
+fn set(socket: impl AsFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the kernel reads one int that lives until it returns.
     let outcome = unsafe {
         libc::setsockopt(
-            listener.as_fd().as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const SECONDS).cast(),
-            size_of_val(&SECONDS) as libc::socklen_t,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
-    if outcome == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    match outcome {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use flatpath_testkit::client::{Ending, request_bytes};
 use flatpath_testkit::deadline::LONG_PATIENCE;
 use flatpath_testkit::noise;
-use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
     a_request_that_comes_byte_by_byte_is_answered,
@@ -13,6 +13,7 @@ each_driver!(
     a_client_that_finishes_within_a_request_is_closed,
     a_client_that_reads_slowly_gets_the_whole_file,
     slow_clients_do_not_hold_up_a_fast_one,
+    of_a_file_that_nobody_reads_the_kernel_has_little,
 );
 
 const LARGE: usize = 4 << 20;
@@ -121,4 +122,40 @@ fn slow_clients_do_not_hold_up_a_fast_one(driver: Driver) {
         client.send(b"P/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(client.reply().text(), "small");
     }
+}
+
+/// What nobody reads is not copied: many downloads that begin together would keep a network thread
+/// from everything else, and the kernel's memory is not the server's to bound.
+fn of_a_file_that_nobody_reads_the_kernel_has_little(driver: Driver) {
+    const WINDOW: usize = 4096;
+    /// A few times what may be unsent, with what is on its way; unbounded it is 2.5 MB and more.
+    const KERNEL_BYTES_MAX: usize = 600_000;
+    let (server, _site) = serve(driver);
+    let address = server.address("http");
+    let mut client = flatpath_testkit::Client::connect_with_window(address, WINDOW);
+    client.request("GET", "/large", &[]);
+    let mut before = 0;
+    let waits = until("the download to be stuck", || {
+        let now = unacknowledged(address.port());
+        let is_stuck = now > WINDOW && now == std::mem::replace(&mut before, now);
+        std::thread::sleep(Duration::from_millis(50));
+        is_stuck.then_some(now)
+    });
+    assert!(
+        waits <= KERNEL_BYTES_MAX,
+        "{waits} bytes wait in the kernel"
+    );
+}
+
+/// What the kernel has of the connections to a port and was not acknowledged, in bytes
+/// (`tx_queue` of proc_net(5)).
+fn unacknowledged(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("a table");
+    let of_port = table.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (_, local) = words.nth(1)?.split_once(':')?;
+        let (queued, _) = words.nth(2)?.split_once(':')?;
+        (local == format!("{port:04X}")).then(|| usize::from_str_radix(queued, 16).ok())?
+    });
+    of_port.sum()
 }
