@@ -15,7 +15,9 @@
 //! - G1: a record is completed only when its call can be dispatched; until then its last bytes stay
 //!   unconsumed, so a stalled connection is offered them again.
 //! - G2: at most `CALLS_MAX` calls of a connection are with workers.
-//! - G3: a connection that has begun to end takes no more calls and closes with its last reply.
+//! - G3: a connection that has begun to end takes no more calls and closes with its last reply: it
+//!   sends FIN and reads on for a while, since a reset for calls that came too late would take the
+//!   replies on their way with it. The client sends such calls again on its next connection.
 //! - G4: a call goes to a worker only when its reply fits what the connection may have on its way,
 //!   unless nothing is: a client that does not read its replies holds no more than that. A call
 //!   that came in parts may exceed it once.
@@ -392,7 +394,7 @@ impl<S: Programs> Rpc<S> {
         context.session.ending = true;
         context.end_input();
         if context.jobs_out() == 0 {
-            context.close_after_output();
+            context.close_lingering();
         }
     }
 }
@@ -561,7 +563,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         job.reset();
         context.recycle(job);
         if context.session.ending && context.jobs_out() == 0 {
-            context.close_after_output();
+            context.close_lingering();
         } else if context.jobs_out() == 0 && context.session.assembly.is_idle() {
             context.receive_into(Pages::Common);
             context.phase(Phase::Idle);

@@ -188,24 +188,31 @@ impl Programs for Tries {
     }
 }
 
-/// The replies that came, in the order of their calls: number, status, and who answered.
+/// Takes the whole replies off what came: number, status, and who answered.
+fn take_replies(bytes: &mut Vec<u8>) -> Vec<[u32; 3]> {
+    let mut replies = Vec::new();
+    while let Some((head, rest)) = bytes.split_at_checked(4) {
+        let length = u32::from_be_bytes(head.try_into().expect("four")) & 0x7fff_ffff;
+        let Some(reply) = rest.get(..length as usize) else {
+            break;
+        };
+        let word = |at: usize| {
+            let word = reply.get(at..at + 4)?;
+            Some(u32::from_be_bytes(word.try_into().expect("four")))
+        };
+        replies.push([0, 20, 24].map(|at| word(at).unwrap_or(0)));
+        bytes.drain(..4 + length as usize);
+    }
+    replies
+}
+
+/// The replies that came, in the order of their calls.
 fn replies(server: &mut SimulatedServer, client: &Client, count: usize) -> Vec<[u32; 3]> {
     let (mut bytes, mut replies) = (Vec::new(), Vec::new());
     for _ in 0..10_000 {
         server.turn();
         bytes.extend(client.read());
-        while let Some((head, rest)) = bytes.split_at_checked(4) {
-            let length = u32::from_be_bytes(head.try_into().expect("four")) & 0x7fff_ffff;
-            let Some(reply) = rest.get(..length as usize) else {
-                break;
-            };
-            let word = |at: usize| {
-                let word = reply.get(at..at + 4)?;
-                Some(u32::from_be_bytes(word.try_into().expect("four")))
-            };
-            replies.push([0, 20, 24].map(|at| word(at).unwrap_or(0)));
-            bytes.drain(..4 + length as usize);
-        }
+        replies.extend(take_replies(&mut bytes));
         if replies.len() >= count {
             break;
         }
@@ -313,4 +320,49 @@ fn sim_a_client_that_calls_is_not_the_longest_idle() {
     let is_open = |client: &&Client| client.state() == ClientState::Open;
     assert_eq!(newcomers.iter().filter(is_open).count(), newcomers.len());
     assert!(silent.iter().filter(is_open).count() < silent.len());
+}
+
+/// Calls that come while the server drains are not executed, and cost no reply that is on its way.
+#[test]
+fn sim_a_drain_answers_what_it_has_taken_and_ends_in_order() {
+    let executed_in_all = AtomicUsize::new(0);
+    each_seed(100, |seed| {
+        let (mut server, client, counts) = trying(Conditions::rough(seed));
+        server.world().set_window_bytes(100);
+        let mut random = Random::new(seed);
+        let mut asked = 0;
+        let mut ask = |calls: usize| {
+            let first = asked;
+            asked += calls as u32;
+            let calls = (first..asked).flat_map(|xid| call_of(1 + xid % 4, xid));
+            client.write(&calls.collect::<Vec<_>>());
+        };
+        ask(1 + random.below(40));
+        while server.statistics().accepted == 0 {
+            server.turn();
+        }
+        (0..random.below(20)).for_each(|_| server.turn());
+        server.drain();
+        ask(20);
+        let mut bytes = Vec::new();
+        for _ in 0..20_000 {
+            server.turn();
+            let state = client.state();
+            bytes.extend(client.read());
+            if state != ClientState::Open {
+                break;
+            }
+        }
+        assert_eq!(client.state(), ClientState::Finished, "seed {seed}");
+        let got = take_replies(&mut bytes);
+        assert!(bytes.is_empty(), "seed {seed}: a part of a reply");
+        let counted: u64 = (0..10).map(|class| counts.of_class(class)).sum();
+        assert_eq!(
+            got.len() as u64,
+            counted,
+            "seed {seed}: each that was executed"
+        );
+        executed_in_all.fetch_add(got.len(), Ordering::Relaxed);
+    });
+    assert!(executed_in_all.into_inner() > 100);
 }
