@@ -16,6 +16,7 @@ mod files;
 mod first_page;
 mod handlers;
 mod handover;
+mod handover_streams;
 mod hangs;
 mod hosts;
 mod hung_mount;
