@@ -118,6 +118,48 @@ fn upload_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &A
     }
 }
 
+/// Uploads in parts, which continue where the last part ended, whoever serves.
+fn upload_in_parts(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+    const PART: &[u8] = &[b'p'; 5_000];
+    const PARTS: usize = 8;
+    let connect = || Client::connect(address).patient(LONG_PATIENCE);
+    let mut client = connect();
+    let mut ask = |method: &str, target: &str, more: &[(&str, &str)], body: &[u8]| {
+        let length = body.len().to_string();
+        let fixed = [("Tus-Resumable", "1.0.0"), ("Content-Length", &length)];
+        client.request(method, target, &[&fixed, more].concat());
+        client.send(body);
+        let reply = client.reply();
+        if reply.says_close() {
+            client.expect_closed();
+            client = connect();
+        }
+        reply
+    };
+    let whole = (PARTS * PART.len()).to_string();
+    while !is_over.load(Ordering::Relaxed) {
+        // The name is "parts".
+        let named = [
+            ("Upload-Length", &*whole),
+            ("Upload-Metadata", "filename cGFydHM="),
+        ];
+        let created = ask("POST", "/", &named, b"");
+        assert_eq!(created.status, 201);
+        let upload = created.field("location").expect("a place").to_owned();
+        for part in 0..PARTS {
+            let offset = (part * PART.len()).to_string();
+            let fields = [
+                ("Content-Type", "application/offset+octet-stream"),
+                ("Upload-Offset", &offset),
+            ];
+            assert_eq!(ask("PATCH", &upload, &fields, PART).status, 204);
+        }
+        let stored = ask("GET", "/parts", &[], b"");
+        assert_eq!((stored.status, stored.body), (200, PART.repeat(PARTS)));
+        asked.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// With one network thread, then two, then what suits the machine.
 fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
     // FLATPATH_HANDOVERS=50 for more of the same.
@@ -134,8 +176,8 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
     let mut current = start(0);
     let address = current.address("http");
     let is_over = AtomicBool::new(false);
-    let [anew, kept, down, up] = [const { AtomicUsize::new(0) }; 4];
-    let counts = || [&anew, &kept, &down, &up].map(|count| count.load(Ordering::Relaxed));
+    let [anew, kept, down, up, parts] = [const { AtomicUsize::new(0) }; 5];
+    let counts = || [&anew, &kept, &down, &up, &parts].map(|count| count.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
         let mut clients = Vec::new();
         for _ in 0..4 {
@@ -146,6 +188,7 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
         }
         clients.push(scope.spawn(|| download_on_kept(address, &is_over, &down)));
         clients.push(scope.spawn(|| upload_on_kept(address, &is_over, &up)));
+        clients.push(scope.spawn(|| upload_in_parts(address, &is_over, &parts)));
         let fails = || clients.iter().any(ScopedJoinHandle::is_finished);
         for number in 1..=servers {
             let before = counts();
@@ -153,7 +196,7 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
             assert_eq!(next.address("http"), address);
             ended_well(std::mem::replace(&mut current, next));
             until_true("clients to be served by the next", || {
-                let mut served = counts().into_iter().zip(before).zip([10, 10, 1, 1]);
+                let mut served = counts().into_iter().zip(before).zip([10, 10, 1, 1, 1]);
                 fails() || served.all(|((now, before), enough)| now > before + enough)
             });
         }
@@ -163,7 +206,7 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
         }
     });
     println!(
-        "{servers} handovers; anew, kept, downloads, uploads: {:?}",
+        "{servers} handovers; anew, kept, downloads, uploads, in parts: {:?}",
         counts()
     );
     current.terminate();

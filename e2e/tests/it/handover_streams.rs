@@ -1,5 +1,5 @@
-//! Servers of the library relieve each other under WebSockets and event streams: each client is told
-//! before its connection ends, and nothing that was not announced is lost.
+//! Servers of the library relieve each other under WebSockets and event streams: each client is
+//! told before its connection ends, and nothing that was not announced is lost.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -123,7 +123,11 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server reads");
+        self.try_send(bytes).expect("the server reads");
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
     }
 
     /// The next reply, which is one fragment, whole.

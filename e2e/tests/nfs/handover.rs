@@ -1,12 +1,20 @@
 //! A server hands over to the next: file handles stay valid, and a client that is connected is
 //! served until it is told to come again.
 
-use flatpath_testkit::{Driver, Site, each_driver};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
-use crate::calls::{Connection, Words, data, read};
+use flatpath_testkit::{Driver, Site, each_driver, until_true};
+
+use crate::calls::{Connection, NFS, Words, call, data, read, write};
 use crate::serve;
 
-each_driver!(handles_are_valid_after_a_handover);
+each_driver!(
+    handles_are_valid_after_a_handover,
+    calls_are_answered_or_left_unread,
+);
 
 fn lookup(client: &mut Connection, directory: &[u8], name: &str) -> Vec<u8> {
     let words = Words::default().opaque(directory).opaque(name.as_bytes());
@@ -45,4 +53,86 @@ fn handles_are_valid_after_a_handover(driver: Driver) {
         assert_eq!(lookup(&mut client, &root, "a"), directory);
         first = next;
     }
+}
+
+/// Writes and reads a file of its own with many calls at once. A connection ends in order, after
+/// whole replies; what was not answered by then is asked again of the next server.
+fn call_through(address: SocketAddr, number: u32, is_over: &AtomicBool, done: &AtomicUsize) {
+    const CALLS: u32 = 16;
+    let mut client = Connection::open(address);
+    let root = client.root();
+    let file = client.create(&root, &format!("file-{number}"));
+    let mut round = 0_u32;
+    while !is_over.load(Ordering::Relaxed) {
+        round += 1;
+        let value = |place: u32| (round * CALLS + place).to_be_bytes();
+        let writes = |place: u32| write(&file, 4 * u64::from(place), &value(place), 2);
+        let mut unanswered: Vec<u32> = (0..CALLS).collect();
+        while !unanswered.is_empty() {
+            let calls = unanswered.iter();
+            let calls = calls.flat_map(|&place| call(place, NFS, 7, &writes(place)));
+            // It may have ended meanwhile.
+            let _ = client.try_send(&calls.collect::<Vec<_>>());
+            while !unanswered.is_empty() {
+                match client.message() {
+                    Ok(reply) => {
+                        let word = |at: usize| {
+                            let bytes = reply[at..at + 4].try_into().expect("four");
+                            u32::from_be_bytes(bytes)
+                        };
+                        assert_eq!(word(24), 0, "written");
+                        unanswered.retain(|place| *place != word(0));
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+                        client = Connection::open(address);
+                        break;
+                    }
+                }
+            }
+        }
+        let mut reader = Connection::open(address);
+        reader.send(&call(1, NFS, 6, &read(&file, 0, 4 * CALLS)));
+        let expected: Vec<u8> = (0..CALLS).flat_map(value).collect();
+        match reader.message() {
+            Ok(reply) => assert!(reply.ends_with(&expected), "each write had its effect"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}"),
+        }
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn calls_are_answered_or_left_unread(driver: Driver) {
+    const CLIENTS: u32 = 4;
+    // FLATPATH_HANDOVERS=50 for more of the same.
+    let servers: usize =
+        std::env::var("FLATPATH_HANDOVERS").map_or(6, |count| count.parse().expect("a number"));
+    let (site, state, run) = (Site::new(), Site::new(), Site::new());
+    let path = run.at("next");
+    let path = path.to_str().expect("a path in text");
+    let start = || serve(driver, &site, &state, &["--handover", path]);
+    let mut current = start();
+    let address = current.address("nfs");
+    let (is_over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let (is_over, done) = (&is_over, &done);
+        let through = |number| scope.spawn(move || call_through(address, number, is_over, done));
+        let clients: Vec<_> = (0..CLIENTS).map(through).collect();
+        for _ in 0..servers {
+            let before = done.load(Ordering::Relaxed);
+            until_true("rounds of calls", || {
+                let fails = clients.iter().any(ScopedJoinHandle::is_finished);
+                fails || done.load(Ordering::Relaxed) > before + 20
+            });
+            let next = start();
+            assert_eq!(next.address("nfs"), address);
+            let mut old = std::mem::replace(&mut current, next);
+            assert_eq!(old.exit_status().code(), Some(0), "{}", old.log());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().expect("no reply was lost");
+        }
+    });
+    println!("{servers} handovers; {} rounds", done.into_inner());
 }

@@ -15,9 +15,8 @@
 //! - G1: a record is completed only when its call can be dispatched; until then its last bytes stay
 //!   unconsumed, so a stalled connection is offered them again.
 //! - G2: at most `CALLS_MAX` calls of a connection are with workers.
-//! - G3: a connection that has begun to end takes no more calls and closes with its last reply: it
-//!   sends FIN and reads on for a while, since a reset for calls that came too late would take the
-//!   replies on their way with it. The client sends such calls again on its next connection.
+//! - G3: a connection that has begun to end takes no more calls and sends FIN after its last reply:
+//!   a reset for calls that came too late, which the client sends again, would take replies along.
 //! - G4: a call goes to a worker only when its reply fits what the connection may have on its way,
 //!   unless nothing is: a client that does not read its replies holds no more than that. A call
 //!   that came in parts may exceed it once.
