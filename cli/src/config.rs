@@ -86,7 +86,7 @@ impl ListenerProtocol {
             ],
             Self::Nfs => &[
                 "dir",
-                "read-only",
+                "writable",
                 "no-root-squash",
                 "nfs-allow",
                 "nfs-secure-ports",

@@ -51,6 +51,8 @@ pub(crate) struct Services {
     /// For each NFS listener: its number in the server, the place that receives its port, and
     /// whether rpcbind learns of it.
     pub(crate) nfs: Vec<(usize, Port, bool)>,
+    /// The numbers of listeners whose clients may change files.
+    pub(crate) writable: Vec<usize>,
     /// Listeners so far.
     count: usize,
     /// Sockets that another process has passed.
@@ -223,6 +225,9 @@ impl Listener {
             server = server.listener_limits(self.limits.clone());
             if !settings.proxy_from.is_empty() {
                 server = server.behind_proxy(settings.proxy_from.iter().copied());
+            }
+            if self.protocol.takes("writable") && is_on(settings.writable) {
+                services.writable.push(services.count);
             }
             services.count += 1;
         }

@@ -27,9 +27,9 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
     let options = Options {
         directory: dir.to_owned(),
         state: state.clone(),
-        access: match is_on(settings.read_only) {
-            true => Access::ReadOnly,
-            false => Access::ReadWrite,
+        access: match is_on(settings.writable) {
+            true => Access::ReadWrite,
+            false => Access::ReadOnly,
         },
         squash: match is_on(settings.no_root_squash) {
             true => Squash::Anonymous,

@@ -1,7 +1,7 @@
 //! `flatpath serve`: a directory over HTTP and NFS, echo, a relay and ingest, until a signal.
 //!
-//! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, and then
-//! `ready`; nothing else ever. Logs go to standard error.
+//! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, with ` writable`
+//! where clients may change files, and then `ready`; nothing else ever. Logs go to standard error.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let servers = handles(&running, admin.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
     rpcbind.taken_over();
-    announce(&running, admin.as_ref());
+    announce(&running, &services.writable, admin.as_ref());
     access_log.begin().map_err(no_thread)?;
     let mut withdrawal = rpcbind.withdrawal();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
@@ -282,10 +282,14 @@ pub(crate) fn changeable_limits(settings: &Settings) -> Limits {
 
 /// Announces the listeners. The program that reads them may have closed the pipe,
 /// which is no reason not to serve.
-fn announce(running: &Running, admin: Option<&AdminServer>) {
+fn announce(running: &Running, writable: &[usize], admin: Option<&AdminServer>) {
     let mut lines = String::new();
-    for bound in running.listeners() {
-        lines += &format!("listening {} {}\n", bound.name, bound.address);
+    for (number, bound) in running.listeners().iter().enumerate() {
+        let rights = match writable.contains(&number) {
+            true => " writable",
+            false => "",
+        };
+        lines += &format!("listening {} {}{rights}\n", bound.name, bound.address);
     }
     for address in admin.into_iter().flat_map(AdminServer::addresses) {
         lines += &format!("listening admin {address}\n");

@@ -152,9 +152,6 @@ settings! {
     /// [default: exact]
     etag: Option<Etag> = advanced(option(HTTP, "HOW", value_parser!(Etag)));
 
-    /// Let PUT create and replace files, with the rights of this process
-    writable: Option<bool> = switch(HTTP);
-
     /// Longest file that PUT creates, such as 10G [default: 1T]
     put_max: Option<u64> = advanced(option(HTTP, "SIZE", size::<u64>));
 
@@ -190,12 +187,13 @@ settings! {
     /// Longest time that a connected pair may send nothing [default: 1h]
     relay_idle: Option<Duration> = advanced(option(RELAY, "TIME", time));
 
+    /// Let clients change files: over HTTP by PUT and uploads, with the rights of this process; over
+    /// NFS as the user that the client names. Without, all services only read
+    writable: Option<bool> = switch(LISTENERS);
+
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
     /// one
     nfs: Option<ListenAddress> = option(LISTENERS, "ADDR", listen_address);
-
-    /// Refuse every change
-    read_only: Option<bool> = switch(NFS);
 
     /// A client's root is root here, instead of the anonymous user
     no_root_squash: Option<bool> = advanced(switch(NFS));

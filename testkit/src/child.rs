@@ -10,8 +10,8 @@
 //!
 //! What a process prints is read to its end, so it never waits for a reader: standard output by
 //! lines ([`Child::line`]), standard error into a log ([`Child::log`]).
-//! A server is ready when it has printed `listening NAME ADDRESS` for each listener and then
-//! `ready`, as `flatpath serve` does ([`Child::listeners`]), or when the kernel lists its port
+//! A server is ready when it has printed `listening NAME ADDRESS`, and perhaps ` writable`, for each
+//! listener and then `ready`, as `flatpath serve` does ([`Child::listeners`]), or when the kernel lists its port
 //! ([`Child::await_port`]).
 //!
 //! Invariants
@@ -337,9 +337,10 @@ fn lines(output: Option<impl Read + Send + 'static>) -> Receiver<String> {
     receive
 }
 
-/// `listening NAME ADDRESS`
+/// `listening NAME ADDRESS`, and what its clients may do.
 fn listener_of(line: &str) -> Option<(String, SocketAddr)> {
-    let (name, address) = line.strip_prefix("listening ")?.split_once(' ')?;
+    let (name, rest) = line.strip_prefix("listening ")?.split_once(' ')?;
+    let address = rest.split(' ').next()?;
     Some((name.to_owned(), address.parse().ok()?))
 }
 

@@ -146,7 +146,7 @@ fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     };
     if setup.service == NFS {
         // The load calls as root, and the documents are this user's alone.
-        command.arg("--no-root-squash");
+        command.args(["--no-root-squash", "--writable"]);
         command.arg("--nfs-state").arg(state);
     }
     if kind == Kind::FlatpathPut {

@@ -24,7 +24,6 @@ const ALL_BY_FILE: &str = r#"
         relay-wait = 60
         relay-idle = 61
         nfs = "127.0.0.1:2049"
-        read-only = true
         no-root-squash = true
         nfs-allow = ["10.0.0.0/8", "::1"]
         nfs-secure-ports = true
@@ -72,7 +71,7 @@ const ALL_BY_FILE: &str = r#"
 fn flags_and_file_say_the_same_in_the_same_words() {
     let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
         --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
-        --relay-idle 61 --nfs 127.0.0.1:2049 --read-only=true \
+        --relay-idle 61 --nfs 127.0.0.1:2049 \
         --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
         --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
         --ingest-socket /run/ingest --ingest-memory 64M \
@@ -237,7 +236,12 @@ fn the_command_line_replaces_what_the_file_sets() {
         (both.network_threads, both.memory),
         (Some(3.into()), Some(4_096))
     );
-    let switches = [both.hidden, both.durable, both.writable, both.read_only];
+    let switches = [
+        both.hidden,
+        both.durable,
+        both.writable,
+        both.no_root_squash,
+    ];
     assert_eq!(switches.map(is_on), [false, true, true, false]);
 }
 

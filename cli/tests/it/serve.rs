@@ -112,6 +112,27 @@ fn a_file_that_shrinks_in_mid_transfer_ends_the_connection() {
 }
 
 #[test]
+fn what_clients_may_change_is_announced() {
+    let (folder, state) = (site(), tempfile::tempdir().expect("tempdir"));
+    let state = state.path().to_str().expect("utf-8");
+    let any = "127.0.0.1:0";
+    let all = [
+        "--http",
+        any,
+        "--nfs",
+        any,
+        "--nfs-state",
+        state,
+        "--echo",
+        any,
+    ];
+    let reads = Served::start(folder.path(), &all);
+    assert_eq!((reads.listening.len(), reads.writable.len()), (3, 0));
+    let writes = Served::start(folder.path(), &[&all[..], &["--writable"]].concat());
+    assert_eq!(writes.writable, ["http", "nfs"]);
+}
+
+#[test]
 fn every_listener_is_announced_in_order_and_works() {
     let folder = site();
     let any = "127.0.0.1:0";

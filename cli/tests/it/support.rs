@@ -24,6 +24,8 @@ pub(crate) struct Served {
     errors: Receiver<String>,
     /// What it listens on, by name, in the order of the lines.
     pub(crate) listening: Vec<(String, SocketAddr)>,
+    /// Services that say so.
+    pub(crate) writable: Vec<String>,
 }
 
 /// How a program ended.
@@ -114,6 +116,7 @@ impl Served {
             lines: out,
             errors,
             listening: Vec::new(),
+            writable: Vec::new(),
         };
         loop {
             let line = served.lines.recv_timeout(DEADLINE).unwrap_or_else(|_| {
@@ -134,7 +137,11 @@ impl Served {
                 .expect("an address")
                 .parse()
                 .expect("an address");
-            assert_eq!(words.next(), None, "{line}");
+            match words.next() {
+                None => {}
+                Some("writable") => served.writable.push(name.clone()),
+                Some(_) => panic!("{line}"),
+            }
             served.listening.push((name, address));
         }
     }

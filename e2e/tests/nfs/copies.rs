@@ -1,7 +1,7 @@
 //! WRITE takes its data to the file from where it was received: every copied byte is counted.
 
 use flatpath::{DriverChoice, Running, Server};
-use flatpath_nfs::{Nfs, Options};
+use flatpath_nfs::{Access, Nfs, Options};
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Site, each_driver};
 
@@ -21,7 +21,11 @@ fn start(driver: Driver, site: &Site) -> Running {
     use std::os::unix::fs::PermissionsExt;
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(site.path(), open).expect("our own directory");
-    let nfs = Nfs::open(Options::new(site.path())).expect("a directory");
+    let options = Options {
+        access: Access::ReadWrite,
+        ..Options::new(site.path())
+    };
+    let nfs = Nfs::open(options).expect("a directory");
     let choice = match driver {
         Driver::Uring => DriverChoice::Uring,
         Driver::Epoll => DriverChoice::Epoll,

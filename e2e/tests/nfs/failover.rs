@@ -63,7 +63,8 @@ impl Machine {
             .with(["-t", &process.to_string(), "-n", "--"])
             .with([binary::flatpath()])
             .with(["serve", "--driver", driver.name(), "--nfs", "0.0.0.0:2049"])
-            .with(["--nfs-state", keys, "--admin", "127.0.0.1:9180"])
+            .with(["--writable", "--nfs-state", keys])
+            .with(["--admin", "127.0.0.1:9180"])
             .directory(site.path())
             .start();
         let keepalived = keepalived(number, process, state);

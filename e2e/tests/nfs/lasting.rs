@@ -184,7 +184,7 @@ fn launch(driver: Driver, lossy: &Lossy, state: &Site, more: &[&str]) -> Server 
     let state = state.path().to_str().expect("a path in text");
     Launch::serve(driver)
         .directory(lossy.path())
-        .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
+        .with(["--writable", "--nfs", "127.0.0.1:0", "--nfs-state", state])
         .with(more)
         .start()
 }

@@ -17,6 +17,7 @@ mod prompt;
 mod repeated;
 mod rpcbind;
 mod restart;
+mod rights;
 mod space;
 mod tools;
 mod two;
@@ -47,7 +48,7 @@ fn launch(launch: Launch, site: &Site, state: &Site, more: &[&str]) -> Server {
     let state = state.path().to_str().expect("a path in text");
     launch
         .directory(site.path())
-        .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
+        .with(["--writable", "--nfs", "127.0.0.1:0", "--nfs-state", state])
         .with(more)
         .start()
 }

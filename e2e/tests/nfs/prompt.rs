@@ -125,7 +125,7 @@ fn serve_mount(driver: Driver, site: &Site, state: &Site, more: &[&str]) -> Serv
     let launch = flatpath_testkit::Launch::serve(driver);
     launch
         .directory(&site.at("mount"))
-        .with(["--nfs", "127.0.0.1:0", "--nfs-state", state])
+        .with(["--writable", "--nfs", "127.0.0.1:0", "--nfs-state", state])
         .with(more)
         .start()
 }

@@ -95,6 +95,7 @@ fn a_server_starts_at_once_on_the_port_of_one_that_was_killed(driver: Driver) {
         let state = state.path().to_str().expect("a path in text");
         server = launch
             .with(["--nfs", &address.to_string(), "--nfs-state", state])
+            .with(["--writable"])
             .start();
     }
 }

@@ -93,7 +93,7 @@ fn a_limit_on_the_length_of_files_is_an_error_and_not_the_end(driver: Driver) {
     const TOO_BIG: u32 = 27;
     let (site, state) = (Site::new(), Site::new());
     let limited = Launch::serve(driver).file_size(LIMIT);
-    let server = launch(limited, &site, &state, &["--writable"]);
+    let server = launch(limited, &site, &state, &[]);
     let mut client = Connection::open(server.address("nfs"));
     let root = client.root();
     let file = client.create(&root, "file");

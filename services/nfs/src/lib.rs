@@ -11,7 +11,7 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let options = Options {
-//!         access: Access::ReadOnly,
+//!         access: Access::ReadWrite, // without this, clients only read
 //!         state: Some("/var/lib/nfs-key".into()), // handles outlive the server
 //!         ..Options::new("/srv/www")
 //!     };

@@ -50,12 +50,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Read and write for every client that can reach the listener, root squashed.
+    /// Read for every client that can reach the listener, root squashed.
     pub fn new(directory: impl Into<PathBuf>) -> Options {
         Options {
             directory: directory.into(),
             state: None,
-            access: Access::ReadWrite,
+            access: Access::default(),
             squash: Squash::Root,
             allowed: Vec::new(),
             secure_ports: false,

@@ -14,11 +14,11 @@ use crate::identity::{Server, Squash, Who};
 /// What clients may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Read and change.
-    #[default]
-    ReadWrite,
     /// Read.
+    #[default]
     ReadOnly,
+    /// Read and change.
+    ReadWrite,
 }
 
 pub(crate) struct State {

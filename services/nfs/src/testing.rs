@@ -82,6 +82,13 @@ impl Words {
     }
 }
 
+fn writable(directory: &Path) -> Options {
+    Options {
+        access: crate::Access::ReadWrite,
+        ..Options::new(directory)
+    }
+}
+
 impl Fixture {
     /// Everybody may do everything in the directory; the caller is user 1000, or the server's.
     pub(crate) fn new() -> Fixture {
@@ -93,7 +100,7 @@ impl Fixture {
         let directory = tempfile::tempdir().expect("a directory");
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(directory.path(), open).expect("chmod");
-        let mut options = Options::new(directory.path());
+        let mut options = writable(directory.path());
         change(&mut options);
         let nfs = Nfs::open(options).expect("served");
         let credential = system(1000);
@@ -107,7 +114,7 @@ impl Fixture {
 
     /// The same directory served anew, as after a restart.
     pub(crate) fn restarted(self, change: impl FnOnce(&mut Options)) -> Fixture {
-        let mut options = Options::new(self.directory.path());
+        let mut options = writable(self.directory.path());
         change(&mut options);
         Fixture {
             nfs: Nfs::open(options).expect("served"),

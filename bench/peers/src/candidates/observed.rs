@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use flatpath::Server;
-use flatpath_nfs::{Nfs, Options, Squash};
+use flatpath_nfs::{Access, Nfs, Options, Squash};
 use flatpath_testkit::Child;
 
 use super::driver;
@@ -58,6 +58,7 @@ impl Dispatches {
 pub(crate) fn serve(arguments: Serve) -> io::Result<()> {
     let options = Options {
         squash: Squash::Anonymous,
+        access: Access::ReadWrite,
         ..Options::new(arguments.directory)
     };
     let nfs = Nfs::open(options).map_err(io::Error::other)?;
