@@ -187,8 +187,8 @@ settings! {
     /// Longest time that a connected pair may send nothing [default: 1h]
     relay_idle: Option<Duration> = advanced(option(RELAY, "TIME", time));
 
-    /// Let clients change files: over HTTP by PUT and uploads, with the rights of this process; over
-    /// NFS as the user that the client names. Without, all services only read
+    /// Let clients change files: over HTTP by PUT and uploads, with the rights of this process, and
+    /// over NFS as the user that the client names
     writable: Option<bool> = switch(LISTENERS);
 
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free

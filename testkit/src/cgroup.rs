@@ -1,5 +1,6 @@
 //! A control group with a limit on memory.
 
+use crate::skipped::cannot_run;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,9 @@ impl MemoryGroup {
                 Err(cause) => why = format!("{root}: {cause}"),
             }
         }
-        eprintln!("not run: no group with a limit on memory can be made here ({why})");
+        cannot_run(&format!(
+            "no group with a limit on memory can be made here ({why})"
+        ));
         None
     }
 

@@ -10,9 +10,9 @@
 //!
 //! What a process prints is read to its end, so it never waits for a reader: standard output by
 //! lines ([`Child::line`]), standard error into a log ([`Child::log`]).
-//! A server is ready when it has printed `listening NAME ADDRESS`, and perhaps ` writable`, for each
-//! listener and then `ready`, as `flatpath serve` does ([`Child::listeners`]), or when the kernel lists its port
-//! ([`Child::await_port`]).
+//! A server is ready when it has printed `listening NAME ADDRESS`, and perhaps ` writable`, for
+//! each listener and then `ready`, as `flatpath serve` does ([`Child::listeners`]), or when the
+//! kernel lists its port ([`Child::await_port`]).
 //!
 //! Invariants
 //! - I1: a group is in `LIVE` from before its first instruction until it was waited for.

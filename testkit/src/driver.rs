@@ -1,5 +1,6 @@
 //! Which driver a test runs on, and the macro that makes two tests of one function.
 
+use crate::skipped::cannot_run;
 use std::sync::OnceLock;
 
 /// A driver that a server is started with.
@@ -32,7 +33,7 @@ impl Driver {
         });
         match refusal {
             Some(why) if self == Self::Uring => {
-                eprintln!("not run on io_uring: this machine refuses it: {why}");
+                cannot_run(&format!("io_uring is refused: {why}"));
                 false
             }
             _ => true,

@@ -10,6 +10,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::tools;
 use crate::{Process, until};
 
 /// A thread that runs no more.
@@ -29,10 +30,7 @@ impl Frozen {
         let number = i32::try_from(threads[0]).expect("a thread number");
         let thread = Pid::from_raw(number);
         if let Err(errno) = ptrace::seize(thread, Options::empty()) {
-            let strict = std::env::var("CI").is_ok_and(|value| value == "true");
-            assert!(!strict, "ptrace: {errno}, and CI=true does without no tool");
-            eprintln!("not run: ptrace is not allowed here ({errno})");
-            return None;
+            return tools::refused(&format!("ptrace: {errno}"));
         }
         ptrace::interrupt(thread).expect("it is traced");
         let frozen = Frozen {

@@ -32,6 +32,7 @@ pub mod scanner;
 pub mod seeds;
 pub mod server;
 pub mod site;
+pub mod skipped;
 pub mod supervised;
 pub mod swarm;
 pub mod tools;

@@ -10,6 +10,8 @@ use std::path::Path;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
+use crate::tools;
+
 /// A mounted file system.
 pub struct Mounted {
     at: TempDir,
@@ -36,10 +38,7 @@ impl Mounted {
         let at = tempfile::tempdir().expect("a directory");
         match mount(kind, at.path(), kind, MountFlags::empty(), Some(options)) {
             Ok(()) => Some(Mounted { at, _empty: empty }),
-            Err(cause) => {
-                eprintln!("not run: {kind:?} cannot be mounted: {cause}");
-                None
-            }
+            Err(cause) => tools::refused(&format!("{kind:?} cannot be mounted: {cause}")),
         }
     }
 

@@ -4,6 +4,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use flatpath_consumer::Consumer;
+use flatpath_testkit::skipped::cannot_run;
 use flatpath_testkit::{Driver, Launch, Site, binary, tools};
 
 fn flatpath(arguments: &[&str]) -> Output {
@@ -165,8 +166,7 @@ fn a_listener_on_every_address_family_is_announced() {
         .directory(site.path());
     let has_ipv6 = std::net::TcpListener::bind("[::1]:0").is_ok();
     if !has_ipv6 {
-        eprintln!("not run: this machine has no IPv6");
-        return;
+        return cannot_run("this machine has no IPv6");
     }
     let server = server.start();
     assert!(server.address("http").is_ipv6());

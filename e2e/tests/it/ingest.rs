@@ -13,6 +13,7 @@ use std::time::Duration;
 use flatpath_consumer::{Consumer, Error};
 use flatpath_testkit::deadline::{Deadline, until};
 use flatpath_testkit::ingest::{figures, launch, message, told};
+use flatpath_testkit::skipped::not_run;
 use flatpath_testkit::{Driver, Launch, Server, binary, each_driver, tools};
 
 each_driver!(
@@ -298,13 +299,7 @@ fn the_example_of_the_readme_adds_up_batches(driver: Driver) {
         Duration::from_secs(30),
     );
     if !numpy.status.success() {
-        let strict = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(
-            !strict,
-            "NumPy is not installed, and CI=true does without no tool"
-        );
-        eprintln!("not run: NumPy (python3-numpy) is not installed");
-        return;
+        return not_run("NumPy (python3-numpy) is not installed");
     }
     let rig = Rig::new(driver);
     let readme = std::fs::read_to_string(Path::new(PYTHON).join("README.md")).expect("there");

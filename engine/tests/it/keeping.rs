@@ -19,6 +19,7 @@ use flatpath::{
 use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Fault, Faults, Random, each_seed,
 };
+use flatpath_testkit::skipped::cannot_run;
 use flatpath_testkit::{PATIENCE, until_true};
 
 /// See the module.
@@ -159,7 +160,7 @@ fn start(choice: DriverChoice, tally: &Tally, limits: Limits) -> Option<Running>
     match server.listen("127.0.0.1:0", tally.clone()).start() {
         Ok(running) => Some(running),
         Err(error) if choice == DriverChoice::Uring => {
-            eprintln!("not run: {error}");
+            cannot_run(&error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
@@ -318,8 +319,9 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
     let _ = setrlimit(Resource::Nofile, raised);
     let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if room < DESCRIPTORS {
-        eprintln!("not run: {DESCRIPTORS} descriptors are needed, {room} are allowed");
-        return;
+        return cannot_run(&format!(
+            "{DESCRIPTORS} descriptors are needed, {room} are allowed"
+        ));
     }
     on_both(|choice| {
         let tally = Tally {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use flatpath_admin::Admin;
 use flatpath_admin::flatpath::{DriverChoice, Error, Server, on_network_thread};
 use flatpath_http::{Http, Request, Router, routing};
+use flatpath_testkit::skipped::cannot_run;
 use get::get;
 
 /// Longer than any try should take, and so short that no other bound is met.
@@ -63,7 +64,7 @@ fn a_route_that_sleeps_loses_its_right(choice: DriverChoice) {
     let server = Server::new().driver(choice).network_threads(1);
     let running = match server.listen("127.0.0.1:0", Http::service(router)).start() {
         Ok(running) => running,
-        Err(Error::Uring(refusal)) => return eprintln!("not run on io_uring: {refusal}"),
+        Err(Error::Uring(refusal)) => return cannot_run(&refusal.to_string()),
         Err(error) => panic!("{error}"),
     };
     let address = running.listeners()[0].address.internet().expect("TCP");

@@ -19,6 +19,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use flatpath::{DriverChoice, Protocol, Running, Server};
+use flatpath_testkit::skipped::cannot_run;
 
 /// Runs a test once on each driver. Where io_uring is refused, its test reports it and stops there.
 #[macro_export]
@@ -52,7 +53,7 @@ pub(crate) fn has_uring() -> bool {
     {
         Ok(_) => true,
         Err(refusal) => {
-            eprintln!("not run on io_uring: {refusal}");
+            cannot_run(&refusal.to_string());
             false
         }
     }
