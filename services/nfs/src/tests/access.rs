@@ -7,6 +7,8 @@ use flatpath_rpc::{AuthStatus, Call, Credential, Groups, Programs, Route};
 use flatpath_testkit::until_true;
 
 use crate::identity::{NOBODY, Squash, Who};
+use flatpath_testkit::skipped::cannot_run;
+
 use crate::limits::GRANT_AGE_MIN;
 use crate::status::Status;
 use crate::testing::{Fixture, Words, is_root, system};
@@ -183,6 +185,36 @@ fn new_files_belong_to_the_caller_with_the_mode_it_named() {
     fixture.made(9, &words).expect("made");
     let made = fs::metadata(fixture.path().join("dir")).expect("there");
     assert_eq!((made.uid(), made.mode() & 0o7777), (1000, 0o1770));
+}
+
+#[test]
+fn root_names_the_owner_the_group_and_the_device_of_what_it_makes() {
+    if !is_root() {
+        return;
+    }
+    let mut fixture = Fixture::with(|options| options.squash = Squash::Anonymous);
+    fixture.credential = system(0);
+    let root = fixture.root();
+    let owned = [1, 0o640, 1, 1000, 1, 2000, 0, 0, 0];
+    let words = |name: &[u8], kind: u32| {
+        let words = Words::default().opaque(&root).opaque(name).word(kind);
+        owned.into_iter().fold(words, Words::word)
+    };
+    fixture.made(8, &words(b"file", 0)).expect("made");
+    let made = fs::metadata(fixture.path().join("file")).expect("there");
+    assert_eq!(
+        (made.uid(), made.gid(), made.mode() & 0o7777),
+        (1000, 2000, 0o640)
+    );
+    let (major, minor) = (1, 3);
+    if fixture
+        .made(11, &words(b"device", 4).word(major).word(minor))
+        .is_err()
+    {
+        return cannot_run("this machine makes no devices");
+    }
+    let made = fs::metadata(fixture.path().join("device")).expect("there");
+    assert_eq!(made.rdev(), rustix::fs::makedev(major, minor));
 }
 
 #[test]

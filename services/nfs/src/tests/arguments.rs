@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-use flatpath_rpc::{Accepted, Call, CallOutcome, Programs, Route};
+use flatpath_rpc::{Accepted, Arguments, Call, CallOutcome, Programs, Route};
 
+use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX};
+use crate::procedures::reply_bytes_max;
 use crate::programs::MOUNT;
 use crate::status::Status;
 use crate::testing::{Fixture, Words};
@@ -154,4 +156,17 @@ fn what_is_not_offered_is_refused_by_the_right_word() {
     assert_eq!(route(100_000, 2, 5), none, "CALLIT is not spoken");
     assert_eq!(route(100_003, 3, 21), Route::Pooled);
     assert_eq!(route(100_003, 3, 12), Route::Once);
+}
+
+#[test]
+fn room_for_a_reply_is_that_of_what_is_asked_for() {
+    let room = |procedure: u32, count: u32| {
+        let words = Words::default().opaque(&[7; 40]).long(0).word(count);
+        reply_bytes_max(procedure, Arguments::new(&words.0))
+    };
+    let without = room(1, 0);
+    assert_eq!(room(6, 4096), without + 4096);
+    assert_eq!(room(6, u32::MAX), without + DATA_BYTES_MAX);
+    assert_eq!(room(16, 4096), without + DIRECTORY_BYTES_MAX);
+    assert_eq!(room(17, 4096), without + DIRECTORY_BYTES_MAX);
 }

@@ -314,6 +314,24 @@ fn a_size_that_was_set_lasts() {
 }
 
 #[test]
+fn a_rename_lasts_in_both_directories() {
+    let Some(served) = Served::new(Cache::Through) else {
+        return;
+    };
+    let root = served.fixture.root();
+    let words = Words::default().opaque(&root).opaque(b"below").mode(0o755);
+    let below = served.fixture.made(9, &words).expect("made");
+    for (from, to, directories) in [(&root, &root, 1), (&root, &below, 2), (&below, &root, 2)] {
+        let before = served.lossy.count(Operation::SyncDirectory);
+        let words = Words::default().opaque(from).opaque(FILE.as_bytes());
+        let words = words.opaque(to).opaque(FILE.as_bytes());
+        assert_eq!(served.fixture.nfs(14, &words).status(), 0);
+        let synced = served.lossy.count(Operation::SyncDirectory) - before;
+        assert_eq!(synced, directories);
+    }
+}
+
+#[test]
 fn a_reader_that_saw_a_file_sees_all_that_came_since() {
     let fixture = Fixture::new();
     let file = fixture.create(&fixture.root(), FILE, 0o600).expect("made");
