@@ -20,7 +20,7 @@ from . import _wire as wire
 _ANSWER_SECONDS_MAX = 10.0
 _BATCH_MAX = 32
 _READS_PER_LOOK = 64
-_LOST = "the server is gone without a farewell: it was killed, or detached this consumer"
+_LOST = "the server ended unexpectedly: it was killed, or detached this consumer"
 
 PathLike = Union[str, "os.PathLike[str]"]
 _Self = TypeVar("_Self", bound="_Held")
@@ -39,7 +39,7 @@ class ProtocolError(ConsumerError):
 
 
 class LostError(ConsumerError):
-    """The server ended without a farewell: it was killed, or it has detached this consumer for a
+    """The server ended unexpectedly: it was killed, or it has detached this consumer for a
     breach of the protocol. Messages may have been lost."""
 
 

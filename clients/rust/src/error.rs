@@ -13,7 +13,7 @@ pub enum Error {
     Handshake(Misunderstanding),
     /// No message came in the time that was given.
     TimedOut,
-    /// The server ended without a farewell: it was killed, or it has detached this consumer for a
+    /// The server ended unexpectedly: it was killed, or it has detached this consumer for a
     /// breach of the protocol. Messages may have been lost.
     Lost,
     /// The server wrote what its own protocol does not allow.
@@ -26,7 +26,7 @@ flatpath_structures::impl_error! {
         Self::Handshake(cause) => "attaching: {cause}",
         Self::TimedOut => "no message came in time",
         Self::Lost =>
-            "the server is gone without a farewell: it was killed, or detached this consumer",
+            "the server ended unexpectedly: it was killed, or detached this consumer",
         Self::Broken(what) => "the server broke its protocol: {what}",
     }
     source { Self::Handshake(cause) => cause }

@@ -29,7 +29,7 @@ use crate::streamed::{self, Within};
 /// A service that sends each request to the handler of its path and method.
 ///
 /// A path names its parameters in braces: `/users/{id}`, and `/files/{*rest}` for all of the rest.
-/// What is spelled out goes before what is a parameter. Handlers run on workers unless they are
+/// Literal segments win over parameters. Handlers run on workers unless they are
 /// [`inline`](Methods::inline). `S` is what [`State`](crate::State) gives to them.
 ///
 /// ```

@@ -2,7 +2,7 @@
 //!
 //! What arrives goes to a file without a name in the target's directory (`O_TMPFILE`), which the
 //! kernel removes by itself if this process dies, and which gets its name when it is complete
-//! (`publish`). Where files without a name are not to be had, it has a hidden name from the start,
+//! (`publish`). Where the file system has no unnamed files, it has a hidden name from the start,
 //! which is removed when the request ends; a killed server leaves it behind. A request that ends
 //! before its file has a name leaves nothing ([`TempFile`]).
 //!
