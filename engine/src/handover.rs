@@ -220,7 +220,9 @@ impl Handover {
             Some(listener) => (listener, SocketFile::at(path)?),
             None => bind_unix(path, SocketType::SEQPACKET, 0o600)?,
         };
-
+        // A process that connects and goes before it is accepted stops nothing. The flag is the
+        // socket's, so it comes with one that was handed over too.
+        rustix::io::ioctl_fionbio(&listener, true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let waits = Waits {
             listener,
@@ -474,5 +476,24 @@ impl Waits {
             }
         }
         let _ = peer.tell("released", None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_gone_before_it_is_accepted_blocks_nothing() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("next");
+        let (listener, _file) = bind_unix(&path, SocketType::SEQPACKET, 0o600).expect("free");
+        let twin = listener.try_clone().expect("the same socket");
+        let waiting = Waiting(Some(listener));
+        let handover = Handover::start(&path, waiting, Vec::new(), || ()).expect("it waits");
+        // As the thread would find it: nothing waits any more.
+        let accepted = rustix::net::accept_with(&twin, SocketFlags::CLOEXEC);
+        assert_eq!(accepted.map(drop), Err(Errno::WOULDBLOCK));
+        drop(handover);
     }
 }
