@@ -17,6 +17,7 @@ mod relay;
 mod ingest;
 mod service_metrics;
 mod listeners;
+mod effect;
 mod report;
 mod watchdog;
 mod scanners;
@@ -33,8 +34,10 @@ mod top;
 #[cfg(feature = "generate")]
 mod generate;
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgMatches, Command};
 
 use crate::failure::Failure;
@@ -65,7 +68,8 @@ fn command() -> Command {
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
-    let matches = environment::added_to(command()).get_matches();
+    let matches = environment::added_to(command()).try_get_matches();
+    let matches = matches.unwrap_or_else(|error| hinted(error).exit());
     if let Err(cause) = logging::start(matches.get_one("log").map(String::as_str)) {
         eprintln!("flatpath: cannot start a thread: {cause}");
         return ExitCode::from(1);
@@ -80,6 +84,18 @@ fn main() -> ExitCode {
     };
     logging::finish();
     code
+}
+
+/// The error, with the way to serve a directory where one was named in the place of a command.
+fn hinted(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && Path::new(word).is_dir()
+    {
+        let hint = format!("to serve a directory: flatpath serve {word}");
+        let hint = ContextValue::StyledStrs(vec![hint.into()]);
+        error.insert(ContextKind::Suggested, hint);
+    }
+    error
 }
 
 fn run((name, arguments): (&str, &ArgMatches)) -> Result<(), Failure> {

@@ -43,8 +43,8 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
         let state = state.unwrap_or_default();
         let state = state.display();
         Failure::WrongUse(format!(
-            "DIR {dir} cannot be exported: {cause}; name a readable directory, and with \
-             --nfs-state one for the key that can be written and is not below DIR (now {state})"
+            "NFS cannot export {dir}: {cause}; name a readable directory, and with --nfs-state one \
+             for the key that can be written and is not below it (now {state})"
         ))
     })
 }

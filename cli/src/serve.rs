@@ -21,6 +21,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::access_log::AccessLog;
 use crate::admin::AdminServer;
 use crate::config::{Configuration, ListenerProtocol};
+use crate::effect;
 use crate::failure::Failure;
 use crate::listeners::{self, Listener, Services};
 use crate::logging;
@@ -63,6 +64,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let manager = ServiceManager::from_environment();
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::of(&settings, &file.listeners)?;
+    effect::warn(arguments, &listeners);
     let parts = demands(&settings, &listeners).divide()?;
     let restart = Restart::begin(&settings, &passed)?;
     let mut services = Services::with(&passed);

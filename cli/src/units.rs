@@ -108,6 +108,9 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Some(Ok(port)) = text.strip_prefix(':').map(str::parse) {
         return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
     }
+    if let Some((scheme, _)) = text.split_once("://") {
+        return Err(format!("leave {scheme}:// out; {ADDRESS}"));
+    }
     let mut found = text
         .to_socket_addrs()
         .map_err(|cause| format!("{cause}; {ADDRESS}"))?;
@@ -244,6 +247,7 @@ mod tests {
             "127.0.0.1",
             "::1",
             "host:99999",
+            "http://127.0.0.1:80",
         ] {
             let error = address(text).expect_err(text);
             assert!(error.contains("HOST:PORT"), "{error}");

@@ -95,7 +95,10 @@ impl Nfs {
         let directory = options.directory.canonicalize()?;
         let secret = match &options.state {
             Some(state) => {
-                let secret = key::stored(state)?;
+                let secret = key::stored(state).map_err(|cause| {
+                    let text = format!("the directory of the key, {}: {cause}", state.display());
+                    std::io::Error::new(cause.kind(), text)
+                })?;
                 if is_inside(&state.canonicalize()?, &directory)? {
                     let text = format!("{} lies inside the export", state.display());
                     return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));

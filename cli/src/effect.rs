@@ -1,0 +1,107 @@
+//! Options that have no effect beside the others, and are likely a mistake.
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use crate::config::ListenerProtocol;
+use crate::listeners::Listener;
+use crate::settings::is_on;
+
+const PROTOCOLS: [ListenerProtocol; 5] = [
+    ListenerProtocol::Http,
+    ListenerProtocol::Nfs,
+    ListenerProtocol::Echo,
+    ListenerProtocol::Relay,
+    ListenerProtocol::Ingest,
+];
+
+/// What only uploads over HTTP look at.
+const OF_WRITING: [&str; 5] = [
+    "durable",
+    "put-max",
+    "uploads-max",
+    "uploads-bytes",
+    "upload-expires",
+];
+
+/// Warns of each option of the command line or the environment that no listener looks at.
+pub(crate) fn warn(matches: &ArgMatches, listeners: &[Listener]) {
+    let ids = matches.ids().filter(|id| {
+        let source = matches.value_source(id.as_str());
+        !matches!(source, None | Some(ValueSource::DefaultValue))
+    });
+    for id in ids {
+        let name = id.as_str().replace('_', "-");
+        let Some(why) = idle(&name, listeners) else {
+            continue;
+        };
+        match &*name {
+            "dir" => log::warn!("DIR has no effect: {why}"),
+            _ => log::warn!("--{name} has no effect: {why}"),
+        }
+    }
+}
+
+/// Why an option has no effect, if so.
+fn idle(name: &str, listeners: &[Listener]) -> Option<String> {
+    let takes_it = |protocol: &ListenerProtocol| protocol.takes(name);
+    let takers: Vec<_> = PROTOCOLS.into_iter().filter(takes_it).collect();
+    let of_takers = |listener: &&Listener| takers.contains(&listener.protocol);
+    let mut concerned = listeners.iter().filter(of_takers).peekable();
+    if !takers.is_empty() && concerned.peek().is_none() {
+        let names: Vec<_> = takers.iter().map(|protocol| protocol.name()).collect();
+        return Some(format!("there is no listener for {}", names.join(" or ")));
+    }
+    let writes = concerned.any(|listener| is_on(listener.settings.writable));
+    (OF_WRITING.contains(&name) && !writes).then(|| "clients only read without --writable".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listeners;
+    use crate::settings::Settings;
+
+    fn idle_of(name: &str, settings: Settings) -> Option<String> {
+        let listeners = listeners::of(&settings, &[]).expect("they fit");
+        idle(name, &listeners)
+    }
+
+    #[test]
+    fn what_no_listener_looks_at_has_no_effect() {
+        let address = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port)).into();
+        let http = || Settings {
+            http: vec![address(80)],
+            ..Settings::default()
+        };
+        let why = idle_of("nfs-allow", http()).expect("no NFS");
+        assert!(why.contains("no listener for nfs"), "{why}");
+        assert!(idle_of("relay-wait", http()).is_some());
+        assert!(
+            idle_of("durable", http())
+                .expect("reads")
+                .contains("--writable")
+        );
+        for name in [
+            "hidden",
+            "dir",
+            "workers",
+            "idle-timeout",
+            "max-connections",
+            "http",
+        ] {
+            assert_eq!(idle_of(name, http()), None, "{name}");
+        }
+        let writable = Settings {
+            writable: Some(true),
+            ..http()
+        };
+        assert_eq!(idle_of("durable", writable), None);
+        let nfs = Settings {
+            nfs: Some(address(2049)),
+            ..Settings::default()
+        };
+        assert_eq!(idle_of("nfs-allow", nfs.clone()), None);
+        assert!(idle_of("hidden", nfs).is_some());
+    }
+}
