@@ -4,6 +4,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use flatpath_http::http::header;
 use flatpath_http::sse::Broadcast;
 use flatpath_http::{
     Body, Decoder, Framing, Head, Http, Piece, Request, Response, Route, Sender, Service,
@@ -192,4 +193,26 @@ fn sim_a_listener_of_events_that_asks_for_nothing_more_is_let_go_after_the_idle_
     server.set_wait_max(2 * idle);
     let stream = server.read_to_end(&client);
     assert!(stream.ends_with(b"0\r\n\r\n"));
+}
+
+/// What comes after the last request is unread when the connection ends; a reset for it would take
+/// the reply along.
+#[test]
+fn sim_a_last_reply_reaches_a_client_that_sends_on() {
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    each_seed(100, |seed| {
+        let http = Http::inline(|_: Request| {
+            let mut response = Response::new("last".into());
+            let close = header::HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+            response
+        });
+        let mut server = TestServer::new(Conditions::rough(seed), http);
+        let client = server.connect();
+        client.write(&GET.repeat(100));
+        server.turn();
+        client.write(&GET.repeat(500));
+        let reply = server.read_to_end(&client);
+        assert!(reply.ends_with(b"\r\n\r\nlast"), "seed {seed}");
+    });
 }
