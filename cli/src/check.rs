@@ -43,28 +43,36 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 /// The file with everything in it.
 fn text_of(file: &Configuration) -> String {
     let mut text = String::new();
-    let mut topic = None;
     let threads = file.settings.network_threads.unwrap_or_default();
-    for argument in line().get_arguments() {
-        let heading = argument.get_help_heading();
-        if heading != topic {
-            topic = heading;
-            let _ = writeln!(text, "\n# {}", heading.unwrap_or_default());
+    let line = line();
+    let arguments = || line.get_arguments();
+    let mut topics: Vec<_> = arguments().map(Arg::get_help_heading).collect();
+    let mut seen = Vec::new();
+    topics.retain(|topic| {
+        let is_new = !seen.contains(topic);
+        seen.push(*topic);
+        is_new
+    });
+    for topic in topics {
+        if let Some(topic) = topic {
+            let _ = writeln!(text, "\n# {topic}");
         }
-        let name = name_of(argument);
-        let mut mark = mark(Part::AboveTables, &name).to_string();
-        if let ("network-threads", NetworkThreads::Auto) = (&*name, threads) {
-            mark = format!("  # {} here", threads.count());
+        for argument in arguments().filter(|it| it.get_help_heading() == topic) {
+            let name = name_of(argument);
+            let mut mark = mark(Part::AboveTables, &name).to_string();
+            if let ("network-threads", NetworkThreads::Auto) = (&*name, threads) {
+                mark = format!("  # {} here", threads.count());
+            }
+            let _ = match entry_of(&file.entries, &name) {
+                Some(value) => writeln!(text, "{name} = {value}{mark}"),
+                None => writeln!(
+                    text,
+                    "# {name}: {}{}",
+                    default_of(argument),
+                    mark.replace("  #", ";")
+                ),
+            };
         }
-        let _ = match entry_of(&file.entries, &name) {
-            Some(value) => writeln!(text, "{name} = {value}{mark}"),
-            None => writeln!(
-                text,
-                "# {name}: {}{}",
-                default_of(argument),
-                mark.replace("  #", ";")
-            ),
-        };
     }
     for table in &file.listeners {
         write_table(file, table, &mut text);
@@ -145,6 +153,10 @@ mod tests {
             assert_eq!(left.own.max_connections, right.own.max_connections);
         }
         assert_eq!(text_of(&again), printed, "nothing more to say");
+        for topic in ["Listeners", "HTTP", "NFS", "Limits"] {
+            let heading = format!("\n# {topic}\n");
+            assert_eq!(printed.matches(&heading).count(), 1, "{topic}");
+        }
         for argument in line().get_arguments() {
             assert!(
                 printed.contains(&name_of(argument)),

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use flatpath::limits::DESCRIPTORS_RESERVED;
-use flatpath::{DriverChoice, DriverConfig, Limits, NetworkThreads};
+use flatpath::{DriverChoice, DriverConfig, NetworkThreads};
 use flatpath_driver::idle::IdleSetting;
 use flatpath_driver::probe::{Finding, Probe, Use};
 use flatpath_files::{Files, Resolution};
@@ -18,7 +18,10 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::listeners;
 use crate::scanners::Scanners;
+use crate::serve::demands;
+use crate::settings::Settings;
 
 /// Connections that are taken where the descriptor limit allows more.
 const CONNECTIONS_DEFAULT: u64 = 100_000;
@@ -244,7 +247,7 @@ impl Verdict {
             driver_reason: selection.reason().to_string(),
             network_threads: NetworkThreads::Auto.count(),
             connections_max: CONNECTIONS_DEFAULT.min(descriptors - reserved),
-            buffer_bytes_max: Limits::default().buffer_bytes_max,
+            buffer_bytes_max: buffers_of_serve(),
             path_resolution: match resolution {
                 Ok(Resolution::Kernel) => "openat2",
                 Ok(Resolution::Walk) => "openat, name by name: openat2 is refused",
@@ -399,6 +402,14 @@ fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::
             writeln!(formatter, "       {refusal}")
         }
     }
+}
+
+/// What `serve` without options has for buffers.
+fn buffers_of_serve() -> usize {
+    let settings = Settings::default();
+    let listeners = listeners::of(&settings, &[]).unwrap_or_default();
+    let parts = demands(&settings, &listeners).divide();
+    parts.map_or(0, |parts| parts.buffers)
 }
 
 #[cfg(test)]
