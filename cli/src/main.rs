@@ -45,11 +45,18 @@ use crate::failure::Failure;
 const LOG: &str = "What is logged to standard error: error, warn, info, debug, trace or off; \
     TARGET=LEVEL for a part, such as warn,flatpath_http=debug [default: RUST_LOG, else info]";
 
+/// A debug build says so: a bench that measures it without a word misleads.
+const VERSION: &str = if cfg!(debug_assertions) {
+    concat!(env!("CARGO_PKG_VERSION"), " (debug build)")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 fn command() -> Command {
     let log = Arg::new("log").long("log").value_name("LEVELS");
     let version = Command::new("version").about("Tell the version, as --version does");
     let command = Command::new("flatpath")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(VERSION)
         .about(env!("CARGO_PKG_DESCRIPTION"))
         .subcommand_required(true)
         .arg_required_else_help(true)

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use flatpath_bench_common::generator::warm_up;
@@ -12,7 +12,7 @@ use flatpath_bench_common::servers::{self, CPU, ERRORS, Metric, P50, P99, PEAK_M
 use flatpath_bench_common::servers::{GENERATOR, OTHERS, REPLY_BYTES};
 use flatpath_bench_common::usage::{self, Reading, Used};
 use flatpath_bench_common::wrk::{Lifetime, Load, Wrk};
-use flatpath_testkit::binary;
+use flatpath_testkit::{binary, child};
 use rustix::thread::sched_getaffinity;
 use tempfile::TempDir;
 
@@ -94,6 +94,26 @@ impl Work {
     }
 }
 
+/// An optimised program measures no debug build of the server: its figures would be believed.
+fn refuse_debug(server: &Path) -> io::Result<()> {
+    let output = child::command(server, &[]).arg("--version").output();
+    let output = output.map_err(|error| {
+        let message = format!("{}: {error}", server.display());
+        io::Error::new(error.kind(), message)
+    })?;
+    let version = String::from_utf8_lossy(&output.stdout);
+    eprintln!("server: {}, {}", server.display(), version.trim());
+    if !cfg!(debug_assertions) && version.contains("debug build") {
+        let message = format!(
+            "{} is a debug build and this program is not; build it with --release, or name another \
+             with --server-binary",
+            server.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
+}
+
 impl Session {
     /// Builds the `flatpath` command if it is needed, as this program was built, and makes the
     /// documents.
@@ -111,6 +131,9 @@ impl Session {
             None if kinds.any(Kind::is_flatpath_command) => binary::flatpath().to_path_buf(),
             None => PathBuf::new(),
         };
+        if !flatpath.as_os_str().is_empty() {
+            refuse_debug(&flatpath)?;
+        }
         let wrk = scenarios::need_wrk(&options)
             .then(|| Wrk::prepare(options.wrk_threads))
             .transpose()?;
