@@ -1,5 +1,6 @@
 //! HTTP in simulations, and its parts.
 mod counted;
+mod deadlines;
 mod drain;
 mod drops;
 mod events;
