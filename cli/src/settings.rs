@@ -247,8 +247,8 @@ settings! {
     workers: Option<RangeInclusive<u32>> = option(ENGINE, "MIN..MAX", workers);
 
     /// Most workers that the requests of one listener may occupy at once; its other requests wait,
-    /// so that a slow listener leaves workers to the rest [default: no limit for one listener; for
-    /// several, all but the others' part of a quarter]
+    /// so that a slow listener leaves workers to the rest [default: all; of several listeners each
+    /// keeps its part of a quarter of the workers, so with two one may have 112 of 128]
     workers_per_listener: Option<u32> = advanced(option(ENGINE, "N", count::<u32>));
 
     /// Kernel interface; auto uses io_uring where it works, and otherwise epoll [default: auto]
@@ -302,8 +302,8 @@ settings! {
     /// while they still run [default: off in the log, 1s in the metrics]
     slow: Option<Duration> = advanced(option(LIMITS, "TIME", time));
 
-    /// From the first SIGTERM or SIGINT on still accept connections for so long, and say with each
-    /// reply that it is the last: until whoever sends clients has learned of it [default: 0]
+    /// How long to keep accepting after SIGTERM or SIGINT, so that balancers notice; meanwhile each
+    /// reply says that it is the last of its connection [default: 0]
     drain_delay: Option<Duration> = advanced(option(LIMITS, "TIME", delay));
 
     /// Longest time that a drain leaves a connection without a request open: the request may be on
