@@ -336,7 +336,7 @@ mod tests {
             let slice = Duration::from_millis(2);
             match measure(means, PAUSES[0], slice).expect("none is lost") {
                 Some(woken) => assert!(woken.p50_us > 0.0 && woken.cpu_us > 0.0, "{name}"),
-                None => eprintln!("not run: {name}"),
+                None => flatpath_testkit::skipped::cannot_run(name),
             }
         }
     }

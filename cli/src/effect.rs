@@ -1,19 +1,11 @@
 //! Options that have no effect beside the others, and are likely a mistake.
 
-use clap::ArgMatches;
 use clap::parser::ValueSource;
+use clap::{ArgMatches, ValueEnum};
 
 use crate::config::ListenerProtocol;
 use crate::listeners::Listener;
 use crate::settings::is_on;
-
-const PROTOCOLS: [ListenerProtocol; 5] = [
-    ListenerProtocol::Http,
-    ListenerProtocol::Nfs,
-    ListenerProtocol::Echo,
-    ListenerProtocol::Relay,
-    ListenerProtocol::Ingest,
-];
 
 /// What only uploads over HTTP look at.
 const OF_WRITING: [&str; 5] = [
@@ -44,9 +36,9 @@ pub(crate) fn warn(matches: &ArgMatches, listeners: &[Listener]) {
 
 /// Why an option has no effect, if so.
 fn idle(name: &str, listeners: &[Listener]) -> Option<String> {
-    let takes_it = |protocol: &ListenerProtocol| protocol.takes(name);
-    let takers: Vec<_> = PROTOCOLS.into_iter().filter(takes_it).collect();
-    let of_takers = |listener: &&Listener| takers.contains(&listener.protocol);
+    let protocols = ListenerProtocol::value_variants().iter();
+    let takers: Vec<_> = protocols.filter(|it| it.takes(name)).collect();
+    let of_takers = |listener: &&Listener| takers.contains(&&listener.protocol);
     let mut concerned = listeners.iter().filter(of_takers).peekable();
     if !takers.is_empty() && concerned.peek().is_none() {
         let names: Vec<_> = takers.iter().map(|protocol| protocol.name()).collect();

@@ -48,6 +48,6 @@ pub use lossy::Lossy;
 pub use process::Process;
 pub use reply::Reply;
 pub use seeds::noise;
-pub use server::{Launch, Server};
+pub use server::{Launch, Server, handovers};
 pub use site::Site;
 pub use swarm::Swarm;

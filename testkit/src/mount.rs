@@ -4,8 +4,9 @@
 //! `None` and a line with the reason.
 
 use std::ffi::{CStr, CString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
@@ -14,42 +15,66 @@ use crate::tools;
 
 /// A mounted file system.
 pub struct Mounted {
-    at: TempDir,
-    /// An overlay needs a second layer.
-    _empty: Option<TempDir>,
+    at: PathBuf,
+    /// Where it is, and an empty layer, if they are its own. Dropped once it is unmounted.
+    own: Vec<TempDir>,
 }
 
 impl Mounted {
     /// An empty one in memory, of a mebibyte.
     pub fn tmpfs() -> Option<Mounted> {
-        Mounted::new(c"tmpfs", c"size=1m", None)
+        let at = tempfile::tempdir().expect("a directory");
+        Mounted::tell(Mounted::new(at.path(), c"tmpfs", b"size=1m"), vec![at])
     }
 
     /// The files of a directory, as an overlay shows them: read-only.
     pub fn overlay(files: &Path) -> Option<Mounted> {
-        let empty = tempfile::tempdir().expect("a directory");
-        let (upper, lower) = (files.as_os_str(), empty.path().as_os_str());
-        let layers = [b"lowerdir=", upper.as_bytes(), b":", lower.as_bytes()].concat();
-        let layers = CString::new(layers).expect("paths have no NUL");
-        Mounted::new(c"overlay", &layers, Some(empty))
+        let [at, empty] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        let mounted = Mounted::overlay_at(at.path(), files, empty.path());
+        Mounted::tell(mounted, vec![at, empty])
     }
 
-    fn new(kind: &CStr, options: &CStr, empty: Option<TempDir>) -> Option<Mounted> {
-        let at = tempfile::tempdir().expect("a directory");
-        match mount(kind, at.path(), kind, MountFlags::empty(), Some(options)) {
-            Ok(()) => Some(Mounted { at, _empty: empty }),
-            Err(cause) => tools::refused(&format!("{kind:?} cannot be mounted: {cause}")),
+    /// The same at an empty directory. `empty` is another one, because an overlay needs two layers.
+    ///
+    /// # Errors
+    /// As [`Mounted::new`].
+    pub fn overlay_at(at: &Path, files: &Path, empty: &Path) -> io::Result<Mounted> {
+        let (upper, lower) = (files.as_os_str(), empty.as_os_str());
+        let layers = [b"lowerdir=", upper.as_bytes(), b":", lower.as_bytes()].concat();
+        Mounted::new(at, c"overlay", &layers)
+    }
+
+    /// A file system of this kind, with these options, at an empty directory.
+    ///
+    /// # Errors
+    /// Not root, or what mount(2) says.
+    pub fn new(at: &Path, kind: &CStr, options: &[u8]) -> io::Result<Mounted> {
+        let options = CString::new(options)?;
+        mount(kind, at, kind, MountFlags::NOSUID, Some(options.as_c_str()))?;
+        Ok(Mounted {
+            at: at.to_path_buf(),
+            own: Vec::new(),
+        })
+    }
+
+    fn tell(mounted: io::Result<Mounted>, own: Vec<TempDir>) -> Option<Mounted> {
+        match mounted {
+            Ok(mut mounted) => {
+                mounted.own = own;
+                Some(mounted)
+            }
+            Err(cause) => tools::refused(&format!("a mount: {cause}")),
         }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        self.at.path()
+        &self.at
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        unmount(self.at.path(), UnmountFlags::DETACH).expect("it was mounted");
+        unmount(&self.at, UnmountFlags::DETACH).expect("it was mounted");
     }
 }

@@ -37,7 +37,7 @@ struct Harness {
 impl Harness {
     fn start(arguments: &[&str]) -> Option<Self> {
         if !geteuid().is_root() {
-            eprintln!("not run: mount namespaces take root");
+            flatpath_testkit::skipped::cannot_run("mount namespaces take root");
             return None;
         }
         let place = tempfile::tempdir().expect("a directory");

@@ -2,7 +2,6 @@
 //! process, or nginx. A child is killed when it is dropped.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,9 +16,9 @@ use flatpath_http::sse::Broadcast;
 use flatpath_http::{Http, IntoResponse, Request, Response, Route};
 use flatpath_testkit::child::{Child, command, free_address};
 use flatpath_testkit::fuse::{Content, Fuse, Pause};
+use flatpath_testkit::mount;
 use flatpath_testkit::scanner::Scanner;
 use flatpath_websocket::{Message, Socket, WebSocket};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 
 use super::mounts::SCANNED_FILES;
@@ -142,26 +141,8 @@ enum Started {
 #[derive(Default)]
 struct Mounted {
     scanner: Option<Scanner>,
-    at: Option<MountPoint>,
+    at: Option<mount::Mounted>,
     hung: Option<Fuse>,
-}
-
-/// Unmounted when dropped.
-struct MountPoint(PathBuf);
-
-impl Drop for MountPoint {
-    fn drop(&mut self) {
-        let _ = unmount(self.0.as_path(), UnmountFlags::DETACH);
-    }
-}
-
-impl MountPoint {
-    fn new(at: PathBuf, kind: &str, options: &str) -> io::Result<Self> {
-        fs::create_dir(&at)?;
-        let options = CString::new(options).map_err(io::Error::other)?;
-        mount(kind, &at, kind, MountFlags::NOSUID, options.as_c_str())?;
-        Ok(Self(at))
-    }
 }
 
 impl Prepared {
@@ -250,15 +231,17 @@ fn mounted(directory: &Path, needs: Needs) -> io::Result<Mounted> {
             let [layer, empty] = ["layer", "empty"].map(|name| directory.join(name));
             mounted.hung = hung(&layer)?;
             fs::create_dir(&empty)?;
-            let layers = format!("lowerdir={}:{}", layer.display(), empty.display());
-            mounted.at = Some(MountPoint::new(at, "overlay", &layers)?);
+            fs::create_dir(&at)?;
+            mounted.at = Some(mount::Mounted::overlay_at(&at, &layer, &empty)?);
         }
         Needs::FullDisk => {
+            fs::create_dir(&at)?;
             let size = format!("size={DISK_BYTES}");
-            mounted.at = Some(MountPoint::new(at, "tmpfs", &size)?);
+            mounted.at = Some(mount::Mounted::new(&at, c"tmpfs", size.as_bytes())?);
         }
         Needs::Scanned => {
-            mounted.at = Some(MountPoint::new(at.clone(), "tmpfs", "size=1m")?);
+            fs::create_dir(&at)?;
+            mounted.at = Some(mount::Mounted::new(&at, c"tmpfs", b"size=1m")?);
             for number in 0..SCANNED_FILES {
                 fs::write(at.join(format!("file-{number}")), "scanned\n")?;
             }

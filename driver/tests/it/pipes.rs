@@ -85,6 +85,8 @@ fn padding_follows_the_pages() {
 }
 
 mod cases {
+    use std::fs::File;
+
     use bytes::Bytes;
     use flatpath_driver::{AfterSend, Driver, Errno, Operation, Outcome, Pipes, Segment, SendList};
 
@@ -128,6 +130,16 @@ mod cases {
         }
     }
 
+    /// The file's pages in eight pipes: of a mebibyte, more than fits into a socket.
+    fn eight_times(pipes: &Pipes, file: &File, bytes: usize) -> SendList {
+        let mut list = SendList::new();
+        for _ in 0..8 {
+            let pages = filled(pipes, file, 0, bytes);
+            list.push(Segment::Piped(pages)).expect("room");
+        }
+        list
+    }
+
     pub(crate) fn a_slow_reader_gets_every_page_and_the_close_behind_them<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
             return;
@@ -135,11 +147,7 @@ mod cases {
         let (mut client, socket) = rig.pair();
         let content = pattern(1 << 20);
         let (pipes, file) = (Pipes::new(8), file(&content));
-        let mut list = SendList::new();
-        for _ in 0..8 {
-            let pages = filled(&pipes, &file, 0, content.len());
-            list.push(Segment::Piped(pages)).expect("room");
-        }
+        let list = eight_times(&pipes, &file, content.len());
         rig.driver.send(socket, 5, list, AfterSend::Close);
         let first = rig.next(5);
         assert!(first.more, "8 MiB do not fit into a socket: {first:?}");
@@ -163,11 +171,7 @@ mod cases {
         let (client, socket) = rig.pair();
         let content = pattern(1 << 20);
         let (pipes, file) = (Pipes::new(8), file(&content));
-        let mut list = SendList::new();
-        for _ in 0..8 {
-            let pages = filled(&pipes, &file, 0, content.len());
-            list.push(Segment::Piped(pages)).expect("room");
-        }
+        let list = eight_times(&pipes, &file, content.len());
         rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
         assert!(rig.next(5).more, "8 MiB do not fit into a socket");
         rig.driver.cancel(Operation::Send(socket), 5);
@@ -197,11 +201,7 @@ mod cases {
         let (mut client, socket) = rig.pair();
         let content = pattern(1 << 20);
         let (pipes, file) = (Pipes::new(8), file(&content));
-        let mut list = SendList::new();
-        for _ in 0..8 {
-            let pages = filled(&pipes, &file, 0, content.len());
-            list.push(Segment::Piped(pages)).expect("room");
-        }
+        let list = eight_times(&pipes, &file, content.len());
         rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
         let sent = |outcome: &Outcome| match outcome {
             Outcome::Sent { bytes, .. } => *bytes,

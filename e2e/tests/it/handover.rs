@@ -10,9 +10,12 @@ use std::thread::ScopedJoinHandle;
 
 use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::handovers;
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::skipped::not_run;
-use flatpath_testkit::{Client, Driver, Launch, Server, Site, binary, each_driver, until_true};
+use flatpath_testkit::{
+    Client, Driver, Launch, Reply, Server, Site, binary, each_driver, until_true,
+};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
@@ -53,6 +56,14 @@ fn ended_well(mut server: Server) {
     assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
 }
 
+/// Comes again where a reply has said that it was the last of its connection.
+fn go_on(client: &mut Client, reply: &Reply, connect: impl Fn() -> Client) {
+    if reply.says_close() {
+        client.expect_closed();
+        *client = connect();
+    }
+}
+
 /// Asks on kept connections: each is told with a reply when it is the last.
 fn ask_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
     const KEPT: usize = 100;
@@ -63,10 +74,7 @@ fn ask_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &Atom
             let reply = client.get("/file");
             assert_eq!(reply.text(), "contents");
             asked.fetch_add(1, Ordering::Relaxed);
-            if reply.says_close() {
-                client.expect_closed();
-                *client = connect();
-            }
+            go_on(client, &reply, connect);
         }
     }
 }
@@ -89,10 +97,7 @@ fn download_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: 
         let reply = client.get("/large");
         assert_eq!((reply.status, reply.body.len()), (200, LARGE_BYTES));
         asked.fetch_add(1, Ordering::Relaxed);
-        if reply.says_close() {
-            client.expect_closed();
-            client = connect();
-        }
+        go_on(&mut client, &reply, connect);
     }
 }
 
@@ -112,10 +117,7 @@ fn upload_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &A
         let reply = client.reply();
         assert!([201, 204].contains(&reply.status), "{}", reply.status);
         asked.fetch_add(1, Ordering::Relaxed);
-        if reply.says_close() {
-            client.expect_closed();
-            client = connect();
-        }
+        go_on(&mut client, &reply, connect);
     }
 }
 
@@ -131,10 +133,7 @@ fn upload_in_parts(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &
         client.request(method, target, &[&fixed, more].concat());
         client.send(body);
         let reply = client.reply();
-        if reply.says_close() {
-            client.expect_closed();
-            client = connect();
-        }
+        go_on(&mut client, &reply, connect);
         reply
     };
     let whole = (PARTS * PART.len()).to_string();
@@ -163,9 +162,7 @@ fn upload_in_parts(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &
 
 /// With one network thread, then two, then what suits the machine.
 fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
-    // FLATPATH_HANDOVERS=50 for more of the same.
-    let servers =
-        std::env::var("FLATPATH_HANDOVERS").map_or(6, |count| count.parse().expect("a number"));
+    let servers = handovers();
     let site = Site::new().with("file", "contents");
     site.write("large", "x".repeat(LARGE_BYTES));
     let run = Site::new();

@@ -13,7 +13,7 @@ use flatpath::{DriverChoice, Handle, Limits, Server};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, IntoResponse, Request};
 use flatpath_testkit::deadline::LONG_PATIENCE;
-use flatpath_testkit::{Client, Driver, Site, each_driver, until_true};
+use flatpath_testkit::{Client, Driver, Site, each_driver, handovers, until_true};
 use flatpath_websocket::{Message, Socket, WebSocket};
 
 each_driver!(sockets_and_event_streams_are_told_first);
@@ -186,9 +186,7 @@ fn listen(address: SocketAddr, is_over: &AtomicBool, seen: &Seen) {
 }
 
 fn sockets_and_event_streams_are_told_first(driver: Driver) {
-    // As in `handover.rs`.
-    let servers: usize =
-        std::env::var("FLATPATH_HANDOVERS").map_or(6, |count| count.parse().expect("a number"));
+    let servers = handovers();
     let run = Site::new();
     let path = run.at("next");
     let mut current = Relieving::start(driver, &path, "127.0.0.1:0");

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use flatpath_testkit::{Driver, Site, each_driver, until_true};
+use flatpath_testkit::{Driver, Site, each_driver, handovers, until_true};
 
 use crate::calls::{Connection, NFS, Words, call, data, read, write};
 use crate::serve;
@@ -104,9 +104,7 @@ fn call_through(address: SocketAddr, number: u32, is_over: &AtomicBool, done: &A
 
 fn calls_are_answered_or_left_unread(driver: Driver) {
     const CLIENTS: u32 = 4;
-    // FLATPATH_HANDOVERS=50 for more of the same.
-    let servers: usize =
-        std::env::var("FLATPATH_HANDOVERS").map_or(6, |count| count.parse().expect("a number"));
+    let servers = handovers();
     let (site, state, run) = (Site::new(), Site::new(), Site::new());
     let path = run.at("next");
     let path = path.to_str().expect("a path in text");

@@ -1,10 +1,11 @@
 //! An export on a mount that hangs: everything else of the server is answered as before.
 
+use std::path::Path;
 use std::time::Duration;
 
 use flatpath_testkit::fuse::{self, Content};
 use flatpath_testkit::mount::Mounted;
-use flatpath_testkit::{Driver, Launch, Site, each_driver, scanner};
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, scanner};
 
 use crate::calls::{Connection, NFS, Words, call, read};
 
@@ -74,6 +75,16 @@ fn a_hung_export_does_not_take_all_workers(driver: Driver) {
     assert_eq!(calls.nfs(GETATTR, &root).status(), 0);
 }
 
+/// NFS, HTTP and echo on one network thread.
+fn serve_beside_echo(driver: Driver, directory: &Path, state: &Site) -> Server {
+    let kept = state.path().to_str().expect("text");
+    Launch::serve(driver)
+        .directory(directory)
+        .with(["--network-threads", "1", "--nfs", "127.0.0.1:0"])
+        .with(["--nfs-state", kept, "--echo", "127.0.0.1:0"])
+        .start()
+}
+
 /// As image stores mount that fetch layers on demand: the overlay itself is local.
 fn an_overlay_over_a_mount_that_hangs_stops_no_network_thread(driver: Driver) {
     let (lower, state) = (Site::new(), Site::new());
@@ -84,12 +95,7 @@ fn an_overlay_over_a_mount_that_hangs_stops_no_network_thread(driver: Driver) {
     let Some(overlay) = Mounted::overlay(lower.path()) else {
         return;
     };
-    let kept = state.path().to_str().expect("text");
-    let server = Launch::serve(driver)
-        .directory(overlay.path())
-        .with(["--network-threads", "1", "--nfs", "127.0.0.1:0"])
-        .with(["--nfs-state", kept, "--echo", "127.0.0.1:0"])
-        .start();
+    let server = serve_beside_echo(driver, overlay.path(), &state);
     let mut calls = Connection::open(server.address("nfs"));
     let root = calls.root();
     let name = Words::default().opaque(&root).opaque(b"file");
@@ -135,12 +141,7 @@ fn a_permission_scanner_stops_a_network_thread_once(driver: Driver) {
     for number in 0..FILES {
         std::fs::write(mounted.path().join(format!("file-{number}")), "text").expect("a file");
     }
-    let kept = state.path().to_str().expect("text");
-    let server = Launch::serve(driver)
-        .directory(mounted.path())
-        .with(["--network-threads", "1", "--nfs", "127.0.0.1:0"])
-        .with(["--nfs-state", kept, "--echo", "127.0.0.1:0"])
-        .start();
+    let server = serve_beside_echo(driver, mounted.path(), &state);
     let mut calls = Connection::open(server.address("nfs"));
     let root = calls.root();
     let mut innocent = server.echo_client();

@@ -186,8 +186,8 @@ fn sim_holders_of_another_thread_are_ended_for_those_that_wait() {
     }
 }
 
-#[test]
-fn sim_the_largest_holder_is_ended_before_those_of_the_thread_that_is_short() {
+/// A thread with a holder and a client that waits for memory, and one with the largest holder.
+fn short_beside_the_largest() -> (Site, [Client; 3]) {
     let mut site = Site::with_threads(2, DriverConfig::default(), |limits| {
         limits.buffer_bytes_max = 1024 * 1024;
     });
@@ -195,6 +195,12 @@ fn sim_the_largest_holder_is_ended_before_those_of_the_thread_that_is_short() {
     let smaller = site.client_on(0, "hold 64\n");
     let waits = site.client_on(0, "");
     waits.write(&[b'.'; 6000]);
+    (site, [largest, smaller, waits])
+}
+
+#[test]
+fn sim_the_largest_holder_is_ended_before_those_of_the_thread_that_is_short() {
+    let (mut site, [largest, smaller, waits]) = short_beside_the_largest();
     site.pass(4);
     assert!(is_open(&waits) && is_open(&smaller));
     assert_eq!(largest.read(), b"full\n");
@@ -203,13 +209,7 @@ fn sim_the_largest_holder_is_ended_before_those_of_the_thread_that_is_short() {
 
 #[test]
 fn sim_a_thread_whose_appeal_does_not_help_ends_a_holder_of_its_own() {
-    let mut site = Site::with_threads(2, DriverConfig::default(), |limits| {
-        limits.buffer_bytes_max = 1024 * 1024;
-    });
-    let largest = site.client_on(1, "hold 128\n");
-    let smaller = site.client_on(0, "hold 64\n");
-    let waits = site.client_on(0, "");
-    waits.write(&[b'.'; 6000]);
+    let (mut site, [largest, smaller, waits]) = short_beside_the_largest();
     let mut heard = Vec::new();
     for _ in 0..6 {
         // More than a sixteenth of what it holds: it is not to be ended.
