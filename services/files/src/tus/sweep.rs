@@ -78,6 +78,9 @@ fn sweep_one(uploads: &Uploads, store: &Store, id: &Id, now: SystemTime) {
     let name = id.digits().as_bytes();
     let recorded = store.written(name);
     let found = Upload::find(uploads, id);
+    if found.as_ref().is_ok_and(|upload| upload.is_young(now)) {
+        return;
+    }
     let removed = match found.as_ref().map(Upload::lock) {
         // A record that cannot be read, or an error that may pass.
         Err(_) | Ok(Ok(State::Gone)) if is_older(recorded, expires, now) => store.remove(name),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -11,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use flatpath::memory::{Payload, Pool};
 use flatpath_http::{Body, Request, Response};
 use flatpath_structures::pool::{PoolConfig, Zero};
+use rustix::fs::{FlockOperation, flock};
 use sha1_smol::Sha1;
 
 use crate::conditional::EntityTags;
@@ -385,6 +388,30 @@ fn uploads_expire_and_are_removed_with_all_they_left() {
     assert_eq!(site.published()["finished"], b"abc");
     let address = site.create("again", 0);
     assert_eq!(site.offset(&address), Ok(0));
+}
+
+#[test]
+fn a_sweep_keeps_no_other_process_from_writing() {
+    let site = Site::new(WriteOptions::default());
+    let address = site.create("file", 3);
+    let id = address.rsplit('/').next().expect("a number");
+    let file = fs::File::open(site.path(&format!(".flatpath-upload-{id}"))).expect("there");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..500 {
+                sweep(&site.uploads(), SystemTime::now());
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        // As another process locks it for each piece.
+        while !is_over.load(Ordering::Relaxed) {
+            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+            assert_eq!(locked, Ok(()), "the sweep has it");
+            flock(&file, FlockOperation::Unlock).expect("ours");
+        }
+    });
+    assert_eq!(site.patch(&address, 0, b"abc"), 204);
 }
 
 #[test]

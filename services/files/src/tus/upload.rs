@@ -113,6 +113,26 @@ impl Upload {
         }
     }
 
+    /// Whether bytes arrived within the time after which uploads expire, seen without the file's
+    /// lock: who only looks keeps no other process from writing.
+    pub(super) fn is_young(&self, now: SystemTime) -> bool {
+        let _key = CHANGING.lock(&self.id);
+        let (Some(directory), Some(data)) = (&self.directory, self.data.as_deref()) else {
+            return false;
+        };
+        let Ok(Some(stat)) = still_named(directory, data, &self.id) else {
+            return false;
+        };
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        self.uploads.ledger.enter(&self.id, size);
+        !is_older(time_of(&stat), self.uploads.options.expires, now)
+    }
+
+    /// Whether it may have been published: its bytes have no hidden name any more.
+    pub(super) fn has_no_bytes(&self) -> bool {
+        self.data.is_none()
+    }
+
     /// Takes the upload's lock, and keeps it if there is something to change.
     pub(super) fn lock(&self) -> Result<State<'_>> {
         let key = CHANGING.lock(&self.id);
