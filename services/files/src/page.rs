@@ -21,6 +21,7 @@ th{position:sticky;top:0;background:Canvas}\
 th:nth-child(n+2),td:nth-child(n+2){text-align:right;white-space:nowrap;\
 font-variant-numeric:tabular-nums}\
 td:first-child{overflow-wrap:anywhere}\
+@media(max-width:30em){th:nth-child(n+3),td:nth-child(n+3){display:none}}\
 a{text-decoration:none}a:hover{text-decoration:underline}";
 
 const POLICY: HeaderValue =

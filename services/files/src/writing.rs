@@ -14,7 +14,7 @@ use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::{UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
-use crate::responses::Result;
+use crate::responses::{Refusal, Result};
 use crate::root::{Kind, Root};
 use crate::target::{Hidden, PathForm, Target, is_hidden, name_of};
 
@@ -134,11 +134,18 @@ pub(crate) fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
     (parent.strip_suffix(b"/").unwrap_or_default(), name)
 }
 
+/// 409, with what the request conflicts with.
+pub(crate) fn conflict(reason: &str) -> Refusal {
+    Refusal::because(StatusCode::CONFLICT, reason)
+}
+
 /// Opens the directory at `path`; 409 where there is none.
 pub(crate) fn directory_at(root: &Root, path: &[u8]) -> Result<File> {
     match root.find(path) {
         Ok(found) if found.kind == Kind::Directory => Ok(found.file),
-        Ok(_) | Err(FilesError::NotFound) => Err(StatusCode::CONFLICT.into()),
+        Ok(_) | Err(FilesError::NotFound) => Err(conflict(
+            "there is no such directory, and an upload makes none",
+        )),
         Err(error) => Err(error.into()),
     }
 }
@@ -152,7 +159,9 @@ pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Result<Existing> {
                 mode: Mode::from_raw_mode(stat.st_mode & 0o777),
             })
         }
-        Ok(_) => Err(StatusCode::CONFLICT.into()),
+        Ok(_) => Err(conflict(
+            "the path names something other than a regular file",
+        )),
         Err(Errno::NOENT) => Ok(Existing::Nothing),
         Err(errno) => Err(FilesError::from(errno).into()),
     }
