@@ -2,9 +2,15 @@
 //! `FLATPATH_MAX_CONNECTIONS` for `--max-connections`. The command line replaces it, and it
 //! replaces the configuration file.
 
-use clap::{Arg, ArgAction, Command};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, Command, Error};
+
+use crate::units::similar;
 
 const PREFIX: &str = "FLATPATH_";
+
+/// How alike a variable and that of a setting are before the one is taken for a misspelling.
+const SIMILAR: f64 = 0.85;
 
 /// The command line with its environment.
 pub(crate) fn added_to(command: Command) -> Command {
@@ -14,7 +20,7 @@ pub(crate) fn added_to(command: Command) -> Command {
 }
 
 fn with_variable(argument: Arg) -> Arg {
-    if !matches!(argument.get_action(), ArgAction::Set | ArgAction::Append) {
+    if !has_variable(&argument) {
         return argument;
     }
     let name = variable(&argument);
@@ -25,6 +31,103 @@ fn with_variable(argument: Arg) -> Arg {
     argument.env(name).hide_env(true)
 }
 
+fn has_variable(argument: &Arg) -> bool {
+    matches!(argument.get_action(), ArgAction::Set | ArgAction::Append)
+}
+
 fn variable(argument: &Arg) -> String {
     format!("{PREFIX}{}", argument.get_id().as_str().to_uppercase())
+}
+
+/// The variables of the options of a command.
+fn variables(command: &Command) -> Vec<String> {
+    let arguments = command.get_arguments();
+    arguments
+        .filter(|it| has_variable(it))
+        .map(variable)
+        .collect()
+}
+
+/// The error, with the variable that the wrong value is in where it is not in the command line.
+pub(crate) fn explained(mut error: Error, serve: &Command) -> Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (argument, value) = (
+        text(ContextKind::InvalidArg),
+        text(ContextKind::InvalidValue),
+    );
+    let is_meant = |it: &&Arg| it.to_string() == argument;
+    let Some(argument) = serve.get_arguments().find(is_meant) else {
+        return error;
+    };
+    let name = variable(argument);
+    let flag = argument.get_long().map(|it| format!("--{it}"));
+    let is_given = |word: String| flag.as_ref().is_some_and(|flag| word.starts_with(flag));
+    let is_given = std::env::args_os().any(|word| is_given(word.to_string_lossy().into()));
+    if !is_given && std::env::var(&name).is_ok_and(|it| it.contains(&value)) {
+        let hint = format!("the value is that of the environment variable {name}");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![hint.into()]),
+        );
+    }
+    error
+}
+
+/// Warns of each variable whose name is nearly that of an option's. Others that begin with the
+/// prefix are not ours to judge: Kubernetes passes the address of a service `flatpath` so.
+pub(crate) fn warn_of_misspelt(serve: &Command) {
+    let known = variables(serve);
+    for (name, _) in std::env::vars_os() {
+        if let Some(meant) = misspelt(&name.to_string_lossy(), &known) {
+            log::warn!("{} has no effect: did you mean {meant}?", name.display());
+        }
+    }
+}
+
+/// What a variable was probably meant to be, if it is none of these.
+fn misspelt(name: &str, known: &[String]) -> Option<String> {
+    let rest = name.strip_prefix(PREFIX)?;
+    let is_known = known.iter().any(|it| it == name);
+    let rests = known.iter().map(|it| it[PREFIX.len()..].to_owned());
+    let meant = (!is_known).then(|| similar(rest, rests, SIMILAR))??;
+    Some(format!("{PREFIX}{meant}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_variable_is_told_from_the_variables_of_others() {
+        let known = variables(&crate::serve::command());
+        let meant = |name: &str| misspelt(name, &known);
+        for (name, setting) in [
+            ("FLATPATH_WRITEABLE", "FLATPATH_WRITABLE"),
+            ("FLATPATH_MEM0RY", "FLATPATH_MEMORY"),
+            ("FLATPATH_MAX_CONNECTION", "FLATPATH_MAX_CONNECTIONS"),
+        ] {
+            assert_eq!(meant(name).as_deref(), Some(setting));
+        }
+        for name in [
+            "FLATPATH_MEMORY",
+            "MEM0RY",
+            "FLATPATH_",
+            // Of Kubernetes, for a service of this name.
+            "FLATPATH_SERVICE_HOST",
+            "FLATPATH_SERVICE_PORT",
+            "FLATPATH_SERVICE_PORT_HTTP",
+            "FLATPATH_SERVICE_PORT_NFS",
+            "FLATPATH_SERVICE_PORT_ADMIN",
+            "FLATPATH_PORT",
+            "FLATPATH_PORT_8080_TCP",
+            "FLATPATH_PORT_8080_TCP_ADDR",
+            "FLATPATH_PORT_8080_TCP_PORT",
+            "FLATPATH_PORT_8080_TCP_PROTO",
+        ] {
+            assert_eq!(meant(name), None, "{name}");
+        }
+    }
 }

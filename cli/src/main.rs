@@ -76,7 +76,12 @@ fn command() -> Command {
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
     let matches = environment::added_to(command()).try_get_matches();
-    let matches = matches.unwrap_or_else(|error| hinted(error).exit());
+    let matches = matches.unwrap_or_else(|error| {
+        let mut serve = serve::command();
+        serve.build();
+        let error = environment::explained(error, &serve);
+        hinted(error).exit()
+    });
     if let Err(cause) = logging::start(matches.get_one("log").map(String::as_str)) {
         eprintln!("flatpath: cannot start a thread: {cause}");
         return ExitCode::from(1);

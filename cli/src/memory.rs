@@ -243,12 +243,21 @@ impl Parts {
         .try_fold(0, usize::checked_add)
     }
 
-    /// One line for the log.
+    /// One line for the log, and a warning of more than the machine has.
     pub(crate) fn log(&self) {
+        let sum = self.sum().expect("they were divided from a sum");
+        let machine = machine_bytes();
+        if sum > machine {
+            log::warn!(
+                "--memory {} is more than the {} of this machine: a full server would be killed",
+                size_text(sum),
+                size_text(machine - machine % MIB),
+            );
+        }
         log::info!(
             "memory: sum={} buffers={} slack={} receive={} cache={} connections={} requests={} \
              nfs={} program={} connections_limit={} in_flight_max={}",
-            self.sum().expect("they were divided from a sum"),
+            sum,
             self.buffers,
             self.slack,
             self.receive,
@@ -261,6 +270,13 @@ impl Parts {
             self.in_flight_max,
         );
     }
+}
+
+/// What the machine has, in bytes (`sysinfo(2)`).
+fn machine_bytes() -> usize {
+    let machine = rustix::system::sysinfo();
+    let units = usize::try_from(machine.totalram).unwrap_or(usize::MAX);
+    units.saturating_mul(machine.mem_unit.max(1) as usize)
 }
 
 #[cfg(test)]

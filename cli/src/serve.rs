@@ -22,6 +22,7 @@ use crate::access_log::AccessLog;
 use crate::admin::AdminServer;
 use crate::config::{Configuration, ListenerProtocol};
 use crate::effect;
+use crate::environment;
 use crate::failure::Failure;
 use crate::listeners::{self, Listener, Services};
 use crate::logging;
@@ -36,7 +37,10 @@ use crate::settings::{Accept, Driver, Settings, is_on};
 use crate::slow::SlowWatch;
 use crate::watchdog::Watchdog;
 
-const UNITS: &str = "SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.
+const UNITS: &str =
+    "ADDR: HOST:PORT; PORT is 127.0.0.1:PORT, :PORT every IPv4 address, [::]:PORT every IPv6
+address; unix:PATH is a socket of that name, fd:NAME one from a service manager.
+SIZE: bytes, or a number with K, M, G or T for powers of 1024: 256M.
 TIME: seconds, or a time with units: 0.5, 500ms, 5m, 1h 30m.
 BOOL: true or false; true if left out.
 An option may also come from the environment, as FLATPATH_ and its name in capitals:
@@ -65,7 +69,9 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::of(&settings, &file.listeners)?;
     effect::warn(arguments, &listeners);
+    environment::warn_of_misspelt(&command());
     let parts = demands(&settings, &listeners).divide()?;
+    parts.log();
     let restart = Restart::begin(&settings, &passed)?;
     let mut services = Services::with(&passed);
     let mut server = server(&settings, &parts);
@@ -76,7 +82,6 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let watchdog = Watchdog::start().map_err(no_thread)?;
     let watch = signals(&mut services)?;
     let drain_times = DrainTimes::new(&changeable_limits(&settings));
-    parts.log();
     let admin = start_admin(&settings, &passed)?;
     let server = access_log.add_to(server).passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;

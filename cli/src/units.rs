@@ -1,4 +1,4 @@
-//! Values of settings, from their text.
+//! Values of settings, from their text, and what a misspelt word was probably meant to be.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
@@ -41,7 +41,9 @@ pub(crate) fn size<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         Some((whole, fraction)) => with_fraction(whole, fraction, factor),
     };
     let most = u64::MAX >> (64 - 8 * size_of::<T>());
-    T::try_from(bytes.ok_or(SIZE)?).map_err(|_| format!("it may be at most {most} bytes"))
+    // The first that does not fit is shorter to read than the last that does.
+    T::try_from(bytes.ok_or(SIZE)?)
+        .map_err(|_| format!("it must be less than {}", size_text(most as usize + 1)))
 }
 
 /// `WHOLE.FRACTION` times the factor, rounded down.
@@ -53,7 +55,12 @@ fn with_fraction(whole: &str, fraction: &str, factor: u64) -> Option<u64> {
 
 /// Bytes as the user would write them: exact, with the largest unit that needs no fraction.
 pub(crate) fn size_text(bytes: usize) -> String {
-    let units = [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    let units = [
+        (1 << 40, "T"),
+        (1 << 30, "G"),
+        (1 << 20, "M"),
+        (1 << 10, "K"),
+    ];
     let whole = units
         .iter()
         .find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit));
@@ -135,7 +142,24 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let count = T::try_from(count)
         .ok()
         .filter(|_| 0 < count && count <= most);
-    count.ok_or_else(|| format!("write a whole number of at least 1, and at most {most}"))
+    count.ok_or_else(|| match u32::try_from(most) {
+        Ok(most) => format!("write a whole number from 1 to {most}"),
+        Err(_) => "write a whole number of at least 1, and less than 2^63".into(),
+    })
+}
+
+/// The word most like this one, if any is more like it than `least`: 0 is nothing in common, 1 the
+/// same word.
+pub(crate) fn similar(
+    word: &str,
+    words: impl Iterator<Item = String>,
+    least: f64,
+) -> Option<String> {
+    words
+        .map(|it| (strsim::jaro(word, &it), it))
+        .filter(|(similarity, _)| *similarity > least)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, it)| it)
 }
 
 #[cfg(test)]
@@ -178,7 +202,7 @@ mod tests {
             assert!(size::<u64>(text).is_err(), "{text}");
         }
         assert_eq!(size::<u32>("4294967295"), Ok(u32::MAX));
-        assert!(size::<u32>("4G").is_err_and(|why| why.contains("at most 4294967295")));
+        assert!(size::<u32>("4G").is_err_and(|why| why.contains("less than 4G")));
     }
 
     #[test]
@@ -260,14 +284,16 @@ mod tests {
         for text in ["0", "-1", "", "many", "4294967296"] {
             assert!(count::<u32>(text).is_err(), "{text}");
         }
-        // The greatest that is named is taken, on the command line and in the file.
-        let why = count::<usize>("18446744073709551615").expect_err("too many");
-        let (_, most) = why.split_once("at most ").expect("it names it");
-        assert!(count::<usize>(most).is_ok(), "{why}");
+        // The greatest below the bound is taken, on the command line and in the file.
+        let bound = 1_usize << 63;
+        let why = count::<usize>(&bound.to_string()).expect_err("too many");
+        assert!(why.contains("less than 2^63"), "{why}");
+        let most = bound - 1;
+        assert_eq!(count(&most.to_string()), Ok(most));
         let file = crate::config::Configuration::from_text(&format!("max-connections = {most}"));
         assert_eq!(
             file.map(|file| file.settings.max_connections),
-            Ok(most.parse().ok())
+            Ok(Some(most))
         );
     }
 }

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant, SystemTime};
 use env_filter::Filter;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use crate::units::similar;
 use limiter::{Limiter, Verdict};
 use queue::{Next, Patience, Queue};
 use sink::Sink;
@@ -111,13 +112,8 @@ pub(crate) fn levels(text: &str) -> Result<String, String> {
 fn nearest(word: &str) -> Option<String> {
     /// From which similarity on clap suggests a flag, too.
     const SIMILAR: f64 = 0.7;
-    let word = word.to_lowercase();
     let levels = LevelFilter::iter().map(|it| it.as_str().to_lowercase());
-    levels
-        .map(|level| (strsim::jaro(&word, &level), level))
-        .filter(|(similarity, _)| *similarity > SIMILAR)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, level)| level)
+    similar(&word.to_lowercase(), levels, SIMILAR)
 }
 
 /// Starts the writer, and makes it the log of this process and of its panics. It logs the levels

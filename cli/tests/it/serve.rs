@@ -388,10 +388,43 @@ fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
     ] {
         assert_wrong_use(&[&["serve", dir], arguments].concat(), parts);
     }
+    for (name, parts) in [
+        (
+            "FLATPATH_WRITABLE",
+            ["true, false", "variable FLATPATH_WRITABLE"],
+        ),
+        ("FLATPATH_MEMORY", ["256M", "variable FLATPATH_MEMORY"]),
+    ] {
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
+            let ended = run_command(command.args(arguments).env(name, "1Q"));
+            assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+            ended.stderr
+        };
+        let errors = run(&["serve", dir]);
+        assert!(parts.iter().all(|it| errors.contains(it)), "{errors}");
+        // Not where the command line is wrong.
+        let flag = format!("--{}=2Q", name["FLATPATH_".len()..].to_lowercase());
+        let errors = run(&["serve", dir, &flag]);
+        assert!(errors.contains("2Q") && !errors.contains(name), "{errors}");
+    }
     assert_wrong_use(&["sreve"], &["sreve"]);
     assert_wrong_use(&["--log", "flatpath=loud", "doctor"], &["--log", "debug"]);
     assert_wrong_use(&["--log", "inof", "doctor"], &["--log", "mean info?"]);
     assert_wrong_use(&[], &["Usage"]);
+}
+
+#[test]
+fn what_likely_is_a_mistake_is_warned_of() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatpath"));
+    command.args(["serve", "/no/such/directory", "--memory", "900T"]);
+    let ended = run_command(command.env("FLATPATH_WRITEABLE", "true"));
+    for part in [
+        "FLATPATH_WRITEABLE has no effect: did you mean FLATPATH_WRITABLE?",
+        "--memory 900T is more than the ",
+    ] {
+        assert!(ended.stderr.contains(part), "{}", ended.stderr);
+    }
 }
 
 #[test]
