@@ -146,7 +146,13 @@ pub struct Stage {
 /// # Errors
 /// A server or client that does not work; figures that disappoint are no error.
 pub fn run(benches: &[Bench], stage: &mut Stage) -> io::Result<Vec<BenchReport>> {
-    benches.iter().map(|bench| stage.run(bench)).collect()
+    let mut reports = Vec::with_capacity(benches.len());
+    for bench in benches {
+        let place = format!("bench {} of {}", reports.len() + 1, benches.len());
+        (stage.progress)(&format!("{place}: {}, {}", bench.name, bench.about));
+        reports.push(stage.run(bench)?);
+    }
+    Ok(reports)
 }
 
 impl Stage {

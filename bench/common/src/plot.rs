@@ -112,7 +112,7 @@ impl Plot {
     ) -> Self {
         let rows = table.rows.iter().filter(|row| is_picked(&row.labels));
         let rows: Vec<_> = rows.collect();
-        let groups = rows.iter().map(|row| row.labels.join(" "));
+        let groups = rows.iter().map(|row| row.labels.join(", "));
         let shape = Shape::Bars(groups.collect());
         let placed = (0..).map(f64::from).zip(rows);
         Self::of(name, table, x, shape, placed.collect())
@@ -333,10 +333,19 @@ fn bars<'b, Y>(
 where
     Y: Ranged<ValueType = f64> + AsRangedCoord + ValueFormatter<f64>,
 {
+    // The length of a bar on a logarithmic axis depends on where it begins.
+    let axis = match floor {
+        0.0 => plot.y_title(),
+        floor => format!(
+            "{}; logarithmic, from {}",
+            plot.y_title(),
+            figure_short(floor)
+        ),
+    };
     chart
         .configure_mesh()
         .x_desc(plot.x)
-        .y_desc(plot.y_title())
+        .y_desc(axis)
         .x_labels(0)
         .disable_x_mesh()
         .label_style((FONT, 15))

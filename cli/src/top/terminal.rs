@@ -127,6 +127,9 @@ fn write(text: &str) -> io::Result<()> {
     output.flush()
 }
 
+/// The last column of a line that is longer than the terminal is wide.
+const CUT: char = '…';
+
 fn drawing(text: &str, size: Size) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut shown = lines.len().min(size.rows);
@@ -138,8 +141,12 @@ fn drawing(text: &str, size: Size) -> String {
     let lines = lines[..shown].iter().copied();
     let lines = lines.chain((!last.is_empty()).then_some(last.as_str()));
     let lines = lines.map(|line| {
-        let line: String = line.chars().take(size.columns).collect();
-        format!("{line}\x1b[K")
+        let mut shown: String = line.chars().take(size.columns).collect();
+        if line.chars().nth(size.columns).is_some() {
+            shown.pop();
+            shown.push(CUT);
+        }
+        format!("{shown}\x1b[K")
     });
     // No line feed after the last one: it would scroll.
     let lines: Vec<String> = lines.collect();
@@ -156,8 +163,8 @@ mod tests {
         let text = "one\ntwo\nthree\n";
         let all = "\x1b[Hone\x1b[K\r\ntwo\x1b[K\r\nthree\x1b[K\x1b[J";
         assert_eq!(drawing(text, size(3, 80)), all);
-        let cut = "\x1b[Hone\x1b[K\r\n... 2 m\x1b[K\x1b[J";
+        let cut = "\x1b[Hone\x1b[K\r\n... 2 …\x1b[K\x1b[J";
         assert_eq!(drawing(text, size(2, 7)), cut);
-        assert_eq!(drawing(text, size(1, 2)), "\x1b[H..\x1b[K\x1b[J");
+        assert_eq!(drawing(text, size(1, 2)), "\x1b[H.…\x1b[K\x1b[J");
     }
 }

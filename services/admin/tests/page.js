@@ -185,6 +185,20 @@ const tests = {
     const lost = it.lose(it.remember(it.nothing(), status), 1000, "no");
     assert.ok(draw(lost).text.includes("What is shown is the last answer"));
   },
+  figures_of_services_that_are_zero_are_left_out() {
+    const sample = (kind, value) => ({ labels: { kind }, value });
+    const family = (name, ...samples) => ({ name, help: "what", kind: "counter", samples });
+    const more = [family("some", sample("zero", 0), sample("one", 1)), family("none", sample("x", 0))];
+    const text = draw(it.remember(it.nothing(), { ...status, more })).text;
+    assert.ok(text.includes("kind=one") && text.includes("left out because they are 0: 2"), text);
+    assert.ok(!text.includes("kind=zero") && !text.includes("kind=x"), text);
+  },
+  growth_is_told_with_its_time() {
+    const worse = later(status, 37);
+    worse.listeners[0].handler_panics = status.listeners[0].handler_panics + 2;
+    const text = draw(it.remember(it.remember(it.nothing(), status), worse)).text;
+    assert.ok(text.includes("2 handlers panicked in the last 37 s."), text);
+  },
   names_are_text_whatever_is_in_them() {
     const named = structuredClone(status);
     named.listeners[0].address = "<img src=x onerror=alert(1)>\"'&";
