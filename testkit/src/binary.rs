@@ -2,7 +2,8 @@
 //!
 //! `flatpath` belongs to another package, so cargo does not hand its path to these tests: they
 //! build it themselves, once per test process, into the directory the test itself was built into.
-//! When it is fresh that costs a fraction of a second.
+//! They build it with the features that `cargo test` of the whole workspace gives it: after that it
+//! is fresh, which costs a fraction of a second.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,14 +42,7 @@ fn build() -> PathBuf {
         .parent()
         .expect("the profile's directory is in the target directory");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args([
-        "build",
-        "--quiet",
-        "--package",
-        "flatpath-cli",
-        "--bin",
-        "flatpath",
-    ]);
+    command.args(["build", "--quiet", "--workspace", "--bin", "flatpath"]);
     command
         .args(["--message-format", "json", "--target-dir"])
         .arg(target);

@@ -109,9 +109,17 @@ fn deb(profile: Profile) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let directory = directory()?;
+    let build = match profile {
+        Profile::Release => ["--package", "flatpath-cli"],
+        // With the dependencies as the tests have built them: with the whole workspace's features.
+        Profile::Debug => ["--bin", "flatpath"],
+    };
     let (profile, _) = profile.names();
-    let mut pages = process::cargo(&["run", "--package", "flatpath-cli", "--profile", profile]);
-    pages.args(["--features", "generate", "--", "generate"]);
+    let mut pages = process::cargo(&["run", "--profile", profile]);
+    pages
+        .args(build)
+        .args(["--features", "flatpath-cli/generate"]);
+    pages.args(["--", "generate"]);
     process::run(pages.arg(&directory))?;
     let made = directory.join("flatpath.deb");
     // The manual pages were made by the same build.

@@ -28,7 +28,8 @@ pub(crate) fn check() -> Result<()> {
     }
     let file = static_command(Profile::Debug)?;
     for test in TESTS_OF_A_BUILD {
-        let mut command = process::cargo(&["test", "--package", "flatpath-e2e", "--test"]);
+        // Of the whole workspace, as `cargo test` has built them.
+        let mut command = process::cargo(&["test", "--workspace", "--test"]);
         command.args(test);
         process::run(command.env("FLATPATH", &file))?;
     }
