@@ -99,7 +99,14 @@ fn open_socket(address: SocketAddr) -> Client {
         ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ];
     client.request("GET", "/socket", &fields);
-    while !client.exactly(1).ends_with(b"\r") || client.exactly(3) != b"\n\r\n" {}
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(client.exactly(1));
+    }
+    if !head.starts_with(b"HTTP/1.1 101 ") {
+        head.extend(client.rest().0);
+        panic!("no socket: {}", String::from_utf8_lossy(&head));
+    }
     client
 }
 
