@@ -5,6 +5,7 @@
 //! with `lines-60` in its fence has 60 lines, without empty ones, comments and what the book hides;
 //! one with `of-FILE` stands in that file of the repository, word for word.
 
+mod apart;
 mod page;
 mod session;
 
@@ -30,7 +31,7 @@ fn run_page(page: &Page, driver: Driver) -> Result<(), String> {
         if let Some(name) = block.mark("file") {
             session.write(name, &block);
         }
-        if block.language != "console" || block.mark("needs").is_some() {
+        if !block.is_run() {
             continue;
         }
         for step in block.steps() {
@@ -50,10 +51,22 @@ fn run_page(page: &Page, driver: Driver) -> Result<(), String> {
 
 fn every_command_does_what_its_page_says(driver: Driver) {
     let pages = page::all();
+    if let Some(name) = apart::page() {
+        apart::within();
+        let page = pages.iter().find(|page| page.name == name).expect("a page");
+        return run_page(page, driver).unwrap_or_else(|why| panic!("{why}"));
+    }
+    if !apart::can_be() {
+        return;
+    }
+    let thread = std::thread::current();
+    let test = thread.name().expect("a test's thread has its name");
+    let has_commands = |page: &&Page| !page::commands(&page.text).is_empty();
     let failures: Vec<String> = std::thread::scope(|scope| {
         let runs = pages
             .iter()
-            .map(|page| scope.spawn(move || run_page(page, driver)));
+            .filter(has_commands)
+            .map(|page| scope.spawn(move || apart::run(&page.name, test)));
         // All are started before the first is waited for.
         let runs: Vec<_> = runs.collect();
         let ends = runs.into_iter().map(|run| run.join().expect("no panic"));

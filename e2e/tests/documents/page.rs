@@ -63,6 +63,12 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
+/// The commands of a page that are run.
+pub(crate) fn commands(text: &str) -> Vec<Step> {
+    let blocks = blocks(text).into_iter().filter(Block::is_run);
+    blocks.flat_map(|block| block.steps()).collect()
+}
+
 /// The targets of the links of a page, without those in fenced blocks.
 pub(crate) fn links(text: &str) -> Vec<&str> {
     // What is between fences is every other part.
@@ -105,6 +111,11 @@ impl Block<'_> {
     pub(crate) fn mark(&self, key: &str) -> Option<&str> {
         let mut marks = self.marks.iter();
         marks.find_map(|(name, value)| (*name == key).then_some(*value))
+    }
+
+    /// Whether its commands can be run by a test.
+    pub(crate) fn is_run(&self) -> bool {
+        self.language == "console" && self.mark("needs").is_none()
     }
 
     /// Its commands: a line after `$ `, with the next one as long as it ends in a backslash.

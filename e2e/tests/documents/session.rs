@@ -3,20 +3,17 @@
 //! What it does to a command before it runs:
 //! - `cargo run --release -- ` is the `flatpath` that the tests have built, which is also first in
 //!   `PATH`.
-//! - A number of four or five digits after `:`, `port=` or `port ` is a port. Each has a free one
-//!   in its place, the same one on the whole page; `0.0.0.0` becomes `127.0.0.1`.
-//! - `/run/flatpath` and `/srv/www` are directories in the temporary one.
 //! - `flatpath serve` runs in the background on the driver under test, and is started when it
 //!   prints `ready`. It runs to the end of the page, or until the next one asks for a port of its
-//!   own, and must then end by itself, with success. Without a listener it gets port 8080.
+//!   own, and must then end by itself, with success.
 //! - A command that ends in ` &` runs in the background to the end of the page. It is started when
 //!   all ports are listened at that it names, or that a file which it names does.
-//! - `$(pidof flatpath)` is the `flatpath serve` that was started last.
+//!
+//! Nothing else is changed: the machine is one of its own ([`crate::apart`]).
 //!
 //! Any other command must end with success. Output that the page shows must come, in this order;
 //! `...` stands for any text. A block with `file=NAME` is written to that file.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -29,11 +26,7 @@ use tempfile::TempDir;
 
 use crate::page::{Block, Step};
 
-/// Far beyond what a command of a page takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PUBLIC_BYTES: usize = 100_000;
-/// Words that the shell knows by itself.
-const BUILTINS: [&str; 6] = ["flatpath", "kill", "cd", "export", "echo", "printf"];
+/// What make `serve` listen elsewhere than at its default.
 const LISTENERS: [&str; 6] = [
     "--http",
     "--nfs",
@@ -42,12 +35,16 @@ const LISTENERS: [&str; 6] = [
     "--ingest ",
     "--config",
 ];
+const DEFAULT_PORT: u16 = 8080;
+/// Far beyond what a command of a page takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PUBLIC_BYTES: usize = 100_000;
+/// Words that the shell knows by itself.
+const BUILTINS: [&str; 6] = ["flatpath", "kill", "cd", "export", "echo", "printf"];
 
 pub(crate) struct Session {
     directory: TempDir,
     driver: Driver,
-    /// From ports of the page to free ones.
-    ports: BTreeMap<u16, u16>,
     servers: Vec<Server>,
 }
 
@@ -62,9 +59,9 @@ impl Session {
     /// A directory with what the pages suppose is there.
     pub(crate) fn new(driver: Driver) -> Self {
         let directory = tempfile::tempdir().expect("temporary directory");
-        for folder in ["public", "srv/www", "run/flatpath"] {
-            let folder = directory.path().join(folder);
-            fs::create_dir_all(&folder).expect("made");
+        let public = directory.path().join("public");
+        for folder in [&public, Path::new("/srv/www")] {
+            fs::create_dir_all(folder).expect("made");
             for (name, content) in [
                 ("index.html", &b"hello\n"[..]),
                 ("file", &[b'x'; PUBLIC_BYTES]),
@@ -80,7 +77,6 @@ impl Session {
         Self {
             directory,
             driver,
-            ports: BTreeMap::new(),
             servers: Vec::new(),
         }
     }
@@ -91,23 +87,21 @@ impl Session {
 
     /// Writes a block to the file that it names.
     pub(crate) fn write(&mut self, name: &str, block: &Block<'_>) {
-        let text = self.translate(&(block.lines.join("\n") + "\n"));
+        let text = block.lines.join("\n") + "\n";
         fs::write(self.path().join(name), text).expect("written");
     }
 
     /// Runs a command; not if its program is missing here, and then nothing after it either.
     pub(crate) fn run(&mut self, step: &Step) -> Result<(), String> {
         let (command, _comment) = step.command.split_once(" #").unwrap_or((&step.command, ""));
-        let command = command.replace("cargo run --release -- ", "flatpath ");
-        let mut command = self.translate(command.trim_end());
+        let mut command = command
+            .trim_end()
+            .replace("cargo run --release -- ", "flatpath ");
         let program = command.split_whitespace().next().unwrap_or_default();
         if !BUILTINS.contains(&program) && tools::find(program).is_none() {
             return Err(String::new());
         }
         let output = if command.starts_with("flatpath serve") {
-            if !LISTENERS.iter().any(|option| command.contains(option)) {
-                command += &self.translate(" --http 127.0.0.1:8080");
-            }
             command += &format!(" --driver {}", self.driver.name());
             self.serve(&command)?
         } else if let Some(command) = command.strip_suffix(" &") {
@@ -122,12 +116,7 @@ impl Session {
             }
             text
         };
-        let expected = step
-            .output
-            .iter()
-            .map(|line| self.translate(line))
-            .collect();
-        compare(expected, &output)
+        compare(&step.output, &output)
     }
 
     /// Ends the servers that still run.
@@ -140,7 +129,10 @@ impl Session {
     }
 
     fn serve(&mut self, command: &str) -> Result<String, String> {
-        let ports = self.ports_in(command);
+        let mut ports = self.ports_in(command);
+        if !LISTENERS.iter().any(|option| command.contains(option)) {
+            ports.push(DEFAULT_PORT);
+        }
         let servers = std::mem::take(&mut self.servers);
         let is_replaced = |server: &Server| server.ports.iter().any(|port| ports.contains(port));
         let (replaced, kept): (Vec<_>, Vec<_>) = servers.into_iter().partition(is_replaced);
@@ -196,50 +188,19 @@ impl Session {
         shell.current_dir(self.path()).env("PATH", path);
     }
 
-    /// The free ports of this session that a command names, or a file which it names.
+    /// The ports that a command names after a colon, or a file which it names does.
     fn ports_in(&self, command: &str) -> Vec<u16> {
         let mut text = command.to_string();
         for word in command.split_whitespace() {
             text += &fs::read_to_string(self.path().join(word)).unwrap_or_default();
         }
-        let has = |port: &&u16| text.contains(&format!(":{port}"));
-        self.ports.values().filter(has).copied().collect()
-    }
-
-    fn translate(&mut self, text: &str) -> String {
-        let here = self.path().display().to_string();
-        let mut text = text.replace("0.0.0.0:", "127.0.0.1:");
-        for folder in ["/run/flatpath", "/srv/www"] {
-            text = text.replace(folder, &format!("{here}{folder}"));
-        }
-        let ours = self.servers.iter().rfind(|server| server.is_flatpath);
-        if let Some(server) = ours {
-            text = text.replace("$(pidof flatpath)", &server.child.id().to_string());
-        }
-        let mut translated = String::new();
-        let mut rest = text.as_str();
-        while let Some(start) = rest.find(|letter: char| letter.is_ascii_digit()) {
-            let (before, number) = rest.split_at(start);
-            let end = number.find(|letter: char| !letter.is_ascii_digit());
-            let (digits, after) = number.split_at(end.unwrap_or(number.len()));
-            translated += before;
-            let is_port = [":", "port=", "port "]
-                .iter()
-                .any(|it| before.ends_with(it));
-            match digits.parse() {
-                Ok(port) if is_port && digits.len() >= 4 => {
-                    translated += &self.free_port(port).to_string();
-                }
-                _ => translated += digits,
-            }
-            rest = after;
-        }
-        translated + rest
-    }
-
-    fn free_port(&mut self, port: u16) -> u16 {
-        let free = || child::free_address().expect("a free port").port();
-        *self.ports.entry(port).or_insert_with(free)
+        let after_colons = text.split(':').skip(1);
+        let digits = after_colons.map(|rest| {
+            let end = rest.find(|letter: char| !letter.is_ascii_digit());
+            &rest[..end.unwrap_or(rest.len())]
+        });
+        let ports = digits.filter(|digits| digits.len() >= 4);
+        ports.filter_map(|digits| digits.parse().ok()).collect()
     }
 }
 
@@ -261,10 +222,10 @@ impl Server {
 }
 
 /// Finds each expected line in the output, after the one before it.
-fn compare(expected: Vec<String>, output: &str) -> Result<(), String> {
+fn compare(expected: &[String], output: &str) -> Result<(), String> {
     let mut lines = output.lines();
     for line in expected {
-        if !lines.any(|real| is_like(&line, real.trim_end())) {
+        if !lines.any(|real| is_like(line, real.trim_end())) {
             return Err(format!("the line {line:?} did not come:\n{output}"));
         }
     }
