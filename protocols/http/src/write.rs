@@ -253,6 +253,9 @@ pub(crate) fn send_job<S: Service>(
         if job.is_long() {
             stream_begins(connection);
         }
+        if !job.head_is_complete {
+            job.keep_alive &= !announces_end(connection);
+        }
         send_head(connection, &mut job, head);
         if !job.note.is_empty() {
             let turn = connection.turn();
@@ -354,14 +357,11 @@ fn hand_over<S: Service>(
     // Nothing behind the request was taken for HTTP.
     let is_alone = session.follows_upload && session.owed() == 1 && !session.is_uploading();
     let wish = upgrade.take().filter(|_| is_alone).ok_or(FAILURE)?;
-    if session.stage != Stage::Head && !connection.leaving() {
+    if session.stage != Stage::Head {
         return Err(HALF_CLOSED);
     }
-    let is_last = session.stage != Stage::Head || connection.leaving();
-    if is_last || connection.hand_over(wish).is_err() {
-        return Err(REFUSAL);
-    }
-    Ok(())
+    // A drain is the successor's to announce, in its own words.
+    connection.hand_over(wish).map_err(|_| REFUSAL)
 }
 
 /// The last reply of HTTP is queued, or these words are to be.
@@ -457,7 +457,6 @@ fn send_head<S: Service>(
     mut head: Buffer,
 ) {
     if !job.head_is_complete {
-        job.keep_alive &= !announces_end(connection);
         let request = RequestMeta {
             keep_alive: job.keep_alive,
             ..job.request

@@ -86,6 +86,11 @@ impl Peer {
     pub(crate) fn open_with(server: &mut TestServer, headers: &str) -> (Peer, String) {
         let client = server.connect();
         client.write(handshake(headers).as_bytes());
+        Peer::accepted(server, client)
+    }
+
+    /// The client that has sent a handshake, once it is accepted; the head as above.
+    pub(crate) fn accepted(server: &mut TestServer, client: Client) -> (Peer, String) {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             head += &server.read_line(&client);

@@ -7,7 +7,7 @@ use flatpath_test::{ClientState, Conditions, each_seed};
 use flatpath_websocket::{Handler, Message, Socket, WebSocket};
 
 use crate::Echo;
-use crate::client::{Peer, close, frame, serve};
+use crate::client::{Peer, close, frame, handshake, serve};
 
 /// Longer than any deadline of the engine's defaults, in steps that deadlines allow.
 const LONG: Duration = Duration::from_secs(80);
@@ -122,6 +122,38 @@ fn sim_a_drain_says_1001_after_what_is_in_work() {
     });
 }
 
+/// The drain begins anywhere from the arrival of the connection to the answer.
+#[test]
+fn sim_a_handshake_that_a_drain_overtakes_is_accepted_and_told() {
+    each_seed(200, |seed| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for websocket in [WebSocket::inline(), WebSocket::pooled()] {
+            let echo = Echo::default();
+            let mut conditions = Conditions::rough(seed);
+            // The handshake is there long before.
+            conditions.limits.drain_idle_timeout = Duration::from_secs(20);
+            let mut server = serve(conditions, websocket, echo.factory());
+            let client = server.connect();
+            client.write(handshake("").as_bytes());
+            while server.statistics().accepted == 0 {
+                server.turn();
+            }
+            for _ in 0..random.u8(..12) {
+                server.turn();
+            }
+            server.drain();
+            let (peer, head) = Peer::accepted(&mut server, client);
+            assert!(head.contains("\r\nconnection: upgrade\r\n"), "{head}");
+            let (first, payload) = peer.frame(&mut server);
+            assert_eq!((first, &payload[..2]), (0x88, &1001_u16.to_be_bytes()[..]));
+            peer.send(&close(1001));
+            assert_eq!(server.read_to_end(&peer.client), b"");
+            server.end();
+            assert_eq!(echo.codes(), [1001]);
+        }
+    });
+}
+
 #[test]
 fn sim_a_silent_client_is_asked_whether_it_is_there_and_cut_off_if_not() {
     each_seed(20, |seed| {
@@ -225,10 +257,10 @@ fn sim_every_handler_that_is_opened_is_closed_once_also_where_the_handshake_fail
         assert_eq!(peer.text(&mut server), "welcome");
         // It is gone before the answer, or wants nothing after it.
         let gone = server.connect();
-        gone.write(crate::client::handshake("").as_bytes());
+        gone.write(handshake("").as_bytes());
         gone.abort();
         let ends = server.connect();
-        ends.write(crate::client::handshake("").as_bytes());
+        ends.write(handshake("").as_bytes());
         ends.shutdown_write();
         server.settle();
         peer.client.abort();
