@@ -200,6 +200,20 @@ pub fn accepted() -> io::Result<u64> {
     Ok(net::snmp().map_err(io::Error::other)?.tcp_passive_opens)
 }
 
+/// Sockets in TIME_WAIT: each makes the next connections a little dearer.
+pub fn time_wait() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/net/sockstat")?;
+    Ok(sockstat(&text, "TCP:", "tw").unwrap_or(0))
+}
+
+/// One line per protocol, of names and values in turn.
+fn sockstat(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(protocol))?;
+    let mut words = line.split_ascii_whitespace();
+    words.find(|word| *word == name)?;
+    words.next()?.parse().ok()
+}
+
 /// Two lines per protocol: the names, then the values.
 fn netstat(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
@@ -212,6 +226,14 @@ fn netstat(text: &str, protocol: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockstat_values_are_found_by_their_name() {
+        let text = "sockets: used 50\nTCP: inuse 3 orphan 0 tw 42 alloc 4\nUDP: inuse 1 tw 9\n";
+        assert_eq!(sockstat(text, "TCP:", "tw"), Some(42));
+        assert_eq!(sockstat(text, "TCP:", "absent"), None);
+        assert!(time_wait().is_ok());
+    }
 
     #[test]
     fn netstat_values_are_found_by_their_name() {

@@ -10,7 +10,9 @@ use flatpath_bench_common::wrk::Lifetime;
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::Server;
-use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, Work, small_body};
+use crate::session::{
+    ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, TIME_WAIT, Work, small_body,
+};
 
 pub(super) const FILES: [Kind; 3] = [Kind::Nginx, Kind::NginxTuned, Kind::Flatpath];
 pub(super) const HELLO: [Kind; 3] = [Kind::Nginx, Kind::Hyper, Kind::FlatpathInline];
@@ -82,6 +84,9 @@ impl Shape {
         let mut table = session.interleave(self.scenario, &name, kinds, start, turn)?;
         let notes = self.notes(&table, session.options.seconds());
         table.drop_column(ACCEPTED);
+        if self.lifetime == Lifetime::KeepAlive {
+            table.drop_column(TIME_WAIT);
+        }
         table.drop_column(ANSWERED);
         let (to, metrics) = self.ratios();
         for metric in metrics {
