@@ -169,7 +169,7 @@ fn answer_inline<'a, S: Service>(
         matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
     let discards = body_is_short && !head.expect_continue();
     let mut request = RequestMeta::of(head);
-    request.keep_alive &= !ends_with(connection, head) && (discards || !has_body);
+    request.keep_alive &= !connection.leaving() && (discards || !has_body);
 
     let turn = connection.turn();
     let Some(buffer) = connection.io.reserve(INLINE_REPLY_BYTES) else {
@@ -208,7 +208,7 @@ fn answer_promptly<S: Service>(
     let service = &connection.protocol.service;
     let prompt = connection.io.prompt(right)?;
     let mut request = RequestMeta::of(head);
-    request.keep_alive &= !ends_with(connection, head);
+    request.keep_alive &= !connection.leaving();
     let turn = connection.turn();
     let pool = connection.io.pool();
     let ThreadState {
@@ -294,8 +294,7 @@ fn pass_on<S: Service>(
     connection.session.head_taken();
     connection.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
     connection.session.follows_upload |= upgrade::is_asked_for(head);
-    let is_last = ends_with(connection, head);
-    dispatch(connection, (job, buffer), RequestMeta::of(head), is_last);
+    dispatch(connection, (job, buffer), RequestMeta::of(head));
     Ok(Step::On(head.bytes()))
 }
 
@@ -432,8 +431,7 @@ fn take_data<S: Service>(
     if let Some((mut job, buffer)) = passage {
         std::mem::swap(&mut job.builder, &mut pending_body.builder);
         *job.builder.request.body_mut() = pending_body.take_body();
-        let is_last = connection.leaving();
-        dispatch(connection, (job, buffer), pending_body.request, is_last);
+        dispatch(connection, (job, buffer), pending_body.request);
     }
     Ok(None)
 }
@@ -448,24 +446,19 @@ fn passage<S: Service>(connection: &mut Connection<'_, S>) -> Result<Passage<S>,
     Ok((job, buffer))
 }
 
-/// Whether the connection ends with the reply to this request because the server drains. Not where
-/// it may become another protocol's, which has words of its own for that.
-fn ends_with<S: Service>(connection: &Connection<'_, S>, head: &Head<'_>) -> bool {
-    connection.leaving() && !upgrade::is_asked_for(head)
-}
-
 /// Sends a request to the workers; its builder is filled.
 fn dispatch<S: Service>(
     connection: &mut Connection<'_, S>,
     (mut job, buffer): Passage<S>,
     request: RequestMeta,
-    is_last: bool,
 ) {
     job.begin(connection.session.take_number(), request, Some(buffer));
     if connection.session.records.is_some() {
         log(connection).numbered();
     }
     connection.dispatch(job);
+    // A request that may be answered by an upgrade is the last one only once it is not.
+    let is_last = connection.leaving() && !connection.session.follows_upload;
     if !request.keep_alive || is_last {
         connection.session.stage = Stage::Over;
         connection.end_input();

@@ -175,11 +175,11 @@ impl<'a> Reply<'a> {
         self.roll_back();
         let (mut parts, body) = response.into_parts();
         let head = respond::head(&mut self.out, &parts, &body, self.request);
-        self.request.keep_alive = head.keep_alive;
+        let is_upgraded = upgrade::is_made(&parts, self.request);
+        // An upgraded connection continues, even while the server drains.
+        self.request.keep_alive = head.keep_alive || is_upgraded;
         self.end_head();
-        if upgrade::is_made(&parts, self.request)
-            && let Some(upgrade) = parts.extensions.remove::<Upgrade>()
-        {
+        if is_upgraded && let Some(upgrade) = parts.extensions.remove::<Upgrade>() {
             // The head is queued once it is known that it may be.
             self.out.leave_output();
             self.rest = Rest::Upgrade(upgrade);

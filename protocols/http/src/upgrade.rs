@@ -26,11 +26,10 @@ impl Upgrade {
 /// The answer 101 to a request that offers to go on in `protocol` (`websocket`, say), from any
 /// handler: once it is sent, the connection is the successor's. More headers may be added to it.
 ///
-/// What the client sends after its request belongs to the new protocol, also where the server
-/// drains by then: the successor is told of that at once
-/// ([`Protocol::draining`](flatpath::Protocol::draining)). A client that says in the meantime that
-/// it will send nothing more gets a 400, and the connection ends. A 500 is what becomes of a 101
-/// for a request that did not ask for it.
+/// Bytes that the client sends after its request belong to the new protocol. A drain does not
+/// prevent the upgrade: the engine calls [`Protocol::draining`](flatpath::Protocol::draining) of the
+/// successor at once. If the client has closed its sending side by then, it gets a 400, and the
+/// connection ends. A 101 for a request that did not ask for it becomes a 500.
 ///
 /// # Errors
 /// The response to send. The request does not offer this protocol, or not as HTTP/1.1: 426, which

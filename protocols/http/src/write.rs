@@ -93,7 +93,7 @@ pub(crate) fn queue_inline<S: Service>(
             return Step::On(head_bytes);
         }
         Rest::Upgrade(upgrade) => {
-            return switch_inline(connection, &upgrade, keep_alive, head_bytes);
+            return switch_inline(connection, &upgrade, head_bytes);
         }
         Rest::Channel(receiver, framing) => {
             if written.is_queued || queue_scratch(connection, None).is_ok() {
@@ -327,13 +327,12 @@ fn switch<S: Service>(
 fn switch_inline<S: Service>(
     connection: &mut Connection<'_, S>,
     upgrade: &Upgrade,
-    keep_alive: bool,
     head_bytes: usize,
 ) -> Step {
     let scratch_bytes = connection.thread.scratch.len();
     let handed_over = match connection.io.reserve(scratch_bytes) {
-        Some(_) if keep_alive => hand_over(connection, upgrade),
-        _ => Err(REFUSAL),
+        Some(_) => hand_over(connection, upgrade),
+        None => Err(REFUSAL),
     };
     if handed_over.is_ok() {
         let status = encode::status_of(&connection.thread.scratch);

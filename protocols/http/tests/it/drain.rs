@@ -147,6 +147,30 @@ fn sim_a_request_after_a_reply_that_promised_more_is_answered_in_a_drain() {
     }
 }
 
+/// A client may offer an upgrade with each request, as some do for HTTP/2.
+#[test]
+fn sim_a_reply_in_a_drain_announces_the_end_also_where_an_upgrade_was_offered() {
+    for path in PATHS {
+        each_seed(SEEDS, |seed| {
+            let (http, taken) = site();
+            let mut conditions = Conditions::calm(seed);
+            conditions.limits.drain_idle_timeout = Duration::from_secs(20);
+            let mut server = TestServer::new(conditions, http);
+            let client = server.connect();
+            let mut arrived = Vec::new();
+            ask(&client, "/pooled/short");
+            reply(&mut server, &client, &mut arrived, &taken).expect("it is served");
+            server.drain();
+            server.turn();
+            let offer = "Connection: Upgrade\r\nUpgrade: h2c\r\n";
+            client.write(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{offer}\r\n").as_bytes());
+            let head = reply(&mut server, &client, &mut arrived, &taken).expect("a reply");
+            assert!(head.contains("\r\nConnection: close\r\n"), "{path}: {head}");
+            assert_eq!(server.read_to_end(&client), b"");
+        });
+    }
+}
+
 /// Who says nothing more is let go after the time of an idle connection, and not before.
 #[test]
 fn sim_a_client_that_asks_for_nothing_more_has_the_idle_time_after_its_reply() {
