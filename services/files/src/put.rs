@@ -40,7 +40,7 @@ use crate::responses::{Refusal, Result};
 use crate::target::PathForm;
 use crate::tus::ledger::Uploads;
 use crate::writing::{
-    MODE_NEW, WriteOptions, allow, conditions_of, conflict, directory_at, existing_at, raw_target,
+    MODE_NEW, WriteOptions, allow, conditions_of, directory_at, existing_at, raw_target,
     split_name, writable_path,
 };
 
@@ -80,10 +80,10 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
     let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
     let (parent, name) = split_name(&path);
     if form == PathForm::Directory {
-        return Err(conflict("a path that ends in / names a directory"));
+        return Err(Refusal::conflict("a path that ends in / names a directory"));
     }
     if name.len() > NAME_BYTES_MAX {
-        return Err(conflict("the name is too long"));
+        return Err(Refusal::conflict("the name is too long"));
     }
     let directory = directory_at(&uploads.root, parent)?;
     let existing = existing_at(&directory, name)?;

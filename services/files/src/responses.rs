@@ -64,6 +64,11 @@ impl Refusal {
         Self(Box::new(text(status, reason)))
     }
 
+    /// 409, with what the request conflicts with.
+    pub(crate) fn conflict(reason: &str) -> Self {
+        Self::because(StatusCode::CONFLICT, reason)
+    }
+
     /// With one more header.
     pub(crate) fn with(self, name: impl IntoHeaderName, value: impl Into<HeaderValue>) -> Self {
         Self(Box::new(with(*self.0, name, value)))
@@ -91,7 +96,7 @@ impl From<FilesError> for Refusal {
 /// exist: where a directory is gone, the request conflicts with its state.
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
-        Self::from(match errno {
+        let status = match errno {
             Errno::NOSPC | Errno::DQUOT => StatusCode::INSUFFICIENT_STORAGE,
             Errno::FBIG => StatusCode::PAYLOAD_TOO_LARGE,
             Errno::ROFS | Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
@@ -110,7 +115,11 @@ impl From<Errno> for Refusal {
                 log::warn!("an uploaded file cannot be written: {errno}");
                 StatusCode::INTERNAL_SERVER_ERROR
             }
-        })
+        };
+        match status {
+            StatusCode::CONFLICT => Self::conflict(&errno.to_string()),
+            status => status.into(),
+        }
     }
 }
 

@@ -134,17 +134,12 @@ pub(crate) fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
     (parent.strip_suffix(b"/").unwrap_or_default(), name)
 }
 
-/// 409, with what the request conflicts with.
-pub(crate) fn conflict(reason: &str) -> Refusal {
-    Refusal::because(StatusCode::CONFLICT, reason)
-}
-
 /// Opens the directory at `path`; 409 where there is none.
 pub(crate) fn directory_at(root: &Root, path: &[u8]) -> Result<File> {
     match root.find(path) {
         Ok(found) if found.kind == Kind::Directory => Ok(found.file),
-        Ok(_) | Err(FilesError::NotFound) => Err(conflict(
-            "there is no such directory, and an upload makes none",
+        Ok(_) | Err(FilesError::NotFound) => Err(Refusal::conflict(
+            "there is no such directory; an upload does not create one",
         )),
         Err(error) => Err(error.into()),
     }
@@ -159,7 +154,7 @@ pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Result<Existing> {
                 mode: Mode::from_raw_mode(stat.st_mode & 0o777),
             })
         }
-        Ok(_) => Err(conflict(
+        Ok(_) => Err(Refusal::conflict(
             "the path names something other than a regular file",
         )),
         Err(Errno::NOENT) => Ok(Existing::Nothing),

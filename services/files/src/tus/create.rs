@@ -139,8 +139,9 @@ fn make_room(uploads: &Uploads, store: &Store) -> Result<()> {
     }
     let mut unfinished = 0;
     for id in &listed {
+        // Only a file that has been published lacks its hidden name. The others are left unlocked.
         let is_finished = Upload::find(uploads, id).is_ok_and(|upload| {
-            upload.has_no_bytes() && matches!(upload.lock(), Ok(State::Finished { .. }))
+            upload.data.is_none() && matches!(upload.lock(), Ok(State::Finished { .. }))
         });
         match is_finished {
             true => store.remove(id.digits().as_bytes())?,

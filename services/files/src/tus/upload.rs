@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use flatpath_http::Response;
 use http::StatusCode;
 use http::header::HeaderValue;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::conditional::date_header;
@@ -113,24 +113,23 @@ impl Upload {
         }
     }
 
-    /// Whether bytes arrived within the time after which uploads expire, seen without the file's
-    /// lock: who only looks keeps no other process from writing.
+    /// Whether bytes arrived within the time after which uploads expire. It does not take the
+    /// file's lock, with which it would keep other processes from writing.
     pub(super) fn is_young(&self, now: SystemTime) -> bool {
         let _key = CHANGING.lock(&self.id);
-        let (Some(directory), Some(data)) = (&self.directory, self.data.as_deref()) else {
+        let Ok(Some(stat)) = self.named_stat() else {
             return false;
         };
-        let Ok(Some(stat)) = still_named(directory, data, &self.id) else {
-            return false;
-        };
-        let size = u64::try_from(stat.st_size).unwrap_or_default();
-        self.uploads.ledger.enter(&self.id, size);
+        self.uploads.ledger.enter(&self.id, size_of(&stat));
         !is_older(time_of(&stat), self.uploads.options.expires, now)
     }
 
-    /// Whether it may have been published: its bytes have no hidden name any more.
-    pub(super) fn has_no_bytes(&self) -> bool {
-        self.data.is_none()
+    /// The state of its file, if the file still has its hidden name.
+    fn named_stat(&self) -> Result<Option<Stat>> {
+        match (&self.directory, self.data.as_deref()) {
+            (Some(directory), Some(data)) => still_named(directory, data, &self.id),
+            _ => Ok(None),
+        }
     }
 
     /// Takes the upload's lock, and keeps it if there is something to change.
@@ -141,10 +140,7 @@ impl Upload {
             self.uploads.ledger.leave(&self.id);
             return Ok(State::Gone);
         };
-        let same = match (&self.directory, self.data.as_deref()) {
-            (Some(directory), Some(data)) => still_named(directory, data, &self.id)?,
-            _ => None,
-        };
+        let same = self.named_stat()?;
         let (Some(stat), Some(directory), Some(data), Some(file_lock)) =
             (same, &self.directory, self.data.as_deref(), file_lock)
         else {
@@ -157,7 +153,7 @@ impl Upload {
                 _ => State::Gone,
             });
         };
-        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        let size = size_of(&stat);
         self.uploads.ledger.enter(&self.id, size);
         Ok(State::Receiving(Box::new(Locked {
             upload: self,
@@ -186,8 +182,12 @@ impl<'a> State<'a> {
     }
 }
 
+fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
+
 /// The file's state, if it still has its hidden name.
-fn still_named(directory: &File, data: &File, id: &Id) -> Result<Option<rustix::fs::Stat>> {
+fn still_named(directory: &File, data: &File, id: &Id) -> Result<Option<Stat>> {
     let stat = rustix::fs::fstat(data)?;
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     match rustix::fs::statat(directory, &id.data_name()[..], flags) {
@@ -223,8 +223,8 @@ impl Locked<'_> {
     /// Less was written than was reserved.
     pub(super) fn recount(&self) {
         if let Ok(stat) = rustix::fs::fstat(self.data) {
-            let size = u64::try_from(stat.st_size).unwrap_or_default();
-            self.upload.uploads.ledger.enter(&self.upload.id, size);
+            let Upload { uploads, id, .. } = self.upload;
+            uploads.ledger.enter(id, size_of(&stat));
         }
     }
 
@@ -308,7 +308,7 @@ impl Locked<'_> {
 /// "409 Conflict [...] without modifying the upload resource".
 pub(super) fn elsewhere(offset: u64) -> Refusal {
     let reason = "the upload stands at another offset";
-    Refusal::because(StatusCode::CONFLICT, reason).with(&headers::UPLOAD_OFFSET, offset)
+    Refusal::conflict(reason).with(&headers::UPLOAD_OFFSET, offset)
 }
 
 /// "507 Insufficient Storage": it is temporary, so clients that retry do so (RFC 4918, 11.5).
