@@ -9,7 +9,7 @@ use crate::units::similar;
 
 const PREFIX: &str = "FLATPATH_";
 
-/// How alike a variable and that of a setting are before the one is taken for a misspelling.
+/// From this similarity on a variable counts as a misspelling of another one.
 const SIMILAR: f64 = 0.85;
 
 /// The command line with its environment.
@@ -48,36 +48,32 @@ fn variables(command: &Command) -> Vec<String> {
         .collect()
 }
 
-/// The error, with the variable that the wrong value is in where it is not in the command line.
-pub(crate) fn explained(mut error: Error, serve: &Command) -> Error {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        _ => String::new(),
+/// The variable with the wrong value, if the value is not from the command line.
+pub(crate) fn hint(error: &Error) -> Option<String> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        _ => None,
     };
-    let (argument, value) = (
-        text(ContextKind::InvalidArg),
-        text(ContextKind::InvalidValue),
+    let (shown, value) = (
+        text(ContextKind::InvalidArg)?,
+        text(ContextKind::InvalidValue)?,
     );
-    let is_meant = |it: &&Arg| it.to_string() == argument;
-    let Some(argument) = serve.get_arguments().find(is_meant) else {
-        return error;
-    };
-    let name = variable(argument);
-    let flag = argument.get_long().map(|it| format!("--{it}"));
-    let is_given = |word: String| flag.as_ref().is_some_and(|flag| word.starts_with(flag));
-    let is_given = std::env::args_os().any(|word| is_given(word.to_string_lossy().into()));
-    if !is_given && std::env::var(&name).is_ok_and(|it| it.contains(&value)) {
-        let hint = format!("the value is that of the environment variable {name}");
-        error.insert(
-            ContextKind::Suggested,
-            ContextValue::StyledStrs(vec![hint.into()]),
-        );
+    let mut serve = crate::serve::command();
+    // Before that, arguments cannot be shown.
+    serve.build();
+    let argument = serve.get_arguments().find(|it| it.to_string() == *shown)?;
+    let flag = format!("--{}", argument.get_long()?);
+    let mut words = std::env::args_os();
+    if words.any(|word| word.to_string_lossy().split('=').next() == Some(&*flag)) {
+        return None;
     }
-    error
+    let name = variable(argument);
+    let is_there = std::env::var(&name).is_ok_and(|it| it.contains(value));
+    is_there.then(|| format!("the value is that of the environment variable {name}"))
 }
 
-/// Warns of each variable whose name is nearly that of an option's. Others that begin with the
-/// prefix are not ours to judge: Kubernetes passes the address of a service `flatpath` so.
+/// Warns of each variable whose name is similar to that of an option. Other names with the prefix
+/// are valid: Kubernetes sets some for a service with the name `flatpath`.
 pub(crate) fn warn_of_misspelt(serve: &Command) {
     let known = variables(serve);
     for (name, _) in std::env::vars_os() {
@@ -87,7 +83,7 @@ pub(crate) fn warn_of_misspelt(serve: &Command) {
     }
 }
 
-/// What a variable was probably meant to be, if it is none of these.
+/// The known variable that was probably meant, if this one is not known.
 fn misspelt(name: &str, known: &[String]) -> Option<String> {
     let rest = name.strip_prefix(PREFIX)?;
     let is_known = known.iter().any(|it| it == name);

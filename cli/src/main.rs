@@ -76,12 +76,7 @@ fn command() -> Command {
 fn main() -> ExitCode {
     // A wrong command line ends here, with code 2.
     let matches = environment::added_to(command()).try_get_matches();
-    let matches = matches.unwrap_or_else(|error| {
-        let mut serve = serve::command();
-        serve.build();
-        let error = environment::explained(error, &serve);
-        hinted(error).exit()
-    });
+    let matches = matches.unwrap_or_else(|error| hinted(error).exit());
     if let Err(cause) = logging::start(matches.get_one("log").map(String::as_str)) {
         eprintln!("flatpath: cannot start a thread: {cause}");
         return ExitCode::from(1);
@@ -98,16 +93,23 @@ fn main() -> ExitCode {
     code
 }
 
-/// The error, with the way to serve a directory where one was named in the place of a command.
+/// The error, with a hint where there is one.
 fn hinted(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && Path::new(word).is_dir()
-    {
-        let hint = format!("to serve a directory: flatpath serve {word}");
+    if let Some(hint) = directory_hint(&error).or_else(|| environment::hint(&error)) {
         let hint = ContextValue::StyledStrs(vec![hint.into()]);
         error.insert(ContextKind::Suggested, hint);
     }
     error
+}
+
+/// How to serve a directory, if one was named instead of a command.
+fn directory_hint(error: &clap::Error) -> Option<String> {
+    match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(word) if Path::new(word).is_dir() => {
+            Some(format!("to serve a directory: flatpath serve {word}"))
+        }
+        _ => None,
+    }
 }
 
 fn run((name, arguments): (&str, &ArgMatches)) -> Result<(), Failure> {
