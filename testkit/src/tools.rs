@@ -3,6 +3,7 @@
 //! One that is missing is named, and the test passes without it; where `CI=true` it fails: there
 //! the tools are installed, and a test left out would go unnoticed.
 
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -54,6 +55,30 @@ pub fn refused<T>(what: &str) -> Option<T> {
     None
 }
 
+/// Brings up the loopback interface of this thread's network namespace. In a new one it is down.
+///
+/// # Errors
+/// As [`ip`].
+pub fn loopback_up() -> io::Result<()> {
+    ip(&["link", "set", "lo", "up"])
+}
+
+/// Runs `ip` (iproute2) in this thread's network namespace.
+///
+/// # Errors
+/// It is not installed, or fails; the error has its words.
+pub fn ip(arguments: &[&str]) -> io::Result<()> {
+    let output = Command::new("ip").args(arguments).output();
+    let named = |cause| io::Error::new(ErrorKind::NotFound, format!("ip (iproute2): {cause}"));
+    let output = output.map_err(named)?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let what = format!("ip {}: {}: {words}", arguments.join(" "), output.status);
+        return Err(io::Error::other(what));
+    }
+    Ok(())
+}
+
 /// Runs `command` to its end and returns what it wrote.
 pub fn run(command: &mut Command, time_max: Duration) -> Output {
     let deadline = Deadline::after(time_max);
@@ -93,7 +118,7 @@ pub fn run(command: &mut Command, time_max: Duration) -> Output {
     panic!("{command:?} did not end within {time_max:?}");
 }
 
-fn read_all(stream: Option<impl std::io::Read>) -> Vec<u8> {
+fn read_all(stream: Option<impl io::Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut stream) = stream {
         // What came before an error is still worth showing.

@@ -5,9 +5,9 @@
 //! In a namespace of its own it can be chosen without touching the machine's setting.
 
 use std::io;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use flatpath_testkit::{child, supervised};
+use flatpath_testkit::{child, supervised, tools};
 
 /// The setting, which every namespace has its own of.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
@@ -46,8 +46,8 @@ pub fn enter(congestion: &str) -> io::Result<Option<ExitCode>> {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         return Ok(Some(ExitCode::from(code.unwrap_or(1))));
     }
-    ip(&["link", "set", "lo", "up"])?;
-    ip(&["address", "add", ADDRESS, "dev", "lo"])?;
+    tools::loopback_up()?;
+    tools::ip(&["address", "add", ADDRESS, "dev", "lo"])?;
     std::fs::write(SETTING, congestion)
         .map_err(|cause| with(&format!("the congestion control {congestion}"), &cause))?;
     Ok(None)
@@ -55,14 +55,4 @@ pub fn enter(congestion: &str) -> io::Result<Option<ExitCode>> {
 
 fn with(what: &str, cause: &io::Error) -> io::Error {
     io::Error::new(cause.kind(), format!("{what}: {cause}"))
-}
-
-fn ip(arguments: &[&str]) -> io::Result<()> {
-    let status = Command::new("ip").args(arguments).status();
-    let status = status.map_err(|cause| with("ip (iproute2)", &cause))?;
-    if !status.success() {
-        let what = format!("ip {}: {status}", arguments.join(" "));
-        return Err(io::Error::other(what));
-    }
-    Ok(())
 }

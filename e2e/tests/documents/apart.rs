@@ -1,8 +1,8 @@
-//! A machine of its own for each page: no address is taken, no process is anybody else's, and the
-//! directories that the pages name are empty. So their commands run as they stand.
+//! Runs each page in its own namespaces (network, processes, mounts; without root also users).
+//! There all ports are free, no other process is visible, and the directories that the pages name
+//! are empty, so the commands run as they are written.
 //!
-//! It is this program again, which runs the test that calls it, in namespaces of its own
-//! (network, processes, mounts; without root also users): see [`within`].
+//! The test starts this program again in new namespaces, to run the same test for one page.
 
 use std::fs;
 use std::path::Path;
@@ -13,19 +13,19 @@ use flatpath_testkit::{binary, tools};
 
 use crate::page::root;
 
-/// Names the page to run, and tells the program that it runs within.
+/// The environment variable with the name of the page. It is set within the namespaces.
 const PAGE: &str = "FLATPATH_DOCUMENTS_PAGE";
-/// Where the pages put files, and what is mounted for that.
+/// Where a file system is mounted, and the directory that the pages use in it.
 const PLACES: [(&str, &str); 2] = [("/srv", "/srv/www"), ("/run", "/run/flatpath")];
 /// Far beyond what the longest page takes.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// The page to run here, if this is such a machine.
+/// The page to run, within the namespaces.
 pub(crate) fn page() -> Option<String> {
     std::env::var(PAGE).ok()
 }
 
-/// Whether this machine can have others within. Says so if it cannot.
+/// Whether this machine allows such namespaces. If not, it reports why.
 pub(crate) fn can_be() -> bool {
     if ["unshare", "ip", "mount"].map(tools::find).contains(&None) {
         return false;
@@ -41,15 +41,15 @@ pub(crate) fn can_be() -> bool {
     output.status.success() || tools::refused(&why).unwrap_or(false)
 }
 
-/// Runs this test for a page, in a machine of its own.
+/// Runs this test for a page in new namespaces.
 ///
 /// # Errors
-/// What the test said.
+/// The output of the test, if it failed.
 pub(crate) fn run(page: &str, test: &str) -> Result<(), String> {
     let own = std::env::current_exe().expect("a test has a path");
     let mut within = command();
     within.arg(own).args(["--exact", test, "--nocapture"]);
-    // Built out here, where there is a network.
+    // The command is built here, because a build may need the network.
     within.env(PAGE, page).env("FLATPATH", binary::flatpath());
     let output = tools::run(&mut within, PATIENCE);
     let said = [output.stdout, output.stderr].concat();
@@ -59,23 +59,18 @@ pub(crate) fn run(page: &str, test: &str) -> Result<(), String> {
     }
 }
 
-/// Prepares the machine from within.
+/// Prepares the new namespaces, from within.
 pub(crate) fn within() {
-    let done = |program: &str, arguments: &[&str]| {
-        let output = tools::run(Command::new(program).args(arguments), PATIENCE);
-        assert!(
-            output.status.success(),
-            "{program} {arguments:?}: {output:?}"
-        );
-    };
-    done("ip", &["link", "set", "lo", "up"]);
+    tools::loopback_up().expect("it is ours");
     for (place, directory) in PLACES {
-        done("mount", &["-t", "tmpfs", "tmpfs", place]);
+        let mut mount = Command::new("mount");
+        let output = tools::run(mount.args(["-t", "tmpfs", "tmpfs", place]), PATIENCE);
+        assert!(output.status.success(), "{place}: {output:?}");
         fs::create_dir_all(Path::new(directory)).expect("it is empty");
     }
 }
 
-/// Runs a program in a machine of its own.
+/// A command that runs a program in new namespaces.
 fn command() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc"]);

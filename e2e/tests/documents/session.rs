@@ -9,7 +9,7 @@
 //! - A command that ends in ` &` runs in the background to the end of the page. It is started when
 //!   all ports are listened at that it names, or that a file which it names does.
 //!
-//! Nothing else is changed: the machine is one of its own ([`crate::apart`]).
+//! Nothing else is changed: the page has its own namespaces ([`crate::apart`]).
 //!
 //! Any other command must end with success. Output that the page shows must come, in this order;
 //! `...` stands for any text. A block with `file=NAME` is written to that file.

@@ -121,7 +121,7 @@ fn handles_go_on_at_the_floating_address_when_its_server_dies(driver: Driver) {
         tools::refused::<()>(&format!("a network name space: {cause}"));
         return;
     }
-    run("ip", "link set lo up");
+    tools::loopback_up().expect("it is ours");
     run("ip", "link add bridge0 type bridge");
     run("ip", "address add 10.77.0.1/24 dev bridge0");
     run("ip", "link set bridge0 up");

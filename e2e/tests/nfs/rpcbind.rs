@@ -55,12 +55,7 @@ fn rpcbind_names_the_server_that_serves(driver: Driver) {
         tools::refused::<()>(&format!("a network name space: {cause}"));
         return;
     }
-    let mut up = Command::new("ip");
-    let output = tools::run(
-        up.args(["link", "set", "lo", "up"]),
-        Duration::from_secs(20),
-    );
-    assert!(output.status.success(), "{output:?}");
+    tools::loopback_up().expect("it is ours");
     let _rpcbind = start_rpcbind();
     let (site, state, run) = (Site::new().with("file", "text"), Site::new(), Site::new());
     let path = run.at("next");
