@@ -200,7 +200,7 @@ pub fn accepted() -> io::Result<u64> {
     Ok(net::snmp().map_err(io::Error::other)?.tcp_passive_opens)
 }
 
-/// Sockets in TIME_WAIT: each makes the next connections a little dearer.
+/// Number of sockets in TIME_WAIT. Each of them slows down new connections a little.
 pub fn time_wait() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/net/sockstat")?;
     Ok(sockstat(&text, "TCP:", "tw").unwrap_or(0))

@@ -35,8 +35,6 @@ const SPARE_CONNECTIONS: u32 = 256;
 
 /// Connections the whole machine accepted meanwhile.
 pub(crate) const ACCEPTED: Metric = Metric::median("accepted");
-/// Of the runs before: what each costs, the server that is measured next pays.
-pub(crate) const TIME_WAIT: Metric = Metric::median("TIME_WAIT before");
 /// How many of the connections were being answered at any time.
 pub(crate) const ANSWERED: Metric = Metric::median("answered");
 
@@ -257,7 +255,6 @@ impl Session {
         let not_prepared = || io::Error::other("wrk was not prepared");
         let wrk = self.wrk.as_ref().ok_or_else(not_prepared)?;
         let accepted = usage::accepted()?;
-        let time_wait = usage::time_wait()?;
         let before = Reading::take(Some(server.group()))?;
         let counted = wrk.run(&load)?;
         let used = before.used()?;
@@ -273,7 +270,6 @@ impl Session {
             (ERRORS, counted.errors() as f64),
             (ACCEPTED, accepted as f64),
             (ANSWERED, counted.answered()),
-            (TIME_WAIT, time_wait as f64),
             (REPLY_BYTES, reply_bytes as f64),
         ];
         run.extend(common(server, &used)?);

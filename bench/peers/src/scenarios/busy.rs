@@ -23,9 +23,7 @@ use flatpath_testkit::child::{self, Child};
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::Server;
-use crate::session::{
-    ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, TIME_WAIT, Work, small_body,
-};
+use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, Work, small_body};
 
 /// Every server of both cases.
 pub(super) const KINDS: [Kind; 5] = [
@@ -95,7 +93,6 @@ impl Busy {
         let turn = |_, server: &mut Server| loops.leave_out(|| session.drive(server, &self.work));
         let mut table = session.interleave(Scenario::Busy, &name, &self.kinds, start, turn)?;
         table.drop_column(ACCEPTED);
-        table.drop_column(TIME_WAIT);
         table.drop_column(ANSWERED);
         let table = table
             .with_ratio(P99, Kind::Nginx)

@@ -5,14 +5,13 @@ use std::io;
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_bench_common::report::{BenchReport, Table, Wanted};
 use flatpath_bench_common::servers::{CPU, Metric, P50, P99, RATE};
+use flatpath_bench_common::usage;
 use flatpath_bench_common::wrk::Lifetime;
 
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::Server;
-use crate::session::{
-    ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, TIME_WAIT, Work, small_body,
-};
+use crate::session::{ACCEPTED, ANSWERED, Pinning, SMALL_PATH, Session, Work, small_body};
 
 pub(super) const FILES: [Kind; 3] = [Kind::Nginx, Kind::NginxTuned, Kind::Flatpath];
 pub(super) const HELLO: [Kind; 3] = [Kind::Nginx, Kind::Hyper, Kind::FlatpathInline];
@@ -29,6 +28,9 @@ const CONNECTIONS: [u32; 2] = [50, 200];
 const ANSWERED_SHARE: f64 = 0.2;
 /// More connections than this share of the requests are no accident.
 const DROPPED_SHARE: f64 = 0.01;
+
+/// Sockets that earlier runs have left in TIME_WAIT.
+const TIME_WAIT: Metric = Metric::median("TIME_WAIT before");
 
 /// One table.
 struct Shape {
@@ -79,14 +81,18 @@ impl Shape {
         let name = self.name();
         let work = self.work();
         let start = |kind| work.start(session, kind);
-        let turn = |_, server: &mut Server| session.drive(server, &work);
+        let turn = |_, server: &mut Server| {
+            let time_wait = usage::time_wait()?;
+            let mut run = session.drive(server, &work)?;
+            if self.lifetime == Lifetime::Close {
+                run.push((TIME_WAIT, time_wait as f64));
+            }
+            Ok(run)
+        };
         let kinds = super::kinds_of(self.scenario);
         let mut table = session.interleave(self.scenario, &name, kinds, start, turn)?;
         let notes = self.notes(&table, session.options.seconds());
         table.drop_column(ACCEPTED);
-        if self.lifetime == Lifetime::KeepAlive {
-            table.drop_column(TIME_WAIT);
-        }
         table.drop_column(ANSWERED);
         let (to, metrics) = self.ratios();
         for metric in metrics {

@@ -16,7 +16,7 @@ use crate::candidates::rest::ITEMS;
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::Server;
-use crate::session::{ACCEPTED, ANSWERED, Pinning, Session, TIME_WAIT, Target};
+use crate::session::{ACCEPTED, ANSWERED, Pinning, Session, Target};
 
 pub(super) const KINDS: [Kind; 3] = [Kind::RestAxum, Kind::RestUring, Kind::RestEpoll];
 
@@ -77,7 +77,6 @@ impl Case {
         };
         let mut table = session.interleave(Scenario::Rest, &name, &KINDS, start, turn)?;
         table.drop_column(ACCEPTED);
-        table.drop_column(TIME_WAIT);
         table.drop_column(ANSWERED);
         let table = table
             .with_ratio(CPU, Kind::RestAxum)
