@@ -243,7 +243,7 @@ impl Parts {
         .try_fold(0, usize::checked_add)
     }
 
-    /// One line for the log, and a warning of more than the machine has.
+    /// Logs one line, and a warning if this is more than the machine has.
     pub(crate) fn log(&self) {
         let sum = self.sum().expect("they were divided from a sum");
         let machine = machine_bytes();
@@ -272,7 +272,7 @@ impl Parts {
     }
 }
 
-/// What the machine has, in bytes (`sysinfo(2)`).
+/// The memory of this machine in bytes (`sysinfo(2)`).
 fn machine_bytes() -> usize {
     let machine = rustix::system::sysinfo();
     let units = usize::try_from(machine.totalram).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Values of settings, from their text, and what a misspelt word was probably meant to be.
+//! Parses the values of settings, and finds the words that misspelt ones are similar to.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
@@ -41,7 +41,7 @@ pub(crate) fn size<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         Some((whole, fraction)) => with_fraction(whole, fraction, factor),
     };
     let most = u64::MAX >> (64 - 8 * size_of::<T>());
-    // The first that does not fit is shorter to read than the last that does.
+    // The first size that does not fit is a round number.
     T::try_from(bytes.ok_or(SIZE)?)
         .map_err(|_| format!("it must be less than {}", size_text(most as usize + 1)))
 }
@@ -148,8 +148,7 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     })
 }
 
-/// The word most like this one, if any is more like it than `least`: 0 is nothing in common, 1 the
-/// same word.
+/// The most similar of `words`, if its similarity is above `least`. Identical words have 1.
 pub(crate) fn similar(
     word: &str,
     words: impl Iterator<Item = String>,

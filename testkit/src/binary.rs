@@ -2,8 +2,8 @@
 //!
 //! `flatpath` belongs to another package, so cargo does not hand its path to these tests: they
 //! build it themselves, once per test process, into the directory the test itself was built into.
-//! They build it with the features that `cargo test` of the whole workspace gives it: after that it
-//! is fresh, which costs a fraction of a second.
+//! They build it with the features of the whole workspace, as `cargo test` does: if it is fresh,
+//! that costs a fraction of a second.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

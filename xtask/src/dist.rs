@@ -111,15 +111,13 @@ fn deb(profile: Profile) -> Result<Option<PathBuf>> {
     let directory = directory()?;
     let build = match profile {
         Profile::Release => ["--package", "flatpath-cli"],
-        // With the dependencies as the tests have built them: with the whole workspace's features.
+        // With the features of the whole workspace, as `cargo test` has built the dependencies.
         Profile::Debug => ["--bin", "flatpath"],
     };
     let (profile, _) = profile.names();
     let mut pages = process::cargo(&["run", "--profile", profile]);
-    pages
-        .args(build)
-        .args(["--features", "flatpath-cli/generate"]);
-    pages.args(["--", "generate"]);
+    pages.args(build);
+    pages.args(["--features", "flatpath-cli/generate", "--", "generate"]);
     process::run(pages.arg(&directory))?;
     let made = directory.join("flatpath.deb");
     // The manual pages were made by the same build.
@@ -133,7 +131,7 @@ fn static_command(profile: Profile) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let (profile, folder) = profile.names();
     let mut build = process::cargo(&["build", "--package", "flatpath-cli", "--target", &target]);
-    // A debug build is tried, not measured, and optimised it takes three times as long to make.
+    // A debug build is only tested. With optimisation it would take three times as long.
     build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     process::run(build.args(["--profile", profile]))?;
     let built = workspace::root().join("target").join(target).join(folder);

@@ -333,7 +333,7 @@ fn bars<'b, Y>(
 where
     Y: Ranged<ValueType = f64> + AsRangedCoord + ValueFormatter<f64>,
 {
-    // The length of a bar on a logarithmic axis depends on where it begins.
+    // The length of a bar on a logarithmic axis depends on the start of the axis.
     let axis = match floor {
         0.0 => plot.y_title(),
         floor => format!(

@@ -127,7 +127,7 @@ fn write(text: &str) -> io::Result<()> {
     output.flush()
 }
 
-/// The last column of a line that is longer than the terminal is wide.
+/// The last character of a line that was too long for the terminal.
 const CUT: char = '…';
 
 fn drawing(text: &str, size: Size) -> String {

@@ -457,7 +457,7 @@ fn dispatch<S: Service>(
         log(connection).numbered();
     }
     connection.dispatch(job);
-    // A request that may be answered by an upgrade is the last one only once it is not.
+    // Where an upgrade was asked for, the reply decides whether HTTP ends here.
     let is_last = connection.leaving() && !connection.session.follows_upload;
     if !request.keep_alive || is_last {
         connection.session.stage = Stage::Over;

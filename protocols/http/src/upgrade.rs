@@ -27,9 +27,10 @@ impl Upgrade {
 /// handler: once it is sent, the connection is the successor's. More headers may be added to it.
 ///
 /// Bytes that the client sends after its request belong to the new protocol. A drain does not
-/// prevent the upgrade: the engine calls [`Protocol::draining`](flatpath::Protocol::draining) of the
-/// successor at once. If the client has closed its sending side by then, it gets a 400, and the
-/// connection ends. A 101 for a request that did not ask for it becomes a 500.
+/// prevent the upgrade: the engine calls the successor's
+/// [`Protocol::draining`](flatpath::Protocol::draining) at once. If the client has closed its
+/// sending side by then, it gets a 400, and the connection ends. A 101 for a request that did not
+/// ask for it becomes a 500.
 ///
 /// # Errors
 /// The response to send. The request does not offer this protocol, or not as HTTP/1.1: 426, which

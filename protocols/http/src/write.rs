@@ -359,7 +359,7 @@ fn hand_over<S: Service>(
     if session.stage != Stage::Head {
         return Err(HALF_CLOSED);
     }
-    // A drain is the successor's to announce, in its own words.
+    // In a drain the successor ends the connection, with its own goodbye.
     connection.hand_over(wish).map_err(|_| REFUSAL)
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn check() -> Result<()> {
     }
     let file = static_command(Profile::Debug)?;
     for test in TESTS_OF_A_BUILD {
-        // Of the whole workspace, as `cargo test` has built them.
+        // With the features of the whole workspace, as `cargo test` has built the tests.
         let mut command = process::cargo(&["test", "--workspace", "--test"]);
         command.args(test);
         process::run(command.env("FLATPATH", &file))?;

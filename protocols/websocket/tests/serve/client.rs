@@ -89,7 +89,7 @@ impl Peer {
         Peer::accepted(server, client)
     }
 
-    /// The client that has sent a handshake, once it is accepted; the head as above.
+    /// The same for a client that has sent its handshake.
     pub(crate) fn accepted(server: &mut TestServer, client: Client) -> (Peer, String) {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
