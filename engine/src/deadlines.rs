@@ -2,6 +2,14 @@
 //!
 //! The wheel holds one of them, and never a later one than the earliest. A deadline that moves away
 //! is left where it is: the wheel fires early, and the deadline is armed anew.
+//!
+//! - A head has an absolute deadline, from accept or from its first byte.
+//! - A body has a maximum silence and a minimum rate; a burst earns no more time than that silence.
+//! - A send has a maximum time without progress. Progress is what the peer's TCP acknowledges,
+//!   because a full socket takes nothing for long.
+//! - A stall for room in the server has one deadline from its beginning, which only progress moves.
+//! - While the server does not read (a stall, no receive buffer) the clock of the phase stands
+//!   still: the client is neither charged for that time nor given it.
 
 use std::time::Duration;
 

@@ -12,6 +12,9 @@
 //! | held       | [`DescriptorBudget::hold`]  | nothing                |
 //! | cached     | [`DescriptorBudget::cache`] | connections, held files|
 //!
+//! A file beyond the bound, or one for which active connections leave no descriptor, is refused: a
+//! reply 503 with Retry-After in HTTP.
+//!
 //! Invariants
 //! - F1: no more is held than `files_max`, so with each held file on a connection of its own a part
 //!   of the room (`CONNECTIONS_PART`) is left for other connections.

@@ -4,6 +4,7 @@
 //! job, and counted for it until it is dropped, wherever that is. What fits
 //! [`RESERVE_TAKE_MAX`] may come from the reserve when everything else is in use: so a full budget
 //! stops no short request and no reply. A connection that holds [`RESERVE_HELD_MAX`] waits instead.
+//! Bodies, chunks of long files, data of READ and remainders of long heads never use the reserve.
 //!
 //! Invariants
 //! - B1: both pools together never have more than the budget.
