@@ -25,6 +25,8 @@
 //! - E2 await: push of the page, fence, read `awaited` (`page_idle`) -> set `awaited`
 //!   (`await_page`), fence (the driver's sleep), look at the stack (`is_relieved`): one of the two
 //!   sees the other, so a page that comes back ends a wait that needs it.
+//! - E3 retained: a page is back before it counts as retained no more (`Returns`), or the last page
+//!   in reserve could be retained while this one is on its way (G3).
 //!
 //! Cost: a `retain` is two or three atomic additions, a drop two; nothing is allocated. Four bytes
 //! of count and four of link per page. Untouched pages are not in memory.
@@ -37,7 +39,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-use flatpath_structures::stack::Stack;
+use flatpath_structures::returns::Returns;
 use flatpath_structures::tokens;
 use flatpath_sys::mapping::{Access, Mapping, memory_file, page_size, seal_against_writing};
 use rustix::io::Errno;
@@ -123,8 +125,8 @@ pub struct RegionMemory {
     serial: u64,
     retained_max: u32,
     descriptor: Option<OwnedFd>,
-    idle: Stack,
-    retained: AtomicU32,
+    /// Retained pages, and those that are idle again.
+    retained: Returns,
     /// See `fills`.
     filling: AtomicU32,
     /// The driver's thread waits for a page.
@@ -140,11 +142,8 @@ unsafe impl Sync for RegionMemory {}
 
 impl tokens::Release for RegionMemory {
     fn page_idle(&self, page: u32) {
-        // ORDER: E1 is the stack's own edge.
-        self.idle.push(page);
-        // G3: not before, or the last page in reserve could be retained while this one is on its
-        // way.
-        self.retained.fetch_sub(1, Ordering::Relaxed);
+        // ORDER: E1 and E3 are the structure's own edges.
+        self.retained.give_back(page);
         // ORDER: E2, the returner's side.
         fence(Ordering::SeqCst);
         if self.awaited.load(Ordering::Relaxed)
@@ -178,8 +177,7 @@ impl Region {
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             retained_max: config.pages.saturating_sub(config.reserve_pages),
             descriptor,
-            idle: Stack::new(config.pages),
-            retained: AtomicU32::new(0),
+            retained: Returns::new(config.pages),
             filling: AtomicU32::new(u32::MAX),
             awaited: AtomicBool::new(false),
             waker: OnceLock::new(),
@@ -223,7 +221,7 @@ impl Region {
     /// Pages retained at this moment.
     pub fn retained(&self) -> u32 {
         let pages = self.of();
-        let retained = pages.retained.load(Ordering::Relaxed);
+        let retained = pages.retained.lent();
         // A page that is being filled may have the driver's own count, and no other.
         let filling = pages.filling.load(Ordering::Relaxed);
         let only_ours = filling < self.pages() && self.0.uses(filling) == 1;
@@ -266,12 +264,12 @@ impl Region {
             // G2: the piece is out, so no other thread can raise this count from 0, and on a page
             // that pieces share it returns there only when all of them are recycled.
             let is_first = self.0.uses(page) == 0;
-            if is_first && pages.retained.load(Ordering::Relaxed) >= pages.retained_max {
+            if is_first && pages.retained.lent() >= pages.retained_max {
                 return None;
             }
             let base = self.0.pin(page)?;
             if is_first {
-                pages.retained.fetch_add(1, Ordering::Relaxed);
+                pages.retained.lend();
             }
             let first = piece.base.set(base);
             debug_assert!(first.is_ok(), "it was looked at just now");
@@ -362,21 +360,21 @@ impl Region {
 
     /// Whether a page is awaited and one has come back. For `ready`, after its fence (E2).
     pub(crate) fn is_relieved(&self) -> bool {
-        self.is_awaited() && !self.of().idle.is_empty()
+        self.is_awaited() && !self.of().retained.is_empty()
     }
 
     /// A handle, if there are pages to take back. O(1).
     pub(crate) fn clone_if_idle(&self) -> Option<Region> {
-        (!self.of().idle.is_empty()).then(|| self.clone())
+        (!self.of().retained.is_empty()).then(|| self.clone())
     }
 
     /// Hands every page whose count is 0 to `take_back`. O(1) when there is none.
     #[inline]
     pub(crate) fn reclaim(&self, mut take_back: impl FnMut(u32)) {
-        if self.of().idle.is_empty() {
+        if self.of().retained.is_empty() {
             return;
         }
-        while let Some(page) = self.of().idle.pop() {
+        while let Some(page) = self.of().retained.pop() {
             // ORDER: E1: `uses` acquires. It cannot be otherwise (G2).
             assert_eq!(self.0.uses(page), 0, "G2: page {page} is idle and in use");
             take_back(page);

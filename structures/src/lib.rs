@@ -32,6 +32,7 @@
 //! | `table` | storage that never moves and never shrinks | slab segments |
 //! | [`pool`] | buffers used again and again | free lists, SMC's `sndbufs` |
 //! | [`queue`] | hand over, oldest first, to sleepers | `lwq` |
+//! | [`returns`] | what is lent, counted until it is back | reference-counted free list |
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
 //! | [`wake_set`] | keys to look at, each once | `napi_schedule` |
@@ -50,6 +51,7 @@ pub mod pairing;
 pub mod panics;
 pub mod pool;
 pub mod queue;
+pub mod returns;
 pub mod slots;
 pub mod stack;
 pub mod tokens;

@@ -116,13 +116,13 @@ mod imp {
     pub(crate) fn lock_briefly<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
         match brief.try_lock() {
             Some(guard) => guard,
-            None => wait_for(brief),
+            None => wait_for(brief, yield_now),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn wait_for<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+    fn wait_for<T>(brief: &Brief<T>, yield_now: impl Fn()) -> BriefGuard<'_, T> {
         let mut looks = 0_u32;
         loop {
             // Looks before it swaps: only a look leaves the line with the holder, who writes it.
@@ -150,6 +150,23 @@ mod imp {
         static FIRST: OnceLock<std::time::Instant> = OnceLock::new();
         let elapsed = FIRST.get_or_init(std::time::Instant::now).elapsed();
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::testing::within_deadline;
+
+        #[test]
+        fn a_waiter_gives_its_processor_away_so_that_the_holder_can_run() {
+            within_deadline(|| {
+                let brief = Brief::new(1);
+                // The holder runs, and unlocks, only when the waiter yields.
+                let held = std::cell::Cell::new(brief.try_lock());
+                let guard = wait_for(&brief, || drop(held.take()));
+                assert_eq!(*guard, 1);
+            });
+        }
     }
 }
 

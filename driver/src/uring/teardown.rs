@@ -150,6 +150,35 @@ mod tests {
             assert_eq!(uring.outstanding, 0);
         }
     }
+
+    /// Where the kernel may still know a buffer ring, its memory is leaked (B2).
+    #[test]
+    fn memory_that_the_kernel_does_not_give_up_stays_mapped() {
+        let Ok(uring) = Uring::new(&DriverConfig::default()) else {
+            eprintln!("not run: no io_uring");
+            return;
+        };
+        let region = uring.buffers[0].region();
+        let page = region.address(0).as_ptr() as usize;
+        let group = uring.buffers[0].whole_group();
+        // Done here, it fails in the drop: as if the kernel refused.
+        let unregistered = uring.ring.inner().submitter().unregister_buf_ring(group);
+        unregistered.expect("it was registered");
+        assert!(is_mapped(page));
+        drop(uring);
+        assert!(is_mapped(page), "the memory of the region is gone");
+    }
+
+    fn is_mapped(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("readable");
+        maps.lines().any(|line| {
+            let (range, _) = line.split_once(' ').expect("a range and more");
+            let (from, to) = range.split_once('-').expect("two addresses");
+            let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
+            (number(from)..number(to)).contains(&address)
+        })
+    }
+
     #[test]
     fn a_close_that_the_kernel_has_not_taken_is_submitted_before_the_ring_goes() {
         // Such a ring submits nothing after an entry that the kernel refuses, in the same call.
