@@ -1,5 +1,6 @@
 //! Waiting with an end: every wait of a test names what it waits for and fails by itself.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up. Generous: machines that run tests are busy.
@@ -45,6 +46,35 @@ impl Deadline {
     }
 }
 
+/// Tells the threads of a test that it is over, also when it fails: one that ran on would keep its
+/// scope, and the failure with it, waiting for ever.
+#[derive(Debug, Default)]
+pub struct Over(AtomicBool);
+
+impl Over {
+    /// Whether the threads are to end.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The threads are to end.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets it when it is dropped: for the function of the scope to hold.
+    #[must_use = "it is over when this is dropped"]
+    pub fn at_end(&self) -> impl Drop + '_ {
+        struct AtEnd<'a>(&'a Over);
+        impl Drop for AtEnd<'_> {
+            fn drop(&mut self) {
+                self.0.set();
+            }
+        }
+        AtEnd(self)
+    }
+}
+
 /// Looks again and again until `look` gives something, for at most [`PATIENCE`].
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::default();
@@ -71,6 +101,19 @@ mod tests {
         let deadline = Deadline::after(Duration::ZERO);
         assert!(deadline.is_over());
         assert!(deadline.left() > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_thread_of_a_test_that_fails_ends() {
+        let over = Over::default();
+        let failed = std::panic::catch_unwind(|| {
+            std::thread::scope(|scope| {
+                let _ends = over.at_end();
+                scope.spawn(|| until_true("the end", || over.is_set()));
+                std::panic::resume_unwind(Box::new("failed"));
+            });
+        });
+        assert!(failed.is_err() && over.is_set());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub mod tools;
 pub use cgroup::MemoryGroup;
 pub use child::Child;
 pub use client::Client;
-pub use deadline::{Deadline, PATIENCE, until, until_true};
+pub use deadline::{Deadline, Over, PATIENCE, until, until_true};
 pub use driver::Driver;
 pub use freeze::Frozen;
 pub use fuse::Fuse;

@@ -4,9 +4,11 @@
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, until, until_true};
+use flatpath_testkit::{
+    Client, Driver, Launch, Over, Server, Site, each_driver, until, until_true,
+};
 use regex::Regex;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
@@ -338,11 +340,11 @@ fn two_servers_append_whole_lines_to_one_file(driver: Driver) {
             .start()
     };
     let mut first = start();
-    let (address, is_over) = (first.address("http"), AtomicBool::new(false));
+    let (address, is_over) = (first.address("http"), Over::default());
     let asked = AtomicUsize::new(0);
     let ask = || {
         let mut client = Client::connect(address);
-        while !is_over.load(Ordering::Relaxed) {
+        while !is_over.is_set() {
             let number = asked.fetch_add(1, Ordering::Relaxed);
             let reply = client.get(&format!("/small?{number}"));
             assert_eq!(reply.text(), "12345");
@@ -356,12 +358,13 @@ fn two_servers_append_whole_lines_to_one_file(driver: Driver) {
         until_true("requests", || asked.load(Ordering::Relaxed) > before + 500);
     };
     let second = std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let clients = [scope.spawn(ask), scope.spawn(ask)];
         ask_more();
         let second = start();
         assert_eq!(first.exit_status().code(), Some(0), "{}", first.log());
         ask_more();
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         for client in clients {
             client.join().expect("no request was lost");
         }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use flatpath_testkit::client::request_bytes;
@@ -14,7 +14,7 @@ use flatpath_testkit::handovers;
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::skipped::not_run;
 use flatpath_testkit::{
-    Client, Driver, Launch, Reply, Server, Site, binary, each_driver, until_true,
+    Client, Driver, Launch, Over, Reply, Server, Site, binary, each_driver, until_true,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -65,11 +65,11 @@ fn go_on(client: &mut Client, reply: &Reply, connect: impl Fn() -> Client) {
 }
 
 /// Asks on kept connections: each is told with a reply when it is the last.
-fn ask_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+fn ask_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     const KEPT: usize = 100;
     let connect = || Client::connect(address).patient(LONG_PATIENCE);
     let mut clients: Vec<Client> = (0..KEPT).map(|_| connect()).collect();
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.is_set() {
         for client in &mut clients {
             let reply = client.get("/file");
             assert_eq!(reply.text(), "contents");
@@ -79,8 +79,8 @@ fn ask_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &Atom
     }
 }
 
-fn ask_anew(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
-    while !is_over.load(Ordering::Relaxed) {
+fn ask_anew(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
+    while !is_over.is_set() {
         let mut client = Client::connect(address).patient(LONG_PATIENCE);
         let reply = client.ask("/file", &[("Connection", "close")]);
         assert_eq!(reply.text(), "contents");
@@ -89,11 +89,11 @@ fn ask_anew(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicU
 }
 
 /// Downloads that a handover comes into the middle of, on connections that are kept.
-fn download_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+fn download_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     // So narrow that a download takes a while.
     let connect = || Client::connect_with_window(address, 4_096).patient(LONG_PATIENCE);
     let mut client = connect();
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.is_set() {
         let reply = client.get("/large");
         assert_eq!((reply.status, reply.body.len()), (200, LARGE_BYTES));
         asked.fetch_add(1, Ordering::Relaxed);
@@ -102,13 +102,13 @@ fn download_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: 
 }
 
 /// Uploads, as well.
-fn upload_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+fn upload_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     const PIECE: &[u8] = &[b'u'; 20_000];
     const PIECES: usize = 10;
     let connect = || Client::connect(address).patient(LONG_PATIENCE);
     let mut client = connect();
     let length = (PIECES * PIECE.len()).to_string();
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.is_set() {
         client.request("PUT", "/uploaded", &[("Content-Length", &length)]);
         for _ in 0..PIECES {
             client.send(PIECE);
@@ -122,7 +122,7 @@ fn upload_on_kept(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &A
 }
 
 /// Uploads in parts, which continue where the last part ended, whoever serves.
-fn upload_in_parts(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &AtomicUsize) {
+fn upload_in_parts(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     const PART: &[u8] = &[b'p'; 5_000];
     const PARTS: usize = 8;
     let connect = || Client::connect(address).patient(LONG_PATIENCE);
@@ -137,7 +137,7 @@ fn upload_in_parts(address: std::net::SocketAddr, is_over: &AtomicBool, asked: &
         reply
     };
     let whole = (PARTS * PART.len()).to_string();
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.is_set() {
         // The name is "parts".
         let named = [
             ("Upload-Length", &*whole),
@@ -173,10 +173,11 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
     };
     let mut current = start(0);
     let address = current.address("http");
-    let is_over = AtomicBool::new(false);
+    let is_over = Over::default();
     let [anew, kept, down, up, parts] = [const { AtomicUsize::new(0) }; 5];
     let counts = || [&anew, &kept, &down, &up, &parts].map(|count| count.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let mut clients = Vec::new();
         for _ in 0..4 {
             clients.push(scope.spawn(|| ask_anew(address, &is_over, &anew)));
@@ -198,7 +199,7 @@ fn servers_relieve_each_other_and_no_client_notices(driver: Driver) {
                 fails() || served.all(|((now, before), enough)| now > before + enough)
             });
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         for client in clients {
             client.join().expect("no request was lost");
         }
@@ -402,13 +403,14 @@ fn a_new_server_with_more_threads_that_fails_loses_no_connection(driver: Driver)
     let address = server.address("http");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = taken.local_addr().expect("bound").to_string();
-    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (is_over, asked) = (Over::default(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let clients = [(); 2].map(|()| scope.spawn(|| ask_anew(address, &is_over, &asked)));
         let threads = ["--network-threads", "3", "--echo", &at];
         let failed = launch(driver, &site, &path).with(threads).try_start();
         assert!(failed.is_err(), "the address is taken");
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         for client in clients {
             client.join().expect("no request was lost");
         }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use flatpath::{DriverChoice, Handle, Limits, Server};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, IntoResponse, Request};
 use flatpath_testkit::deadline::LONG_PATIENCE;
-use flatpath_testkit::{Client, Driver, Site, each_driver, handovers, until_true};
+use flatpath_testkit::{Client, Driver, Over, Site, each_driver, handovers, until_true};
 use flatpath_websocket::{Message, Socket, WebSocket};
 
 each_driver!(sockets_and_event_streams_are_told_first);
@@ -142,7 +142,7 @@ impl Seen {
 }
 
 /// Talks until it is told to go, and comes again.
-fn talk(address: SocketAddr, is_over: &AtomicBool, seen: &Seen) {
+fn talk(address: SocketAddr, is_over: &Over, seen: &Seen) {
     let mut client = seen.open_socket(address);
     let mut number = 0_u32;
     loop {
@@ -156,7 +156,7 @@ fn talk(address: SocketAddr, is_over: &AtomicBool, seen: &Seen) {
             }
             (CLOSE, reason) => {
                 seen.part(client, &reason);
-                if is_over.load(Ordering::Relaxed) {
+                if is_over.is_set() {
                     return;
                 }
                 client = seen.open_socket(address);
@@ -167,8 +167,8 @@ fn talk(address: SocketAddr, is_over: &AtomicBool, seen: &Seen) {
 }
 
 /// Rests, and is told to go as well.
-fn rest(address: SocketAddr, is_over: &AtomicBool, seen: &Seen) {
-    while !is_over.load(Ordering::Relaxed) {
+fn rest(address: SocketAddr, is_over: &Over, seen: &Seen) {
+    while !is_over.is_set() {
         let mut client = seen.open_socket(address);
         let (head, reason) = next_frame(&mut client);
         assert_eq!(head, CLOSE);
@@ -177,8 +177,8 @@ fn rest(address: SocketAddr, is_over: &AtomicBool, seen: &Seen) {
 }
 
 /// Listens until the stream ends, as a whole body does.
-fn listen(address: SocketAddr, is_over: &AtomicBool, seen: &Seen) {
-    while !is_over.load(Ordering::Relaxed) {
+fn listen(address: SocketAddr, is_over: &Over, seen: &Seen) {
+    while !is_over.is_set() {
         let mut client = Client::connect(address).patient(LONG_PATIENCE);
         client.request("GET", "/events", &[]);
         // Whole, as a body ends. The connection would take one more request.
@@ -198,9 +198,10 @@ fn sockets_and_event_streams_are_told_first(driver: Driver) {
     let path = run.at("next");
     let mut current = Relieving::start(driver, &path, "127.0.0.1:0");
     let address = current.address;
-    let (at, is_over) = (address.to_string(), AtomicBool::new(false));
+    let (at, is_over) = (address.to_string(), Over::default());
     let seen = Seen::default();
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let mut clients = Vec::new();
         for _ in 0..EACH {
             clients.push(scope.spawn(|| talk(address, &is_over, &seen)));
@@ -227,7 +228,7 @@ fn sockets_and_event_streams_are_told_first(driver: Driver) {
             old.thread.join().expect("it has ended");
         }
         all_are_served(&current.news);
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         current.handle.drain();
         for client in clients {
             client.join().expect("nothing was lost");

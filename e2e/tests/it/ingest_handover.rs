@@ -7,14 +7,14 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use flatpath_consumer::{Consumer, Error};
 use flatpath_testkit::deadline::LONG_PATIENCE;
 use flatpath_testkit::ingest::{launch, message, told};
-use flatpath_testkit::{Driver, Launch, Server, each_driver, tools, until_true};
+use flatpath_testkit::{Driver, Launch, Over, Server, each_driver, tools, until_true};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv,
 };
@@ -80,10 +80,10 @@ fn is_sent_on(stream: &TcpStream) -> bool {
 
 /// Sends messages of its own until it is told to stop; how many. It comes again when the server
 /// ends its side, and never repeats a message.
-fn produce(address: SocketAddr, which: u64, stop: &AtomicBool) -> u64 {
+fn produce(address: SocketAddr, which: u64, is_over: &Over) -> u64 {
     let mut stream = connect(address);
     let mut sent = 0;
-    while !stop.load(Ordering::Relaxed) {
+    while !is_over.is_set() {
         if is_sent_on(&stream) {
             stream = connect(address);
         }
@@ -120,15 +120,16 @@ fn producers_and_consumers_come_along_under_load(driver: Driver) {
     };
     let mut current = start(0);
     let address = current.address("ingest");
-    let (stop, count, seeds) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
+    let (is_over, count, seeds) = (Over::default(), AtomicU64::new(0), Mutex::default());
     let sent = std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let consumers: Vec<_> = (0..3)
             .map(|_| run.consumer())
             .map(|consumer| scope.spawn(|| consume(consumer, &seeds, &count)))
             .collect();
-        let stop = &stop;
+        let is_over = &is_over;
         let producers: Vec<_> = (0..PRODUCERS)
-            .map(|which| scope.spawn(move || produce(address, which, stop)))
+            .map(|which| scope.spawn(move || produce(address, which, is_over)))
             .collect();
         for number in 1..=servers {
             let next = start(number);
@@ -141,7 +142,7 @@ fn producers_and_consumers_come_along_under_load(driver: Driver) {
                 fails || count.load(Ordering::Relaxed) > before + 100
             });
         }
-        stop.store(true, Ordering::Relaxed);
+        is_over.set();
         let sent: Vec<u64> = producers
             .into_iter()
             .map(|one| one.join().expect("no connection broke"))

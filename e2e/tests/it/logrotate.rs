@@ -4,11 +4,13 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flatpath_testkit::deadline::{LONG_PATIENCE, PATIENCE};
-use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools, until_true};
+use flatpath_testkit::{
+    Client, Driver, Launch, Over, Server, Site, each_driver, tools, until_true,
+};
 
 each_driver!(no_line_is_lost_when_logrotate_rotates);
 
@@ -65,12 +67,13 @@ fn no_line_is_lost_when_logrotate_rotates(driver: Driver) {
     run.write("logrotate", settings(&run, &server));
     fs::set_permissions(run.at("logrotate"), Permissions::from_mode(0o644)).expect("ours");
     let address = server.address("http");
-    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (is_over, asked) = (Over::default(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut client = Client::connect(address).patient(LONG_PATIENCE);
-                while !is_over.load(Ordering::Relaxed) {
+                while !is_over.is_set() {
                     assert_eq!(client.get("/file").text(), "contents");
                     asked.fetch_add(1, Ordering::Relaxed);
                     // A disk that does not keep up would have lines dropped and counted.
@@ -85,7 +88,7 @@ fn no_line_is_lost_when_logrotate_rotates(driver: Driver) {
             rotate(&run);
             until_true("lines in a new log", has_lines);
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
     });
     server.terminate();
     assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatpath_testkit::deadline::LONG_PATIENCE;
 use flatpath_testkit::{
-    Client, Driver, Launch, Server, Site, binary, each_driver, tools, until_true,
+    Client, Driver, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
 };
 use rustix::process::Signal;
 
@@ -82,10 +81,11 @@ fn clients_notice_nothing_of_a_reload(driver: Driver) {
     download.request("GET", "/large", &[]);
     until_true("the download to begin", || !download.is_quiet());
     let address = server.address("http");
-    let is_over = AtomicBool::new(false);
+    let is_over = Over::default();
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let anew = scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            while !is_over.is_set() {
                 let mut client = Client::connect(address).patient(LONG_PATIENCE);
                 let reply = client.ask("/file", &[("Connection", "close")]);
                 assert_eq!(reply.text(), "contents");
@@ -101,7 +101,7 @@ fn clients_notice_nothing_of_a_reload(driver: Driver) {
                 assert!(!reply.says_close());
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         anew.join().expect("every request was answered");
     });
     assert_eq!(download.reply().body.len(), 24 << 20);

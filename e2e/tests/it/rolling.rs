@@ -9,7 +9,7 @@ use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::deadline::{LONG_PATIENCE, PATIENCE};
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::{
-    Client, Driver, Launch, Server, Site, binary, each_driver, tools, until_true,
+    Client, Driver, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
 };
 
 each_driver!(no_client_sees_that_servers_behind_a_balancer_are_restarted);
@@ -148,9 +148,9 @@ fn serve(driver: Driver, site: &Site, addresses: &Addresses) -> Server {
 
 /// One client: a connection for each request, or one for as long as the server keeps it. A
 /// connection without a request for most of the delay may be closed: that client asks again.
-fn ask(address: SocketAddr, is_kept: bool, is_over: &AtomicBool, asked: &AtomicUsize) {
+fn ask(address: SocketAddr, is_kept: bool, is_over: &Over, asked: &AtomicUsize) {
     let mut kept: Option<(Client, Instant)> = None;
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.is_set() {
         let now = Instant::now();
         let rested = kept
             .as_ref()
@@ -183,9 +183,10 @@ fn no_client_sees_that_servers_behind_a_balancer_are_restarted(driver: Driver) {
     let mut servers: Vec<Server> = addresses.iter().map(start).collect();
     let balancer = Balancer::start(&haproxy, &run, &addresses);
     balancer.await_all_up();
-    let is_over = AtomicBool::new(false);
+    let is_over = Over::default();
     let asked: Vec<AtomicUsize> = (0..4 * CLIENTS).map(|_| AtomicUsize::new(0)).collect();
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let clients: Vec<_> = asked
             .iter()
             .enumerate()
@@ -210,7 +211,7 @@ fn no_client_sees_that_servers_behind_a_balancer_are_restarted(driver: Driver) {
                 has_failed() || asked.iter().zip(&before).all(goes_on)
             });
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         for client in clients {
             client.join().expect("no client sees an error");
         }

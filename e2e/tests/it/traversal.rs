@@ -1,10 +1,9 @@
 //! Nothing outside the served directory is reachable, whatever the bytes of the request say.
 
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatpath_testkit::reply::Asked;
-use flatpath_testkit::{Driver, Launch, Site, each_driver};
+use flatpath_testkit::{Driver, Launch, Over, Site, each_driver};
 
 each_driver!(
     no_spelling_of_dot_dot_leads_out,
@@ -150,12 +149,13 @@ fn a_directory_swapped_for_a_link_in_mid_walk_leads_nowhere(driver: Driver) {
     site.write("public/swap/file.txt", "inside");
     symlink(site.at("outside"), site.at("public/other")).expect("a link");
     let server = Launch::serve(driver).directory(&site.at("public")).start();
-    let stop = AtomicBool::new(false);
+    let is_over = Over::default();
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         scope.spawn(|| {
             let (swap, other) = (site.at("public/swap"), site.at("public/other"));
             let directory = rustix::fs::CWD;
-            while !stop.load(Ordering::Relaxed) {
+            while !is_over.is_set() {
                 let exchange = rustix::fs::RenameFlags::EXCHANGE;
                 rustix::fs::renameat_with(directory, &swap, directory, &other, exchange)
                     .expect("both names are there");
@@ -168,12 +168,12 @@ fn a_directory_swapped_for_a_link_in_mid_walk_leads_nowhere(driver: Driver) {
             let body = String::from_utf8_lossy(&reply.body).into_owned();
             let wrong = body.contains(SECRET) || !matches!(reply.status, 200 | 403 | 404 | 503);
             if wrong {
-                stop.store(true, Ordering::Relaxed);
+                is_over.set();
             }
             assert!(!wrong, "{}: {body}", reply.status);
             seen[usize::from(reply.status == 200)] += 1;
         }
-        stop.store(true, Ordering::Relaxed);
+        is_over.set();
         assert!(
             seen[0] > 0 && seen[1] > 0,
             "both were met, so the race was run: {seen:?}"

@@ -3,10 +3,10 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use flatpath_testkit::{Driver, Site, each_driver, handovers, until_true};
+use flatpath_testkit::{Driver, Over, Site, each_driver, handovers, until_true};
 
 use crate::calls::{Connection, NFS, Words, call, data, read, write};
 use crate::serve;
@@ -57,13 +57,13 @@ fn handles_are_valid_after_a_handover(driver: Driver) {
 
 /// Writes and reads a file of its own with many calls at once. A connection ends in order, after
 /// whole replies; what was not answered by then is asked again of the next server.
-fn call_through(address: SocketAddr, number: u32, is_over: &AtomicBool, done: &AtomicUsize) {
+fn call_through(address: SocketAddr, number: u32, is_over: &Over, done: &AtomicUsize) {
     const CALLS: u32 = 16;
     let mut client = Connection::open(address);
     let root = client.root();
     let file = client.create(&root, &format!("file-{number}"));
     let mut round = 0_u32;
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.is_set() {
         round += 1;
         let value = |place: u32| (round * CALLS + place).to_be_bytes();
         let writes = |place: u32| write(&file, 4 * u64::from(place), &value(place), 2);
@@ -111,8 +111,9 @@ fn calls_are_answered_or_left_unread(driver: Driver) {
     let start = || serve(driver, &site, &state, &["--handover", path]);
     let mut current = start();
     let address = current.address("nfs");
-    let (is_over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (is_over, done) = (Over::default(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let (is_over, done) = (&is_over, &done);
         let through = |number| scope.spawn(move || call_through(address, number, is_over, done));
         let clients: Vec<_> = (0..CLIENTS).map(through).collect();
@@ -127,7 +128,7 @@ fn calls_are_answered_or_left_unread(driver: Driver) {
             let mut old = std::mem::replace(&mut current, next);
             assert_eq!(old.exit_status().code(), Some(0), "{}", old.log());
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         for client in clients {
             client.join().expect("no reply was lost");
         }

@@ -4,12 +4,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::lines::{Lines, on_both};
 use flatpath::sockets::ListenAddress;
 use flatpath::{DriverChoice, Error, Running, Server};
+use flatpath_testkit::Over;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -64,17 +65,18 @@ fn no_connection_is_lost_while_servers_relieve_each_other() {
     const SERVERS: usize = 12;
     const CLIENTS: usize = 3;
     let (sockets, address) = sockets(2);
-    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (is_over, asked) = (Over::default(), AtomicUsize::new(0));
     let server = |number: usize| {
         let choice = [DriverChoice::Uring, DriverChoice::Epoll][number / 2 % 2];
         let server = Server::new().listen_on(copies(&sockets), Lines);
         start(server.network_threads(1 + number % 2), choice)
     };
     std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
         let mut current = server(0);
         let clients = (0..CLIENTS).map(|_| {
             scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
+                while !is_over.is_set() {
                     let answer = ask_at(address).expect("an answer");
                     assert_eq!(answer, "pong\n");
                     asked.fetch_add(1, Ordering::Relaxed);
@@ -92,7 +94,7 @@ fn no_connection_is_lost_while_servers_relieve_each_other() {
                 std::thread::yield_now();
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_over.set();
         for client in clients {
             client.join().expect("no connection was lost");
         }
