@@ -9,6 +9,7 @@ use flatpath_ingest::{ControlThread, Error, Ingest, Settings as IngestSettings};
 
 use crate::failure::Failure;
 use crate::settings::{Settings, is_on};
+use crate::units::size_text;
 
 /// The service with these settings, and the thread that attaches its consumers.
 pub(crate) fn open(
@@ -41,9 +42,10 @@ fn plan(settings: &Settings, mut ingest: IngestSettings) -> Result<IngestSetting
     let pages = memory / u64::from(ingest.page_bytes.max(1));
     ingest.pages = pages.try_into().map_err(|_| {
         Failure::WrongUse(format!(
-            "--ingest-memory {memory} is too much: at most {} pages of {} bytes",
+            "--ingest-memory {} is too much: at most {} pages of {}",
+            size_text(memory as usize),
             u32::MAX,
-            ingest.page_bytes
+            size_text(ingest.page_bytes as usize)
         ))
     })?;
     ingest.consumers_max = settings.ingest_consumers.unwrap_or(ingest.consumers_max);

@@ -85,11 +85,13 @@ impl Report {
         let bytes = handle.statistics().spliced_bytes;
         let seconds = self.at.elapsed().as_secs_f64().max(0.001);
         let rate = (now.matched - self.matched) as f64 / seconds;
-        let mebibytes = (bytes - self.bytes) as f64 / seconds / f64::from(1 << 20);
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let relayed = mebibytes(bytes);
+        let per_second = mebibytes(bytes - self.bytes) / seconds;
         let waited_ms = now.waited.as_secs_f64() * 1e3 / now.matched.max(1) as f64;
         let line = format!(
-            "relay: {} waiting, {} paired, {} matched ({rate:.1} per second), {bytes} bytes \
-             relayed ({mebibytes:.1} MiB/s), waited {waited_ms:.1} ms on average and {:.1} ms \
+            "relay: {} waiting, {} paired, {} matched ({rate:.1} per second), {relayed:.1} MiB \
+             relayed ({per_second:.1} MiB/s), waited {waited_ms:.1} ms on average and {:.1} ms \
              at most; closed: {} unmatched, {} impatient, {} bad handshakes, {} redundant, \
              {} refused, {} displaced",
             now.waiting,
