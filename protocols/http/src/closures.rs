@@ -13,7 +13,7 @@ use crate::message::{Request, Response};
 use crate::names::Names;
 use crate::reply::{Disposition, Reply};
 use crate::request_builder::RequestBuilder;
-use crate::service::Service;
+use crate::service::{Plan, Service};
 use crate::state::Http;
 
 /// Where a router sends a request.
@@ -138,6 +138,13 @@ where
         HandlerState::default()
     }
 
+    fn plan(&self, _: &Head<'_>) -> Plan<'_> {
+        Plan {
+            asks_peer: H::ASKS_PEER,
+            ..Plan::default()
+        }
+    }
+
     fn inline(
         &self,
         thread: &mut HandlerState,
@@ -169,10 +176,6 @@ where
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
         self.handler.call(request, &())
-    }
-
-    fn asks_peer(&self, _: &Head<'_>) -> bool {
-        H::ASKS_PEER
     }
 }
 

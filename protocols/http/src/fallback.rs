@@ -9,7 +9,7 @@ use crate::head::Head;
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::router::Router;
-use crate::service::Service;
+use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
 
 /// A router, and a service for the paths that have no route; see [`Router::fallback_service`].
@@ -40,6 +40,13 @@ impl<S: Service> Service for WithFallback<S> {
 
     fn thread_state(&self) -> Self::ThreadState {
         (self.router.thread_state(), self.service.thread_state())
+    }
+
+    fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        match self.router.has(head.path()) {
+            true => self.router.plan(head),
+            false => self.service.plan(head),
+        }
     }
 
     fn inline(
@@ -73,27 +80,6 @@ impl<S: Service> Service for WithFallback<S> {
         match self.router.has(request.uri().path()) {
             true => self.router.pooled(request, scope),
             false => self.service.pooled(request, scope),
-        }
-    }
-
-    fn streams(&self, head: &Head<'_>) -> bool {
-        match self.router.has(head.path()) {
-            true => self.router.streams(head),
-            false => self.service.streams(head),
-        }
-    }
-
-    fn asks_peer(&self, head: &Head<'_>) -> bool {
-        match self.router.has(head.path()) {
-            true => self.router.asks_peer(head),
-            false => self.service.asks_peer(head),
-        }
-    }
-
-    fn body_bytes_max(&self, head: &Head<'_>) -> Option<u64> {
-        match self.router.has(head.path()) {
-            true => self.router.body_bytes_max(head),
-            false => self.service.body_bytes_max(head),
         }
     }
 

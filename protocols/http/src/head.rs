@@ -227,7 +227,7 @@ impl<'a> Head<'a> {
     }
 
     /// The client's address, if it has one and the service asks for it
-    /// ([`Service::asks_peer`](crate::Service::asks_peer), which has none yet).
+    /// ([`Service::plan`](crate::Service::plan), which has none yet).
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer

@@ -277,7 +277,7 @@ pub use peer::{Peer, PeerRejection};
 pub use reply::{Disposition, Reply};
 pub use router::Router;
 pub use scan::Scan;
-pub use service::Service;
+pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};
 pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;

@@ -251,14 +251,6 @@ impl<S: 'static> Methods<S> {
         named(Some(method)).or_else(by_get).or_else(|| named(None))
     }
 
-    /// Whether one of the handlers gets the client's address.
-    pub(crate) fn asks_peer(&self) -> bool {
-        let handlers = self.endpoints.iter().map(|(_, endpoint)| endpoint);
-        handlers
-            .chain([&self.rest])
-            .any(|endpoint| endpoint.asks_peer)
-    }
-
     /// What answers a method without a handler; see [`Methods::allow`].
     pub(crate) fn rest(&self) -> &Endpoint<S> {
         &self.rest

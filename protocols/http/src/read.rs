@@ -20,7 +20,7 @@ use crate::limits::{
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply, Rest, Written};
-use crate::service::{Service, log_panic};
+use crate::service::{BodyPlan, Place, Service, log_panic};
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::{upgrade, upload, write};
 
@@ -108,25 +108,31 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         }
         return refuse(connection, fault);
     }
-    if connection.protocol.service.asks_peer(&head) {
+    let plan = connection.protocol.service.plan(&head);
+    if plan.asks_peer {
         head.peer = connection.io.peer();
     }
     let has_body = head.framing() != Framing::Empty;
-    let streams = has_body && connection.protocol.service.streams(&head);
-    let body_bytes_max = match has_body {
-        true => connection.protocol.service.body_bytes_max(&head),
-        false => None,
+    // `None`: it is streamed.
+    let body_bytes_max = match plan.body {
+        BodyPlan::Whole { bytes_max } => Some(bytes_max.unwrap_or(limits.body_bytes_max)),
+        BodyPlan::Streamed => None,
     };
-    let body_bytes_max = body_bytes_max.unwrap_or(limits.body_bytes_max);
-    if matches!(head.framing(), Framing::Length(length) if length > body_bytes_max) && !streams {
+    if let (Framing::Length(length), Some(bytes_max)) = (head.framing(), body_bytes_max)
+        && length > bytes_max
+    {
         return refuse(connection, Fault::BodyTooLong);
     }
     if connection.session.owed() == 0 {
-        let left = match answer_inline(connection, &head, input) {
-            Ok(step) => return step,
-            Err(left) => left,
+        let right = match plan.place {
+            Place::Inline => match answer_inline(connection, &head, input) {
+                Ok(step) => return step,
+                Err(right) => right,
+            },
+            Place::Prompt(right) => Some(right),
+            Place::Worker => None,
         };
-        if let Some(right) = left.filter(|_| !has_body)
+        if let Some(right) = right.filter(|_| !has_body)
             && let Some(step) = answer_promptly(connection, &head, input, right)
         {
             return step;
@@ -135,10 +141,10 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     if connection.session.records.is_some() {
         log(connection).came(&head);
     }
-    let taken = match (has_body, streams) {
-        (false, _) => pass_on(connection, &head, input),
-        (true, false) => begin_body(connection, &head, body_bytes_max),
-        (true, true) => upload::begin(connection, &head),
+    let taken = match body_bytes_max {
+        _ if !has_body => pass_on(connection, &head, input),
+        Some(bytes_max) => begin_body(connection, &head, bytes_max),
+        None => upload::begin(connection, &head),
     };
     taken.unwrap_or_else(|fault| refuse(connection, fault))
 }

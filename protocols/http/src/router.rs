@@ -22,7 +22,7 @@ use crate::message::{Request, Response};
 use crate::methods::{Endpoint, Methods, Next};
 use crate::parameters::Parameters;
 use crate::reply::{Disposition, Reply};
-use crate::service::Service;
+use crate::service::{BodyPlan, Place, Plan, Service};
 use crate::sink::{Begun, UploadDecision};
 use crate::streamed::{self, Within};
 
@@ -62,8 +62,6 @@ pub struct Router<S = ()> {
     spelled_out: HashMap<String, usize>,
     fallback: Option<Endpoint<S>>,
     not_found: Endpoint<S>,
-    /// Any of them gets the client's address.
-    asks_peer: bool,
 }
 
 struct Path<S> {
@@ -94,7 +92,6 @@ impl<S: Send + Sync + 'static> Router<S> {
             spelled_out: HashMap::new(),
             fallback: None,
             not_found: Endpoint::not_found(),
-            asks_peer: false,
         }
     }
 
@@ -106,7 +103,6 @@ impl<S: Send + Sync + 'static> Router<S> {
     #[must_use]
     #[track_caller]
     pub fn route(mut self, path: &str, mut methods: Methods<S>) -> Self {
-        self.asks_peer |= methods.asks_peer();
         methods.grant(path);
         if let Some(known) = self.paths.iter_mut().find(|known| known.pattern == path) {
             known.methods.merge(path, methods);
@@ -160,16 +156,13 @@ impl<S: Send + Sync + 'static> Router<S> {
             "both routers have a fallback"
         );
         self.fallback = self.fallback.or(fallback);
-        self.asks_peer |= other.asks_peer;
         self.nest("", other)
     }
 
     /// Answers paths without a route, in place of a 404.
     #[must_use]
     pub fn fallback<M: 'static>(mut self, handler: impl Handler<M, S>) -> Self {
-        let fallback = Endpoint::new(handler);
-        self.asks_peer |= fallback.asks_peer;
-        self.fallback = Some(fallback);
+        self.fallback = Some(Endpoint::new(handler));
         self
     }
 
@@ -195,7 +188,6 @@ impl<S: Send + Sync + 'static> Router<S> {
             fallback.layer(&layer, fallback.place);
         }
         self.not_found.layer(&layer, Route::Pooled);
-        self.asks_peer = true;
         self
     }
 
@@ -213,7 +205,6 @@ impl<S: Send + Sync + 'static> Router<S> {
             spelled_out: self.spelled_out,
             fallback: self.fallback.map(|fallback| fallback.with_state(&state)),
             not_found: self.not_found.with_state(&state),
-            asks_peer: self.asks_peer,
         }
     }
 
@@ -253,10 +244,6 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// Whether a path has a route, or is the whole server.
     pub(crate) fn has(&self, path: &str) -> bool {
         path == "*" || self.spelled_out.contains_key(path) || self.matcher.at(path).is_ok()
-    }
-
-    fn endpoint(&self, head: &Head<'_>) -> &Endpoint<S> {
-        self.find(head.method(), head.path()).0.endpoint
     }
 
     fn answer(&self, request: &mut Request, state: &S) -> Response {
@@ -332,6 +319,28 @@ impl Service for Router {
         HandlerState::default()
     }
 
+    fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        let endpoint = self.find(head.method(), head.path()).0.endpoint;
+        let place = match (endpoint.place, &endpoint.right) {
+            // A body would have to be read first.
+            _ if head.framing() != Framing::Empty => Place::Worker,
+            (Route::Inline, _) => Place::Inline,
+            (Route::Prompt, Some(right)) if !endpoint.streams => Place::Prompt(right),
+            _ => Place::Worker,
+        };
+        let body = match endpoint.streams {
+            true => BodyPlan::Streamed,
+            false => BodyPlan::Whole {
+                bytes_max: endpoint.body_bytes_max,
+            },
+        };
+        Plan {
+            place,
+            body,
+            asks_peer: endpoint.asks_peer,
+        }
+    }
+
     fn inline(
         &self,
         thread: &mut HandlerState,
@@ -339,15 +348,7 @@ impl Service for Router {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        if head.framing() != Framing::Empty {
-            return Disposition::Pooled;
-        }
-        let endpoint = self.endpoint(head);
-        match (endpoint.place, &endpoint.right) {
-            (Route::Inline, _) => thread.answer(head, reply, |request| self.answer(request, &())),
-            (Route::Prompt, Some(right)) if !endpoint.streams => Disposition::Prompt(right),
-            _ => Disposition::Pooled,
-        }
+        thread.answer(head, reply, |request| self.answer(request, &()))
     }
 
     fn prompt(
@@ -372,10 +373,6 @@ impl Service for Router {
         }
     }
 
-    fn streams(&self, head: &Head<'_>) -> bool {
-        self.endpoint(head).streams
-    }
-
     fn open(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> UploadDecision {
         let (method, path) = (request.method().as_str(), request.uri().path());
         let bytes_max = self.find(method, path).0.endpoint.body_bytes_max;
@@ -391,14 +388,6 @@ impl Service for Router {
             }
             (None, _) => UploadDecision::Response(response),
         }
-    }
-
-    fn asks_peer(&self, head: &Head<'_>) -> bool {
-        self.asks_peer && self.endpoint(head).asks_peer
-    }
-
-    fn body_bytes_max(&self, head: &Head<'_>) -> Option<u64> {
-        self.endpoint(head).body_bytes_max
     }
 }
 

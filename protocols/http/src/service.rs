@@ -5,6 +5,7 @@
 //! need not wait: [`Service::prompt`] tries it, and hands over to a worker what would.
 
 use flatpath::memory::{PoolHandle, RegionConfig};
+use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
@@ -18,12 +19,57 @@ pub(crate) fn log_panic(method: &str, path: &str) {
     log::error!("the handler of {method} {path} panicked; its client gets a 500");
 }
 
+/// What a service says of a request when its head has arrived, once: see [`Service::plan`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plan<'a> {
+    /// Where the request is answered.
+    pub place: Place<'a>,
+    /// How its body is taken, if it has one.
+    pub body: BodyPlan,
+    /// Whether the client's address is looked up, which costs a system call: [`Head::peer`], and
+    /// [`Peer`](crate::Peer) of the request.
+    pub asks_peer: bool,
+}
+
+/// Where a request is answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Place<'a> {
+    /// On the network thread: by [`Service::inline`], which may still leave it to a worker.
+    #[default]
+    Inline,
+    /// By [`Service::prompt`], a try on the network thread with this right, or by a worker.
+    Prompt(&'a PromptRight),
+    /// By a worker.
+    Worker,
+}
+
+/// How the body of a request is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyPlan {
+    /// It arrives completely before the request is answered. A longer one than `bytes_max` is
+    /// answered with 413; `None` stands for the listener's
+    /// [`body_bytes_max`](crate::Limits::body_bytes_max).
+    Whole {
+        /// The longest, in bytes.
+        bytes_max: Option<u64>,
+    },
+    /// Piece by piece, by what [`Service::open`] makes of the head. A request whose body is empty
+    /// goes to [`Service::pooled`].
+    Streamed,
+}
+
+impl Default for BodyPlan {
+    fn default() -> Self {
+        Self::Whole { bytes_max: None }
+    }
+}
+
 /// What a server does with requests.
 ///
 /// | called on          | methods                                           | may block |
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
-/// | the network thread | `streams`, `body_bytes_max`, `asks_peer`          | no        |
+/// | the network thread | `plan`                                            | no        |
 /// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 pub trait Service: Send + Sync + 'static {
@@ -32,6 +78,14 @@ pub trait Service: Send + Sync + 'static {
 
     /// Called once on each network thread.
     fn thread_state(&self) -> Self::ThreadState;
+
+    /// What is known of a request from its head. Called once for each, before the others. By
+    /// default [`Service::inline`] is asked, a body arrives completely first, and no address is
+    /// looked up.
+    fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        let _ = head;
+        Plan::default()
+    }
 
     /// Answers a request at once, or says who does: a worker, or a try on this thread first, with
     /// the right that it needs. Must not block and should take no more than a few microseconds:
@@ -48,8 +102,9 @@ pub trait Service: Send + Sync + 'static {
         reply: &mut Reply<'_>,
     ) -> Disposition<'_>;
 
-    /// Answers a request for which [`Service::inline`] returned [`Disposition::Prompt`] without
-    /// waiting for anything, or leaves it to a worker. Called when the engine allows a try, with
+    /// Answers a request for which the plan is [`Place::Prompt`], or for which [`Service::inline`]
+    /// returned [`Disposition::Prompt`], without waiting for anything, or leaves it to a worker.
+    /// It has no body. Called when the engine allows a try, with
     /// the rules and the watch of [`flatpath::prompt`].
     fn prompt(
         &self,
@@ -69,29 +124,6 @@ pub trait Service: Send + Sync + 'static {
     /// what is returned is dropped, and the same request comes again; so it is for
     /// [`Service::open`].
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
-
-    /// Whether the body of this request is taken piece by piece, by what [`Service::open`] makes
-    /// of its head. Asked for requests with a body; one whose body is empty goes to
-    /// [`Service::pooled`]. By default no: the body arrives completely first, within
-    /// [`body_bytes_max`](crate::Limits::body_bytes_max).
-    fn streams(&self, head: &Head<'_>) -> bool {
-        let _ = head;
-        false
-    }
-
-    /// Whether the client's address is looked up for this request, which costs a system call:
-    /// [`Head::peer`], and [`Peer`](crate::Peer) of the request. By default no.
-    fn asks_peer(&self, head: &Head<'_>) -> bool {
-        let _ = head;
-        false
-    }
-
-    /// Longest body of this request that arrives completely; a longer one is answered with 413. By
-    /// default the listener's [`body_bytes_max`](crate::Limits::body_bytes_max).
-    fn body_bytes_max(&self, head: &Head<'_>) -> Option<u64> {
-        let _ = head;
-        None
-    }
 
     /// Begins a request whose body is streamed: the body is empty here. May block. The bounds of
     /// such bodies are the service's own.

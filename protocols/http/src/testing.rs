@@ -17,7 +17,7 @@ use crate::reply::{Disposition, Out, Reply, Rest};
 use crate::request_builder::RequestBuilder;
 use crate::respond::ReplyFraming;
 use crate::scan::Scan;
-use crate::service::Service;
+use crate::service::{Place, Service};
 
 /// Calls `use_head` with the head that `input` begins with; None when it is not complete.
 ///
@@ -77,11 +77,24 @@ pub fn inline<S: Service>(
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Fault> {
     let written = with_head(input, |head| {
-        written(head, turn, |reply| {
-            service.inline(thread, turn, head, reply)
-        })
+        written(head, turn, |reply| here(service, thread, turn, head, reply))
     })?;
     Ok(written.flatten())
+}
+
+/// What the service does with a request on the network thread.
+fn here<'s, S: Service>(
+    service: &'s S,
+    thread: &mut S::ThreadState,
+    turn: Turn,
+    head: &Head<'_>,
+    reply: &mut Reply<'_>,
+) -> Disposition<'s> {
+    match service.plan(head).place {
+        Place::Inline => service.inline(thread, turn, head, reply),
+        Place::Prompt(right) => Disposition::Prompt(right),
+        Place::Worker => Disposition::Pooled,
+    }
 }
 
 /// Whether a request is tried on the network thread; false when it is not complete.
@@ -97,7 +110,7 @@ pub fn is_tried<S: Service>(
     let is_tried = with_head(input, |head| {
         let mut is_tried = false;
         let _ = written(head, turn, |reply| {
-            let disposition = service.inline(thread, turn, head, reply);
+            let disposition = here(service, thread, turn, head, reply);
             is_tried = matches!(disposition, Disposition::Prompt(_));
             disposition
         });

@@ -12,8 +12,8 @@ use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 use flatpath::memory::{Payload, PoolHandle};
 use flatpath::prompt::PromptRight;
 use flatpath_http::{
-    Disposition, HandlerState, Head, KnownHeader, RegionConfig, Reply, Request, Response, Service,
-    Sink, TargetForm, Turn, UploadDecision, WorkerScope,
+    BodyPlan, Disposition, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply, Request,
+    Response, Service, Sink, TargetForm, Turn, UploadDecision, WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method, StatusCode};
@@ -294,6 +294,18 @@ impl Service for Files {
         }
     }
 
+    fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        let streams =
+            self.writing != Writing::Refused && matches!(head.method(), "PUT" | "POST" | "PATCH");
+        Plan {
+            body: match streams {
+                true => BodyPlan::Streamed,
+                false => BodyPlan::default(),
+            },
+            ..Plan::default()
+        }
+    }
+
     fn inline(
         &self,
         thread: &mut FilesState,
@@ -364,10 +376,6 @@ impl Service for Files {
         };
         thread.cache.insert(entry, turn.now().as_nanos() as u64);
         answered
-    }
-
-    fn streams(&self, head: &Head<'_>) -> bool {
-        self.writing != Writing::Refused && matches!(head.method(), "PUT" | "POST" | "PATCH")
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {

@@ -6,7 +6,8 @@ use std::io;
 use flatpath::memory::Payload;
 use flatpath::{DriverChoice, Limits, Server, Turn, WorkerScope};
 use flatpath_http::{
-    Body, Disposition, Head, Http, Reply, Request, Response, Service, Sink, UploadDecision,
+    Body, BodyPlan, Disposition, Head, Http, Plan, Reply, Request, Response, Service, Sink,
+    UploadDecision,
 };
 
 use crate::client::{Client, get};
@@ -38,8 +39,11 @@ impl Service for Mixed {
         })
     }
 
-    fn streams(&self, _: &Head<'_>) -> bool {
-        true
+    fn plan(&self, _: &Head<'_>) -> Plan<'_> {
+        Plan {
+            body: BodyPlan::Streamed,
+            ..Plan::default()
+        }
     }
 
     fn open(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> UploadDecision {
