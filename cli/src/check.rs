@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::NetworkThreads;
 
-use crate::config::{Configuration, Entry, ListenerTable, OF_ONE, line, quoted};
+use crate::config::{Configuration, Entry, ListenerTable, quoted};
 use crate::failure::Failure;
 use crate::listeners;
-use crate::reload::{self, Part};
 use crate::serve::demands;
+use crate::settings::{Part, SETTINGS, Setting};
 
 /// The command line of `check`.
 pub(crate) fn command() -> Command {
@@ -43,41 +43,45 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 /// The file with everything in it.
 fn text_of(file: &Configuration) -> String {
     let mut text = String::new();
-    let threads = file.settings.network_threads.unwrap_or_default();
-    let line = line();
-    let arguments = || line.get_arguments();
-    let mut topics: Vec<_> = arguments().map(Arg::get_help_heading).collect();
     let mut seen = Vec::new();
-    topics.retain(|topic| {
-        let is_new = !seen.contains(topic);
-        seen.push(*topic);
-        is_new
-    });
-    for topic in topics {
+    for topic in SETTINGS.iter().map(Setting::topic) {
+        if seen.contains(&topic) {
+            continue;
+        }
+        seen.push(topic);
         if let Some(topic) = topic {
             let _ = writeln!(text, "\n# {topic}");
         }
-        for argument in arguments().filter(|it| it.get_help_heading() == topic) {
-            let name = name_of(argument);
-            let mut mark = mark(Part::AboveTables, &name).to_string();
-            if let ("network-threads", NetworkThreads::Auto) = (&*name, threads) {
-                mark = format!("  # {} here", threads.count());
-            }
-            let _ = match entry_of(&file.entries, &name) {
-                Some(value) => writeln!(text, "{name} = {value}{mark}"),
-                None => writeln!(
-                    text,
-                    "# {name}: {}{}",
-                    default_of(argument),
-                    mark.replace("  #", ";")
-                ),
-            };
+        for setting in SETTINGS.iter().filter(|it| it.topic() == topic) {
+            write_setting(file, setting, &mut text);
         }
     }
     for table in &file.listeners {
         write_table(file, table, &mut text);
     }
     text
+}
+
+fn write_setting(file: &Configuration, setting: &Setting, text: &mut String) {
+    let name = setting.name();
+    let mut mark = mark(Part::AboveTables, setting).to_string();
+    let threads = file.settings.network_threads.unwrap_or_default();
+    if let ("network-threads", NetworkThreads::Auto) = (name, threads) {
+        mark = format!("  # {} here", threads.count());
+    }
+    let _ = match value_of(&file.entries, setting) {
+        Some(value) => writeln!(text, "{name} = {value}{mark}"),
+        None => {
+            let default = setting.default_text();
+            let default = default.map(|default| format!("; default: {default}"));
+            let mark = mark.replace("  #", ";");
+            writeln!(
+                text,
+                "# {name}: not set{}{mark}",
+                default.unwrap_or_default()
+            )
+        }
+    };
 }
 
 fn write_table(file: &Configuration, table: &ListenerTable, text: &mut String) {
@@ -89,48 +93,34 @@ fn write_table(file: &Configuration, table: &ListenerTable, text: &mut String) {
         quoted(&table.protocol.name()),
         addresses.join(", ")
     );
-    for argument in line().get_arguments() {
-        let name = name_of(argument);
-        if !table.protocol.takes(&name) {
-            continue;
-        }
-        let inherited = || match OF_ONE.contains(&&*name) {
-            true => None,
-            false => entry_of(&file.entries, &name),
+    for setting in SETTINGS.iter().filter(|it| table.protocol.takes(it)) {
+        let inherited = match setting.is_inherited() {
+            true => value_of(&file.entries, setting),
+            false => None,
         };
-        let value = entry_of(&table.entries, &name).or_else(inherited);
-        if let Some(value) = value {
-            let _ = writeln!(text, "{name} = {value}{}", mark(Part::Table, &name));
+        if let Some(value) = value_of(&table.entries, setting).or(inherited) {
+            let _ = writeln!(
+                text,
+                "{} = {value}{}",
+                setting.name(),
+                mark(Part::Table, setting)
+            );
         }
     }
 }
 
 /// What follows a setting that SIGHUP changes.
-fn mark(part: Part, name: &str) -> &'static str {
-    match reload::takes(part, name) {
+fn mark(part: Part, setting: &Setting) -> &'static str {
+    match setting.is_reloaded(part) {
         true => "  # SIGHUP reloads it",
         false => "",
     }
 }
 
-fn entry_of<'a>(entries: &'a [Entry], name: &str) -> Option<&'a str> {
-    let found = entries.iter().find(|entry| entry.name == name);
+fn value_of<'a>(entries: &'a [Entry], setting: &Setting) -> Option<&'a str> {
+    // The last one counts, if a file has it by two names.
+    let found = entries.iter().rfind(|entry| entry.setting == setting);
     found.map(|entry| &*entry.value)
-}
-
-fn name_of(argument: &Arg) -> String {
-    argument.get_id().as_str().replace('_', "-")
-}
-
-/// What its help says about the default.
-fn default_of(argument: &Arg) -> String {
-    let help = argument.get_help().map(ToString::to_string);
-    let help = help.unwrap_or_default();
-    let default = help.split_once("[default: ").map(|(_, default)| default);
-    match default.and_then(|default| default.split_once(']')) {
-        Some((default, _)) => format!("not set; default: {default}"),
-        None => "not set".into(),
-    }
 }
 
 #[cfg(test)]
@@ -157,11 +147,8 @@ mod tests {
             let heading = format!("\n# {topic}\n");
             assert_eq!(printed.matches(&heading).count(), 1, "{topic}");
         }
-        for argument in line().get_arguments() {
-            assert!(
-                printed.contains(&name_of(argument)),
-                "{argument}: {printed}"
-            );
+        for setting in SETTINGS.iter() {
+            assert!(printed.contains(setting.name()), "{setting:?}: {printed}");
         }
         let auto = NetworkThreads::Auto.count();
         for part in [

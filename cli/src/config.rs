@@ -14,108 +14,26 @@
 //! max-connections = 1000
 //! ```
 //!
-//! A table may set what [`SETTINGS_OF_ALL`] and [`ListenerProtocol::settings`] name. What it leaves
-//! out is as above the tables or on the command line, except [`OF_ONE`]. What it sets, no flag
-//! replaces: flags do not name a listener.
+//! A table may set what its protocol [takes](ListenerProtocol::takes). What it leaves out is as
+//! above the tables or on the command line, if it [is inherited](Setting::is_inherited). What it
+//! sets, no flag replaces: flags do not name a listener.
 //!
 //! An error begins with its place, `FILE:LINE:COLUMN`.
 
 use std::fmt::Display;
 use std::path::Path;
 
-use clap::{Arg, ArgMatches, Command, ValueEnum};
+use clap::ValueEnum;
 use flatpath::sockets::ListenAddress;
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
 use crate::failure::Failure;
-use crate::logging;
-use crate::settings::{Settings, values};
+use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
 use crate::units::listen_address;
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
-
-/// What a table may set whatever it speaks.
-const SETTINGS_OF_ALL: &[&str] = &[
-    "max-connections",
-    "workers-per-listener",
-    "head-timeout",
-    "body-timeout",
-    "idle-timeout",
-    "write-timeout",
-    "proxy-from",
-];
-
-/// Of these, what bounds the whole server above the tables, and one listener in a table.
-pub(crate) const OF_ONE: &[&str] = &["max-connections", "workers-per-listener"];
-
-values! {
-    /// What a listener speaks.
-    ListenerProtocol {
-        /// HTTP/1.1
-        Http = "http",
-        /// NFSv3
-        Nfs = "nfs",
-        /// What it receives, back
-        Echo = "echo",
-        /// The magic-wormhole transit relay
-        Relay = "relay",
-        /// Messages with their length in front
-        Ingest = "ingest",
-    }
-}
-
-impl ListenerProtocol {
-    /// What a table may set besides [`SETTINGS_OF_ALL`].
-    fn settings(self) -> &'static [&'static str] {
-        match self {
-            Self::Http => &[
-                "dir",
-                "hidden",
-                "hosts",
-                "allow-origin",
-                "stat-age",
-                "etag",
-                "writable",
-                "put-max",
-                "durable",
-                "uploads-max",
-                "uploads-bytes",
-                "upload-expires",
-            ],
-            Self::Nfs => &[
-                "dir",
-                "writable",
-                "no-root-squash",
-                "nfs-allow",
-                "nfs-secure-ports",
-                "nfs-register",
-                "nfs-state",
-            ],
-            Self::Echo => &[],
-            Self::Relay => &["relay-waiting", "relay-wait", "relay-idle"],
-            Self::Ingest => &[
-                "ingest-socket",
-                "ingest-memory",
-                "ingest-page",
-                "ingest-consumers",
-                "ingest-message",
-                "no-ingest-sharing",
-            ],
-        }
-    }
-
-    /// Whether a table of this protocol may set it.
-    pub(crate) fn takes(self, name: &str) -> bool {
-        SETTINGS_OF_ALL.contains(&name) || self.settings().contains(&name)
-    }
-
-    pub(crate) fn name(self) -> String {
-        let value = self.to_possible_value().expect("none is skipped");
-        value.get_name().to_owned()
-    }
-}
 
 /// What a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,8 +43,6 @@ pub(crate) struct Configuration {
     /// The same, as it is written.
     pub(crate) entries: Vec<Entry>,
     pub(crate) listeners: Vec<ListenerTable>,
-    /// What is logged, as for `--log`.
-    pub(crate) log: Option<String>,
 }
 
 /// One `[[listener]]`.
@@ -137,24 +53,13 @@ pub(crate) struct ListenerTable {
     /// What it sets itself.
     pub(crate) own: Settings,
     pub(crate) entries: Vec<Entry>,
-    arguments: Vec<String>,
 }
 
-/// A name with its value in TOML.
+/// A setting with its value in TOML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    pub(crate) name: String,
+    pub(crate) setting: &'static Setting,
     pub(crate) value: String,
-}
-
-const LOG: &str = "What is logged to standard error, as for --log [default: RUST_LOG, else info]";
-
-/// A command line of settings alone.
-pub(crate) fn line() -> Command {
-    let line = Command::new("flatpath").no_binary_name(true);
-    let log = Arg::new("log").long("log").value_name("LEVELS");
-    let log = log.help_heading("Log").value_parser(logging::levels);
-    Settings::added_to(line.disable_help_flag(true)).arg(log.help(LOG))
 }
 
 /// Why a file is refused, and where.
@@ -209,13 +114,7 @@ impl Configuration {
                 file.listeners = listeners(value)?;
                 continue;
             }
-            let (arguments, entry) = arguments(&key.name, key.span, value)?;
-            let read = file.settings.update_from(&arguments);
-            read.map_err(|error| Refused::new(key.span, in_short(error)))?;
-            if key.name == "log" {
-                let last = arguments.last();
-                file.log = last.and_then(|it| it.strip_prefix("--log=").map(String::from));
-            }
+            let entry = read(&key.name, key.span, value, &mut file.settings)?;
             file.entries.push(entry);
         }
         Ok(file)
@@ -245,59 +144,39 @@ impl ListenerTable {
             addresses: addresses_of(addresses)?,
             own: Settings::default(),
             entries: Vec::new(),
-            arguments: Vec::new(),
         };
-        let mut directory = Vec::new();
         for (key, value) in table.as_table().into_iter().flatten() {
             let name = &*key.name;
             if name == "protocol" || name == "address" {
                 continue;
             }
-            let (arguments, entry) = arguments(name, key.span, value)?;
             // First what is no setting at all, and values that are wrong wherever they stand.
-            let read = listener.own.update_from(&arguments);
-            read.map_err(|error| Refused::new(key.span, in_short(error)))?;
-            if !protocol.takes(name) {
-                return Err(Refused::new(key.span, protocol.cannot_take(name)));
-            }
-            match name {
-                "dir" => directory = arguments,
-                _ => listener.arguments.extend(arguments),
+            let entry = read(name, key.span, value, &mut listener.own)?;
+            if !protocol.takes(entry.setting) {
+                return Err(Refused::new(
+                    key.span,
+                    protocol.cannot_take(name, entry.setting),
+                ));
             }
             listener.entries.push(entry);
         }
-        // After its `--` nothing is a flag.
-        listener.arguments.extend(directory);
         Ok(listener)
     }
 
     /// Its settings in a server that has these.
     pub(crate) fn over(&self, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
-        // An empty list is no argument, and replaces what it would inherit all the same.
-        for entry in self.entries.iter().filter(|entry| entry.value == "[]") {
-            match &*entry.name {
-                "allow-origin" => settings.allow_origin.clear(),
-                "hosts" => settings.hosts.clear(),
-                "nfs-allow" => settings.nfs_allow.clear(),
-                "proxy-from" => settings.proxy_from.clear(),
-                _ => {}
-            }
+        for entry in &self.entries {
+            entry.setting.copy(&self.own, &mut settings);
         }
-        settings
-            .update_from(&self.arguments)
-            .expect("they were read before");
         settings
     }
 }
 
 impl ListenerProtocol {
-    fn cannot_take(self, name: &str) -> String {
-        let others = Self::value_variants().iter();
-        let others: Vec<String> = others
-            .filter(|other| other.takes(name))
-            .map(|other| other.name())
-            .collect();
+    fn cannot_take(self, name: &str, setting: &Setting) -> String {
+        let others = setting.listeners().iter().map(|other| other.name());
+        let others: Vec<String> = others.collect();
         let own = self.name();
         match others.is_empty() {
             true => format!("{name} holds for the whole server: write it above all tables"),
@@ -339,30 +218,20 @@ fn addresses_of(value: &Value<'_>) -> Result<Vec<ListenAddress>, Refused> {
     read.collect()
 }
 
-impl Settings {
-    /// These settings, but for those that the command line sets.
-    pub(crate) fn replaced_by(mut self, command_line: &ArgMatches) -> Self {
-        self.update(command_line);
-        self
-    }
-
-    /// Takes over what the arguments say.
-    fn update_from(&mut self, arguments: &[String]) -> Result<(), clap::Error> {
-        self.update(&line().try_get_matches_from(arguments)?);
-        Ok(())
-    }
-}
-
-/// A setting of the file as the command line has it, an argument for each value; and as it is.
-fn arguments(name: &str, at: Span, value: &Value<'_>) -> Result<(Vec<String>, Entry), Refused> {
-    // Of an argument, the identity is its name with underscores.
-    if name.contains('_') && line().get_arguments().any(|it| it.get_id() == name) {
+/// Reads one setting of the file.
+fn read(
+    name: &str,
+    at: Span,
+    value: &Value<'_>,
+    settings: &mut Settings,
+) -> Result<Entry, Refused> {
+    if name.contains('_') && SETTINGS.iter().any(|it| it.id() == name) {
         let right = name.replace('_', "-");
         return Err(Refused::new(at, format!("{name}: write {right}")));
     }
     let one = std::slice::from_ref(value);
     let values = value.as_array().map_or(one, Vec::as_slice);
-    let (mut arguments, mut literals) = (Vec::new(), Vec::new());
+    let (mut texts, mut literals) = (Vec::new(), Vec::new());
     for value in values {
         let (text, literal) = match value.as_ref() {
             ValueInner::String(text) => (text.to_string(), quoted(text)),
@@ -377,18 +246,17 @@ fn arguments(name: &str, at: Span, value: &Value<'_>) -> Result<(Vec<String>, En
                 return Err(Refused::new(value.span, why));
             }
         };
-        match name {
-            "dir" => arguments.extend(["--".into(), text]),
-            _ => arguments.push(format!("--{name}={text}")),
-        }
+        texts.push(text);
         literals.push(literal);
     }
+    let refused = |error| Refused::new(at, in_short(&error));
+    let setting = Setting::named(name).ok_or_else(|| refused(settings::unknown(name)))?;
+    setting.parse(settings, &texts).map_err(refused)?;
     let value = match value.as_array() {
         Some(_) => format!("[{}]", literals.join(", ")),
         None => literals.concat(),
     };
-    let name = name.to_owned();
-    Ok((arguments, Entry { name, value }))
+    Ok(Entry { setting, value })
 }
 
 /// A string in TOML: the escapes of JSON are among its own.
@@ -408,7 +276,7 @@ fn place(text: &str, byte: usize) -> (usize, usize) {
 }
 
 /// Without what concerns the command line as a whole.
-fn in_short(error: clap::Error) -> String {
+fn in_short(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text.find("\n\nUsage").unwrap_or(text.len());

@@ -1,51 +1,33 @@
 //! Options that have no effect beside the others, and are likely a mistake.
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, ValueEnum};
+use clap::ArgMatches;
 
-use crate::config::ListenerProtocol;
 use crate::listeners::Listener;
-use crate::settings::is_on;
-
-/// What only uploads over HTTP look at.
-const OF_WRITING: [&str; 5] = [
-    "durable",
-    "put-max",
-    "uploads-max",
-    "uploads-bytes",
-    "upload-expires",
-];
+use crate::settings::{ListenerProtocol, SETTINGS, Setting, is_on};
 
 /// Warns of each option of the command line or the environment that no listener looks at.
 pub(crate) fn warn(matches: &ArgMatches, listeners: &[Listener]) {
-    let ids = matches.ids().filter(|id| {
-        let source = matches.value_source(id.as_str());
-        !matches!(source, None | Some(ValueSource::DefaultValue))
-    });
-    for id in ids {
-        let name = id.as_str().replace('_', "-");
-        let Some(why) = idle(&name, listeners) else {
-            continue;
-        };
-        match &*name {
-            "dir" => log::warn!("DIR has no effect: {why}"),
-            _ => log::warn!("--{name} has no effect: {why}"),
+    for setting in SETTINGS.iter().filter(|it| it.is_given(matches)) {
+        if let Some(why) = idle(setting, listeners) {
+            log::warn!("{} has no effect: {why}", setting.flag());
         }
     }
 }
 
 /// Why an option has no effect, if so.
-fn idle(name: &str, listeners: &[Listener]) -> Option<String> {
-    let protocols = ListenerProtocol::value_variants().iter();
-    let takers: Vec<_> = protocols.filter(|it| it.takes(name)).collect();
-    let of_takers = |listener: &&Listener| takers.contains(&&listener.protocol);
+fn idle(setting: &Setting, listeners: &[Listener]) -> Option<String> {
+    let takers = setting.listeners();
+    let of_takers = |listener: &&Listener| takers.contains(&listener.protocol);
     let mut concerned = listeners.iter().filter(of_takers).peekable();
     if !takers.is_empty() && concerned.peek().is_none() {
-        let names: Vec<_> = takers.iter().map(|protocol| protocol.name()).collect();
+        let names: Vec<_> = takers
+            .iter()
+            .map(|it| ListenerProtocol::name(*it))
+            .collect();
         return Some(format!("there is no listener for {}", names.join(" or ")));
     }
     let writes = concerned.any(|listener| is_on(listener.settings.writable));
-    (OF_WRITING.contains(&name) && !writes).then(|| "clients only read without --writable".into())
+    (setting.is_for_writing() && !writes).then(|| "clients only read without --writable".into())
 }
 
 #[cfg(test)]
@@ -56,7 +38,8 @@ mod tests {
 
     fn idle_of(name: &str, settings: Settings) -> Option<String> {
         let listeners = listeners::of(&settings, &[]).expect("they fit");
-        idle(name, &listeners)
+        let setting = Setting::named(name).expect("a setting");
+        idle(setting, &listeners)
     }
 
     #[test]

@@ -17,11 +17,11 @@ use flatpath_ingest::{ControlThread, Ingest};
 use flatpath_nfs::{Nfs, Port};
 use flatpath_relay::Relay;
 
-use crate::config::{ListenerProtocol, ListenerTable};
+use crate::config::ListenerTable;
 use crate::failure::Failure;
 use crate::memory::Parts;
 use crate::service_metrics::Counting;
-use crate::settings::{Etag, Settings, is_on};
+use crate::settings::{Etag, ListenerProtocol, Settings, is_on};
 use crate::{ingest, nfs, relay};
 
 /// Where HTTP is served when nothing else is named.
@@ -75,14 +75,11 @@ impl Services {
 /// An address is named twice; a directory is named for nothing; two listeners are to be registered.
 pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Listener>, Failure> {
     let mut listeners = flat(settings);
-    listeners.extend(tables.iter().map(|table| {
-        let settings = table.over(settings);
-        Listener {
-            protocol: table.protocol,
-            addresses: table.addresses.clone(),
-            limits: limits_of(&settings, &table.own),
-            settings,
-        }
+    listeners.extend(tables.iter().map(|table| Listener {
+        protocol: table.protocol,
+        addresses: table.addresses.clone(),
+        settings: table.over(settings),
+        limits: table.own.listener_limits(),
     }));
     if listeners.is_empty() {
         listeners.push(Listener::flat(
@@ -91,10 +88,8 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
             settings,
         ));
     }
-    let serves =
-        |it: &Listener| matches!(it.protocol, ListenerProtocol::Http | ListenerProtocol::Nfs);
     if let Some(dir) = &settings.dir
-        && !listeners.iter().any(serves)
+        && !listeners.iter().any(Listener::serves_files)
     {
         return Err(Failure::WrongUse(format!(
             "{} would be served over HTTP, but only --echo, --relay or --ingest names a listener: \
@@ -137,20 +132,6 @@ fn flat(settings: &Settings) -> Vec<Listener> {
         .collect()
 }
 
-/// The bounds of a table, which has `own` settings among all that hold for it.
-pub(crate) fn limits_of(settings: &Settings, own: &Settings) -> ListenerLimits {
-    ListenerLimits {
-        connections_max: own.max_connections,
-        workers_max: own.workers_per_listener,
-        head_timeout: own.head_timeout,
-        idle_timeout: own.idle_timeout,
-        body_timeout: own.body_timeout,
-        write_timeout: own.write_timeout,
-        wait_timeout: settings.relay_wait,
-        spliced_timeout: settings.relay_idle,
-    }
-}
-
 impl Listener {
     fn flat(protocol: ListenerProtocol, addresses: &[ListenAddress], settings: &Settings) -> Self {
         Self {
@@ -159,6 +140,13 @@ impl Listener {
             settings: settings.clone(),
             limits: ListenerLimits::default(),
         }
+    }
+
+    fn serves_files(&self) -> bool {
+        matches!(
+            self.protocol,
+            ListenerProtocol::Http | ListenerProtocol::Nfs
+        )
     }
 
     /// Whether its directory, if it has one, can be served.
@@ -226,7 +214,7 @@ impl Listener {
             if !settings.proxy_from.is_empty() {
                 server = server.behind_proxy(settings.proxy_from.iter().copied());
             }
-            if self.protocol.takes("writable") && is_on(settings.writable) {
+            if self.serves_files() && is_on(settings.writable) {
                 services.writable.push(services.count);
             }
             services.count += 1;

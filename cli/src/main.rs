@@ -38,12 +38,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
 use crate::failure::Failure;
-
-const LOG: &str = "What is logged to standard error: error, warn, info, debug, trace or off; \
-    TARGET=LEVEL for a part, such as warn,flatpath_http=debug [default: RUST_LOG, else info]";
 
 /// A debug build says so: a bench that measures it without a word misleads.
 const VERSION: &str = if cfg!(debug_assertions) {
@@ -53,14 +50,13 @@ const VERSION: &str = if cfg!(debug_assertions) {
 };
 
 fn command() -> Command {
-    let log = Arg::new("log").long("log").value_name("LEVELS");
     let version = Command::new("version").about("Tell the version, as --version does");
     let command = Command::new("flatpath")
         .version(VERSION)
         .about(env!("CARGO_PKG_DESCRIPTION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .arg(log.global(true).value_parser(logging::levels).help(LOG))
+        .args(settings::common_arguments())
         .subcommands([
             serve::command(),
             check::command(),

@@ -1,13 +1,13 @@
 //! SIGHUP: reads the configuration file again, and takes over what can change without a restart.
 //!
-//! Taken over is what [`takes`] names: deadlines, times of the drain, the bounds of addresses and
-//! listeners, `slow` and `log`. Of everything else that has changed since the start there is a line
-//! in the log each time, because only a restart brings it. A file with a mistake changes nothing.
+//! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
+//! bounds of addresses and listeners, `slow` and `log`. Of everything else that has changed since
+//! the start there is a line in the log each time, because only a restart brings it. A file with a
+//! mistake changes nothing.
 //!
 //! On a thread of its own: the file may lie on a disk that does not answer, and other signals do
 //! not wait. Signals that come before a reload begins are one reload.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
@@ -16,7 +16,6 @@ use std::thread;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use clap::parser::ValueSource;
 use flatpath::{Handle, Limits, ListenerLimits, ServerState};
 use flatpath_admin::Admin;
 
@@ -24,47 +23,10 @@ use crate::config::{Configuration, Entry, ListenerTable};
 use crate::failure::Failure;
 use crate::listeners::{self, Listener};
 use crate::logging;
-use crate::serve::{changeable_limits, demands};
+use crate::serve::demands;
 use crate::service_manager::ServiceManager;
+use crate::settings::{Part, SETTINGS, Setting, Settings};
 use crate::slow::SlowWatch;
-
-/// What a reload takes over wherever it stands.
-const TAKEN: &[&str] = &[
-    "head-timeout",
-    "body-timeout",
-    "idle-timeout",
-    "write-timeout",
-    "relay-wait",
-    "relay-idle",
-    "workers-per-listener",
-];
-
-/// Where else it is taken over.
-const TAKEN_ABOVE_TABLES: &[&str] = &[
-    "connections-per-address",
-    "drain-delay",
-    "drain-idle-timeout",
-    "drain-timeout",
-    "slow",
-    "log",
-];
-const TAKEN_IN_A_TABLE: &[&str] = &["max-connections"];
-
-/// The part of the file that a setting is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    AboveTables,
-    Table,
-}
-
-/// Whether a reload takes over what stands there.
-pub(crate) fn takes(part: Part, name: &str) -> bool {
-    let there = match part {
-        Part::AboveTables => TAKEN_ABOVE_TABLES,
-        Part::Table => TAKEN_IN_A_TABLE,
-    };
-    TAKEN.contains(&name) || there.contains(&name)
-}
 
 /// How long the drain of the server may take by now. Clones are the same.
 #[derive(Clone, Debug)]
@@ -177,10 +139,10 @@ impl Reload {
         let tables = self.listeners[first_table..].iter_mut();
         for (listener, started) in tables.zip(&self.started.listeners) {
             if let Some(table) = same_listener(&file.listeners, started) {
-                listener.limits = listeners::limits_of(&table.over(&settings), &table.own);
+                listener.limits = table.own.listener_limits();
             }
         }
-        let limits = changeable_limits(&settings);
+        let limits = settings.limits();
         let of_listeners: Vec<ListenerLimits> = self
             .listeners
             .iter()
@@ -194,9 +156,7 @@ impl Reload {
         if let Some(admin) = &self.admin {
             admin.slow(settings.slow);
         }
-        if !self.is_replaced("log") {
-            logging::set_levels(file.log.as_deref());
-        }
+        logging::set_levels(settings.log.as_deref());
     }
 
     /// What an operator should know of a file that is about to be taken over.
@@ -204,16 +164,16 @@ impl Reload {
         let name = self.path.as_deref().map(|path| path.display().to_string());
         let name = name.unwrap_or_default();
         let mut found = Vec::new();
-        let entries = [&self.started.entries, &last.entries, &file.entries].map(Vec::as_slice);
-        compare(Part::AboveTables, entries, |setting| {
-            found.push(match setting {
-                Change::Of(what, _) | Change::Pending(what) if self.is_replaced(what) => {
-                    Difference::Note(format!(
-                        "{what} changed in {name}, but the command line or the environment sets it"
-                    ))
-                }
-                Change::Of(what, value) => Difference::Note(format!("{what} is {value} now")),
-                Change::Pending(what) => Difference::pending(&format!("{what} changed in {name}")),
+        let files = [&self.started, last, file];
+        let written = files.map(|it| (&it.settings, &it.entries[..]));
+        compare(Part::AboveTables, written, |setting, change| {
+            let what = setting.name();
+            found.push(match change {
+                _ if setting.is_given(&self.matches) => Difference::Note(format!(
+                    "{what} changed in {name}, but the command line or the environment sets it"
+                )),
+                Change::To(value) => Difference::Note(format!("{what} is {value} now")),
+                Change::Pending => Difference::pending(&format!("{what} changed in {name}")),
             });
         });
         for started in &self.started.listeners {
@@ -224,15 +184,12 @@ impl Reload {
                 continue;
             };
             let before = same_listener(&last.listeners, started).unwrap_or(started);
-            let entries = [&started.entries, &before.entries, &table.entries].map(Vec::as_slice);
-            compare(Part::Table, entries, |setting| {
-                found.push(match setting {
-                    Change::Of(what, value) => {
-                        Difference::Note(format!("{what} of {listener} is {value} now"))
-                    }
-                    Change::Pending(what) => {
-                        Difference::pending(&format!("{what} of {listener} changed in {name}"))
-                    }
+            let written = [started, before, table].map(|it| (&it.own, &it.entries[..]));
+            compare(Part::Table, written, |setting, change| {
+                let what = format!("{} of {listener}", setting.name());
+                found.push(match change {
+                    Change::To(value) => Difference::Note(format!("{what} is {value} now")),
+                    Change::Pending => Difference::pending(&format!("{what} changed in {name}")),
                 });
             });
         }
@@ -243,15 +200,6 @@ impl Reload {
             }
         }
         found
-    }
-
-    /// Whether the file's word on it does not count.
-    fn is_replaced(&self, name: &str) -> bool {
-        let source = self.matches.value_source(&name.replace('-', "_"));
-        matches!(
-            source,
-            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
-        )
     }
 }
 
@@ -275,46 +223,36 @@ impl Difference {
     }
 }
 
-/// A setting that is not as it was.
-enum Change<'a> {
-    /// A reload takes it over: its name and its value.
-    Of(&'a str, String),
+/// What becomes of a setting that is not as it was.
+enum Change {
+    /// A reload takes it over: its value.
+    To(String),
     /// A restart does.
-    Pending(&'a str),
+    Pending,
 }
 
-/// Compares the entries of the start, of the last reload and of this one.
-fn compare<'a>(
+/// Compares what was written at the start, at the last reload and at this one.
+fn compare(
     part: Part,
-    [started, last, now]: [&'a [Entry]; 3],
-    mut visit: impl FnMut(Change<'a>),
+    [started, last, now]: [(&Settings, &[Entry]); 3],
+    mut visit: impl FnMut(&Setting, Change),
 ) {
-    let all = started.iter().chain(last).chain(now);
-    let names: BTreeSet<&str> = all.map(|entry| &*entry.name).collect();
-    for name in names {
-        let [started, last, now] = [started, last, now].map(|entries| {
-            let found = entries.iter().find(|entry| entry.name == name);
-            found.map(|entry| &*entry.value)
-        });
-        match takes(part, name) {
-            true if is_other(name, last, now) => {
-                let value = now.map_or("at its default".into(), String::from);
-                visit(Change::Of(name, value));
-            }
-            false if is_other(name, started, now) => visit(Change::Pending(name)),
-            _ => {}
+    for setting in SETTINGS.iter() {
+        let is_reloaded = setting.is_reloaded(part);
+        let (before, _) = if is_reloaded { last } else { started };
+        if setting.is_same(before, now.0) {
+            continue;
         }
+        let value = now.1.iter().rfind(|entry| entry.setting == setting);
+        let value = value.map_or("at its default".into(), |entry| entry.value.clone());
+        visit(
+            setting,
+            match is_reloaded {
+                true => Change::To(value),
+                false => Change::Pending,
+            },
+        );
     }
-}
-
-/// Whether two values of a setting differ in what they mean: `30` and `"30s"` do not.
-fn is_other(name: &str, one: Option<&str>, other: Option<&str>) -> bool {
-    let meaning = |value: Option<&str>| {
-        let text = value.map(|value| format!("{name} = {value}"));
-        let file = Configuration::from_text(&text.unwrap_or_default());
-        file.map(|file| (file.settings, file.log)).ok()
-    };
-    one != other && meaning(one) != meaning(other)
 }
 
 /// The table of a listener: that with its protocol and addresses.

@@ -20,7 +20,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::access_log::AccessLog;
 use crate::admin::AdminServer;
-use crate::config::{Configuration, ListenerProtocol};
+use crate::config::Configuration;
 use crate::effect;
 use crate::environment;
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ use crate::reload::{DrainTimes, Reload};
 use crate::report;
 use crate::restart::{self, Restart};
 use crate::service_manager::ServiceManager;
-use crate::settings::{Accept, Driver, Settings, is_on};
+use crate::settings::{Accept, Driver, ListenerProtocol, Settings, is_on};
 use crate::slow::SlowWatch;
 use crate::watchdog::Watchdog;
 
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let mut access_log = AccessLog::of(&settings)?;
     let watchdog = Watchdog::start().map_err(no_thread)?;
     let watch = signals(&mut services)?;
-    let drain_times = DrainTimes::new(&changeable_limits(&settings));
+    let drain_times = DrainTimes::new(&settings.limits());
     let admin = start_admin(&settings, &passed)?;
     let server = access_log.add_to(server).passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
@@ -141,10 +141,9 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
         Some(path) => Configuration::from_file(path)?,
         None => Configuration::default(),
     };
-    if arguments.value_source("log").is_none() {
-        logging::set_levels(file.log.as_deref());
-    }
-    Ok((file.settings.clone().replaced_by(arguments), file))
+    let settings = file.settings.clone().replaced_by(arguments);
+    logging::set_levels(settings.log.as_deref());
+    Ok((settings, file))
 }
 
 /// Signals, from now on; SIGUSR1 asks for a report.
@@ -256,35 +255,8 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
         buffer_bytes_max: parts.buffers,
         connections_max: parts.connections_wished,
         in_flight_max: parts.in_flight_max,
-        ..changeable_limits(settings)
+        ..settings.limits()
     }
-}
-
-/// The limits that can change while the server runs; the others are the engine's own.
-pub(crate) fn changeable_limits(settings: &Settings) -> Limits {
-    let mut limits = Limits::default();
-    if let Some(count) = settings.workers_per_listener {
-        limits.workers_per_listener = count;
-    }
-    if let Some(count) = settings.connections_per_address {
-        limits.connections_per_address = count;
-    }
-    for (time, limit) in [
-        (settings.head_timeout, &mut limits.head_timeout),
-        (settings.body_timeout, &mut limits.body_timeout),
-        (settings.idle_timeout, &mut limits.idle_timeout),
-        (settings.write_timeout, &mut limits.write_timeout),
-        (settings.drain_delay, &mut limits.drain_delay),
-        (settings.drain_idle_timeout, &mut limits.drain_idle_timeout),
-        (settings.drain_timeout, &mut limits.drain_timeout),
-        (settings.relay_wait, &mut limits.wait_timeout),
-        (settings.relay_idle, &mut limits.spliced_timeout),
-    ] {
-        if let Some(time) = time {
-            *limit = time;
-        }
-    }
-    limits
 }
 
 /// Announces the listeners. The program that reads them may have closed the pipe,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::settings::is_on;
+use crate::settings::{is_on, line as settings_line};
 
 fn line(arguments: &[&str]) -> Settings {
-    let matches = super::line().try_get_matches_from(arguments);
+    let matches = settings_line().try_get_matches_from(arguments);
     Settings::default().replaced_by(&matches.expect("a good command line"))
 }
 
@@ -93,7 +93,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
 
 #[test]
 fn the_file_has_the_names_of_the_flags_and_no_others() {
-    for argument in super::line().get_arguments() {
+    for argument in settings_line().get_arguments() {
         let name = argument.get_id().as_str().replace('_', "-");
         for value in [
             "1",
@@ -133,7 +133,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
 
 #[test]
 fn help_is_grouped_by_topic_and_short_where_asked_for() {
-    for argument in super::line().get_arguments() {
+    for argument in settings_line().get_arguments() {
         let has_topic = argument.get_help_heading().is_some();
         assert_eq!(
             has_topic,
@@ -143,8 +143,8 @@ fn help_is_grouped_by_topic_and_short_where_asked_for() {
         );
     }
     let lines = |help: String| help.lines().count();
-    let short = lines(super::line().render_help().to_string());
-    let long = lines(super::line().render_long_help().to_string());
+    let short = lines(settings_line().render_help().to_string());
+    let long = lines(settings_line().render_long_help().to_string());
     assert!(short < 64 && long > 100, "{short} and {long} lines");
 }
 
@@ -177,7 +177,7 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("hidden", "yes", "true, false"),
     ] {
         let argument = format!("--{key}={given}");
-        let error = super::line()
+        let error = settings_line()
             .try_get_matches_from([&argument])
             .expect_err(&argument);
         let error = error.to_string();
@@ -224,7 +224,7 @@ fn the_command_line_replaces_what_the_file_sets() {
         "--hidden=false",
         "--durable",
     ];
-    let matches = super::line().get_matches_from(arguments);
+    let matches = settings_line().get_matches_from(arguments);
     let file = file(
         "http = [\"127.0.0.1:2\"]\nnetwork-threads = 4\nhidden = true\nmemory = 4096\n\
          writable = true\ndurable = false",
@@ -277,7 +277,7 @@ fn tables_have_settings_of_their_own_over_those_of_the_server() {
     let over = last.over(&file.settings);
     assert_eq!((over.dir, is_on(over.hidden)), (Some("all".into()), false));
     // A flag replaces what stands above the tables, and nothing in them.
-    let flags = super::line().get_matches_from(["--hidden=true", "flagged"]);
+    let flags = settings_line().get_matches_from(["--hidden=true", "flagged"]);
     let settings = file.settings.clone().replaced_by(&flags);
     let dirs = [first, last].map(|table| table.over(&settings).dir);
     assert_eq!(dirs, [Some("--odd".into()), Some("flagged".into())]);
@@ -297,23 +297,6 @@ fn an_empty_list_in_a_table_replaces_that_of_the_server() {
         let file = Configuration::from_text(&table(rest)).expect("a good file");
         let over = file.listeners[0].over(&file.settings);
         assert_eq!(over.proxy_from.len(), count, "{rest}");
-    }
-}
-
-#[test]
-fn each_setting_of_a_table_is_a_setting() {
-    let all = super::line();
-    let all: Vec<_> = all
-        .get_arguments()
-        .map(|it| it.get_id().as_str().replace('_', "-"))
-        .collect();
-    for protocol in ListenerProtocol::value_variants() {
-        for name in SETTINGS_OF_ALL.iter().chain(protocol.settings()) {
-            assert!(all.iter().any(|known| known == name), "{name}");
-        }
-    }
-    for name in OF_ONE {
-        assert!(SETTINGS_OF_ALL.contains(name));
     }
 }
 

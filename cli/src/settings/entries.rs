@@ -1,0 +1,334 @@
+//! The entries: a setting is added here, and nowhere else.
+//!
+//! Each is its help, its field, and a definition: the topic of the help, the name of its value and
+//! its parser, then what else there is to know of it ([`Definition`]).
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use clap::builder::{BoolValueParser, EnumValueParser, PathBufValueParser, TypedValueParser};
+use clap::{Arg, ValueEnum};
+use flatpath::sockets::ListenAddress;
+use flatpath::{NetworkThreads, Subnet};
+use flatpath_http::{HostPattern, OriginPattern};
+
+use super::{Accept, Definition, Driver, Etag, ListenerProtocol, LogFormat, Setting};
+use crate::logging::levels;
+use crate::units::{count, delay, listen_address, network_threads, size, time, workers};
+
+/// The topics of `serve --help`.
+mod topic {
+    pub(super) const LISTENERS: &str = "Listeners";
+    pub(super) const HTTP: &str = "HTTP";
+    pub(super) const NFS: &str = "NFS";
+    pub(super) const RELAY: &str = "Relay";
+    pub(super) const INGEST: &str = "Ingest";
+    pub(super) const LIMITS: &str = "Limits";
+    pub(super) const ENGINE: &str = "Engine";
+}
+
+// The listeners that look at a setting.
+const ALL: &[ListenerProtocol] = ListenerProtocol::ALL;
+const HTTP: &[ListenerProtocol] = &[ListenerProtocol::Http];
+const NFS: &[ListenerProtocol] = &[ListenerProtocol::Nfs];
+const FILES: &[ListenerProtocol] = &[ListenerProtocol::Http, ListenerProtocol::Nfs];
+const RELAY: &[ListenerProtocol] = &[ListenerProtocol::Relay];
+const INGEST: &[ListenerProtocol] = &[ListenerProtocol::Ingest];
+
+/// A value without a name, in its place on the command line.
+fn positional<P: TypedValueParser>(value: &'static str, parser: P) -> Definition<P> {
+    Definition::new(Arg::new("").value_name(value), parser)
+}
+
+/// An option with a value, of this topic. A list may be repeated, or separated by commas.
+fn option<P>(topic: &'static str, value: &'static str, parser: P) -> Definition<P>
+where
+    P: TypedValueParser,
+{
+    let argument = Arg::new("").help_heading(topic);
+    Definition::new(argument.value_name(value), parser)
+}
+
+/// An option whose value, true or false, may be left out: then it is true.
+fn switch(topic: &'static str) -> Definition<BoolValueParser> {
+    let mut switch = option(topic, "BOOL", BoolValueParser::new());
+    switch.argument = switch
+        .argument
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true")
+        .hide_possible_values(true);
+    switch
+}
+
+fn path() -> PathBufValueParser {
+    PathBufValueParser::new()
+}
+
+/// One of a few words.
+fn word<E: ValueEnum + Clone + Send + Sync + 'static>() -> EnumValueParser<E> {
+    EnumValueParser::new()
+}
+
+settings! {
+    /// The directory to serve [default: the current one]
+    dir: Option<PathBuf> = positional("DIR", path()).of(FILES);
+
+    /// Serve DIR over HTTP at this address; may be repeated. Port 0 picks a free one
+    /// [default: 127.0.0.1:8080 unless listeners are named]
+    // Other servers' names for it are understood, too.
+    http: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address)
+        .known_as("port", 'p');
+
+    /// Show metrics and health checks at this address: /metrics, /healthz, /readyz.
+    /// There is no access control, so choose one that only operators reach [default: off]
+    admin: Option<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
+
+    /// Serve files and directories whose names begin with a dot
+    hidden: Option<bool> = switch(topic::HTTP).of(HTTP);
+
+    /// Answer requests for these hosts, such as files.example.org, *.example.org or * for all, and
+    /// refuse others (421); localhost, addresses and this machine's name are always answered. Holds
+    /// for --admin too, but for * [default: * ; on a loopback address without --proxy-from, none]
+    hosts: Vec<HostPattern> = option(topic::HTTP, "NAME", str::parse::<HostPattern>).of(HTTP);
+
+    /// Let pages of these origins, SCHEME://HOST or SCHEME://HOST:PORT, or * for all, send requests
+    /// that write. Those of other sites are refused (403) [default: the server's own pages]
+    allow_origin: Vec<OriginPattern> = option(topic::HTTP, "ORIGIN", str::parse::<OriginPattern>)
+        .advanced()
+        .of(HTTP);
+
+    /// Longest time to answer a small file from memory without checking it again, where a
+    /// check may block: on another mount than DIR's own, or if DIR is on a network or user-space
+    /// file system [default: 1s]
+    stat_age: Option<Duration> = option(topic::HTTP, "TIME", time).advanced().of(HTTP);
+
+    /// What entity tags are made of: all that the kernel knows of a file's state, or size and
+    /// modification time, as nginx has them, so that copies of a directory behind a balancer agree
+    /// [default: exact]
+    etag: Option<Etag> = option(topic::HTTP, "HOW", word())
+        .advanced()
+        .of(HTTP);
+
+    /// Longest file that PUT creates, such as 10G [default: 1T]
+    put_max: Option<u64> = option(topic::HTTP, "SIZE", size::<u64>)
+        .advanced()
+        .of(HTTP)
+        .for_writing();
+
+    /// Answer a PUT or a finished upload after syncing data and directory to the disk
+    durable: Option<bool> = switch(topic::HTTP).advanced().of(HTTP).for_writing();
+
+    /// Most unfinished resumable uploads (tus) at once [default: 1024]
+    uploads_max: Option<usize> = option(topic::HTTP, "N", count::<usize>)
+        .advanced()
+        .of(HTTP)
+        .for_writing();
+
+    /// Most bytes of all unfinished uploads together [default: half of the file system]
+    uploads_bytes: Option<u64> = option(topic::HTTP, "SIZE", size::<u64>)
+        .advanced()
+        .of(HTTP)
+        .for_writing();
+
+    /// Time to keep an unfinished upload after its last byte [default: 1day]
+    upload_expires: Option<Duration> = option(topic::HTTP, "TIME", time)
+        .advanced()
+        .of(HTTP)
+        .for_writing();
+
+    /// Accept a connection at once, not with its first bytes
+    no_defer_accept: Option<bool> = switch(topic::HTTP).advanced();
+
+    /// Echo at this address: send back what is received; may be repeated
+    echo: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
+
+    /// Relay at this address: connect two clients that name the same token, by the protocol of the
+    /// magic-wormhole transit relay; may be repeated
+    relay: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
+
+    /// Most clients that may wait for their partner, at most half of the connections
+    /// [default: 50000]
+    relay_waiting: Option<u32> = option(topic::RELAY, "N", count::<u32>).advanced().of(RELAY);
+
+    /// Longest time to wait for a partner [default: 10m]
+    relay_wait: Option<Duration> = option(topic::RELAY, "TIME", time)
+        .advanced()
+        .of(RELAY)
+        .server_limit(|limits| &mut limits.wait_timeout)
+        .listener_limit(|limits| &mut limits.wait_timeout);
+
+    /// Longest time that a connected pair may send nothing [default: 1h]
+    relay_idle: Option<Duration> = option(topic::RELAY, "TIME", time)
+        .advanced()
+        .of(RELAY)
+        .server_limit(|limits| &mut limits.spliced_timeout)
+        .listener_limit(|limits| &mut limits.spliced_timeout);
+
+    /// Let clients change files: over HTTP by PUT and uploads, with the rights of this process, and
+    /// over NFS as the user that the client names
+    writable: Option<bool> = switch(topic::LISTENERS).of(FILES);
+
+    /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
+    /// one
+    nfs: Option<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
+
+    /// A client's root is root here, instead of the anonymous user
+    no_root_squash: Option<bool> = switch(topic::NFS).advanced().of(NFS);
+
+    /// Serve only clients of this network, such as 10.0.0.0/8; may be repeated [default: all]
+    nfs_allow: Vec<Subnet> = option(topic::NFS, "CIDR", str::parse::<Subnet>).of(NFS);
+
+    /// Serve only clients that come from a port below 1024
+    nfs_secure_ports: Option<bool> = switch(topic::NFS).advanced().of(NFS);
+
+    /// Register with the rpcbind of this machine, for clients that ask it for the ports
+    nfs_register: Option<bool> = switch(topic::NFS).advanced().of(NFS);
+
+    /// Directory of the file handles' key, so that handles outlive the server; not below DIR
+    /// [default: /var/lib/flatpath for root, else ~/.local/state/flatpath]
+    nfs_state: Option<PathBuf> = option(topic::NFS, "DIR", path()).advanced().of(NFS);
+
+    /// Ingest at this address: deliver length-prefixed messages to processes that attach at
+    /// --ingest-socket. Port 0 picks a free one
+    ingest: Option<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
+
+    /// The Unix socket where consumers attach; only this user may open it
+    ingest_socket: Option<PathBuf> = option(topic::INGEST, "PATH", path()).of(INGEST);
+
+    /// Receive memory of each network thread, in addition to --memory; a power of two times
+    /// the page [default: 256M]
+    ingest_memory: Option<u64> = option(topic::INGEST, "SIZE", size::<u64>).advanced().of(INGEST);
+
+    /// Size of a page; one receive fills at most one [default: 64K]
+    ingest_page: Option<u32> = option(topic::INGEST, "SIZE", size::<u32>).advanced().of(INGEST);
+
+    /// Most consumers at once, each with an equal share of the memory [default: 4]
+    ingest_consumers: Option<u32> = option(topic::INGEST, "N", count::<u32>).advanced().of(INGEST);
+
+    /// Longest message [default: what half a share holds, at most 16M]
+    ingest_message: Option<u32> = option(topic::INGEST, "SIZE", size::<u32>).advanced().of(INGEST);
+
+    /// Give every receive a page of its own. By default short messages share a page where
+    /// the kernel supports it
+    no_ingest_sharing: Option<bool> = switch(topic::INGEST).advanced().of(INGEST);
+
+    /// Take the listening sockets of the server that waits at this path, have it drain once this
+    /// one accepts, and wait there for the next: a restart that loses no connection
+    handover: Option<PathBuf> = option(topic::ENGINE, "PATH", path());
+
+    /// Network threads; auto chooses by the processors that this process may use: one for up to
+    /// seven, then one for every four [default: auto]
+    network_threads: Option<NetworkThreads> = option(topic::ENGINE, "N|auto", network_threads);
+
+    /// Fewest and most worker threads [default: 2..128]
+    workers: Option<RangeInclusive<u32>> = option(topic::ENGINE, "MIN..MAX", workers);
+
+    /// Most workers that the requests of one listener may occupy at once; its other requests wait,
+    /// so that a slow listener leaves workers to the rest [default: all; of several listeners each
+    /// keeps its part of a quarter of the workers, so with two one may have 112 of 128]
+    workers_per_listener: Option<u32> = option(topic::ENGINE, "N", count::<u32>)
+        .advanced()
+        .of(ALL)
+        .bounding()
+        .server_limit(|limits| &mut limits.workers_per_listener)
+        .listener_limit(|limits| &mut limits.workers_max);
+
+    /// Kernel interface; auto uses io_uring where it works, and otherwise epoll [default: auto]
+    driver: Option<Driver> = option(topic::ENGINE, "DRIVER", word());
+
+    /// One accept operation for all connections, or one for each [default: multishot]
+    accept: Option<Accept> = option(topic::ENGINE, "HOW", word())
+        .advanced();
+
+    /// Write a line for each HTTP request, and for each connection of other protocols, to this
+    /// file, or to standard output: `-`. SIGHUP opens the file again
+    access_log: Option<PathBuf> = option(topic::LISTENERS, "PATH", path());
+
+    /// How its lines look [default: combined]
+    access_log_format: Option<LogFormat> = option(topic::LISTENERS, "FORMAT", word())
+        .advanced();
+
+    /// Load balancers of this network, such as 10.0.0.0/8, name each connection's client in a
+    /// header of the PROXY protocol, version 1 or 2; may be repeated. With it, every listener
+    /// refuses connections from elsewhere and those without the header; on a Unix socket, the
+    /// socket's permissions decide who may connect
+    proxy_from: Vec<Subnet> = option(topic::LISTENERS, "CIDR", str::parse::<Subnet>)
+        .advanced()
+        .of(ALL);
+
+    /// Most connections at once [default: what the descriptor limit allows, at most 100000]
+    max_connections: Option<usize> = option(topic::LIMITS, "N", count::<usize>)
+        .of(ALL)
+        .bounding()
+        .listener_limit(|limits| &mut limits.connections_max);
+
+    /// Most connections at once of one IPv4 address or IPv6 /64. At the limit, a new connection
+    /// replaces the address's own longest idle one, or is refused; 0 for no limit [default: 0]
+    connections_per_address: Option<usize> = option(topic::LIMITS, "N", str::parse::<usize>)
+        .advanced()
+        .server_limit(|limits| &mut limits.connections_per_address);
+
+    /// Memory of the whole process, such as 256M: buffers, receive memory, caches, tables and
+    /// threads, but not --ingest-memory nor the kernel's socket buffers. Without
+    /// --max-connections, connections take at most an eighth [default: 256M]
+    memory: Option<usize> = option(topic::LIMITS, "SIZE", size::<usize>);
+
+    /// Longest time from accept, or from a request's first byte, to the end of its head
+    /// [default: 30s]
+    head_timeout: Option<Duration> = option(topic::LIMITS, "TIME", time)
+        .advanced()
+        .of(ALL)
+        .server_limit(|limits| &mut limits.head_timeout)
+        .listener_limit(|limits| &mut limits.head_timeout);
+
+    /// Longest silence within a request's body, which must also bring 512 bytes a second on average
+    /// [default: 60s]
+    body_timeout: Option<Duration> = option(topic::LIMITS, "TIME", time)
+        .advanced()
+        .of(ALL)
+        .server_limit(|limits| &mut limits.body_timeout)
+        .listener_limit(|limits| &mut limits.body_timeout);
+
+    /// Longest time between two requests of one connection [default: 75s]
+    idle_timeout: Option<Duration> = option(topic::LIMITS, "TIME", time)
+        .advanced()
+        .of(ALL)
+        .server_limit(|limits| &mut limits.idle_timeout)
+        .listener_limit(|limits| &mut limits.idle_timeout);
+
+    /// Longest time in which a client reads nothing of what is sent to it; ten times as long if its
+    /// receive buffer is full and its TCP still answers [default: 60s]
+    write_timeout: Option<Duration> = option(topic::LIMITS, "TIME", time)
+        .advanced()
+        .of(ALL)
+        .server_limit(|limits| &mut limits.write_timeout)
+        .listener_limit(|limits| &mut limits.write_timeout);
+
+    /// Name handlers that run for longer than this in the log, and count them in the metrics,
+    /// while they still run [default: off in the log, 1s in the metrics]
+    slow: Option<Duration> = option(topic::LIMITS, "TIME", time).advanced().reloaded();
+
+    /// How long to keep accepting after SIGTERM or SIGINT, so that balancers notice; meanwhile each
+    /// reply says that it is the last of its connection [default: 0]
+    drain_delay: Option<Duration> = option(topic::LIMITS, "TIME", delay)
+        .advanced()
+        .server_limit(|limits| &mut limits.drain_delay);
+
+    /// Longest time that a drain leaves a connection without a request open: the request may be on
+    /// its way [default: 500ms]
+    drain_idle_timeout: Option<Duration> = option(topic::LIMITS, "TIME", time)
+        .advanced()
+        .server_limit(|limits| &mut limits.drain_idle_timeout);
+
+    /// Longest time to finish requests in flight once the server drains [default: 30s]
+    drain_timeout: Option<Duration> = option(topic::LIMITS, "TIME", time)
+        .advanced()
+        .server_limit(|limits| &mut limits.drain_timeout);
+
+    /// What is logged to standard error: error, warn, info, debug, trace or off; TARGET=LEVEL for
+    /// a part, such as warn,flatpath_http=debug [default: RUST_LOG, else info]
+    log: Option<String> = option("Log", "LEVELS", levels).of_all_commands().reloaded();
+}

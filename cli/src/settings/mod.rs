@@ -1,0 +1,533 @@
+//! The settings of `serve`: each is one entry of [`entries`], which owns all that is known of it.
+//!
+//! An entry has the name, the help, the type and the parser of a setting, which `[[listener]]`
+//! tables may set it, what it bounds in a running server, and what it needs to have an effect. The
+//! command line, the environment, the file, `check`, the reload and the warnings about settings
+//! without effect walk [`SETTINGS`]; none of them names one. A value is read by the parser of its
+//! entry wherever it stands, so values and errors are the same everywhere.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::sync::LazyLock;
+
+use clap::builder::{Resettable, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, Error};
+use flatpath::{Limits, ListenerLimits};
+
+/// Makes the fields of [`Settings`] and the list [`SETTINGS`] from one list of entries. (Deriving
+/// the arguments would build six crates more.)
+macro_rules! settings {
+    ($($(#[doc = $help:literal])+ $name:ident: $type:ty = $definition:expr;)+) => {
+        /// The settings of `serve`; `None` or empty where neither place names one.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub(crate) struct Settings {
+            $($(#[doc = $help])+ pub(crate) $name: $type,)+
+        }
+
+        /// All settings, in the order of the help.
+        pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| vec![$(
+            Setting::new(
+                stringify!($name),
+                concat!($($help),+).trim_start(),
+                $definition,
+                |settings| &settings.$name,
+                |settings| &mut settings.$name,
+            ),
+        )+]);
+    };
+}
+
+mod values;
+mod entries;
+
+pub(crate) use entries::{SETTINGS, Settings};
+pub(crate) use values::{Accept, Driver, Etag, ListenerProtocol, LogFormat};
+
+/// The part of a file that a setting is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    AboveTables,
+    Table,
+}
+
+/// What a setting needs besides a listener that looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    /// A listener whose clients may change files.
+    Writable,
+}
+
+/// What is known of a setting whatever its type.
+struct Facts {
+    /// The listeners that look at it, whose tables may set it. None: it is the process's.
+    listeners: &'static [ListenerProtocol],
+    /// Above the tables it bounds the whole server, and in a table that listener.
+    is_bound: bool,
+    /// A reload takes it over, though it is no limit.
+    is_reloaded: bool,
+    /// Every command has it, not `serve` alone.
+    is_of_all_commands: bool,
+    needs: Need,
+}
+
+/// A limit of the server, and one of a listener.
+type ServerLimit<T> = fn(&mut Limits) -> &mut T;
+type ListenerLimit<T> = fn(&mut ListenerLimits) -> &mut Option<T>;
+
+/// An entry, until the macro gives it its name and its field.
+struct Definition<P: TypedValueParser> {
+    argument: Arg,
+    parser: P,
+    facts: Facts,
+    server_limit: Option<ServerLimit<P::Value>>,
+    listener_limit: Option<ListenerLimit<P::Value>>,
+}
+
+impl<P: TypedValueParser> Definition<P> {
+    fn new(argument: Arg, parser: P) -> Self {
+        Self {
+            argument,
+            parser,
+            facts: Facts {
+                listeners: &[],
+                is_bound: false,
+                is_reloaded: false,
+                is_of_all_commands: false,
+                needs: Need::Nothing,
+            },
+            server_limit: None,
+            listener_limit: None,
+        }
+    }
+
+    /// `serve -h` leaves it out, and `serve --help` has it.
+    fn advanced(mut self) -> Self {
+        self.argument = self.argument.hide_short_help(true);
+        self
+    }
+
+    /// Another server's name for it, long and short.
+    fn known_as(mut self, long: &'static str, short: char) -> Self {
+        self.argument = self.argument.alias(long).short_alias(short);
+        self
+    }
+
+    /// Listeners of these protocols look at it, and their tables may set it.
+    fn of(mut self, listeners: &'static [ListenerProtocol]) -> Self {
+        self.facts.listeners = listeners;
+        self
+    }
+
+    /// It bounds the whole server above the tables, and one listener in a table: a table does not
+    /// inherit it.
+    fn bounding(mut self) -> Self {
+        self.facts.is_bound = true;
+        self
+    }
+
+    /// Nothing looks at it where clients only read.
+    fn for_writing(mut self) -> Self {
+        self.facts.needs = Need::Writable;
+        self
+    }
+
+    /// It sets this limit of the server, which may change while it runs: a reload takes it over.
+    fn server_limit(mut self, limit: ServerLimit<P::Value>) -> Self {
+        self.server_limit = Some(limit);
+        self
+    }
+
+    /// In a table it sets this limit of the listener, likewise.
+    fn listener_limit(mut self, limit: ListenerLimit<P::Value>) -> Self {
+        self.listener_limit = Some(limit);
+        self
+    }
+
+    /// A reload takes it over ([`Reload`](crate::reload::Reload) says how).
+    fn reloaded(mut self) -> Self {
+        self.facts.is_reloaded = true;
+        self
+    }
+
+    /// Every command has it.
+    fn of_all_commands(mut self) -> Self {
+        self.facts.is_of_all_commands = true;
+        self
+    }
+}
+
+/// One setting.
+pub(crate) struct Setting {
+    /// Of its argument, and its field.
+    id: &'static str,
+    name: String,
+    argument: Arg,
+    facts: Facts,
+    has_server_limit: bool,
+    has_listener_limit: bool,
+    field: Box<dyn Field>,
+}
+
+impl Setting {
+    fn new<P, H>(
+        id: &'static str,
+        help: &'static str,
+        definition: Definition<P>,
+        read: fn(&Settings) -> &H,
+        write: fn(&mut Settings) -> &mut H,
+    ) -> Self
+    where
+        P: TypedValueParser<Value: 'static>,
+        H: Holder<P::Value>,
+    {
+        let name = id.replace('_', "-");
+        let Definition {
+            argument,
+            parser,
+            facts,
+            server_limit,
+            listener_limit,
+        } = definition;
+        let argument = argument.id(id).help(help).value_parser(parser.clone());
+        let argument = match H::IS_LIST {
+            true => argument.action(ArgAction::Append).value_delimiter(','),
+            false => argument,
+        };
+        let argument = match argument.get_help_heading() {
+            // Without a topic it has its place alone.
+            None => argument,
+            Some(_) => argument.long(name.clone()),
+        };
+        let (has_server_limit, has_listener_limit) =
+            (server_limit.is_some(), listener_limit.is_some());
+        let field = FieldOf {
+            parser,
+            read,
+            write,
+            server_limit,
+            listener_limit,
+        };
+        let field = Box::new(field);
+        Self {
+            id,
+            name,
+            argument,
+            facts,
+            has_server_limit,
+            has_listener_limit,
+            field,
+        }
+    }
+
+    /// The setting that a file or a flag calls so.
+    pub(crate) fn named(name: &str) -> Option<&'static Setting> {
+        let is_alias = |it: &Setting| {
+            let others = it.argument.get_all_aliases().unwrap_or_default();
+            others.contains(&name)
+        };
+        SETTINGS.iter().find(|it| it.name == name || is_alias(it))
+    }
+
+    /// As the file has it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Of its argument.
+    pub(crate) fn id(&self) -> &'static str {
+        self.id
+    }
+
+    /// As its argument is written: `--name`.
+    pub(crate) fn flag(&self) -> String {
+        match self.argument.get_long() {
+            Some(name) => format!("--{name}"),
+            None => self.name.to_uppercase(),
+        }
+    }
+
+    /// Its argument on the command line.
+    pub(crate) fn argument(&self) -> Arg {
+        self.argument.clone()
+    }
+
+    /// Its heading in the help.
+    pub(crate) fn topic(&self) -> Option<&str> {
+        self.argument.get_help_heading()
+    }
+
+    /// What its help says about the default.
+    pub(crate) fn default_text(&self) -> Option<String> {
+        let help = self.argument.get_help()?.to_string();
+        let (_, default) = help.split_once("[default: ")?;
+        default
+            .split_once(']')
+            .map(|(default, _)| default.to_owned())
+    }
+
+    /// The listeners whose tables may set it; nothing else looks at it. None: the process does.
+    pub(crate) fn listeners(&self) -> &'static [ListenerProtocol] {
+        self.facts.listeners
+    }
+
+    /// Whether a table has what stands above it, where it does not set it itself.
+    pub(crate) fn is_inherited(&self) -> bool {
+        !self.facts.is_bound
+    }
+
+    /// Whether only a listener whose clients may change files looks at it.
+    pub(crate) fn is_for_writing(&self) -> bool {
+        self.facts.needs == Need::Writable
+    }
+
+    /// Whether a reload takes over what stands there.
+    pub(crate) fn is_reloaded(&self, part: Part) -> bool {
+        match part {
+            Part::AboveTables => self.has_server_limit || self.facts.is_reloaded,
+            Part::Table => self.has_listener_limit,
+        }
+    }
+
+    /// Whether the command line or the environment sets it.
+    pub(crate) fn is_given(&self, matches: &ArgMatches) -> bool {
+        matches!(
+            matches.value_source(self.id),
+            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+        )
+    }
+
+    /// Reads its values, each as the command line would have it.
+    pub(crate) fn parse(&self, settings: &mut Settings, values: &[String]) -> Result<(), Error> {
+        let mut arguments = LINE.get_arguments();
+        let argument = arguments.find(|it| it.get_id() == self.id);
+        self.field
+            .parse(settings, argument.unwrap_or(&self.argument), values)
+    }
+
+    /// Replaces its value by that of other settings, if those have one.
+    pub(crate) fn copy(&self, from: &Settings, to: &mut Settings) {
+        self.field.copy(from, to);
+    }
+
+    /// Whether both mean the same by it: `30` and `"30s"` do.
+    pub(crate) fn is_same(&self, one: &Settings, other: &Settings) -> bool {
+        self.field.is_same(one, other)
+    }
+}
+
+impl PartialEq for Setting {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Setting {}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)
+    }
+}
+
+impl Settings {
+    /// The command line with an argument for each.
+    pub(crate) fn added_to(command: Command) -> Command {
+        let own = SETTINGS.iter().filter(|it| !it.facts.is_of_all_commands);
+        command.args(own.map(Setting::argument))
+    }
+
+    /// These settings, but for those that the command line sets.
+    pub(crate) fn replaced_by(mut self, command_line: &ArgMatches) -> Self {
+        for setting in SETTINGS.iter() {
+            setting.field.take(setting.id, &mut self, command_line);
+        }
+        self
+    }
+
+    /// The limits that can change while the server runs; the others are the engine's own.
+    pub(crate) fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        for setting in SETTINGS.iter() {
+            setting.field.limit(self, &mut limits);
+        }
+        limits
+    }
+
+    /// The limits of a listener whose table has these settings.
+    pub(crate) fn listener_limits(&self) -> ListenerLimits {
+        let mut limits = ListenerLimits::default();
+        for setting in SETTINGS.iter() {
+            setting.field.limit_listener(self, &mut limits);
+        }
+        limits
+    }
+}
+
+/// Whether a switch is on: unset it is not.
+pub(crate) fn is_on(switch: Option<bool>) -> bool {
+    switch.unwrap_or(false)
+}
+
+/// The arguments that every command has.
+pub(crate) fn common_arguments() -> impl Iterator<Item = Arg> {
+    let common = SETTINGS.iter().filter(|it| it.facts.is_of_all_commands);
+    common.map(|it| it.argument().global(true).help_heading(Resettable::Reset))
+}
+
+/// Complete, so that its arguments can be shown.
+static LINE: LazyLock<Command> = LazyLock::new(|| {
+    let mut line = line();
+    line.build();
+    line
+});
+
+/// A command line of settings alone.
+pub(crate) fn line() -> Command {
+    let line = Command::new("flatpath").no_binary_name(true);
+    line.disable_help_flag(true)
+        .args(SETTINGS.iter().map(Setting::argument))
+}
+
+/// The error of a name that no setting has, with a similar one.
+pub(crate) fn unknown(name: &str) -> Error {
+    let flag = format!("--{name}");
+    let read = line().try_get_matches_from([&flag]);
+    let error = || {
+        Error::raw(
+            ErrorKind::UnknownArgument,
+            format!("unexpected argument '{flag}' found"),
+        )
+    };
+    read.err().unwrap_or_else(error)
+}
+
+/// What a field holds: nothing or one value, or a list.
+trait Holder<T>: Clone + PartialEq + 'static {
+    const IS_LIST: bool;
+
+    fn of(values: Vec<T>) -> Self;
+
+    fn values(&self) -> &[T];
+
+    /// Takes over another one, if that says something.
+    fn replace_by(&mut self, other: &Self);
+}
+
+impl<T: Clone + PartialEq + 'static> Holder<T> for Option<T> {
+    const IS_LIST: bool = false;
+
+    fn of(mut values: Vec<T>) -> Self {
+        values.pop()
+    }
+
+    fn values(&self) -> &[T] {
+        self.as_slice()
+    }
+
+    fn replace_by(&mut self, other: &Self) {
+        if other.is_some() {
+            self.clone_from(other);
+        }
+    }
+}
+
+impl<T: Clone + PartialEq + 'static> Holder<T> for Vec<T> {
+    const IS_LIST: bool = true;
+
+    fn of(values: Vec<T>) -> Self {
+        values
+    }
+
+    fn values(&self) -> &[T] {
+        self
+    }
+
+    /// An empty list replaces another one, too.
+    fn replace_by(&mut self, other: &Self) {
+        self.clone_from(other);
+    }
+}
+
+/// The field of a setting, whatever its type.
+trait Field: Send + Sync {
+    fn parse(
+        &self,
+        settings: &mut Settings,
+        argument: &Arg,
+        values: &[String],
+    ) -> Result<(), Error>;
+    fn take(&self, id: &str, settings: &mut Settings, matches: &ArgMatches);
+    fn copy(&self, from: &Settings, to: &mut Settings);
+    fn is_same(&self, one: &Settings, other: &Settings) -> bool;
+    fn limit(&self, settings: &Settings, limits: &mut Limits);
+    fn limit_listener(&self, settings: &Settings, limits: &mut ListenerLimits);
+}
+
+struct FieldOf<P: TypedValueParser, H> {
+    parser: P,
+    read: fn(&Settings) -> &H,
+    write: fn(&mut Settings) -> &mut H,
+    server_limit: Option<ServerLimit<P::Value>>,
+    listener_limit: Option<ListenerLimit<P::Value>>,
+}
+
+impl<P, H> Field for FieldOf<P, H>
+where
+    P: TypedValueParser<Value: 'static>,
+    H: Holder<P::Value>,
+{
+    fn parse(
+        &self,
+        settings: &mut Settings,
+        argument: &Arg,
+        values: &[String],
+    ) -> Result<(), Error> {
+        let values: Vec<&str> = match (H::IS_LIST, values) {
+            (true, values) => values.iter().flat_map(|it| it.split(',')).collect(),
+            (false, [] | [_]) => values.iter().map(|it| &**it).collect(),
+            (false, _) => {
+                let why = format!("the argument '{argument}' cannot be used multiple times");
+                return Err(Error::raw(ErrorKind::ArgumentConflict, why));
+            }
+        };
+        let read = values.into_iter().map(|value| {
+            self.parser
+                .parse_ref(&LINE, Some(argument), OsStr::new(value))
+        });
+        *(self.write)(settings) = H::of(read.collect::<Result<_, _>>()?);
+        Ok(())
+    }
+
+    fn take(&self, id: &str, settings: &mut Settings, matches: &ArgMatches) {
+        // A command line may lack what all commands have.
+        if let Ok(Some(values)) = matches.try_get_many::<P::Value>(id) {
+            *(self.write)(settings) = H::of(values.cloned().collect());
+        }
+    }
+
+    fn copy(&self, from: &Settings, to: &mut Settings) {
+        (self.write)(to).replace_by((self.read)(from));
+    }
+
+    fn is_same(&self, one: &Settings, other: &Settings) -> bool {
+        (self.read)(one) == (self.read)(other)
+    }
+
+    fn limit(&self, settings: &Settings, limits: &mut Limits) {
+        if let (Some(limit), [value]) = (self.server_limit, (self.read)(settings).values()) {
+            *limit(limits) = value.clone();
+        }
+    }
+
+    fn limit_listener(&self, settings: &Settings, limits: &mut ListenerLimits) {
+        if let (Some(limit), [value]) = (self.listener_limit, (self.read)(settings).values()) {
+            *limit(limits) = Some(value.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

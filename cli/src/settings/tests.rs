@@ -1,0 +1,84 @@
+//! The entries as a whole.
+
+use super::*;
+
+#[test]
+fn names_are_unique_and_found() {
+    for setting in SETTINGS.iter() {
+        assert_eq!(Setting::named(setting.name()), Some(setting));
+    }
+    assert_eq!(Setting::named("port"), Setting::named("http"));
+    assert_eq!(Setting::named("max_connections"), None);
+    assert_eq!(Setting::named("config"), None);
+}
+
+#[test]
+fn the_facts_of_a_setting_fit_each_other() {
+    for setting in SETTINGS.iter() {
+        let is_of_listeners = !setting.listeners().is_empty();
+        if setting.is_reloaded(Part::Table) || !setting.is_inherited() || setting.is_for_writing() {
+            assert!(is_of_listeners, "{setting:?} is set in tables");
+        }
+        assert!(
+            setting.argument.get_help().is_some(),
+            "{setting:?} has help"
+        );
+    }
+}
+
+#[test]
+fn a_setting_that_is_a_limit_changes_that_limit_alone() {
+    let server = format!("{:?}", Limits::default());
+    let mut settings = Settings::default();
+    for setting in SETTINGS.iter() {
+        let values = ["7", "1s", "true", "127.0.0.1:7", "::1"].map(str::to_owned);
+        let mut own = Settings::default();
+        let is_read = values
+            .iter()
+            .any(|it| setting.parse(&mut own, std::slice::from_ref(it)).is_ok());
+        if !is_read || setting.facts.is_reloaded {
+            continue;
+        }
+        let above = setting.is_reloaded(Part::AboveTables);
+        assert_eq!(
+            format!("{:?}", own.limits()) != server,
+            above,
+            "{setting:?}"
+        );
+        let in_table = setting.is_reloaded(Part::Table);
+        assert_eq!(
+            own.listener_limits() != ListenerLimits::default(),
+            in_table,
+            "{setting:?}"
+        );
+        setting.copy(&own, &mut settings);
+        assert!(setting.is_same(&own, &settings), "{setting:?}");
+    }
+}
+
+/// The book is not in the package of this crate.
+#[test]
+fn the_book_has_each_setting_that_a_reload_takes_over_in_its_row() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/src/operate.md");
+    let Ok(page) = std::fs::read_to_string(path) else {
+        return;
+    };
+    for (end, above, in_tables) in [
+        ("| anywhere |", true, true),
+        ("| above the tables |", true, false),
+        ("| in a table `[[listener]]` |", false, true),
+    ] {
+        let row = page.lines().find(|line| line.ends_with(end)).expect(end);
+        let mut named: Vec<_> = row.split('`').skip(1).step_by(2).collect();
+        named.retain(|it| *it != "[[listener]]");
+        let mut names: Vec<_> = SETTINGS
+            .iter()
+            .filter(|it| it.is_reloaded(Part::AboveTables) == above)
+            .filter(|it| it.is_reloaded(Part::Table) == in_tables)
+            .map(Setting::name)
+            .collect();
+        named.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(named, names, "{end}");
+    }
+}

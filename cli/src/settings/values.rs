@@ -1,0 +1,105 @@
+//! Settings that have few values.
+
+use clap::ValueEnum;
+
+use super::Setting;
+
+/// A setting with few values: each is its help, its variant and its word.
+macro_rules! values {
+    (
+        $(#[$about:meta])*
+        $name:ident { $(#[doc = $help:literal] $variant:ident = $word:literal,)+ }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name {
+            $(#[doc = $help] $variant,)+
+        }
+
+        impl $name {
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
+        }
+
+        impl ValueEnum for $name {
+            fn value_variants<'a>() -> &'a [Self] {
+                Self::ALL
+            }
+
+            fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+                let (word, help) = match self {
+                    $(Self::$variant => ($word, $help),)+
+                };
+                Some(clap::builder::PossibleValue::new(word).help(help.trim_start()))
+            }
+        }
+    };
+}
+values! {
+    /// What a listener speaks.
+    ListenerProtocol {
+        /// HTTP/1.1
+        Http = "http",
+        /// NFSv3
+        Nfs = "nfs",
+        /// What it receives, back
+        Echo = "echo",
+        /// The magic-wormhole transit relay
+        Relay = "relay",
+        /// Messages with their length in front
+        Ingest = "ingest",
+    }
+}
+
+impl ListenerProtocol {
+    /// Whether it looks at a setting, and its table may set it.
+    pub(crate) fn takes(self, setting: &Setting) -> bool {
+        setting.listeners().contains(&self)
+    }
+
+    pub(crate) fn name(self) -> String {
+        let value = self.to_possible_value().expect("none is skipped");
+        value.get_name().to_owned()
+    }
+}
+
+values! {
+    /// The values of `--driver`.
+    Driver {
+        /// io_uring where it works, epoll where it is refused
+        Auto = "auto",
+        /// io_uring or nothing
+        Uring = "uring",
+        /// epoll
+        Epoll = "epoll",
+    }
+}
+
+values! {
+    /// The values of `--etag`.
+    Etag {
+        /// Every change has another one; so has every copy
+        Exact = "exact",
+        /// Copies with the same size and time have the same
+        Portable = "portable",
+    }
+}
+
+values! {
+    /// The values of `--access-log-format`.
+    LogFormat {
+        /// As Apache and nginx write it
+        Combined = "combined",
+        /// An object on each line
+        Json = "json",
+    }
+}
+
+values! {
+    /// The values of `--accept`.
+    Accept {
+        /// One accept serves every connection
+        Multishot = "multishot",
+        /// One accept per connection
+        Single = "single",
+    }
+}
