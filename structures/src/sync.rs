@@ -16,6 +16,7 @@
     reason = "one set for three builds; none of them uses it all"
 )]
 
+pub use self::above::{Condition, Guard, Lock};
 pub(crate) use self::imp::*;
 
 /// The ordering of a named edge, or a weaker one while the drill of that name runs.
@@ -91,6 +92,90 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+mod above {
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+    use std::time::Duration;
+
+    /// The lock of everything above the structures: `std`'s, and what it guards stays usable when a
+    /// thread panics while it holds the lock. So nothing under it may panic half way through a change.
+    ///
+    /// No structure uses it, and no model checker sees it.
+    #[derive(Debug, Default)]
+    pub struct Lock<T: ?Sized>(Mutex<T>);
+
+    /// Holds a [`Lock`] until it is dropped.
+    pub type Guard<'a, T> = MutexGuard<'a, T>;
+
+    impl<T> Lock<T> {
+        /// A lock that guards `value`.
+        pub const fn new(value: T) -> Lock<T> {
+            Lock(Mutex::new(value))
+        }
+
+        /// The value, which nothing else can reach any more.
+        pub fn into_inner(self) -> T {
+            let inner = self.0.into_inner();
+            inner.unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    impl<T: ?Sized> Lock<T> {
+        /// Waits for the lock.
+        pub fn lock(&self) -> Guard<'_, T> {
+            let guard = self.0.lock();
+            guard.unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// The lock, unless another thread holds it.
+        pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+            match self.0.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        }
+
+        /// The value, by the only reference to it.
+        pub fn get_mut(&mut self) -> &mut T {
+            let value = self.0.get_mut();
+            value.unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    /// What threads wait for that hold a [`Lock`]: a condition variable.
+    #[derive(Debug, Default)]
+    pub struct Condition(Condvar);
+
+    impl Condition {
+        /// One that no thread waits for.
+        pub const fn new() -> Condition {
+            Condition(Condvar::new())
+        }
+
+        /// Lets the lock go until a notification, or for no reason: the caller looks again.
+        pub fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+            let woken = self.0.wait(guard);
+            woken.unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// The same, for at most `time`.
+        pub fn wait_for<'a, T>(&self, guard: Guard<'a, T>, time: Duration) -> Guard<'a, T> {
+            let woken = self.0.wait_timeout(guard, time);
+            woken.unwrap_or_else(PoisonError::into_inner).0
+        }
+
+        /// Wakes one of the threads that wait.
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        /// Wakes all of them.
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
 }
 
 #[cfg(not(any(loom, shuttle)))]
@@ -249,5 +334,44 @@ mod imp {
     /// Time stands still in a model.
     pub(crate) fn now_ns() -> u64 {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Condition, Lock};
+
+    #[test]
+    fn a_lock_outlives_a_panic_under_it() {
+        let lock = Lock::new(1);
+        let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut value = lock.lock();
+            *value = 2;
+            panic!("as a test");
+        }));
+        assert!(broken.is_err());
+        assert_eq!(*lock.lock(), 2);
+        assert_eq!(lock.try_lock().map(|value| *value), Some(2));
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert_eq!(lock.into_inner(), 2);
+    }
+
+    #[test]
+    fn a_condition_is_waited_for_under_the_lock() {
+        let (lock, changed) = (Lock::new(0), Condition::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                *lock.lock() = 1;
+                changed.notify_all();
+            });
+            let mut value = lock.lock();
+            while *value == 0 {
+                value = changed.wait(value);
+            }
+            value = changed.wait_for(value, std::time::Duration::from_millis(1));
+            assert_eq!(*value, 1);
+        });
     }
 }
