@@ -175,6 +175,8 @@ pub mod proxy_header;
 pub mod simulation;
 pub mod statistics;
 pub mod handover;
+#[doc(hidden)]
+pub mod housekeeper;
 pub mod sockets;
 pub mod trusted;
 pub mod watch;
@@ -239,6 +241,8 @@ pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 #[doc(hidden)]
 pub use flatpath_structures::impl_error;
+#[doc(hidden)]
+pub use flatpath_structures::lock;
 #[doc(hidden)]
 pub use flatpath_structures::panics::contain;
 pub use hand_over::HandOver;
