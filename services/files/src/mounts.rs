@@ -11,9 +11,9 @@
 //! mount that its path leads to, before anything is asked there. A mount that only a link leads to
 //! is not known by the path; [`crate::root::Reach`] finds out without walking into it.
 //!
-//! The kernel marks `/proc/self/mountinfo` readable with priority when the table changes. A thread
-//! waits for that; network threads read one atomic. Where the table cannot be watched, no file
-//! counts as local.
+//! The kernel marks `/proc/self/mountinfo` readable with priority when the table changes. The
+//! housekeeper waits for that; network threads read one atomic. Where the table cannot be watched,
+//! no file counts as local.
 //!
 //! Does not: notice a mount before the kernel has reported it. In the moments between, a walk to a
 //! cached file that the new mount covers crosses into it.
@@ -32,11 +32,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use flatpath::blocking::{Share, ShareFigures, ShareLimits};
+use flatpath::housekeeper::{Cause, Next, Task};
 use flatpath_sys::mount_table::unescape;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
+use rustix::event::PollFlags;
 
 use crate::limits::MOUNTS_MAX;
 use crate::stat::{Locality, mount_of};
@@ -45,10 +46,7 @@ use crate::stat::{Locality, mount_of};
 const TABLE: &str = "/proc/self/mountinfo";
 
 /// Between two looks at jobs that wait for a mount.
-const LOOK_AGAIN: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// One mount below the served directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +60,8 @@ struct Mount {
 #[derive(Debug)]
 pub(crate) struct Mounts {
     known: Arc<Known>,
-    end: Option<OwnedFd>,
+    /// Of the housekeeper; it ends with this.
+    watcher: Option<Task>,
 }
 
 #[derive(Debug)]
@@ -94,16 +93,16 @@ impl Mounts {
     /// Reads the table and begins to watch it. `directory` is the one that is served.
     pub(crate) fn watch(directory: BorrowedFd<'_>, locality: Locality) -> Self {
         let known = Arc::new(Known::new(directory, locality));
-        let end = Watcher::start(directory, &known).inspect_err(|cause| {
+        let watcher = Watcher::start(directory, &known).inspect_err(|cause| {
             log::warn!("{TABLE} cannot be watched ({cause}): cached files are checked by workers");
         });
-        let end = end.ok();
-        Self { known, end }
+        let watcher = watcher.ok();
+        Self { known, watcher }
     }
 
     /// Whether a change will be noticed.
     pub(crate) fn is_watched(&self) -> bool {
-        self.end.is_some()
+        self.watcher.is_some()
     }
 
     /// Another number when the mounts below the directory are others.
@@ -139,15 +138,6 @@ impl Mounts {
 
     pub(crate) fn shares(&self) -> MountShares {
         MountShares(Arc::clone(&self.known))
-    }
-}
-
-impl Drop for Mounts {
-    fn drop(&mut self) {
-        if let Some(end) = &self.end {
-            // An eventfd takes a one; the watcher may have ended already.
-            let _ = rustix::io::write(end, &1_u64.to_ne_bytes());
-        }
     }
 }
 
@@ -209,52 +199,36 @@ impl Known {
     }
 }
 
-/// The thread that waits for the table to change.
+/// Reads the table when it has changed, and looks after jobs that wait for a mount.
 struct Watcher {
     table: fs::File,
     directory: OwnedFd,
-    end: OwnedFd,
     known: Arc<Known>,
 }
 
 impl Watcher {
-    /// Returns the descriptor that ends it.
-    fn start(directory: BorrowedFd<'_>, known: &Arc<Known>) -> io::Result<OwnedFd> {
-        let end = eventfd(0, EventfdFlags::CLOEXEC)?;
+    fn start(directory: BorrowedFd<'_>, known: &Arc<Known>) -> io::Result<Task> {
         let mut watcher = Self {
             table: fs::File::open(TABLE)?,
             directory: directory.try_clone_to_owned()?,
-            end: end.try_clone()?,
             known: Arc::clone(known),
         };
         watcher.read()?;
-        std::thread::Builder::new()
-            .name("flatpath-mounts".into())
-            .spawn(move || watcher.run())?;
-        Ok(end)
+        let table = watcher.table.try_clone()?.into();
+        let changed = PollFlags::PRI | PollFlags::ERR;
+        Task::watching("mounts", table, changed, move |cause| watcher.run(cause))
     }
 
-    fn run(mut self) {
-        loop {
-            let changed = PollFlags::PRI | PollFlags::ERR;
-            let mut polled = [
-                PollFd::new(&self.table, changed),
-                PollFd::new(&self.end, PollFlags::IN),
-            ];
-            // Only a mount that may block needs to be looked after.
-            let timeout = self.known.refuse_stuck().then_some(&LOOK_AGAIN);
-            match poll(&mut polled, timeout) {
-                Ok(0) => continue,
-                Ok(_) if !polled[1].revents().is_empty() => return,
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => {
-                    log::warn!("{TABLE} is not watched any more: {errno}");
-                    return;
-                }
-            }
-            if let Err(cause) = self.read() {
-                log::warn!("{TABLE} cannot be read: {cause}");
-            }
+    fn run(&mut self, cause: Cause) -> Next {
+        if cause == Cause::Descriptor
+            && let Err(cause) = self.read()
+        {
+            log::warn!("{TABLE} cannot be read: {cause}");
+        }
+        // Only a mount that may block needs to be looked after.
+        match self.known.refuse_stuck() {
+            true => Next::After(LOOK_AGAIN),
+            false => Next::WhenWoken,
         }
     }
 
@@ -339,7 +313,10 @@ mod tests {
     fn a_path_belongs_to_the_innermost_mount() {
         let known = Arc::new(Known::new(CWD, Locality::Local));
         known.update(mounts_below(b"/srv/www", TEXT));
-        let mounts = Mounts { known, end: None };
+        let mounts = Mounts {
+            known,
+            watcher: None,
+        };
         let name = |path: &str| {
             let share = mounts.share_of(path.as_bytes());
             share.map(|share| share.name().to_string())

@@ -1,11 +1,16 @@
-//! Removes uploads that expired, on a thread of its own.
+//! Removes uploads that expired.
 //!
-//! It looks when the server starts, so that what an earlier one left goes too, and then a few times
-//! within the time after which uploads expire. A file system that hangs holds up this thread and
-//! nothing else; the server does not wait for it at its end.
+//! The housekeeper begins that when the server starts, so that what an earlier one left goes too,
+//! and then a few times within the time after which uploads expire. Each sweep has a thread of its
+//! own, which ends with it: a file system that hangs holds up this sweep and nothing else, and the
+//! next one begins when it is over. The server does not wait for it at its end.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
+
+use flatpath::contain;
+use flatpath::housekeeper::{Next, Task};
 
 use crate::limits::{FINISHED_KEPT, SWEEP_INTERVAL_MAX, SWEEP_INTERVAL_MIN};
 
@@ -13,32 +18,46 @@ use super::ledger::Uploads;
 use super::store::{Id, Store};
 use super::upload::{State, Upload, is_older};
 
-/// Stops the thread when it is dropped.
+/// No more sweeps begin when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    _end: Sender<()>,
+    _task: Task,
 }
 
 impl Sweeper {
-    /// Starts the thread; `None` where the machine has none left.
+    /// Begins to sweep; `None` where the machine has no thread left.
     pub(crate) fn start(uploads: Uploads) -> Option<Self> {
-        let (end, ended) = channel();
         let interval = uploads.options.expires / 4;
         let interval = interval.clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX);
-        let started = std::thread::Builder::new()
-            .name("flatpath-sweep".into())
-            .spawn(move || {
-                loop {
-                    sweep(&uploads, SystemTime::now());
-                    if ended.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
-                        break;
-                    }
-                }
-            });
-        if let Err(error) = &started {
-            log::warn!("expired uploads are not removed: {error}");
-        }
-        started.ok().map(|_| Self { _end: end })
+        let (uploads, is_sweeping) = (Arc::new(uploads), Arc::new(AtomicBool::new(false)));
+        let task = Task::begin("expired uploads", move |_| {
+            begin(&uploads, &is_sweeping);
+            Next::After(interval)
+        });
+        let task = task.inspect_err(not_removed).ok()?;
+        Some(Self { _task: task })
+    }
+}
+
+fn not_removed(error: &std::io::Error) {
+    log::warn!("expired uploads are not removed: {error}");
+}
+
+/// Begins a sweep, unless the last one goes on.
+fn begin(uploads: &Arc<Uploads>, is_sweeping: &Arc<AtomicBool>) {
+    // ORDER: Relaxed: the flag alone counts; the file system has its own locks.
+    if is_sweeping.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let (uploads, ends) = (Arc::clone(uploads), Arc::clone(is_sweeping));
+    let thread = std::thread::Builder::new().name("flatpath-sweep".into());
+    let started = thread.spawn(move || {
+        let _ = contain(|| sweep(&uploads, SystemTime::now()));
+        ends.store(false, Ordering::Relaxed);
+    });
+    if let Err(error) = &started {
+        is_sweeping.store(false, Ordering::Relaxed);
+        not_removed(error);
     }
 }
 
