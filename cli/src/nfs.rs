@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use flatpath::Running;
+use flatpath::lock::Lock;
 use flatpath_nfs::{Access, Nfs, Options, Registration, Squash};
 
 use crate::failure::Failure;
@@ -54,10 +54,15 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
 #[derive(Default)]
 pub(crate) struct Rpcbind {
     bound: Option<SocketAddr>,
+    registered: Arc<Registered>,
+}
+
+#[derive(Default)]
+struct Registered {
+    registration: Lock<Option<Registration>>,
     handed_over: Arc<AtomicBool>,
-    /// Dropped, it ends the registration.
-    ends: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// It withdraws the registration.
+    thread: Lock<Option<JoinHandle<()>>>,
 }
 
 impl Rpcbind {
@@ -83,7 +88,7 @@ impl Rpcbind {
         Ok(rpcbind)
     }
 
-    /// Tells rpcbind. A thread takes it back at the end.
+    /// Tells rpcbind.
     fn register(&mut self) -> Result<(), Failure> {
         let Some(bound) = self.bound else {
             return Ok(());
@@ -95,56 +100,68 @@ impl Rpcbind {
             ))
         })?;
         log::info!("registered with rpcbind at port {}", bound.port());
-        let (ends, end) = channel();
-        let handed_over = Arc::clone(&self.handed_over);
-        let withdraw = move || {
-            // Nothing is ever sent: this returns when the other end is dropped.
-            let _ = end.recv();
-            // ORDER: Relaxed: set before the drain that ends the registration.
-            if handed_over.load(Ordering::Relaxed) {
-                return log::info!("what rpcbind names is the next server's");
-            }
-            match registration.end() {
-                Ok(()) => log::info!("no longer registered with rpcbind"),
-                Err(cause) => log::warn!("rpcbind still names this server: {cause}"),
-            }
-        };
-        let thread = thread::Builder::new().name("flatpath-rpcbind".into());
-        let thread = thread
-            .spawn(withdraw)
-            .map_err(|cause| Failure::Failed(format!("cannot start a thread: {cause}")))?;
-        (self.ends, self.thread) = (Some(ends), Some(thread));
+        *self.registered.registration.lock() = Some(registration);
         Ok(())
     }
 
     /// Tells rpcbind if that was left for later: this server has taken over, and serves whether
     /// that fails or not.
     pub(crate) fn taken_over(&mut self) {
-        if self.thread.is_none()
-            && let Err(failure) = self.register()
-        {
+        let is_left = self.registered.registration.lock().is_none();
+        if is_left && let Err(failure) = self.register() {
             log::error!("{failure}");
         }
     }
 
     /// To be set when another process takes over, before the drain.
     pub(crate) fn handed_over(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.handed_over)
+        Arc::clone(&self.registered.handed_over)
     }
 
-    /// What withdraws the registration when it is dropped, without waiting for that.
-    pub(crate) fn withdrawal(&mut self) -> Option<Sender<()>> {
-        self.ends.take()
+    /// What withdraws the registration when it is called, without waiting for that.
+    pub(crate) fn withdrawal(&self) -> impl Fn() + Send + 'static {
+        let registered = Arc::clone(&self.registered);
+        move || Registered::begin_withdrawal(&registered)
+    }
+}
+
+impl Registered {
+    /// On a thread: rpcbind may take seconds. Without one, the end of the server waits for it.
+    fn begin_withdrawal(self: &Arc<Self>) {
+        if self.registration.lock().is_none() {
+            return;
+        }
+        let registered = Arc::clone(self);
+        let thread = thread::Builder::new().name("flatpath-rpcbind".into());
+        let started = thread.spawn(move || registered.withdraw());
+        // The first one has what there is to do.
+        self.thread.lock().get_or_insert(match started {
+            Ok(thread) => thread,
+            Err(cause) => return log::warn!("cannot start a thread: {cause}"),
+        });
+    }
+
+    fn withdraw(&self) {
+        let Some(registration) = self.registration.lock().take() else {
+            return;
+        };
+        // ORDER: Relaxed: set before the drain that ends the registration.
+        if self.handed_over.load(Ordering::Relaxed) {
+            return log::info!("rpcbind registration now belongs to the new server");
+        }
+        match registration.end() {
+            Ok(()) => log::info!("no longer registered with rpcbind"),
+            Err(cause) => log::warn!("rpcbind still names this server: {cause}"),
+        }
     }
 }
 
 impl Drop for Rpcbind {
     /// Waits for the end of the withdrawal, which takes seconds at most.
     fn drop(&mut self) {
-        self.ends = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
+        self.registered.withdraw();
+        let thread = self.registered.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
             log::error!("the thread that talks to rpcbind panicked; this is a bug");
         }
     }

@@ -1,11 +1,11 @@
 //! The relay of `flatpath serve`, and its figures in the log.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use flatpath::Handle;
+use flatpath::housekeeper::{Next, Task};
+use flatpath::lock::Lock;
 use flatpath_relay::{Relay, Snapshot, Statistics};
 
 use crate::settings::Settings;
@@ -22,67 +22,64 @@ pub(crate) fn service(settings: &Settings) -> Relay {
     }
 }
 
-/// Logs the figures until it is dropped.
+/// Logs the figures until it is dropped, and then once more.
 pub(crate) struct Reporter {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    report: Arc<Lock<Report>>,
+    /// Of the housekeeper.
+    task: Option<Task>,
 }
 
 impl Reporter {
-    /// Starts to log the figures of all relays of the server.
+    /// Starts to log the figures of a relay of the server.
     pub(crate) fn start(handle: Handle, statistics: Arc<Statistics>) -> Reporter {
-        let (end, ended) = channel::<()>();
-        let spawned = thread::Builder::new()
-            .name("flatpath-relay-log".into())
-            .spawn(move || {
-                let mut report = Report::default();
-                while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                    report.log(&handle, statistics.read());
-                }
-                report.log(&handle, statistics.read());
-            });
-        if let Err(cause) = &spawned {
+        let report = Arc::new(Lock::new(Report::new(handle, statistics)));
+        let logged = Arc::clone(&report);
+        let task = Task::begin("relay report", move |_| {
+            logged.lock().log();
+            Next::After(PERIOD)
+        });
+        if let Err(cause) = &task {
             log::warn!("the relay's statistics are not logged: {cause}");
         }
         Reporter {
-            end: Some(end),
-            thread: spawned.ok(),
+            report,
+            task: task.ok(),
         }
     }
 }
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            // It only logs; a panic there has been printed.
-            let _ = thread.join();
-        }
+        drop(self.task.take());
+        self.report.lock().log();
     }
 }
 
 /// What was logged last.
 struct Report {
+    handle: Handle,
+    statistics: Arc<Statistics>,
     at: Instant,
     matched: u64,
     bytes: u64,
     line: String,
 }
 
-impl Default for Report {
-    fn default() -> Report {
+impl Report {
+    fn new(handle: Handle, statistics: Arc<Statistics>) -> Report {
         Report {
+            handle,
+            statistics,
             at: Instant::now(),
             matched: 0,
             bytes: 0,
             line: String::new(),
         }
     }
-}
 
-impl Report {
-    fn log(&mut self, handle: &Handle, now: Snapshot) {
-        let bytes = handle.statistics().spliced_bytes;
+    fn log(&mut self) {
+        let now = self.statistics.read();
+        let bytes = self.handle.statistics().spliced_bytes;
         let seconds = self.at.elapsed().as_secs_f64().max(0.001);
         let rate = (now.matched - self.matched) as f64 / seconds;
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -108,11 +105,7 @@ impl Report {
         if now != Snapshot::default() && line != self.line {
             log::info!("{line}");
         }
-        *self = Report {
-            at: Instant::now(),
-            matched: now.matched,
-            bytes,
-            line,
-        };
+        self.at = Instant::now();
+        (self.matched, self.bytes, self.line) = (now.matched, bytes, line);
     }
 }

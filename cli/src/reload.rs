@@ -5,17 +5,17 @@
 //! the start there is a line in the log each time, because only a restart brings it. A file with a
 //! mistake changes nothing.
 //!
-//! On a thread of its own: the file may lie on a disk that does not answer, and other signals do
-//! not wait. Signals that come before a reload begins are one reload.
+//! On a thread of its own, which ends with the reload: the file may lie on a disk that does not
+//! answer, and other signals do not wait. Signals that come before a reload begins are one reload.
 
-use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use flatpath::lock::Lock;
 use flatpath::{Handle, Limits, ListenerLimits, ServerState};
 use flatpath_admin::Admin;
 
@@ -30,24 +30,19 @@ use crate::slow::SlowWatch;
 
 /// How long the drain of the server may take by now. Clones are the same.
 #[derive(Clone, Debug)]
-pub(crate) struct DrainTimes(Arc<Mutex<(Duration, Duration)>>);
+pub(crate) struct DrainTimes(Arc<Lock<(Duration, Duration)>>);
 
 impl DrainTimes {
     pub(crate) fn new(limits: &Limits) -> DrainTimes {
         let times = (limits.drain_delay, limits.drain_timeout);
-        DrainTimes(Arc::new(Mutex::new(times)))
-    }
-
-    fn times(&self) -> MutexGuard<'_, (Duration, Duration)> {
-        // Nothing under the lock panics half way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        DrainTimes(Arc::new(Lock::new(times)))
     }
 
     /// What to ask for it, with the delay.
     pub(crate) fn whole(&self) -> impl Fn() -> Duration + Send + use<> {
         let times = self.clone();
         move || {
-            let (delay, timeout) = *times.times();
+            let (delay, timeout) = *times.0.lock();
             delay.saturating_add(timeout)
         }
     }
@@ -55,7 +50,7 @@ impl DrainTimes {
     /// The same without the delay.
     pub(crate) fn timeout(&self) -> impl Fn() -> Duration + Send + use<> {
         let times = self.clone();
-        move || times.times().1
+        move || times.0.lock().1
     }
 }
 
@@ -77,28 +72,37 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// Starts the thread; what to call for a reload, from any thread, without waiting. It calls
-    /// `reopen` at once: log files are opened again whatever the configuration file says.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
-    pub(crate) fn start(
-        mut self,
+    /// What to call for a reload, from any thread, without waiting. It calls `reopen` at once: log
+    /// files are opened again whatever the configuration file says.
+    pub(crate) fn on_signal(
+        self,
         reopen: impl Fn() + Send + 'static,
-    ) -> io::Result<impl FnMut() + Send + 'static> {
-        let (ask, asked) = sync_channel::<()>(1);
-        let mut last = self.started.clone();
-        let thread = thread::Builder::new().name("flatpath-reload".into());
-        thread.spawn(move || {
-            for () in asked {
-                self.reload(&mut last);
-            }
-        })?;
-        // No room: a reload is asked for and has not begun, so it will read what this one would.
-        Ok(move || {
+    ) -> impl FnMut() + Send + 'static {
+        let last = self.started.clone();
+        let state = Arc::new(Lock::new((self, last)));
+        let is_asked = Arc::new(AtomicBool::new(false));
+        move || {
             reopen();
-            let _ = ask.try_send(());
-        })
+            // ORDER: AcqRel: a reload that was asked for before and has not begun reads what this
+            // one would.
+            if is_asked.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            let (state, begun) = (Arc::clone(&state), Arc::clone(&is_asked));
+            let thread = thread::Builder::new().name("flatpath-reload".into());
+            let started = thread.spawn(move || {
+                // One after the other.
+                let (reload, last) = &mut *state.lock();
+                // ORDER: AcqRel: see above.
+                begun.swap(false, Ordering::AcqRel);
+                reload.reload(last);
+            });
+            if let Err(cause) = started {
+                // ORDER: Relaxed: nothing was begun.
+                is_asked.store(false, Ordering::Relaxed);
+                log::error!("reload: cannot start a thread: {cause}; nothing is changed");
+            }
+        }
     }
 
     fn reload(&mut self, last: &mut Configuration) {
@@ -149,10 +153,8 @@ impl Reload {
             .flat_map(|it| it.addresses.iter().map(|_| it.limits.clone()))
             .collect();
         self.server.change_limits(&limits, &of_listeners);
-        *self.drain_times.times() = (limits.drain_delay, limits.drain_timeout);
-        if let Err(cause) = self.slow.set(settings.slow) {
-            log::error!("reload: slow: cannot start a thread: {cause}");
-        }
+        *self.drain_times.0.lock() = (limits.drain_delay, limits.drain_timeout);
+        self.slow.set(settings.slow);
         if let Some(admin) = &self.admin {
             admin.slow(settings.slow);
         }

@@ -1,38 +1,43 @@
 //! What a running server reports of itself when it gets SIGUSR1: lines in the log.
 //!
-//! On a thread of its own: the figures are under locks that other threads hold, and the thread
-//! that handles signals must not wait for one. Signals that come during a report are one report.
+//! By the housekeeper: the figures are under locks that other threads hold for moments, and the
+//! thread that handles signals waits for none. Signals that come before a report are one report.
 
 use std::io;
-use std::sync::mpsc::sync_channel;
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flatpath::Handle;
 use flatpath::figures::{Figures, JobFigures};
+use flatpath::housekeeper::{Next, Task};
+use flatpath::lock::Lock;
 use flatpath_files::MountShares;
 use flatpath_ingest::Ingest;
 
 use crate::logging::REPORT;
 
-/// Starts the thread that reports; what to call for a report, from any thread, without waiting.
+/// What to call for a report, from any thread, without waiting.
 ///
 /// # Errors
-/// The thread cannot be started.
+/// The housekeeper cannot be started.
 pub(crate) fn start(
     ingests: Vec<Ingest>,
     mounts: Vec<MountShares>,
 ) -> io::Result<impl FnMut(&Handle) + Send + 'static> {
-    let (ask, asked) = sync_channel::<Handle>(1);
-    thread::Builder::new()
-        .name("flatpath-report".into())
-        .spawn(move || {
-            for handle in asked {
-                log(&handle, &ingests, &mounts);
-            }
-        })?;
-    // No room: a report is asked for and has not begun, so it will say what this one would.
-    Ok(move |handle: &Handle| drop(ask.try_send(handle.clone())))
+    let asked: Arc<Lock<Option<Handle>>> = Arc::default();
+    let server = Arc::clone(&asked);
+    let task = Task::begin("report", move |_| {
+        let server = server.lock().take();
+        if let Some(server) = server {
+            log(&server, &ingests, &mounts);
+        }
+        Next::WhenWoken
+    });
+    let task = task?;
+    Ok(move |server: &Handle| {
+        *asked.lock() = Some(server.clone());
+        task.wake();
+    })
 }
 
 /// Logs the counters of the server, where its receive memory is, what ingest does, and how many

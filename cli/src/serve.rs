@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     rpcbind.taken_over();
     announce(&running, &services.writable, admin.as_ref());
     access_log.begin().map_err(no_thread)?;
-    let mut withdrawal = rpcbind.withdrawal();
+    let withdraw = rpcbind.withdrawal();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
     let reload = Reload {
         path: arguments.get_one("config").cloned(),
@@ -119,11 +119,11 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         admin: admin.as_ref().map(AdminServer::admin),
         manager: manager.clone(),
     };
-    let watch = watch.reloading(reload.start(access_log.reopener()).map_err(no_thread)?);
+    let watch = watch.reloading(reload.on_signal(access_log.reopener()));
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
         manager.stopping();
-        drop(withdrawal.take());
+        withdraw();
     });
     drop((handover, reporters));
     drop((rpcbind, services));

@@ -1,18 +1,17 @@
 //! `--slow`: names handlers in the log that run for long, while they still run.
 //!
-//! A thread of its own looks at what runs, without a lock and without the handlers' doing, four
-//! times within the time that makes one slow. Each run is named once, and once more when it is
-//! over.
+//! The housekeeper looks at what runs, without a lock and without the handlers' doing, four times
+//! within the time that makes one slow. Each run is named once, and once more when it is over.
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use flatpath::Handle;
 use flatpath::figures::RunningHandler;
+use flatpath::housekeeper::{Next, Task};
 
 /// Looks are at least and at most so far apart.
 const LOOK_MIN: Duration = Duration::from_millis(10);
@@ -21,66 +20,49 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// The run of a handler: its thread, whether that is a network thread, and when it began.
 type Run = (u32, bool, Duration);
 
-/// The thread, which is there from the first time on that is asked for until the process ends.
+/// The task that looks, until this is dropped.
 pub(crate) struct SlowWatch {
-    server: Handle,
     /// What makes a handler slow, in nanoseconds; `u64::MAX` for nothing.
     slow_ns: Arc<AtomicU64>,
-    thread: Mutex<Option<Thread>>,
+    task: Task,
 }
 
 impl SlowWatch {
     /// One that does what [`SlowWatch::set`] says.
     ///
     /// # Errors
-    /// As there.
+    /// The housekeeper cannot be started.
     pub(crate) fn start(server: Handle, slow: Option<Duration>) -> io::Result<SlowWatch> {
-        let watch = SlowWatch {
-            server,
-            slow_ns: Arc::new(AtomicU64::new(u64::MAX)),
-            thread: Mutex::default(),
-        };
-        watch.set(slow)?;
-        Ok(watch)
+        let slow_ns = Arc::new(AtomicU64::new(nanoseconds(slow)));
+        let (limit, mut named) = (Arc::clone(&slow_ns), HashMap::new());
+        let task = Task::begin("slow handlers", move |_| {
+            // ORDER: Relaxed: a number by itself.
+            match limit.load(Ordering::Relaxed) {
+                u64::MAX => Next::WhenWoken,
+                slow_ns => {
+                    let slow = Duration::from_nanos(slow_ns);
+                    look(&server, slow, &mut named);
+                    Next::After((slow / 4).clamp(LOOK_MIN, LOOK_MAX))
+                }
+            }
+        });
+        Ok(SlowWatch {
+            slow_ns,
+            task: task?,
+        })
     }
 
     /// From now on names what runs for longer than this; nothing with `None`.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
-    pub(crate) fn set(&self, slow: Option<Duration>) -> io::Result<()> {
-        let slow_ns = slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
-        // ORDER: Relaxed: a number that the thread reads by itself.
-        self.slow_ns
-            .store(slow_ns.unwrap_or(u64::MAX), Ordering::Relaxed);
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*thread {
-            Some(thread) => thread.unpark(),
-            None if slow.is_some() => *thread = Some(self.spawn()?),
-            None => {}
-        }
-        Ok(())
+    pub(crate) fn set(&self, slow: Option<Duration>) {
+        // ORDER: Relaxed: a number by itself.
+        self.slow_ns.store(nanoseconds(slow), Ordering::Relaxed);
+        self.task.wake();
     }
+}
 
-    fn spawn(&self) -> io::Result<Thread> {
-        let (server, slow_ns) = (self.server.clone(), Arc::clone(&self.slow_ns));
-        let thread = thread::Builder::new().name("flatpath-slow".into());
-        let thread = thread.spawn(move || {
-            let mut named = HashMap::new();
-            loop {
-                let slow = match slow_ns.load(Ordering::Relaxed) {
-                    u64::MAX => {
-                        thread::park();
-                        continue;
-                    }
-                    slow_ns => Duration::from_nanos(slow_ns),
-                };
-                thread::park_timeout((slow / 4).clamp(LOOK_MIN, LOOK_MAX));
-                look(&server, slow, &mut named);
-            }
-        })?;
-        Ok(thread.thread().clone())
-    }
+fn nanoseconds(slow: Option<Duration>) -> u64 {
+    let slow_ns = slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
+    slow_ns.unwrap_or(u64::MAX)
 }
 
 /// Names what has become slow since the last look, and what is over.

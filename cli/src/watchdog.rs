@@ -29,16 +29,15 @@ const FORCE_MARGIN: Duration = Duration::from_millis(300);
 const NAME_BYTES_MAX: usize = 15;
 
 /// Threads of the process that are no part of its server.
-const OWN_THREADS: [&str; 10] = [
+const OWN_THREADS: [&str; 9] = [
     "admin-net-0",
     "admin-scaler",
     "admin-worker",
     "flatpath",
+    "flatpath-keeper",
     "flatpath-log",
     "flatpath-reload",
-    "flatpath-report",
     "flatpath-signals",
-    "flatpath-slow",
     "flatpath-watchdog",
 ];
 
