@@ -29,9 +29,8 @@ const FORCE_MARGIN: Duration = Duration::from_millis(300);
 const NAME_BYTES_MAX: usize = 15;
 
 /// Threads of the process that are no part of its server.
-const OWN_THREADS: [&str; 9] = [
+const OWN_THREADS: [&str; 8] = [
     "admin-net-0",
-    "admin-scaler",
     "admin-worker",
     "flatpath",
     "flatpath-keeper",

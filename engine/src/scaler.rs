@@ -44,15 +44,20 @@ const CALM: u32 = 4;
 /// the end of the process is its end.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
-pub(crate) struct Scaler {
-    thread: JoinHandle<Vec<JoinHandle<()>>>,
+/// The workers, and the thread that has them where their number may change.
+pub(crate) enum Scaler {
+    Fixed(Vec<JoinHandle<()>>),
+    Thread(JoinHandle<Vec<JoinHandle<()>>>),
 }
 
 impl Scaler {
-    /// Starts the first workers and the scaler.
+    /// Starts the first workers, and the scaler if there may be more.
     pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Scaler> {
         let mut workers = Vec::new();
         let started = start_all(&shared, &mut workers);
+        if started.is_ok() && shared.workers_min == shared.workers_max {
+            return Ok(Scaler::Fixed(workers));
+        }
         let thread = started.and_then(|()| {
             let (shared, (hand, handed)) = (Arc::clone(&shared), channel());
             let thread = std::thread::Builder::new()
@@ -70,7 +75,7 @@ impl Scaler {
                 // No network thread runs yet, so nothing wakes it before the handle is there, and
                 // whatever starts a network thread orders this before its first wake-up.
                 let _ = shared.scaler.thread.set(thread.thread().clone());
-                Ok(Scaler { thread })
+                Ok(Scaler::Thread(thread))
             }
             Err(cause) => {
                 shared.worker_pool.stop();
@@ -87,16 +92,24 @@ impl Scaler {
     /// result.
     pub(crate) fn stop(self, shared: &Shared) -> Vec<LeftBehind> {
         let patience = Instant::now() + LEAVE_MAX;
-        // ORDER: Release pairs with the Acquire in `oversee`; the unpark is sticky.
-        shared.scaler.stop.store(true, Ordering::Release);
-        shared.scaler.unpark();
-        let has_ended = shared.lifecycle.await_end(&self.thread, patience);
-        shared.worker_pool.stop();
-        if !has_ended {
-            // A thread that it starts is what it waits for; the workers are its own.
-            return vec![unknown("the scaler")];
-        }
-        let workers = self.thread.join().unwrap_or_default();
+        let workers = match self {
+            Scaler::Fixed(workers) => {
+                shared.worker_pool.stop();
+                workers
+            }
+            Scaler::Thread(thread) => {
+                // ORDER: Release pairs with the Acquire in `oversee`; the unpark is sticky.
+                shared.scaler.stop.store(true, Ordering::Release);
+                shared.scaler.unpark();
+                let has_ended = shared.lifecycle.await_end(&thread, patience);
+                shared.worker_pool.stop();
+                if !has_ended {
+                    // A thread that it starts is what it waits for; the workers are its own.
+                    return vec![unknown("the scaler")];
+                }
+                thread.join().unwrap_or_default()
+            }
+        };
         let mut stuck = 0;
         for worker in workers {
             if shared.lifecycle.await_end(&worker, patience) {
