@@ -39,12 +39,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::episode::Episode;
 use crate::limits::{
     CACHE_FREE_PART, CACHES_PATIENCE_NS, CONNECTIONS_PART, CONNECTIONS_PART_MIN, DESCRIPTORS_SPARE,
 };
-
-/// Events with less than this between them are one episode, and one line in the log.
-const QUIET: Duration = Duration::from_secs(10);
 
 /// How often a worker looks whether the caches have given back.
 const CACHES_LOOK: Duration = Duration::from_millis(2);
@@ -64,22 +62,14 @@ struct Counts {
     missed: AtomicUsize,
     refused: AtomicU64,
     given_back: AtomicU64,
-    refusals: Episodes,
-    returns: Episodes,
+    refusals: Episode,
+    returns: Episode,
     /// Connections of each network thread, as it said last.
     connections: Box<[AtomicUsize]>,
     /// The owners of caches have been woken and have not looked yet.
     woken: AtomicBool,
     sleep: Mutex<()>,
     wake: Condvar,
-}
-
-/// Tells the first event after a quiet time from the others.
-#[derive(Debug)]
-struct Episodes {
-    began: Instant,
-    /// When the last event was, in milliseconds since `began`, plus one; 0 for never.
-    last_ms: AtomicU64,
 }
 
 /// Descriptors that are held or cached; dropped, they are given back. Drop it after the file.
@@ -132,8 +122,8 @@ impl DescriptorBudget {
             missed: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             given_back: AtomicU64::new(0),
-            refusals: Episodes::new(),
-            returns: Episodes::new(),
+            refusals: Episode::new(),
+            returns: Episode::new(),
             connections: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             woken: AtomicBool::new(false),
             sleep: Mutex::default(),
@@ -336,23 +326,6 @@ impl Counts {
     /// Where connections, files and caches together end.
     fn caches_end(&self) -> usize {
         self.room - self.caches_free()
-    }
-}
-
-impl Episodes {
-    fn new() -> Episodes {
-        Episodes {
-            began: Instant::now(),
-            last_ms: AtomicU64::new(0),
-        }
-    }
-
-    /// An event happens; true if it begins an episode.
-    fn begins(&self) -> bool {
-        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let last_ms = self.last_ms.swap(now_ms.saturating_add(1), Relaxed);
-        let quiet_ms = QUIET.as_millis() as u64;
-        last_ms == 0 || now_ms >= last_ms.saturating_add(quiet_ms)
     }
 }
 

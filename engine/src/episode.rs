@@ -1,17 +1,130 @@
-//! One line when a bound is reached and one when there is room again, however often it is met in
-//! between.
+//! Events that may come without end, and the few lines that the log has of them.
 //!
-//! Cost: a comparison per event and per turn. Nothing is written between the two lines.
+//! The first event begins an [`Episode`], which is over when none came for ten seconds, or when the
+//! caller knows that it is. The log has a line when it begins. A caller that looks for its end has
+//! another one then ([`Episode::end_at`], [`Episode::end`]); one that only sees the events has one
+//! for each thousand ([`Episode::tells`]).
+//!
+//! Any thread may note events. Two that come at the same time as the first may both begin it.
+//!
+//! Cost: a comparison per event and per turn. Nothing is written between the lines.
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// An episode is over when nothing was noted for this long, in nanoseconds.
 const QUIET_NS: u64 = 10_000_000_000;
 
+/// Events of one episode from one line to the next.
+const EVENTS_PER_LINE: u64 = 1_000;
+
+/// Events of one kind. Times are in nanoseconds of one clock, and not 0.
+#[derive(Debug, Default)]
+pub struct Episode {
+    /// When the first event was; 0 if there is no episode.
+    since_ns: AtomicU64,
+    last_ns: AtomicU64,
+    count: AtomicU64,
+    /// Events since the last line.
+    untold: AtomicU64,
+}
+
+/// An episode that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// Events.
+    pub count: u64,
+    /// From the first event to the last.
+    pub lasted_ns: u64,
+}
+
+impl Episode {
+    /// One that has not begun.
+    pub const fn new() -> Episode {
+        Episode {
+            since_ns: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
+        }
+    }
+
+    /// An event, by the clock of the process: whether it begins an episode, for a line in the log.
+    pub fn begins(&self) -> bool {
+        self.begins_at(clock_ns())
+    }
+
+    /// The same at a time of the caller's clock.
+    pub fn begins_at(&self, now_ns: u64) -> bool {
+        let last_ns = self.last_ns.swap(now_ns, Relaxed);
+        let is_first = self.since_ns.load(Relaxed) == 0 || now_ns >= end_ns(last_ns);
+        if is_first {
+            self.since_ns.store(now_ns.max(1), Relaxed);
+            self.count.store(0, Relaxed);
+        }
+        self.count.fetch_add(1, Relaxed);
+        is_first
+    }
+
+    /// An event, by the clock of the process. If it begins an episode, or is the next thousandth,
+    /// there is to be a line in the log: how many events came since the last one.
+    pub fn tells(&self) -> Option<u64> {
+        self.tells_at(clock_ns())
+    }
+
+    /// The same at a time of the caller's clock.
+    pub fn tells_at(&self, now_ns: u64) -> Option<u64> {
+        let is_first = self.begins_at(now_ns);
+        let is_next = || self.untold.load(Relaxed) + 1 >= EVENTS_PER_LINE;
+        if is_first || is_next() {
+            return Some(self.untold.swap(0, Relaxed));
+        }
+        self.untold.fetch_add(1, Relaxed);
+        None
+    }
+
+    /// When the episode is over if nothing more is noted.
+    pub fn end_ns(&self) -> Option<u64> {
+        let has_begun = self.since_ns.load(Relaxed) > 0;
+        has_begun.then(|| end_ns(self.last_ns.load(Relaxed)))
+    }
+
+    /// Ends the episode if it is over, for a line in the log.
+    pub fn end_at(&self, now_ns: u64) -> Option<Over> {
+        let is_over = self.end_ns().is_some_and(|end_ns| now_ns >= end_ns);
+        is_over.then(|| self.end())?
+    }
+
+    /// Ends the episode, if there is one: the caller knows that it is over.
+    pub fn end(&self) -> Option<Over> {
+        let since_ns = self.since_ns.swap(0, Relaxed);
+        (since_ns > 0).then(|| Over {
+            count: self.count.swap(0, Relaxed),
+            lasted_ns: self.last_ns.load(Relaxed).saturating_sub(since_ns),
+        })
+    }
+}
+
+fn end_ns(last_ns: u64) -> u64 {
+    last_ns.saturating_add(QUIET_NS)
+}
+
+/// Nanoseconds since the first call in this process, plus one.
+fn clock_ns() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let elapsed = FIRST.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_add(1)
+}
+
 /// What happened at one bound since it was reached.
 #[derive(Debug)]
-pub(crate) struct Episode {
+pub(crate) struct BoundEpisode {
     bound: &'static str,
-    since_ns: u64,
-    last_ns: u64,
+    episode: Episode,
     closed: u64,
     refused: u64,
     stalled: u64,
@@ -28,12 +141,11 @@ pub(crate) enum Price {
     Stalled,
 }
 
-impl Episode {
-    pub(crate) fn new(bound: &'static str) -> Episode {
-        Episode {
+impl BoundEpisode {
+    pub(crate) fn new(bound: &'static str) -> BoundEpisode {
+        BoundEpisode {
             bound,
-            since_ns: 0,
-            last_ns: 0,
+            episode: Episode::new(),
             closed: 0,
             refused: 0,
             stalled: 0,
@@ -42,16 +154,16 @@ impl Episode {
 
     /// The bound was met; `limit` says where it lies.
     pub(crate) fn note(&mut self, now_ns: u64, price: Price, limit: impl FnOnce() -> String) {
-        if self.since_ns == 0 {
+        // What nobody has ended is told before the next begins.
+        self.end(now_ns);
+        if self.episode.begins_at(now_ns) {
             let what = match price {
                 Price::Closed => "connections that rest are closed for new ones",
                 Price::Refused => "new connections are refused",
                 Price::Stalled => "their input waits, that of others does not",
             };
             log::warn!("{}: {}; {what}", self.bound, limit());
-            self.since_ns = now_ns.max(1);
         }
-        self.last_ns = now_ns;
         match price {
             Price::Closed => self.closed += 1,
             Price::Refused => self.refused += 1,
@@ -61,21 +173,21 @@ impl Episode {
 
     /// When the episode is over if nothing more is noted.
     pub(crate) fn end_ns(&self) -> Option<u64> {
-        (self.since_ns > 0).then(|| self.last_ns.saturating_add(QUIET_NS))
+        self.episode.end_ns()
     }
 
     /// Ends the episode if it is over.
     pub(crate) fn end(&mut self, now_ns: u64) {
-        if self.end_ns().is_some_and(|end_ns| now_ns >= end_ns) {
+        if let Some(over) = self.episode.end_at(now_ns) {
             log::info!(
                 "{}: room again after {} s; {} closed for others, {} refused, {} stalled",
                 self.bound,
-                (self.last_ns - self.since_ns) / 1_000_000_000,
+                over.lasted_ns / 1_000_000_000,
                 self.closed,
                 self.refused,
                 self.stalled,
             );
-            *self = Episode::new(self.bound);
+            *self = BoundEpisode::new(self.bound);
         }
     }
 }
@@ -87,7 +199,7 @@ mod tests {
     #[test]
     fn an_episode_ends_after_quiet_and_begins_anew() {
         let limit = || "all in use".to_owned();
-        let mut episode = Episode::new("places");
+        let mut episode = BoundEpisode::new("places");
         assert_eq!(episode.end_ns(), None);
         for now_ns in [5, 6, QUIET_NS] {
             episode.end(now_ns);
@@ -99,5 +211,32 @@ mod tests {
         assert_eq!(episode.end_ns(), None);
         episode.note(3 * QUIET_NS, Price::Refused, limit);
         assert_eq!((episode.closed, episode.refused), (0, 1));
+    }
+
+    #[test]
+    fn the_first_event_and_each_thousandth_are_told_with_those_between() {
+        let episode = Episode::new();
+        assert_eq!(episode.tells_at(1), Some(0));
+        for _ in 1..EVENTS_PER_LINE {
+            assert_eq!(episode.tells_at(2), None);
+        }
+        assert_eq!(episode.tells_at(3), Some(EVENTS_PER_LINE - 1));
+        assert_eq!(episode.tells_at(4), None);
+        assert_eq!(episode.tells_at(4 + QUIET_NS), Some(1), "another episode");
+    }
+
+    #[test]
+    fn an_episode_that_its_caller_ends_has_its_events() {
+        let episode = Episode::new();
+        assert_eq!(episode.end(), None);
+        assert!(episode.begins_at(5));
+        assert!(!episode.begins_at(7));
+        let over = Over {
+            count: 2,
+            lasted_ns: 2,
+        };
+        assert_eq!(episode.end_at(8), None, "not yet");
+        assert_eq!(episode.end(), Some(over));
+        assert!(episode.begins_at(9));
     }
 }

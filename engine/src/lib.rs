@@ -176,6 +176,8 @@ pub mod simulation;
 pub mod statistics;
 pub mod handover;
 #[doc(hidden)]
+pub mod episode;
+#[doc(hidden)]
 pub mod housekeeper;
 pub mod sockets;
 pub mod trusted;
@@ -193,7 +195,6 @@ mod context;
 mod connection_handle;
 mod deadlines;
 mod discard;
-mod episode;
 mod error;
 mod scaler;
 mod scaler_waker;

@@ -3,27 +3,22 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-/// At most one line in the log for all refusals of a time.
+use crate::episode::Episode;
+
+/// The refusals of one network thread.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    silent_until_ns: u64,
-    unreported: u64,
-}
+pub(crate) struct Refusals(Episode);
 
 impl Refusals {
-    const SILENT_NS: u64 = 10_000_000_000;
-
     pub(crate) fn note(&mut self, now_ns: u64, peer: Option<SocketAddr>, why: &dyn Display) {
-        if now_ns < self.silent_until_ns {
-            self.unreported += 1;
+        let Some(untold) = self.0.tells_at(now_ns) else {
             return;
-        }
+        };
         let peer = peer.map_or("an unknown address".into(), |peer| peer.to_string());
-        let before = match std::mem::take(&mut self.unreported) {
+        let before = match untold {
             0 => String::new(),
             count => format!("; {count} others since the last such line"),
         };
         log::warn!("connection from {peer} refused: {why}{before}");
-        self.silent_until_ns = now_ns.saturating_add(Self::SILENT_NS);
     }
 }

@@ -10,7 +10,7 @@
 //!   to end: then a hand goes round the table, a part of it in each round, and those that hold one
 //!   buffer, move little and have nothing in work are ended too.
 
-use crate::episode::Episode;
+use crate::episode::BoundEpisode;
 use crate::holdings::Cells;
 use crate::limits::BUFFER_CLASSES;
 use crate::lists::{Links, List};
@@ -57,8 +57,8 @@ pub(crate) struct Holders {
     /// The place where holders are counted next that were not yet: see `excess.rs`.
     pub(super) count_hand: u32,
     /// Times in which an address, or a listener, holds more than its share.
-    pub(super) address_excess: Episode,
-    pub(super) listener_excess: Episode,
+    pub(super) address_excess: BoundEpisode,
+    pub(super) listener_excess: BoundEpisode,
 }
 
 impl Holders {
@@ -71,8 +71,8 @@ impl Holders {
             weigh_ns: 0,
             published: 0,
             count_hand: 0,
-            address_excess: Episode::new(SHARE_HELD),
-            listener_excess: Episode::new(SHARE_HELD),
+            address_excess: BoundEpisode::new(SHARE_HELD),
+            listener_excess: BoundEpisode::new(SHARE_HELD),
         }
     }
 
@@ -85,7 +85,7 @@ impl Holders {
         }
     }
 
-    pub(super) fn episodes(&mut self) -> [&mut Episode; 2] {
+    pub(super) fn episodes(&mut self) -> [&mut BoundEpisode; 2] {
         [&mut self.address_excess, &mut self.listener_excess]
     }
 

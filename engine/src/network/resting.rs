@@ -8,7 +8,7 @@
 //!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
 
 use crate::connection::Connection;
-use crate::episode::Episode;
+use crate::episode::BoundEpisode;
 use crate::lists::{Links, List};
 use crate::phase::Phase;
 
@@ -23,10 +23,10 @@ pub(super) struct Resting {
     pub(super) descriptors_allow: usize,
     /// Since when every place is taken and nothing rests; 0 for not now.
     pub(super) full_since_ns: u64,
-    pub(super) places: Episode,
-    pub(super) addresses: Episode,
-    pub(super) listeners: Episode,
-    pub(super) descriptors: Episode,
+    pub(super) places: BoundEpisode,
+    pub(super) addresses: BoundEpisode,
+    pub(super) listeners: BoundEpisode,
+    pub(super) descriptors: BoundEpisode,
 }
 
 impl Resting {
@@ -38,10 +38,10 @@ impl Resting {
             leaving: 0,
             descriptors_allow: usize::MAX,
             full_since_ns: 0,
-            places: Episode::new("connection limit"),
-            addresses: Episode::new("connections per address"),
-            listeners: Episode::new("connections of a listener"),
-            descriptors: Episode::new("descriptors"),
+            places: BoundEpisode::new("connection limit"),
+            addresses: BoundEpisode::new("connections per address"),
+            listeners: BoundEpisode::new("connections of a listener"),
+            descriptors: BoundEpisode::new("descriptors"),
         }
     }
 
@@ -87,7 +87,7 @@ impl Resting {
         self.leaving -= usize::from(connection.leaves);
     }
 
-    pub(super) fn episodes(&mut self) -> [&mut Episode; 4] {
+    pub(super) fn episodes(&mut self) -> [&mut BoundEpisode; 4] {
         [
             &mut self.places,
             &mut self.addresses,

@@ -8,8 +8,8 @@
 
 use std::fs::File;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use flatpath::episode::Episode;
 use flatpath_http::Request;
 use http::StatusCode;
 use http::header;
@@ -158,12 +158,11 @@ fn make_room(uploads: &Uploads, store: &Store) -> Result<()> {
 
 /// Logs it once, and again after every thousand refusals.
 fn report_full(unfinished: usize) {
-    static REFUSED: AtomicU64 = AtomicU64::new(0);
-    let refused = REFUSED.fetch_add(1, Ordering::Relaxed);
-    if refused.is_multiple_of(1_000) {
+    static REFUSED: Episode = Episode::new();
+    if let Some(refused) = REFUSED.tells() {
         log::warn!(
             "{unfinished} uploads are unfinished, no more are begun (--uploads-max); \
-             {refused} were refused before"
+             {refused} were refused since the last such line"
         );
     }
 }

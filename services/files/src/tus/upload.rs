@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use flatpath::episode::Episode;
 use flatpath_http::Response;
 use http::StatusCode;
 use http::header::HeaderValue;
@@ -313,12 +313,11 @@ pub(super) fn elsewhere(offset: u64) -> Refusal {
 
 /// "507 Insufficient Storage": it is temporary, so clients that retry do so (RFC 4918, 11.5).
 pub(super) fn refuse_bytes(total: u64, bytes_max: u64) -> Refusal {
-    static REFUSED: AtomicU64 = AtomicU64::new(0);
-    let refused = REFUSED.fetch_add(1, Ordering::Relaxed);
-    if refused.is_multiple_of(1_000) {
+    static REFUSED: Episode = Episode::new();
+    if let Some(refused) = REFUSED.tells() {
         log::warn!(
             "unfinished uploads have {total} of {bytes_max} bytes, more are refused \
-             (--uploads-bytes); {refused} requests were refused before"
+             (--uploads-bytes); {refused} others since the last such line"
         );
     }
     let reason = "unfinished uploads have as many bytes as they may; continue later";
