@@ -53,6 +53,15 @@ impl Process {
         threads
     }
 
+    /// The names of all threads, in order; the kernel keeps 15 bytes of each.
+    pub fn thread_names(self) -> Vec<String> {
+        let tasks = self.look().tasks().expect("the process is there").flatten();
+        // One that ends meanwhile has no name any more.
+        let mut names: Vec<_> = tasks.filter_map(|it| Some(it.stat().ok()?.comm)).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// What its descriptors refer to, by the names that the kernel has for it.
     pub fn open_files(self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(format!("/proc/{}/fd", self.0));

@@ -8,6 +8,7 @@ each_driver!(
     a_second_signal_ends_a_server_whose_network_thread_hangs,
     a_hung_worker_outlives_no_drain,
     a_hung_thread_of_the_command_outlives_no_drain,
+    a_hung_housekeeper_holds_up_no_drain,
     a_hang_up_that_is_ignored_does_nothing,
     a_hang_up_reloads_where_a_program_has_asked_for_that,
     the_signal_that_means_nothing_does_nothing,
@@ -69,12 +70,23 @@ fn a_hung_thread_of_the_command_outlives_no_drain(driver: Driver) {
     let site = site();
     let server = Launch::serve(driver)
         .directory(site.path())
-        .with(["--drain-timeout", "1", "--relay", "127.0.0.1:0"])
+        .with(["--drain-timeout", "1", "--handover"])
+        .with([site.at("next")])
         .start();
     // The kernel keeps 15 bytes of the name.
-    if let Some(frozen) = Frozen::thread(server.process(), "flatpath-relay-") {
+    if let Some(frozen) = Frozen::thread(server.process(), "flatpath-handov") {
         server.terminate();
-        expect_left_behind(server, frozen, "left behind: flatpath-relay-");
+        expect_left_behind(server, frozen, "left behind: flatpath-handov");
+    }
+}
+
+fn a_hung_housekeeper_holds_up_no_drain(driver: Driver) {
+    let site = site();
+    let mut server = serve(driver, &site, "30");
+    if let Some(frozen) = Frozen::thread(server.process(), "flatpath-keeper") {
+        server.terminate();
+        frozen.await_end();
+        assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
     }
 }
 

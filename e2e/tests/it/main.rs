@@ -38,6 +38,7 @@ mod rolling;
 mod scarcity;
 mod slow;
 mod statistics;
+mod threads;
 mod top;
 mod traversal;
 mod tus;

@@ -1,0 +1,61 @@
+//! The threads of the command beside those that serve: workers and network threads.
+
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until_true};
+use rustix::process::Signal;
+
+each_driver!(
+    a_server_of_all_services_has_eight_threads_of_its_own,
+    what_takes_long_has_a_thread_while_it_lasts,
+);
+
+/// As the kernel cuts them off. `flatpath-sweep` is that of NFS.
+const OF_ALL_SERVICES: [&str; 8] = [
+    "flatpath",
+    "flatpath-access",
+    "flatpath-keeper",
+    "flatpath-log",
+    "flatpath-scaler",
+    "flatpath-signal",
+    "flatpath-sweep",
+    "flatpath-watchd",
+];
+
+fn own_threads(server: &Server) -> Vec<String> {
+    let mut names = server.process().thread_names();
+    names.retain(|name| !name.contains("-net-") && !name.ends_with("-worker"));
+    names
+}
+
+fn serve(driver: Driver, site: &Site, state: &Site) -> Server {
+    const ANY: &str = "127.0.0.1:0";
+    let launch = Launch::serve(driver).directory(site.path());
+    let launch = launch.with(["--writable", "--upload-expires", "1s", "--slow", "1s"]);
+    let launch = launch
+        .with(["--nfs", ANY, "--nfs-state"])
+        .with([state.path()]);
+    let launch = launch.with(["--relay", ANY, "--echo", ANY, "--admin", ANY]);
+    launch
+        .with(["--access-log"])
+        .with([state.at("log")])
+        .start()
+}
+
+fn a_server_of_all_services_has_eight_threads_of_its_own(driver: Driver) {
+    let (site, state) = (Site::new().with("file", "contents"), Site::new());
+    let server = serve(driver, &site, &state);
+    let mut client = server.client();
+    assert_eq!(client.get("/file").text(), "contents");
+    // A sweep of uploads has a thread for a moment, whose name is the same.
+    until_true("eight threads", || own_threads(&server) == OF_ALL_SERVICES);
+}
+
+fn what_takes_long_has_a_thread_while_it_lasts(driver: Driver) {
+    let (site, state) = (Site::new().with("file", "contents"), Site::new());
+    let server = serve(driver, &site, &state);
+    for signal in [Signal::HUP, Signal::USR1] {
+        server.process().signal(signal);
+    }
+    server.await_log("reload: there is no --config FILE to read again");
+    server.await_log("in flight: workers=");
+    until_true("eight threads", || own_threads(&server) == OF_ALL_SERVICES);
+}
