@@ -346,6 +346,12 @@ impl Bin {
         self.dropping.store(state.droppers.len(), Ordering::Relaxed);
     }
 
+    /// The workers that drop something now, by the numbers that the kernel gave them.
+    pub(crate) fn droppers(&self) -> Vec<u32> {
+        let state = self.state();
+        state.droppers.iter().map(|(thread, _)| *thread).collect()
+    }
+
     /// The workers that have not come back from a drop (B7).
     pub(crate) fn left_behind(&self) -> Vec<LeftBehind> {
         let now_ns = monotonic_coarse_ns();

@@ -1,14 +1,14 @@
 //! The scaler: starts workers when all are busy and work waits, and sees them out.
 //!
-//! A network thread that finds no idle worker to wake wakes the scaler, if there is room for
-//! another worker. The scaler then samples once per [`GROWTH_PERIOD`] for as long as work waits
-//! with none idle. When nothing was taken from the queue for a whole period but by workers that
-//! were started for it (every worker blocks), it starts one more, and twice as many each time that
-//! this did not help, but no more than jobs wait: other jobs in the queue do not wait for handlers
-//! that block to get their workers one by one. When work has waited at [`PATIENCE`] samples in a
-//! row in spite of progress, it starts one. Shrinking is the worker pool's own: a worker that idles
-//! too long leaves. While the worker pool is full the scaler sleeps: a sample is a timer and two
-//! switches of threads, tens of microseconds on a virtual machine.
+//! A network thread that finds no idle worker to wake, or as many active as may be, wakes the
+//! scaler, if there is room for more. The scaler then samples once per [`GROWTH_PERIOD`] for as long
+//! as work waits and no worker may take it, and once per [`WINDOW`] for as long as many are active.
+//! How many may be is the policy's (`growth.rs`), by the jobs that were taken and by what busy
+//! workers are at (`activity.rs`): workers that sleep get company at once, workers that have the
+//! processors, or wait for each other's locks, do not. Where there are idle workers beyond the limit
+//! one is woken, else one is started. Shrinking is the worker pool's own: a worker that idles too
+//! long leaves. While the worker pool is full the scaler looks only now and then: a sample is a
+//! timer and two switches of threads, tens of microseconds on a virtual machine.
 //!
 //! Where the kernel refuses a thread (a limit of processes, no memory), the wait before the next
 //! attempt doubles up to [`GROWTH_RETRY_MAX`], and the log has one line when that begins and one
@@ -16,13 +16,17 @@
 //!
 //! Ordering
 //! - E1 wake-up: push, fence (in the worker pool's `wake_one`), read the flag (`wake`) -> take the
-//!   flag down, fence, look at the queue (`oversee`). One of the two sees the other's store, so
+//!   flag down, fence, look at the queue (`calm_down`). One of the two sees the other's store, so
 //!   work never waits for workers that do not return.
 //! - E2 room: push, fence (in the worker pool's `wake_one`), look for room (`Shared::wake_scaler`)
 //!   -> give up one's place, fence (in the drop of the worker), look at the queue (`work`). One of
 //!   the two sees the other's store, and wakes it.
 
+mod activity;
+mod growth;
+
 use std::io;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::channel;
@@ -32,11 +36,10 @@ use std::time::{Duration, Instant};
 use crate::error::LeftBehind;
 use crate::limits::{GROWTH_PERIOD, GROWTH_RETRY_MAX};
 use crate::worker::{Shared, work};
+use activity::activity_of;
+use growth::{Activity, Bounds, Growth, Sample, Step, WINDOW};
 
-/// Samples with work waiting, in spite of progress, before another worker is started.
-const PATIENCE: u32 = 8;
-
-/// Samples without work waiting before the scaler sleeps again.
+/// Samples without work waiting before the next is a window later.
 const CALM: u32 = 4;
 
 /// How long workers may take to leave once nothing is in flight any more, if the limit of the
@@ -53,6 +56,8 @@ pub(crate) enum Scaler {
 impl Scaler {
     /// Starts the first workers, and the scaler if there may be more.
     pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Scaler> {
+        let growth = Growth::new(bounds(&shared));
+        shared.worker_pool.set_active_max(growth.active_max());
         let mut workers = Vec::new();
         let started = start_all(&shared, &mut workers);
         if started.is_ok() && shared.workers_min == shared.workers_max {
@@ -64,7 +69,7 @@ impl Scaler {
                 .name(format!("{}-scaler", shared.name))
                 .spawn(move || {
                     let workers = handed.recv().unwrap_or_default();
-                    oversee(&shared, workers)
+                    oversee(&shared, growth, workers)
                 })?;
             // The thread is waiting for it.
             let _ = hand.send(std::mem::take(&mut workers));
@@ -152,49 +157,106 @@ fn start_worker(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
         .spawn(move || work(&shared))
 }
 
-/// Work is queued, no worker is idle, and there is room for another worker.
+fn bounds(shared: &Shared) -> Bounds {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    Bounds {
+        min: shared.workers_min,
+        max: shared.workers_max,
+        processors: u32::try_from(processors).unwrap_or(u32::MAX),
+    }
+}
+
+/// Work is queued, no worker may take it, and there is room for another one.
 fn is_wanted(shared: &Shared) -> bool {
     shared.has_work() && !shared.worker_pool.has_idle() && shared.worker_pool.may_grow()
 }
 
 /// Sleeps until it is woken, then samples until it is calm again. Returns at `stop`.
-fn oversee(shared: &Arc<Shared>, mut workers: Vec<JoinHandle<()>>) -> Vec<JoinHandle<()>> {
+fn oversee(
+    shared: &Arc<Shared>,
+    mut growth: Growth,
+    mut workers: Vec<JoinHandle<()>>,
+) -> Vec<JoinHandle<()>> {
     let mut calm = 0;
-    let mut growth = Growth::default();
     let mut refusals = Refusals::default();
     loop {
         // ORDER: Acquire pairs with the Release in `stop`.
         if shared.scaler.stop.load(Ordering::Acquire) {
             return workers;
         }
-        if !shared.scaler.is_woken.load(Ordering::Relaxed) {
+        let is_woken = shared.scaler.is_woken.load(Ordering::Relaxed);
+        if is_woken {
+            std::thread::park_timeout(refusals.wait());
+        } else if growth.is_at_rest() {
             std::thread::park();
+            growth.wakes();
             continue;
+        } else {
+            std::thread::park_timeout(WINDOW);
         }
-        std::thread::park_timeout(refusals.wait());
-        let is_wanted_now = is_wanted(shared);
-        let (put, taken) = shared.bin.counts();
-        let (popped, dispatched) = (shared.popped() + taken, shared.dispatched() + put);
-        let wanted = growth.sample(is_wanted_now, popped, dispatched);
-        if !is_wanted_now {
-            calm += 1;
-            if calm >= CALM {
-                calm = 0;
-                // ORDER: E1, the scaler's side: flag down, fence, look again.
-                shared.scaler.is_woken.store(false, Ordering::Relaxed);
-                fence(Ordering::SeqCst);
-                if is_wanted(shared) {
-                    // ORDER: Relaxed: only this thread reads what follows from it.
-                    shared.scaler.is_woken.store(true, Ordering::Relaxed);
-                }
-            }
-            continue;
+        let sample = sample(shared);
+        let step = growth.sample(&sample, || look(shared, sample.active));
+        take(shared, step, &mut growth, &mut workers, &mut refusals);
+        calm = if sample.is_wanted { 0 } else { calm + 1 };
+        if is_woken && calm >= CALM {
+            calm = 0;
+            calm_down(shared);
         }
-        calm = 0;
-        if wanted > 0 {
-            workers.retain(|worker| !worker.is_finished());
-            growth.started = grow(shared, wanted, &mut workers, &mut refusals);
-        }
+    }
+}
+
+/// The next sample is a window later, unless work waits.
+fn calm_down(shared: &Shared) {
+    // ORDER: E1, the scaler's side: flag down, fence, look again.
+    shared.scaler.is_woken.store(false, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    if is_wanted(shared) {
+        // ORDER: Relaxed: only this thread reads what follows from it.
+        shared.scaler.is_woken.store(true, Ordering::Relaxed);
+    }
+}
+
+fn sample(shared: &Shared) -> Sample {
+    let is_wanted = is_wanted(shared);
+    let (put, taken) = shared.bin.counts();
+    let (taken, dispatched) = (shared.popped() + taken, shared.dispatched() + put);
+    Sample {
+        is_wanted,
+        taken,
+        queued: dispatched.saturating_sub(taken),
+        active: shared.worker_pool.active(),
+        now: shared.started.elapsed(),
+    }
+}
+
+/// What the active workers are at. Those between two jobs are runnable.
+fn look(shared: &Shared, active: u32) -> Option<Activity> {
+    let busy = shared.busy_threads();
+    let mut activity = activity_of(&busy)?;
+    let between = active.saturating_sub(u32::try_from(busy.len()).unwrap_or(u32::MAX));
+    activity.runnable += between;
+    Some(activity)
+}
+
+/// Lets so many workers be active, and has so many more: idle ones first, then new ones.
+fn take(
+    shared: &Arc<Shared>,
+    step: Step,
+    growth: &mut Growth,
+    workers: &mut Vec<JoinHandle<()>>,
+    refusals: &mut Refusals,
+) {
+    let worker_pool = &shared.worker_pool;
+    let idle = worker_pool.workers().saturating_sub(worker_pool.active());
+    if step.active_max != worker_pool.active_max() {
+        // Wakes one, which wakes the next.
+        worker_pool.set_active_max(step.active_max);
+    }
+    if step.more > idle {
+        workers.retain(|worker| !worker.is_finished());
+        let missing = u64::from(step.more - idle);
+        let started = grow(shared, missing, workers, refusals);
+        growth.missed(missing - started);
     }
 }
 
@@ -229,43 +291,6 @@ fn grow(
         }
     }
     wanted
-}
-
-/// How many workers are to be started, by what the samples show.
-#[derive(Debug, Default)]
-struct Growth {
-    /// Jobs taken from the queue by the last sample.
-    popped: u64,
-    /// Workers that were started after it.
-    started: u64,
-    /// How many were wanted the last time.
-    batch: u64,
-    /// Samples with work waiting since a worker was started.
-    busy: u32,
-}
-
-impl Growth {
-    /// One sample; `popped` and `dispatched` count jobs since the start.
-    fn sample(&mut self, is_wanted: bool, popped: u64, dispatched: u64) -> u64 {
-        let taken = popped.saturating_sub(std::mem::replace(&mut self.popped, popped));
-        let started = std::mem::take(&mut self.started);
-        if !is_wanted {
-            (self.batch, self.busy) = (0, 0);
-            return 0;
-        }
-        self.busy += 1;
-        if taken <= started {
-            self.batch = (self.batch * 2).max(1);
-        } else {
-            self.batch = u64::from(self.busy >= PATIENCE);
-        }
-        if self.batch == 0 {
-            return 0;
-        }
-        self.busy = 0;
-        self.batch = self.batch.min(dispatched.saturating_sub(popped)).max(1);
-        self.batch
-    }
 }
 
 /// Attempts to start a worker that the kernel refused in a row.
@@ -341,33 +366,6 @@ mod tests {
             }
             assert_eq!(refusals.end(), Some(100));
         }
-    }
-
-    #[test]
-    fn many_handlers_that_block_get_their_workers_in_a_few_samples() {
-        const JOBS: u64 = 112;
-        let (mut growth, mut workers, mut samples) = (Growth::default(), 0, 0);
-        while workers < JOBS {
-            samples += 1;
-            assert!(samples < 16, "{workers} workers after {samples} samples");
-            // Each worker has taken a job, and blocks.
-            let wanted = growth.sample(true, workers, JOBS);
-            assert!(workers + wanted <= JOBS, "no more than jobs wait");
-            growth.started = wanted;
-            workers += wanted;
-        }
-        assert_eq!(growth.sample(false, JOBS, JOBS), 0);
-        assert_eq!(growth.sample(true, JOBS, JOBS + 100), 1, "begins anew");
-    }
-
-    #[test]
-    fn progress_in_spite_of_waiting_work_asks_for_one_worker_at_a_time() {
-        let mut growth = Growth::default();
-        let mut wanted = 0;
-        for sample in 1..=u64::from(4 * PATIENCE) {
-            wanted += growth.sample(true, 1_000 * sample, 1_000_000);
-        }
-        assert_eq!(wanted, 4);
     }
 
     #[test]

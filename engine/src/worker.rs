@@ -337,7 +337,21 @@ impl Shared {
         }
     }
 
-    /// Work waits and no worker is idle. One load while there is no room for another worker.
+    /// Has a worker look for the work that has been queued, or the scaler where none may.
+    #[inline]
+    pub(crate) fn wake_worker(&self) {
+        self.called(self.worker_pool.wake_one());
+    }
+
+    /// What a call for a worker came to: the scaler is told where none is to be had.
+    #[inline]
+    fn called(&self, wake: Wake) {
+        if matches!(wake, Wake::NoneIdle | Wake::Limited) {
+            self.wake_scaler();
+        }
+    }
+
+    /// Work waits and no worker may take it. One load while there is no room for another one.
     pub(crate) fn wake_scaler(&self) {
         if self.worker_pool.may_grow() {
             self.scaler.wake();
@@ -349,9 +363,7 @@ impl Shared {
     pub(crate) fn bin_gathered(&self) {
         if has_gathered() {
             self.bin.take_gathered();
-            if self.worker_pool.wake_one() == Wake::NoneIdle {
-                self.wake_scaler();
-            }
+            self.wake_worker();
         }
     }
 
@@ -406,9 +418,7 @@ impl Home for Shared {
             .set(JobState::Queued, home.listener, now_ns);
         self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue.push(index);
-        if self.worker_pool.wake_one() == Wake::NoneIdle {
-            self.wake_scaler();
-        }
+        self.wake_worker();
     }
 }
 
@@ -435,8 +445,8 @@ pub(crate) fn work(shared: &Arc<Shared>) {
     let has_work = || shared.has_work();
     while worker.wait(has_work) == Wait::Work {
         let mut took = || {
-            if worker.took_work(has_work) == Some(Wake::NoneIdle) {
-                shared.wake_scaler();
+            if let Some(wake) = worker.took_work(has_work) {
+                shared.called(wake);
             }
         };
         // Another worker may have been faster; then the next wait sorts it out.

@@ -9,9 +9,14 @@
 //! only from the top. So a burst of wakes hits the same worker, and there is no herd. A worker
 //! that takes work chains the wake: if more work waits, it wakes the next worker.
 //!
-//! | may run beside | wake_one | wait, took_work       | register, grow, drop | stop |
-//! |----------------|----------|-----------------------|----------------------|------|
-//! | all of them    | yes      | yes, of other workers | yes                  | yes  |
+//! A worker is *active* from the moment it leaves the idle stack for work until it is idle again,
+//! and at most `active_max` are, a number that may change at any time. While as many are active,
+//! none is woken: an active worker looks for work after each item, so what waits is taken in its
+//! turn. A worker that finds too many active goes idle although work waits.
+//!
+//! | may run beside | wake_one | wait, took_work       | register, drop | set_active_max | stop |
+//! |----------------|----------|-----------------------|----------------|----------------|------|
+//! | all of them    | yes      | yes, of other workers | yes            | no: one thread | yes  |
 //!
 //! `wait` and `took_work` belong to the thread that has the worker.
 //!
@@ -22,6 +27,8 @@
 //! - I2: a worker is not listed while its owner is outside `wait`, panics included.
 //! - I3: work that is published, and whose publisher got `AlreadyAwake` or `Woken`, is looked for
 //!   afterwards by a worker that either takes it or wakes the next one.
+//! - I5: while work is published, and its publisher got `Limited`, as many workers are active as may
+//!   be, or one that stopped to be looks for work afterwards.
 //! - I4: entries are never freed, so a late waker may read one of a worker that left. It then
 //!   wakes the entry's next owner for nothing, which is harmless.
 //!
@@ -35,6 +42,10 @@
 //!   a worker that went idle while the work was being taken.
 //! - E4 stop: `is_stopping` (Release) -> `wait` (Acquire), read before it looks for work: a worker
 //!   that sees the stop sees the work that was published before it.
+//! - E6 limit: stop being active, `fence(SeqCst)` in `wait`, look for work. Against it E1 of the
+//!   publisher, who reads `active` after the fence. And: store `active_max`, `fence(SeqCst)` in
+//!   `set_active_max`, read the idle head; against it push oneself, `fence(SeqCst)` in `wait`, read
+//!   `active_max`.
 //! - E5 reset: `notified` is cleared before the look for work that decides to sleep, and a
 //!   `fence(SeqCst)` comes between clearing it and testing whether one is the head: the worker that
 //!   was above, and left, either sees it cleared or is seen to have left.
@@ -43,13 +54,15 @@
 //! `notified` and by the token of the thread's own `park`; a park that returns for no reason parks
 //! again.
 //!
-//! Cost: `wake_one` is a fence and a load while no worker is idle, and two more loads while one is
-//! already on the way; otherwise one swap and the wake-up of a thread, which is the system's
+//! Cost: `wake_one` is a fence and a load while no worker is idle, two more while as many are active
+//! as may be, and two more while one is already on the way; otherwise one swap and the wake-up of a thread, which is the system's
 //! (1 to 15 microseconds). `took_work` is a fence and a load. Nothing grows with the number of
 //! workers. Registering and leaving take a lock.
 
 use crate::stack::Stack;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Padded, Thread, fence, lock};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, Thread, fence, lock,
+};
 use crate::table::Table;
 use membership::Membership;
 
@@ -76,7 +89,9 @@ pub enum Wake {
     Woken,
     /// A worker is on its way to the work already, and will wake the next one.
     AlreadyAwake,
-    /// All workers are busy, or there are none: see [`WorkerPool::grow`].
+    /// As many workers are active as may be: one of them takes the work when it is done.
+    Limited,
+    /// All workers are busy, or there are none.
     NoneIdle,
 }
 
@@ -146,7 +161,12 @@ struct Shared {
     /// Workers leave once there is no work left. Written under the membership's lock, read
     /// without.
     is_stopping: Padded<AtomicBool>,
-    /// Whether `grow` may succeed: saves the membership's lock while the pool is full.
+    /// Workers that are not idle.
+    active: Padded<AtomicU32>,
+    /// Most of them; beyond any number once the pool stops. Written under the membership's lock.
+    active_max: AtomicU32,
+    /// Whether there is room for more of them, or for another worker. Written under the
+    /// membership's lock.
     may_grow: Padded<AtomicBool>,
     /// Whether there are more workers than the minimum.
     has_surplus: AtomicBool,
@@ -180,6 +200,8 @@ impl WorkerPool {
             idle: Stack::new(limits.workers_max),
             looking: Padded(AtomicBool::new(false)),
             is_stopping: Padded(AtomicBool::new(false)),
+            active: Padded(AtomicU32::new(0)),
+            active_max: AtomicU32::new(limits.workers_max),
             may_grow: Padded(AtomicBool::new(true)),
             has_surplus: AtomicBool::new(false),
             entries: Table::new(limits.workers_max, |_| Padded(Entry::new())),
@@ -202,32 +224,37 @@ impl WorkerPool {
     /// A new worker; `None` when the pool is full or stopping. The worker may be made on one thread
     /// and moved to another before it waits.
     pub fn register(&self) -> Option<Worker> {
-        self.add(false)
+        let index = lock(&self.shared.membership).add(&self.shared)?;
+        Some(Worker::new(self.clone(), index))
     }
 
-    /// Like [`WorkerPool::register`], for a caller that starts a thread because
-    /// [`WorkerPool::wake_one`] found no idle worker: `None` also while an earlier worker of `grow`
-    /// has not yet arrived at its first [`Worker::wait`] or [`Worker::took_work`]. One load when it
-    /// is `None`, as a rule.
-    #[inline]
-    pub fn grow(&self) -> Option<Worker> {
-        if !self.may_grow() {
-            return None;
-        }
-        self.add(true)
-    }
-
-    /// Whether [`WorkerPool::grow`] might succeed. One load; a hint, except for a caller that got
-    /// [`Wake::NoneIdle`]: if it sees no room and there is some, a worker has given up its place
-    /// since, and sees the work that was published before when it looks for some after its drop.
+    /// Whether there may be another worker, or more active ones than now. One load; a hint, except
+    /// for a caller that got [`Wake::NoneIdle`]: if it sees no room and there is some, a worker has
+    /// given up its place since, and sees the work that was published before when it looks for some
+    /// after its drop.
     #[inline]
     pub fn may_grow(&self) -> bool {
         self.shared.may_grow.load(Ordering::Relaxed)
     }
 
-    fn add(&self, is_starting: bool) -> Option<Worker> {
-        let index = lock(&self.shared.membership).add(&self.shared, is_starting)?;
-        Some(Worker::new(self.clone(), index, is_starting))
+    /// How many workers may be active from now on, at least one: wakes one if that may be. Those
+    /// beyond it go idle after what they do now. Takes a lock. Without effect once the pool stops.
+    pub fn set_active_max(&self, active_max: u32) {
+        lock(&self.shared.membership).limit(&self.shared, active_max.max(1));
+        // ORDER: E6. Between the new limit and the look at the idle head.
+        fence(Ordering::SeqCst);
+        self.shared.wake_head();
+    }
+
+    /// How many workers may be active. One load.
+    pub fn active_max(&self) -> u32 {
+        let active_max = self.shared.active_max.load(Ordering::Relaxed);
+        active_max.min(self.shared.limits.workers_max)
+    }
+
+    /// Workers that are not idle at this moment. One load.
+    pub fn active(&self) -> u32 {
+        self.shared.active.load(Ordering::Relaxed)
     }
 
     /// Workers finish the work there is and leave; none registers any more. Does not wait.
@@ -245,9 +272,9 @@ impl WorkerPool {
         lock(&self.shared.membership).workers()
     }
 
-    /// Whether a worker was on the idle stack at this moment. One load.
+    /// Whether a worker was on the idle stack at this moment, and might be active. Three loads.
     pub fn has_idle(&self) -> bool {
-        self.shared.idle.peek().is_some()
+        self.shared.idle.peek().is_some() && self.shared.has_slot()
     }
 
     /// Sizes and counters. O(workers); for display.
@@ -277,6 +304,10 @@ impl Shared {
         let Some(head) = self.idle.peek() else {
             return Wake::NoneIdle;
         };
+        // ORDER: E6. Relaxed: the fence before is what makes skipping safe.
+        if !self.has_slot() {
+            return Wake::Limited;
+        }
         // ORDER: E2. Relaxed: the fence before is what makes skipping safe.
         if self.looking.load(Ordering::Relaxed) {
             return Wake::AlreadyAwake;
@@ -288,6 +319,32 @@ impl Shared {
         }
         entry.unpark();
         Wake::Woken
+    }
+
+    /// Whether one more worker may be active.
+    #[inline]
+    fn has_slot(&self) -> bool {
+        self.active.load(Ordering::Relaxed) < self.active_max.load(Ordering::Relaxed)
+    }
+
+    /// One more worker is active, unless as many are as may be.
+    fn take_slot(&self) -> bool {
+        let active_max = self.active_max.load(Ordering::Relaxed);
+        self.change_active(|active| (active < active_max).then_some(active + 1))
+    }
+
+    /// One worker less is active, if more are than may be.
+    fn give_up_surplus(&self) -> bool {
+        let active_max = self.active_max.load(Ordering::Relaxed);
+        self.change_active(|active| (active > active_max).then(|| active - 1))
+    }
+
+    fn change_active(&self, change: impl Fn(u32) -> Option<u32>) -> bool {
+        // ORDER: E6. Relaxed: the fences order it.
+        let changed = self
+            .active
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        changed.is_ok()
     }
 }
 

@@ -8,8 +8,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flatpath_structures::worker_pool::Wake;
-
 use crate::discard::discard;
 use crate::pools::Wanted;
 use crate::shares::{ShareRule, Shares};
@@ -202,11 +200,7 @@ impl Dispatcher {
 
     fn wake_worker(&mut self) {
         self.queued = 0;
-        self.timed(|dispatcher| {
-            if dispatcher.shared.worker_pool.wake_one() == Wake::NoneIdle {
-                dispatcher.shared.wake_scaler();
-            }
-        });
+        self.timed(|dispatcher| dispatcher.shared.wake_worker());
         if let Some(sum) = &mut self.queueing {
             let sum = std::mem::take(sum);
             self.counters.dispatch_ns.add(sum.as_nanos() as u64);

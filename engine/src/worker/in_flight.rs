@@ -39,6 +39,16 @@ impl Shared {
         running.collect()
     }
 
+    /// The threads that run jobs now, or drop what was discarded, by the numbers that the kernel
+    /// gave them.
+    pub(crate) fn busy_threads(&self) -> Vec<u32> {
+        let running = self.marks().map(|(_, mark)| mark);
+        let running = running.filter(|mark| mark.state == JobState::Running);
+        let mut threads: Vec<u32> = running.map(|mark| mark.thread).collect();
+        threads.extend(self.bin.droppers());
+        threads
+    }
+
     /// The same as the end of the server has it.
     pub(crate) fn left_behind(&self) -> Vec<LeftBehind> {
         let running = self.running().into_iter();

@@ -22,8 +22,6 @@ pub(super) struct Membership {
     /// Entries used so far, and those of them that are free again.
     touched: u32,
     vacant: Vec<u32>,
-    /// A worker of `grow` has not arrived yet.
-    is_starting: bool,
     is_stopping: bool,
 }
 
@@ -41,9 +39,8 @@ impl Membership {
     }
 
     /// An entry for a newcomer, if there is room.
-    pub(super) fn add(&mut self, shared: &Shared, is_starting: bool) -> Option<u32> {
-        let is_early = is_starting && self.is_starting;
-        if self.is_stopping || is_early || self.workers == shared.limits.workers_max {
+    pub(super) fn add(&mut self, shared: &Shared) -> Option<u32> {
+        if self.is_stopping || self.workers == shared.limits.workers_max {
             return None;
         }
         let index = self.vacant.pop().unwrap_or_else(|| {
@@ -52,18 +49,24 @@ impl Membership {
             self.touched - 1
         });
         self.workers += 1;
-        self.is_starting |= is_starting;
         self.publish(shared);
         Some(index)
     }
 
-    pub(super) fn arrive(&mut self, shared: &Shared) {
-        self.is_starting = false;
-        self.publish(shared);
+    /// How many workers may be active.
+    pub(super) fn limit(&mut self, shared: &Shared, active_max: u32) {
+        if !self.is_stopping {
+            // ORDER: E6 of the pool: the caller's fence comes next.
+            shared.active_max.store(active_max, Ordering::Relaxed);
+            self.publish(shared);
+        }
     }
 
     pub(super) fn stop(&mut self, shared: &Shared) {
         self.is_stopping = true;
+        // All help with the work that is left; who sees the stop sees this.
+        // ORDER: E4 of the pool: published by the next store.
+        shared.active_max.store(u32::MAX, Ordering::Relaxed);
         // ORDER: E4 of the pool.
         shared.is_stopping.store(true, STOP);
         self.publish(shared);
@@ -88,9 +91,10 @@ impl Membership {
 
     /// I2.
     fn publish(&self, shared: &Shared) {
-        let is_full = self.workers == shared.limits.workers_max;
-        let may_grow = !(is_full || self.is_starting || self.is_stopping);
-        // ORDER: relaxed; both are hints, see `grow` and `IdleClock`.
+        let workers_max = shared.limits.workers_max;
+        let is_limited = shared.active_max.load(Ordering::Relaxed) < workers_max;
+        let may_grow = !self.is_stopping && (is_limited || self.workers < workers_max);
+        // ORDER: relaxed; both are hints, see `WorkerPool::may_grow` and `IdleClock`.
         shared.may_grow.store(may_grow, Ordering::Relaxed);
         let has_surplus = self.has_surplus(shared);
         shared.has_surplus.store(has_surplus, Ordering::Relaxed);

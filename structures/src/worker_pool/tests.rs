@@ -226,6 +226,51 @@ fn loom_a_late_waker_of_a_worker_that_left_does_not_starve_the_next() {
     });
 }
 
+/// Takes items until `count` have been taken in all, and stops the pool then.
+fn serve_until(items: &Items, taken: &Arc<AtomicU32>, count: u32, mut worker: Worker) {
+    while worker.wait(|| items.are_left()) == Wait::Work {
+        if items.take() {
+            worker.took_work(|| items.are_left());
+            if taken.fetch_add(1, Ordering::Relaxed) + 1 == count {
+                worker.pool().stop();
+            }
+        }
+    }
+}
+
+/// Hazard: a publisher that finds as many active as may be wakes none; the active one must look.
+#[test]
+fn loom_work_published_at_the_limit_is_taken_by_the_active_worker() {
+    model(|| {
+        let (pool, items, taken) = (patient_pool(1), Items::new(0), Arc::new(AtomicU32::new(0)));
+        pool.set_active_max(1);
+        let worker = pool.register().expect("room for a worker");
+        let (its_items, its_taken) = (items.clone(), Arc::clone(&taken));
+        let thread = spawn(move || serve_until(&its_items, &its_taken, 2, worker));
+        for _ in 0..2 {
+            items.publish(1);
+            pool.wake_one();
+        }
+        join(thread);
+        assert!(!items.are_left());
+    });
+}
+
+/// Hazard: the limit is raised while a worker goes idle because of it.
+#[test]
+fn loom_a_limit_that_is_raised_lets_a_sleeping_worker_take_the_work() {
+    model(|| {
+        let (pool, items) = (patient_pool(2), Items::new(2));
+        pool.set_active_max(1);
+        let threads = [(); 2].map(|()| spawn_with(&pool, &items, take_one));
+        // One of the two is busy for ever.
+        pool.set_active_max(2);
+        let workers = threads.map(join);
+        assert!(!items.are_left());
+        drop(workers);
+    });
+}
+
 /// Hazard: lifetime at the last thread, which frees what it was stopped with.
 #[test]
 fn loom_the_last_worker_may_outlast_every_handle() {

@@ -19,20 +19,20 @@ pub struct Worker {
     thread: Option<Thread>,
     /// This worker set `looking`.
     is_looking: bool,
-    /// This worker came by `grow` and has not arrived yet.
-    is_starting: bool,
+    /// This worker is counted in `active`.
+    is_active: bool,
     /// This worker idled too long and gave up its entry; all that is left is to drop it.
     has_retired: bool,
 }
 
 impl Worker {
-    pub(super) fn new(pool: WorkerPool, index: u32, is_starting: bool) -> Worker {
+    pub(super) fn new(pool: WorkerPool, index: u32) -> Worker {
         Worker {
             pool,
             index,
             thread: None,
             is_looking: false,
-            is_starting,
+            is_active: false,
             has_retired: false,
         }
     }
@@ -45,11 +45,12 @@ impl Worker {
     /// `has_work` are passed on.
     #[inline]
     pub fn wait(&mut self, has_work: impl Fn() -> bool) -> Wait {
-        if self.is_starting {
-            self.arrive();
-        }
         if self.end_look() {
             self.count_empty_wake();
+        }
+        if self.is_surplus() && self.pool.shared.give_up_surplus() {
+            self.is_active = false;
+            return self.idle(&has_work);
         }
         match self.reason(&has_work) {
             Some(wait) => wait,
@@ -58,12 +59,10 @@ impl Worker {
     }
 
     /// To be called after taking work and before doing it: wakes the next worker if `has_more` says
-    /// that more work waits. `None` if not; `NoneIdle` is the moment to [`WorkerPool::grow`].
+    /// that more work waits. `None` if not; `NoneIdle` and `Limited` are the moments to think of more
+    /// workers.
     #[inline]
     pub fn took_work(&mut self, has_more: impl Fn() -> bool) -> Option<Wake> {
-        if self.is_starting {
-            self.arrive();
-        }
         let was_looking = self.end_look();
         let shared = &self.pool.shared;
         if !has_more() && !shared.is_stopping.load(Ordering::Relaxed) {
@@ -88,15 +87,38 @@ impl Worker {
         }
         // ORDER: E4. Before the look for work, not after it.
         let is_stopping = self.pool.shared.is_stopping.load(STOP);
-        if has_work() {
+        if has_work() && self.is_active_now() {
             return Some(Wait::Work);
         }
         is_stopping.then_some(Wait::Stop)
     }
 
+    /// Whether more workers are active than may be, and this is one of them.
+    #[inline]
+    fn is_surplus(&self) -> bool {
+        let shared = &self.pool.shared;
+        let active_max = shared.active_max.load(Ordering::Relaxed);
+        self.is_active && shared.active.load(Ordering::Relaxed) > active_max
+    }
+
+    /// Becomes active if it may.
+    #[inline]
+    fn is_active_now(&mut self) -> bool {
+        self.is_active = self.is_active || self.pool.shared.take_slot();
+        self.is_active
+    }
+
+    fn end_activity(&mut self) {
+        if std::mem::take(&mut self.is_active) {
+            // ORDER: E6. Relaxed: a fence comes before the next look for work, or for a worker.
+            self.pool.shared.active.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Sleeps until there is a reason not to.
     #[cold]
     fn idle(&mut self, has_work: &impl Fn() -> bool) -> Wait {
+        self.end_activity();
         self.show_thread();
         let mut clock = IdleClock::start(&self.pool.shared);
         loop {
@@ -163,12 +185,6 @@ impl Worker {
         add_one(&self.entry().wakes_that_found_nothing);
     }
 
-    #[cold]
-    fn arrive(&mut self) {
-        self.is_starting = false;
-        lock(&self.pool.shared.membership).arrive(&self.pool.shared);
-    }
-
     /// Retires, if the pool can do without. Gives up the entry then.
     fn retire(&mut self) -> bool {
         let shared = &self.pool.shared;
@@ -187,10 +203,8 @@ impl Drop for Worker {
             self.has_retired || !self.pool.shared.idle.is_listed(self.index),
             "I2: leaves while listed"
         );
-        if self.is_starting {
-            self.arrive();
-        }
         self.end_look();
+        self.end_activity();
         let shared = &self.pool.shared;
         if !self.has_retired {
             lock(&shared.membership).release(shared, self.index);
@@ -242,7 +256,9 @@ impl<'a> Listed<'a> {
 
     /// Sleeps unless there is work or the pool stops, and leaves the stack.
     fn stay_unless(mut self, has_work: &impl Fn() -> bool) -> Slept {
-        let has_reason = self.shared.is_stopping.load(Ordering::Relaxed) || has_work();
+        // ORDER: E6. The limit after the fence of `push`.
+        let has_reason =
+            self.shared.is_stopping.load(Ordering::Relaxed) || has_work() && self.shared.has_slot();
         self.leave(has_reason)
     }
 

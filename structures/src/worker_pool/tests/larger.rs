@@ -41,3 +41,27 @@ fn shuttle_workers_that_retire_and_register_leave_no_work_behind() {
         assert_eq!(taken, 3);
     });
 }
+
+/// A limit that goes up and down while work comes: no item is left without a worker awake.
+#[test]
+fn shuttle_a_limit_that_changes_leaves_no_work_behind() {
+    model(|| {
+        let (pool, items, taken) = (patient_pool(3), Items::new(0), Arc::new(AtomicU32::new(0)));
+        let threads = [(); 3].map(|()| {
+            let worker = pool.register().expect("room for a worker");
+            let (items, taken) = (items.clone(), Arc::clone(&taken));
+            spawn(move || serve_until(&items, &taken, 4, worker))
+        });
+        let limiting = {
+            let pool = pool.clone();
+            spawn(move || [1, 3, 2, 1].map(|most| pool.set_active_max(most)))
+        };
+        for _ in 0..4 {
+            items.publish(1);
+            pool.wake_one();
+        }
+        join(limiting);
+        threads.into_iter().for_each(join);
+        assert!(!items.are_left());
+    });
+}

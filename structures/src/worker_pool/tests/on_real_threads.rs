@@ -28,31 +28,57 @@ fn no_more_register_than_the_maximum_and_none_after_stop() {
     let first = pool.register().expect("room");
     let second = pool.register();
     assert_eq!(pool.workers(), 2);
-    assert!(second.is_some() && pool.register().is_none() && pool.grow().is_none());
+    assert!(second.is_some() && pool.register().is_none());
     drop(first);
     assert_eq!(pool.workers(), 1);
     assert!(pool.register().is_some());
     pool.stop();
     drop(second);
-    assert!(pool.register().is_none() && pool.grow().is_none());
+    assert!(pool.register().is_none() && !pool.may_grow());
     assert_eq!(pool.workers(), 0);
 }
 
 #[test]
-fn growing_waits_until_the_one_before_has_arrived() {
-    let pool = patient_pool(8);
-    let mut first = pool.grow().expect("room");
-    assert!(pool.grow().is_none(), "one at a time");
-    assert!(pool.register().is_some(), "joining is not throttled");
-    assert_eq!(first.wait(|| true), Wait::Work);
-    let mut second = pool.grow().expect("the first has arrived");
-    assert_eq!(second.took_work(|| false), None);
-    let third = pool.grow().expect("the second has arrived");
-    drop(third);
-    assert!(
-        pool.grow().is_some(),
-        "a thread that was not started is no hindrance"
-    );
+fn no_more_are_active_than_may_be_although_work_waits() {
+    within_deadline(|| {
+        let (pool, items) = (patient_pool(3), Items::new(3));
+        assert!(pool.may_grow(), "there is room for workers");
+        let mut workers = [(); 3].map(|()| pool.register().expect("room"));
+        assert!(!pool.may_grow());
+        for worker in &mut workers {
+            assert_eq!(worker.wait(|| items.are_left()), Wait::Work);
+        }
+        pool.set_active_max(2);
+        assert!(pool.may_grow(), "the limit may be raised");
+        assert_eq!((pool.active(), pool.active_max()), (3, 2));
+        assert_eq!(workers[1].took_work(|| true), Some(Wake::NoneIdle));
+        // The first that looks for work goes idle, and sleeps until it may be active.
+        let [mut first, mut second, third] = workers;
+        let thread = spawn(move || (first.wait(|| true), first));
+        until_idle(&pool, 1);
+        assert_eq!((pool.active(), pool.wake_one()), (2, Wake::Limited));
+        assert!(!pool.has_idle(), "none that might work");
+        assert_eq!(second.wait(|| true), Wait::Work);
+        drop(third);
+        let (wait, first) = join(thread);
+        assert_eq!((wait, pool.active()), (Wait::Work, 2));
+        drop((first, second));
+        assert_eq!(pool.active(), 0);
+    });
+}
+
+#[test]
+fn a_pool_that_stops_has_no_limit() {
+    within_deadline(|| {
+        let (pool, items) = (patient_pool(3), Items::new(0));
+        pool.set_active_max(1);
+        let threads = [(); 3].map(|()| spawn_with(&pool, &items, serve));
+        until_idle(&pool, 3);
+        pool.stop();
+        pool.set_active_max(1);
+        assert_eq!(pool.active_max(), 3);
+        threads.into_iter().map(join).for_each(drop);
+    });
 }
 
 #[test]
@@ -193,7 +219,7 @@ fn a_worker_about_to_leave_is_no_hindrance_to_a_newcomer() {
     let mut retired = pool.register().expect("room");
     assert_eq!(retired.wait(|| false), Wait::Retire);
     assert_eq!(pool.wake_one(), Wake::NoneIdle);
-    let _newcomer = pool.grow().expect("the place is free");
+    let _newcomer = pool.register().expect("the place is free");
     assert_eq!(retired.wait(|| true), Wait::Retire, "and it stays so");
     drop(retired);
     assert_eq!(pool.workers(), 1);
@@ -348,7 +374,10 @@ fn stress_all_work_is_done_while_workers_come_and_go() {
                     for number in 0..per_producer {
                         items.publish(1);
                         if pool.wake_one() == Wake::NoneIdle {
-                            start(pool.grow());
+                            start(pool.register());
+                        }
+                        if number % 64 == 0 {
+                            pool.set_active_max(1 + number / 64 % 8);
                         }
                         if number % 16 == 0 {
                             std::thread::sleep(Duration::from_micros(30));
