@@ -23,6 +23,7 @@ pub(crate) struct Envelope<P: Protocol> {
     pub(crate) protocol: Arc<P>,
     pub(crate) connection: ConnectionId,
     pub(crate) reservation: Option<Reservation>,
+    pub(crate) is_after_others: bool,
 }
 
 impl<P: Protocol> Deref for Job<P> {
@@ -50,6 +51,10 @@ impl<P: Protocol> Task for Envelope<P> {
 
     fn connection(&self) -> ConnectionId {
         self.connection
+    }
+
+    fn is_after_others(&self) -> bool {
+        self.is_after_others
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
@@ -104,10 +109,12 @@ impl<'a, P: Protocol> Context<'a, P> {
                 protocol: Arc::clone(self.protocol),
                 connection,
                 reservation: None,
+                is_after_others: false,
             })
         });
         envelope.connection = connection;
         envelope.reservation = Some(reservation);
+        envelope.is_after_others = false;
         Some(Job(envelope))
     }
 
@@ -125,6 +132,20 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// whichever it was made for. It waits while the listener has its share of the workers
     /// ([`Limits::workers_per_listener`](crate::Limits::workers_per_listener)).
     pub fn dispatch(&mut self, mut job: Job<P>) {
+        job.0.is_after_others = false;
+        self.send(job);
+    }
+
+    /// The same for a job that has had its part of a worker's time and comes again: workers take it
+    /// when no other waits, and one such in [`AFTER_OTHERS_PART`] in any case.
+    ///
+    /// [`AFTER_OTHERS_PART`]: crate::limits::AFTER_OTHERS_PART
+    pub fn dispatch_after_others(&mut self, mut job: Job<P>) {
+        job.0.is_after_others = true;
+        self.send(job);
+    }
+
+    fn send(&mut self, mut job: Job<P>) {
         job.0.connection = self.io.id();
         self.io.connection.control.jobs_out += 1;
         let common = &mut *self.io.common;

@@ -240,6 +240,10 @@ pub(crate) const TICK_NS: u64 = 1 << 23;
 /// Slots of the wheel: 4096 ticks are 34 s; later deadlines go round.
 pub(crate) const WHEEL_SLOTS: u32 = 4096;
 
+/// Of the jobs that workers take, one in this many is one that comes after others
+/// ([`Context::dispatch_after_others`](crate::Context::dispatch_after_others)), if any waits.
+pub const AFTER_OTHERS_PART: u64 = 8;
+
 /// A sampling period of the scaler: work that waited this long with every worker busy starts
 /// another worker.
 pub(crate) const GROWTH_PERIOD: Duration = Duration::from_millis(1);

@@ -50,6 +50,9 @@ pub enum Stall {
     /// This connection holds its share of the memory budget: until it holds half of that. A
     /// protocol need not say so, the engine looks by itself.
     Share,
+    /// The connection has had its part of the network thread's time in this turn: until the end of
+    /// the next one, after what arrived of others.
+    Turn,
     /// Something outside the engine is not ready: until
     /// [`ConnectionHandle::wake`](crate::ConnectionHandle::wake). It has no deadline.
     Outside,

@@ -6,6 +6,9 @@
 //! as long as the turn's time allows; the others keep their place for the next turn, which follows
 //! at once, and which answers new short requests first.
 //!
+//! A protocol whose input is short and takes long all the same (what is compressed) has the rest of
+//! it wait in the same queue ([`Stall::Turn`]).
+//!
 //! A connection that brings much while the thread is behind with what others brought, or while
 //! pages are scarce, *crowds*: it comes after all others, receives one page at a time, and only a
 //! few such connections do so at a time, oldest first, so that the others find pages. When it has
@@ -82,7 +85,7 @@ impl<D: Driver> Event<'_, D> {
         let connection = &*self.connection;
         match connection.stalled {
             Some(Stall::Output) if connection.output.queued_bytes() > OUTPUT_BYTES_LOW => {}
-            Some(Stall::Output | Stall::Pipeline) => self.resume(),
+            Some(Stall::Output | Stall::Pipeline | Stall::Turn) => self.resume(),
             // Another stall began meanwhile: its end offers the input.
             Some(_) => {}
             None => self.offer_held(),

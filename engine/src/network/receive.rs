@@ -292,6 +292,8 @@ impl<D: Driver> Event<'_, D> {
         }
         let counters = self.counters();
         let count = match stall {
+            // It is no shortage.
+            Stall::Turn => return,
             Stall::Output => &counters.output_stalls,
             Stall::Pipeline => &counters.pipeline_stalls,
             Stall::Jobs => &counters.jobs_stalls,

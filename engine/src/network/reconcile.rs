@@ -176,6 +176,10 @@ impl<D: Driver> Event<'_, D> {
             Stall::Output if self.connection.output.queued_bytes() <= OUTPUT_BYTES_LOW => {
                 self.resume_in_turn()
             }
+            Stall::Turn => {
+                self.defer();
+                false
+            }
             Stall::Output | Stall::Pipeline | Stall::Outside => false,
         }
     }

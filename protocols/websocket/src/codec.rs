@@ -13,9 +13,25 @@ pub(crate) use without::{Codec, Inflater};
 
 /// Reads payloads.
 #[derive(Debug, Default)]
-pub(crate) struct Reader(pub(crate) Inflater);
+pub(crate) struct Reader {
+    inflater: Inflater,
+    /// Bytes of the messages that were inflated, not asked for yet.
+    inflated_bytes: usize,
+}
 
 impl Reader {
+    pub(crate) fn new(inflater: Inflater) -> Reader {
+        Reader {
+            inflater,
+            inflated_bytes: 0,
+        }
+    }
+
+    /// Bytes of the messages that were inflated since the last call.
+    pub(crate) fn take_inflated_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.inflated_bytes)
+    }
+
     /// The message of a payload.
     pub(crate) fn message(
         &mut self,
@@ -26,8 +42,9 @@ impl Reader {
             return Message::of(received);
         }
         let payload = self
-            .0
+            .inflater
             .inflate(&received.payload, limits.message_bytes_max)?;
+        self.inflated_bytes += payload.len();
         Message::of(Received {
             payload,
             ..received

@@ -16,6 +16,8 @@
 //!   handler sent is queued.
 //! - W5: a handler is opened once, before its first message and after the answer to the handshake:
 //!   its first call is on a connection that sends.
+//! - W6: what one connection has inflated at a time is bounded ([`INFLATED_BYTES_MAX`]): the next of
+//!   its messages come after what waits of others, on a worker as on the network thread.
 //! - W4: after our close frame nothing is sent; what the client still sends is dropped until it
 //!   answers.
 
@@ -32,7 +34,7 @@ use crate::decoder::{Event, Received, Stopped};
 use crate::encode::{Frame, Opcode};
 use crate::fault::Fault;
 use crate::handler::Handler;
-use crate::limits::{Limits, WAITING_BYTES_MAX};
+use crate::limits::{INFLATED_BYTES_MAX, Limits, WAITING_BYTES_MAX};
 use crate::session::{Desk, End, Open, Session, Work};
 use crate::socket::Flushed;
 
@@ -80,6 +82,9 @@ impl<H: Handler> Sockets<H> {
         }
         if context.io.output_is_full() {
             return Err(Stall::Output);
+        }
+        if open.inflated_bytes >= INFLATED_BYTES_MAX && !input.is_empty() {
+            return Err(Stall::Turn);
         }
         if open.waiting_bytes >= WAITING_BYTES_MAX || open.drains && !open.is_handled() {
             Self::hand_on(context)?;
@@ -142,6 +147,7 @@ impl<H: Handler> Sockets<H> {
             return;
         };
         let handled = open.socket.inline(|| contain(|| act(desk)));
+        open.inflated_bytes += desk.reader.take_inflated_bytes();
         if let Err(fault) = handled.unwrap_or(Err(Fault::Handler)) {
             open.ends(End::Fault(fault));
         }
@@ -161,7 +167,14 @@ impl<H: Handler> Sockets<H> {
     fn dispatch(context: &mut Context<'_, Self>, mut job: Job<Self>) {
         if let Some(open) = &mut context.session.0 {
             job.desk = open.desk.take();
-            job.messages = open.take_waiting();
+            // Those that its last run has left come first, and others wait on, counted (W1).
+            if job.messages.is_empty() {
+                job.messages = open.take_waiting();
+            }
+            job.is_heavy = false;
+            if open.is_heavy {
+                return context.dispatch_after_others(job);
+            }
         }
         context.dispatch(job);
     }
@@ -289,6 +302,7 @@ impl<H: Handler> Protocol for Sockets<H> {
         let mut rest = input;
         if let Some(open) = &mut context.session.0 {
             open.awaits_pong &= !has_moved;
+            open.inflated_bytes = 0;
         }
         let stepped = loop {
             match self.step(context, &mut rest) {
@@ -323,12 +337,17 @@ impl<H: Handler> Protocol for Sockets<H> {
         if !desk.peer.open() {
             return work.messages.clear();
         }
-        while let Some(received) = work.messages.pop_front() {
+        let mut inflated_bytes = 0;
+        while inflated_bytes < INFLATED_BYTES_MAX
+            && let Some(received) = work.messages.pop_front()
+        {
             if let Err(fault) = desk.message(received, &self.limits) {
                 work.fault = Some(fault);
                 work.messages.clear();
             }
+            inflated_bytes += desk.reader.take_inflated_bytes();
         }
+        work.is_heavy = inflated_bytes >= INFLATED_BYTES_MAX;
     }
 
     fn panicked(&self, work: &mut Work<H>) {
@@ -342,11 +361,12 @@ impl<H: Handler> Protocol for Sockets<H> {
             return context.recycle(job);
         };
         open.desk = desk;
+        open.is_heavy = job.is_heavy;
         if let Some(fault) = fault {
             open.take_waiting();
             open.end = Some(End::Fault(fault));
         }
-        if open.waiting.is_empty() {
+        if open.waiting.is_empty() && job.messages.is_empty() {
             context.recycle(job);
         } else {
             Self::dispatch(context, job);

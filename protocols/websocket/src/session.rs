@@ -50,6 +50,10 @@ pub(crate) struct Open<H: Handler> {
     pub(crate) awaits_pong: bool,
     /// Input was left unconsumed.
     pub(crate) has_left: bool,
+    /// Bytes inflated in this call of an inline handler's connection.
+    pub(crate) inflated_bytes: usize,
+    /// Its last run with a worker inflated as much as one may: the next one comes after others'.
+    pub(crate) is_heavy: bool,
 }
 
 /// What handles messages; it goes to the worker with them.
@@ -80,6 +84,8 @@ impl<H: Handler> Open<H> {
             said_close: false,
             awaits_pong: false,
             has_left: false,
+            inflated_bytes: 0,
+            is_heavy: false,
         }
     }
 
@@ -112,6 +118,8 @@ pub(crate) struct Work<H: Handler> {
     pub(crate) desk: Option<Desk<H>>,
     pub(crate) messages: VecDeque<Received>,
     pub(crate) fault: Option<Fault>,
+    /// This run inflated as much as one may; messages may be left.
+    pub(crate) is_heavy: bool,
 }
 
 impl<H: Handler> Default for Work<H> {
@@ -120,6 +128,7 @@ impl<H: Handler> Default for Work<H> {
             desk: None,
             messages: VecDeque::new(),
             fault: None,
+            is_heavy: false,
         }
     }
 }

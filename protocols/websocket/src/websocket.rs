@@ -123,7 +123,7 @@ impl<H: Handler> WebSocket<H> {
         let socket = Socket::new(self.limits.queued_bytes_max, subprotocol, codec);
         let desk = Desk {
             peer: Peer::new(handler, socket),
-            reader: Reader(inflater),
+            reader: Reader::new(inflater),
         };
         *lock(&slot) = Session(Some(Box::new(Open::new(desk, may_compress))));
         handshake::complete(&mut response, accept, subprotocol, header);

@@ -1,6 +1,8 @@
 //! Sockets on the simulated server: messages in order, ends, deadlines, slow readers. Each test
 //! runs with many seeds, which split, delay and repeat what they may.
 
+#[cfg(feature = "deflate")]
+mod bombs;
 mod client;
 mod endings;
 mod messages;
