@@ -10,7 +10,7 @@ use crate::io::Io;
 use crate::pools::Wanted;
 use crate::protocol::Protocol;
 use crate::scope::WorkerScope;
-use crate::worker::{Reservation, Task};
+use crate::worker::{Rank, Reservation, Task};
 
 /// A request on its way to a worker and back: the protocol's own job and where it belongs.
 ///
@@ -23,7 +23,7 @@ pub(crate) struct Envelope<P: Protocol> {
     pub(crate) protocol: Arc<P>,
     pub(crate) connection: ConnectionId,
     pub(crate) reservation: Option<Reservation>,
-    pub(crate) is_after_others: bool,
+    pub(crate) rank: Rank,
 }
 
 impl<P: Protocol> Deref for Job<P> {
@@ -53,8 +53,8 @@ impl<P: Protocol> Task for Envelope<P> {
         self.connection
     }
 
-    fn is_after_others(&self) -> bool {
-        self.is_after_others
+    fn rank(&self) -> Rank {
+        self.rank
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
@@ -109,12 +109,11 @@ impl<'a, P: Protocol> Context<'a, P> {
                 protocol: Arc::clone(self.protocol),
                 connection,
                 reservation: None,
-                is_after_others: false,
+                rank: Rank::Next,
             })
         });
         envelope.connection = connection;
         envelope.reservation = Some(reservation);
-        envelope.is_after_others = false;
         Some(Job(envelope))
     }
 
@@ -131,21 +130,20 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// Sends a job to the workers; it comes back through [`Protocol::finished`] of this connection,
     /// whichever it was made for. It waits while the listener has its share of the workers
     /// ([`Limits::workers_per_listener`](crate::Limits::workers_per_listener)).
-    pub fn dispatch(&mut self, mut job: Job<P>) {
-        job.0.is_after_others = false;
-        self.send(job);
+    pub fn dispatch(&mut self, job: Job<P>) {
+        self.send(job, Rank::Next);
     }
 
     /// The same for a job that has had its part of a worker's time and comes again: workers take it
     /// when no other waits, and one such in [`AFTER_OTHERS_PART`] in any case.
     ///
     /// [`AFTER_OTHERS_PART`]: crate::limits::AFTER_OTHERS_PART
-    pub fn dispatch_after_others(&mut self, mut job: Job<P>) {
-        job.0.is_after_others = true;
-        self.send(job);
+    pub fn dispatch_after_others(&mut self, job: Job<P>) {
+        self.send(job, Rank::AfterOthers);
     }
 
-    fn send(&mut self, mut job: Job<P>) {
+    fn send(&mut self, mut job: Job<P>, rank: Rank) {
+        job.0.rank = rank;
         job.0.connection = self.io.id();
         self.io.connection.control.jobs_out += 1;
         let common = &mut *self.io.common;
@@ -158,6 +156,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// The same for a job that found no buffer: it waits, without a worker, until there may be one,
     /// behind those that wait already for as much. What needs little is first.
     pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
+        job.0.rank = Rank::Next;
         job.0.connection = self.io.id();
         self.io.connection.control.jobs_out += 1;
         let common = &mut *self.io.common;

@@ -324,8 +324,8 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::pools::Pools;
-    use crate::worker::ListenerName;
     use crate::worker::leave;
+    use crate::worker::{ListenerName, Rank};
     use flatpath_structures::worker_pool::WorkerPoolLimits;
 
     fn shared(workers_max: u32) -> Arc<Shared> {
@@ -372,7 +372,7 @@ mod tests {
     fn a_full_worker_pool_does_not_call_the_scaler() {
         let shared = shared(1);
         let worker = shared.worker_pool.register().expect("room for one");
-        shared.queue.push(0);
+        shared.queue.push(0, Rank::Next);
         shared.wake_scaler();
         assert!(!is_woken(&shared) && !is_wanted(&shared));
         drop(worker);
@@ -385,7 +385,7 @@ mod tests {
         let shared = shared(1);
         let worker = shared.worker_pool.register().expect("room for one");
         // No worker is woken for it: as if this one had been on its way out when it came.
-        shared.queue.push(0);
+        shared.queue.push(0, Rank::Next);
         assert!(!is_woken(&shared));
         leave(&shared, worker);
         assert!(is_woken(&shared));

@@ -273,7 +273,7 @@ impl SimulatedServer {
     /// passes. What was written since the last turn is seen in the next one only.
     pub fn is_settled(&self) -> bool {
         let mut threads = self.threads.iter();
-        !self.shared.has_jobs()
+        self.shared.queue.is_empty()
             && threads.all(|thread| thread.world.is_settled() && thread.network.is_quiet())
     }
 
@@ -340,7 +340,7 @@ impl SimulatedServer {
             }
             self.empty_bin();
             // One that came back may have let out another that waited for its share.
-            if !self.shared.has_jobs() {
+            if self.shared.queue.is_empty() {
                 break;
             }
         }

@@ -21,6 +21,7 @@
 
 mod dispatcher;
 mod in_flight;
+mod job_queue;
 mod parked;
 mod reservation;
 mod snapshot;
@@ -42,7 +43,7 @@ use crate::descriptors::DescriptorBudget;
 use crate::discard::{Bin, has_gathered};
 use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::limits::{AFTER_OTHERS_PART, Limits};
+use crate::limits::Limits;
 use crate::mark::{JobState, Mark};
 use crate::memory::Memory;
 use crate::pools::Pools;
@@ -55,6 +56,8 @@ use crate::statistics::{Count, ThreadCounters};
 use crate::watch_queue::WatchQueue;
 
 pub(crate) use dispatcher::Dispatcher;
+use job_queue::JobQueue;
+pub(crate) use job_queue::Rank;
 use parked::Parked;
 pub(crate) use reservation::Reservation;
 
@@ -66,9 +69,9 @@ pub(crate) trait Task: Any + Send {
     fn run(&mut self, scope: &mut WorkerScope<'_>);
     fn panicked(&mut self);
     fn connection(&self) -> ConnectionId;
-    /// Whether it had its part of a worker's time.
-    fn is_after_others(&self) -> bool {
-        false
+    /// When a worker is to take it.
+    fn rank(&self) -> Rank {
+        Rank::Next
     }
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
@@ -119,9 +122,7 @@ impl ListenerName {
 }
 
 pub(crate) struct Shared {
-    pub(crate) queue: Queue,
-    /// Jobs that are taken when none is in `queue`, or when it is their turn.
-    after_others: Queue,
+    pub(crate) queue: JobQueue,
     pub(crate) worker_pool: WorkerPool,
     pub(crate) workers_min: u32,
     pub(crate) workers_max: u32,
@@ -170,8 +171,7 @@ impl Shared {
         let places = threads * limits.in_flight_max;
         let capacity = u32::try_from(places).expect("threads times in_flight_max fits 32 bits");
         Shared {
-            queue: Queue::new(capacity),
-            after_others: Queue::new(capacity),
+            queue: JobQueue::new(capacity),
             worker_pool: WorkerPool::new(worker_pool),
             workers_min: worker_pool.workers_min,
             workers_max: worker_pool.workers_max,
@@ -276,34 +276,12 @@ impl Shared {
     /// Runs the oldest queued job, if there is one, on this thread, whose number the kernel gave.
     /// Wakes the next worker before it starts.
     pub(crate) fn run_next(self: &Arc<Self>, thread: u32, took: impl FnOnce()) -> bool {
-        let Some(index) = self.pop() else {
+        let Some(index) = self.queue.pop(self.popped()) else {
             return false;
         };
         took();
         self.run(index, thread);
         true
-    }
-
-    /// Puts the index of a job where workers take it.
-    #[inline]
-    fn push(&self, index: u32, is_after_others: bool) {
-        match is_after_others {
-            true => self.after_others.push(index),
-            false => self.queue.push(index),
-        };
-    }
-
-    /// The index of the job whose turn it is.
-    #[inline]
-    fn pop(&self) -> Option<u32> {
-        if self.after_others.is_empty() {
-            return self.queue.pop();
-        }
-        let (mut first, mut second) = (&self.queue, &self.after_others);
-        if self.popped() % AFTER_OTHERS_PART == 0 {
-            (first, second) = (second, first);
-        }
-        first.pop().or_else(|| second.pop())
     }
 
     /// Runs the job of an index that came from the queue, and sends it home; one that finds the
@@ -398,12 +376,7 @@ impl Shared {
 
     /// Whether there is something for a worker to do.
     pub(crate) fn has_work(&self) -> bool {
-        self.has_jobs() || self.bin.has_work()
-    }
-
-    /// Whether a job waits for a worker.
-    pub(crate) fn has_jobs(&self) -> bool {
-        !self.queue.is_empty() || !self.after_others.is_empty()
+        !self.queue.is_empty() || self.bin.has_work()
     }
 
     /// Jobs taken from the queue so far, but for those that were queued again.
@@ -445,14 +418,14 @@ impl Home for Shared {
         let home = task.connection();
         let inbox = &self.inboxes[usize::from(home.thread)];
         inbox.parked.remove(home.listener);
-        let is_after_others = task.is_after_others();
+        let rank = task.rank();
         place.granted = grant;
         drop(place);
         let now_ns = monotonic_coarse_ns();
         self.mark(index)
             .set(JobState::Queued, home.listener, now_ns);
         self.popped.fetch_sub(1, Ordering::Relaxed);
-        self.push(index, is_after_others);
+        self.queue.push(index, rank);
         self.wake_worker();
     }
 }

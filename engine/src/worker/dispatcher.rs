@@ -175,9 +175,9 @@ impl Dispatcher {
                 .pop()
                 .expect("W1: a reserved job has a place");
             dispatcher.note_used(index);
-            let is_after_others = task.is_after_others();
+            let rank = task.rank();
             dispatcher.shared.put(index, task, listener, now_ns);
-            dispatcher.shared.push(index, is_after_others);
+            dispatcher.shared.queue.push(index, rank);
         });
     }
 

@@ -8,6 +8,7 @@ mod excess;
 mod figures;
 mod framed;
 mod gate;
+mod growth;
 mod hand_over;
 mod headers;
 mod hoard;
