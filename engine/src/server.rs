@@ -163,8 +163,9 @@ impl Server {
         self
     }
 
-    /// Fewest and most workers. They grow when work waits and all are busy, and shrink after five
-    /// idle seconds.
+    /// Fewest and most workers. They grow while work waits and more of them help: those that sleep
+    /// get company at once, those that compute, or wait for each other's locks, hardly any beyond
+    /// the processors or the fewest. They shrink after five idle seconds.
     pub fn workers(mut self, workers: RangeInclusive<u32>) -> Server {
         self.options.workers = workers;
         self

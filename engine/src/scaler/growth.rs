@@ -209,7 +209,8 @@ impl Growth {
             return u32::from(self.busy >= PATIENCE);
         }
         self.stuck += 1;
-        let is_refused = self.batch == 0 && self.stuck > 1 && self.stuck % LOOK_AGAIN != 0;
+        let is_refused =
+            self.batch == 0 && self.stuck > 1 && !self.stuck.is_multiple_of(LOOK_AGAIN);
         if is_refused {
             return 0;
         }
@@ -224,12 +225,12 @@ impl Growth {
         if activity.runnable >= self.bounds.processors {
             self.batch = 0;
             self.busy = 0;
-            return u32::from(is_stuck && self.stuck % STUCK_SAMPLES == 0);
+            return u32::from(is_stuck && self.stuck.is_multiple_of(STUCK_SAMPLES));
         }
         if activity.is_contended() {
             self.batch = 0;
             return match is_stuck {
-                true => u32::from(self.stuck % PATIENCE == 0),
+                true => u32::from(self.stuck.is_multiple_of(PATIENCE)),
                 false => u32::from(!self.window.is_fast),
             };
         }
