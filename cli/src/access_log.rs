@@ -32,7 +32,8 @@ use std::time::{Duration, Instant};
 
 use flatpath::Server;
 use flatpath::access_log::{LogFormat, LogOutput, LogSink};
-use flatpath_admin::{Admin, Family};
+use flatpath::metrics::{Metric, read};
+use flatpath_admin::Admin;
 
 use crate::failure::Failure;
 use crate::settings::{self, Settings};
@@ -268,7 +269,7 @@ impl AccessLog {
     pub(crate) fn shown_by(&self, admin: &Admin) {
         if self.opened.is_some() {
             let shared = Arc::clone(&self.shared);
-            admin.source(move || families(&shared.counters));
+            admin.source(move || read(METRICS, &shared.counters));
         }
     }
 
@@ -323,21 +324,20 @@ impl AccessLog {
     }
 }
 
-fn families(counters: &Counters) -> Vec<Family> {
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-    let written = Family::counter(
+const METRICS: &[Metric<Counters>] = &[
+    Metric::counter(
         "flatpath_access_log_lines_total",
         "Lines written to the access log.",
-    );
-    let dropped = Family::counter(
+        &[],
+        |it, out| out.put(&[], it.written.load(Ordering::Relaxed)),
+    ),
+    Metric::counter(
         "flatpath_access_log_dropped_lines_total",
         "Lines of the access log without room, or that could not be written.",
-    );
-    vec![
-        written.sample(&[], count(&counters.written)),
-        dropped.sample(&[], count(&counters.dropped)),
-    ]
-}
+        &[],
+        |it, out| out.put(&[], it.dropped.load(Ordering::Relaxed)),
+    ),
+];
 
 struct Writer {
     shared: Arc<Shared>,

@@ -11,7 +11,7 @@ use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
-use flatpath_files::{Durability, EntityTags, Files, Hidden, MountShares, WriteOptions, Writing};
+use flatpath_files::{Durability, EntityTags, Files, Hidden, WriteOptions, Writing};
 use flatpath_http::{Hosts, Http, Origins};
 use flatpath_ingest::{ControlThread, Ingest};
 use flatpath_nfs::{Nfs, Port};
@@ -42,7 +42,6 @@ pub(crate) struct Listener {
 /// What runs beside the listeners, and is asked while they serve.
 #[derive(Default)]
 pub(crate) struct Services {
-    pub(crate) mounts: Vec<MountShares>,
     pub(crate) relays: Vec<Relay>,
     pub(crate) ingests: Vec<Ingest>,
     /// For their metrics.
@@ -176,7 +175,11 @@ impl Listener {
             server = match self.protocol {
                 ListenerProtocol::Http => {
                     let files = files(settings, parts)?;
-                    services.mounts.push(files.mount_shares());
+                    let numbers = services.count..services.count + 1;
+                    services
+                        .counting
+                        .mounts
+                        .push((numbers, files.mount_shares()));
                     let http = Http::service(files)
                         .hosts(hosts(settings, &address, &services.passed))
                         .origins(Origins::own().and(settings.allow_origin.iter().cloned()));

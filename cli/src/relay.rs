@@ -79,7 +79,7 @@ impl Report {
 
     fn log(&mut self) {
         let now = self.statistics.read();
-        let bytes = self.handle.statistics().spliced_bytes;
+        let bytes = self.handle.statistics().spliced_bytes();
         let seconds = self.at.elapsed().as_secs_f64().max(0.001);
         let rate = (now.matched - self.matched) as f64 / seconds;
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);

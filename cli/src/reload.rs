@@ -67,7 +67,7 @@ pub(crate) struct Reload {
     pub(crate) server: Handle,
     pub(crate) drain_times: DrainTimes,
     pub(crate) slow: SlowWatch,
-    pub(crate) admin: Option<Admin>,
+    pub(crate) admin: Admin,
     pub(crate) manager: ServiceManager,
 }
 
@@ -155,9 +155,7 @@ impl Reload {
         self.server.change_limits(&limits, &of_listeners);
         *self.drain_times.0.lock() = (limits.drain_delay, limits.drain_timeout);
         self.slow.set(settings.slow);
-        if let Some(admin) = &self.admin {
-            admin.slow(settings.slow);
-        }
+        self.admin.slow(settings.slow);
         logging::set_levels(settings.log.as_deref());
     }
 

@@ -1,18 +1,15 @@
-//! What a running server reports of itself when it gets SIGUSR1: lines in the log.
+//! What a running server reports of itself when it gets SIGUSR1: all metrics that are not 0, as
+//! lines in the log, one for each listener, for each network thread and for the rest.
 //!
-//! By the housekeeper: the figures are under locks that other threads hold for moments, and the
+//! By the housekeeper: some metrics are under locks that other threads hold for moments, and the
 //! thread that handles signals waits for none. Signals that come before a report are one report.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 
 use flatpath::Handle;
-use flatpath::figures::{Figures, JobFigures};
-use flatpath::housekeeper::{Next, Task};
-use flatpath::lock::Lock;
-use flatpath_files::MountShares;
-use flatpath_ingest::Ingest;
+use flatpath::housekeeper::{Cause, Next, Task};
+use flatpath::metrics::Family;
+use flatpath_admin::Admin;
 
 use crate::logging::REPORT;
 
@@ -20,96 +17,105 @@ use crate::logging::REPORT;
 ///
 /// # Errors
 /// The housekeeper cannot be started.
-pub(crate) fn start(
-    ingests: Vec<Ingest>,
-    mounts: Vec<MountShares>,
-) -> io::Result<impl FnMut(&Handle) + Send + 'static> {
-    let asked: Arc<Lock<Option<Handle>>> = Arc::default();
-    let server = Arc::clone(&asked);
-    let task = Task::begin("report", move |_| {
-        let server = server.lock().take();
-        if let Some(server) = server {
-            log(&server, &ingests, &mounts);
+pub(crate) fn start(admin: Admin) -> io::Result<impl FnMut(&Handle) + Send + 'static> {
+    let task = Task::begin("report", move |cause| {
+        if cause == Cause::Woken {
+            for line in lines(admin.metrics()) {
+                log::info!(target: REPORT, "{line}");
+            }
         }
         Next::WhenWoken
-    });
-    let task = task?;
-    Ok(move |server: &Handle| {
-        *asked.lock() = Some(server.clone());
+    })?;
+    Ok(move |_: &Handle| {
         task.wake();
     })
 }
 
-/// Logs the counters of the server, where its receive memory is, what ingest does, and how many
-/// workers wait for which mount.
-fn log(handle: &Handle, ingests: &[Ingest], mounts: &[MountShares]) {
-    let figures = handle.figures();
-    log::info!(target: REPORT, "{}", counters(&figures));
-    log::info!(target: REPORT, "{}", in_flight(&figures));
-    log::info!(target: REPORT, "descriptors: {}", figures.descriptors);
-    for region in &figures.receive_memory {
-        log::info!(target: REPORT, "memory: {region}");
+/// Labels that are not told with each number, but at the beginning of a line.
+const SUBJECT: [&str; 3] = ["listener", "address", "thread"];
+
+/// `metrics of http 127.0.0.1:8080: flatpath_connections=1 ...`
+fn lines(families: Vec<Family>) -> Vec<String> {
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for family in families {
+        let family = match family.labels.contains(&"listener") {
+            true => family.sum_without("thread"),
+            false => family,
+        };
+        for sample in &family.samples {
+            let labels = family.labels.iter().zip(&sample.labels);
+            let labels = labels.filter(|(name, _)| SUBJECT.contains(name));
+            let labels: Vec<_> = labels.map(|(_, value)| value.as_str()).collect();
+            let subject = match *labels {
+                [] => "server".to_owned(),
+                [thread] => format!("network thread {thread}"),
+                [..] => labels.join(" "),
+            };
+            let at = lines.iter().position(|(other, _)| *other == subject);
+            let at = at.unwrap_or_else(|| {
+                lines.push((subject, Vec::new()));
+                lines.len() - 1
+            });
+            if !sample.value.is_zero() {
+                lines[at].1.push(family.text(sample, &SUBJECT));
+            }
+        }
     }
-    for ingest in ingests {
-        log::info!(target: REPORT, "ingest: {}", ingest.figures());
-    }
-    for (name, share) in mounts.iter().flat_map(MountShares::figures) {
-        log::info!(
-            target: REPORT,
-            "{name}: inside={} waiting={} waited={} refused={}",
-            share.inside,
-            share.waiting,
-            share.waited,
-            share.refused
-        );
-    }
+    let lines = lines.into_iter();
+    let lines = lines.map(|(subject, told)| format!("metrics of {subject}: {}", told.join(" ")));
+    lines.collect()
 }
 
-fn in_flight(figures: &Figures) -> String {
-    let jobs = figures.jobs();
-    let age = |age: fn(&JobFigures) -> Option<Duration>| {
-        let ages = figures.listeners.iter();
-        let ages = ages.filter_map(|listener| Some((age(&listener.jobs)?, listener.name)));
-        ages.max().map_or_else(
-            || "none".into(),
-            |(age, name)| format!("{:.1}s of {name}", age.as_secs_f64()),
-        )
-    };
-    format!(
-        "in flight: workers={} queued={} held_back={} parked={} running={} oldest={} longest={}",
-        figures.workers.threads,
-        jobs.queued,
-        jobs.held_back,
-        jobs.parked,
-        jobs.running,
-        age(|jobs| jobs.oldest_queued),
-        age(|jobs| jobs.longest_running)
-    )
-}
+#[cfg(test)]
+mod tests {
+    use flatpath::metrics::{Metric, read, read_each};
 
-fn counters(figures: &Figures) -> String {
-    let total = figures.total();
-    let pairs = [
-        ("accepted", total.accepted),
-        ("closed", total.closed),
-        ("refused", total.refused),
-        ("accept_pauses", total.accept_pauses),
-        ("expired", total.expired()),
-        ("dispatched", total.dispatched),
-        ("handler_panics", total.handler_panics),
-        ("workers_grown", figures.workers.grown),
-        ("share_waits", total.share_waits),
-        ("share_waits_over", total.share_waits_over),
-        ("memory_share_stalls", total.share_stalls),
-        ("memory_address_share_stalls", total.address_share_stalls),
-        ("memory_listener_share_stalls", total.listener_share_stalls),
-        ("holders_ended", total.holders_ended),
-        ("stalls_refused", total.stalls_refused),
-        ("receive_stalls", total.receive_stalls),
-        ("keep_stalls", total.keep_stalls),
-        ("body_bytes_kept", total.body_bytes_kept),
-        ("body_bytes_copied", total.body_bytes_copied),
-    ];
-    let pairs = pairs.map(|(name, count)| format!(" {name}={count}"));
-    format!("server:{}", pairs.concat())
+    use super::*;
+
+    const LISTENER: &[Metric<u64>] = &[Metric::counter("a_total", "A.", &["cause"], |it, out| {
+        out.put(&["x"], *it);
+        out.put(&["y"], 0_u64);
+    })];
+
+    const SERVER: &[Metric<u64>] = &[Metric::gauge("b", "B.", &[], |it, out| out.put(&[], *it))];
+
+    #[test]
+    fn a_line_has_what_one_subject_counted() {
+        let labels = |labels: &[&str]| labels.iter().map(|it| (*it).to_owned()).collect();
+        let http = |thread, count: u64| (labels(&["http", ":80", thread]), count);
+        let all = [http("0", 1), http("1", 2)];
+        let echo: [(Vec<String>, u64); 1] = [(labels(&["echo", ":7"]), 0)];
+        let families = [
+            read_each(LISTENER, &["listener", "address", "thread"], &all),
+            read_each(LISTENER, &["listener", "address"], &echo),
+            read_each(LISTENER, &["thread"], &[(labels(&["0"]), 4)]),
+            read(SERVER, &5),
+        ];
+        let expected = [
+            "metrics of http :80: a_total{cause=x}=3",
+            "metrics of echo :7: ",
+            "metrics of network thread 0: a_total{cause=x}=4",
+            "metrics of server: b=5",
+        ];
+        assert_eq!(lines(families.concat()), expected);
+    }
+
+    #[test]
+    fn every_metric_is_in_a_line_and_nothing_else() {
+        let mut families = Admin::new().metrics();
+        for family in &mut families {
+            let labels = family.labels.iter().map(|name| format!("{name}0"));
+            let (labels, value) = (labels.collect(), 7_u64.into());
+            family.samples = vec![flatpath::metrics::Sample { labels, value }];
+        }
+        let told = lines(families.clone()).join(" ");
+        let told = told.split(' ').filter_map(|part| part.split_once('='));
+        let mut told: Vec<_> = told
+            .map(|(name, _)| name.split_once('{').map_or(name, |(name, _)| name))
+            .collect();
+        let mut names: Vec<_> = families.iter().map(|it| it.name).collect();
+        told.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(told, names);
+    }
 }

@@ -13,6 +13,7 @@ use flatpath::sockets::PassedSockets;
 use flatpath::{
     DriverChoice, Error, Handle, Limits, OperationMode, Running, Server, SignalWatch, Stopping,
 };
+use flatpath_admin::Admin;
 use flatpath_ingest::Ingest;
 use flatpath_relay::Relay;
 use rustix::io::Errno;
@@ -80,20 +81,17 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     }
     let mut access_log = AccessLog::of(&settings)?;
     let watchdog = Watchdog::start().map_err(no_thread)?;
-    let watch = signals(&mut services)?;
+    let admin = Admin::new();
+    let watch = signals(&admin)?;
     let drain_times = DrainTimes::new(&settings.limits());
-    let admin = start_admin(&settings, &passed)?;
+    let admin_server = start_admin(&admin, &settings, &passed)?;
     let server = access_log.add_to(server).passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
     refuse_strangers(&passed)?;
-    if let Some(admin) = &admin {
-        access_log.shown_by(&admin.admin());
-        admin.attach(
-            &running,
-            settings.slow,
-            std::mem::take(&mut services.counting),
-        );
-    }
+    access_log.shown_by(&admin);
+    admin.source(std::mem::take(&mut services.counting).source(&running));
+    admin.slow(settings.slow);
+    admin.attach(running.handle());
     let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
     let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
     let reporters = reporters(&services, &running);
@@ -101,10 +99,10 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     manager.ready("Serving");
     let relieved = watchdog.on_stopping(drain_times.timeout());
     let handed_over = on_handover(&services, &rpcbind, relieved);
-    let servers = handles(&running, admin.as_ref());
+    let servers = handles(&running, admin_server.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
     rpcbind.taken_over();
-    announce(&running, &services.writable, admin.as_ref());
+    announce(&running, &services.writable, admin_server.as_ref());
     access_log.begin().map_err(no_thread)?;
     let withdraw = rpcbind.withdrawal();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
@@ -116,7 +114,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         server: running.handle(),
         drain_times,
         slow,
-        admin: admin.as_ref().map(AdminServer::admin),
+        admin,
         manager: manager.clone(),
     };
     let watch = watch.reloading(reload.on_signal(access_log.reopener()));
@@ -128,7 +126,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     drop((handover, reporters));
     drop((rpcbind, services));
     // The last one, so that it shows the end of the others.
-    drop(admin);
+    drop(admin_server);
     access_log.end();
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
@@ -147,10 +145,8 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
 }
 
 /// Signals, from now on; SIGUSR1 asks for a report.
-fn signals(services: &mut Services) -> Result<SignalWatch, Failure> {
-    let ingests = services.ingests.clone();
-    let mounts = std::mem::take(&mut services.mounts);
-    let report = report::start(ingests, mounts).map_err(no_thread)?;
+fn signals(admin: &Admin) -> Result<SignalWatch, Failure> {
+    let report = report::start(admin.clone()).map_err(no_thread)?;
     let watch = SignalWatch::begin().and_then(|watch| watch.reporting(report));
     watch.map_err(|error| explain(&error))
 }
@@ -162,11 +158,12 @@ fn handles(running: &Running, admin: Option<&AdminServer>) -> Vec<Handle> {
 }
 
 fn start_admin(
+    admin: &Admin,
     settings: &Settings,
     passed: &PassedSockets,
 ) -> Result<Option<AdminServer>, Failure> {
     let at = settings.admin.clone();
-    let admin = at.map(|at| AdminServer::start(at, &settings.hosts, passed));
+    let admin = at.map(|at| AdminServer::start(admin, at, &settings.hosts, passed));
     admin.transpose().map_err(|error| explain(&error))
 }
 

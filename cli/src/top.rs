@@ -1,4 +1,4 @@
-//! `flatpath top`: the figures of a running server in a terminal, live, from its `--admin` address.
+//! `flatpath top`: the metrics of a running server in a terminal, live, from its `--admin` address.
 //!
 //! | standard output    | what is written                                               |
 //! |--------------------|---------------------------------------------------------------|
@@ -11,6 +11,7 @@
 //! again until it does: what is shown says so.
 
 mod feed;
+mod pair;
 mod screen;
 mod terminal;
 mod words;
@@ -25,7 +26,8 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::logging;
 use crate::units;
-use screen::{COLUMNS, Pair};
+use pair::Pair;
+use screen::COLUMNS;
 use terminal::Terminal;
 
 /// What the command line says.
@@ -41,7 +43,7 @@ pub(crate) fn command() -> Command {
     let flag = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
     let interval = Arg::new("interval").long("interval").value_name("TIME");
     Command::new("top")
-        .about("Show the figures of a running server in a terminal, live, from its --admin address")
+        .about("Show the metrics of a running server in a terminal, live, from its --admin address")
         .args([
             Arg::new("address")
                 .value_name("ADDRESS")
@@ -52,7 +54,7 @@ pub(crate) fn command() -> Command {
                      unix:PATH",
                 ),
             flag("once").help(
-                "Show the figures once and end. Rates are those since the start of the server",
+                "Show the metrics once and end. Rates are those since the start of the server",
             ),
             flag("json").help("Write what the server answers, one object a line"),
             interval
@@ -83,7 +85,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Headings are repeated after this many lines.
 const LINES_BETWEEN_HEADINGS: usize = 20;
 
-/// Shows the figures until it is told to end.
+/// Shows the metrics until it is told to end.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let arguments = &Arguments::of(matches);
     let first = feed::ask(&arguments.address).map_err(|why| no_answer(&arguments.address, &why))?;
@@ -103,7 +105,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Failure> {
         // Whoever read has read enough.
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(()),
         outcome => {
-            outcome.map_err(|cause| Failure::Failed(format!("cannot write the figures: {cause}")))
+            outcome.map_err(|cause| Failure::Failed(format!("cannot write the metrics: {cause}")))
         }
     }
 }
@@ -146,7 +148,7 @@ impl Shown {
         match answer {
             Ok(now) => {
                 let before = std::mem::replace(&mut self.now, now);
-                self.before = screen::is_same_server(&before, &self.now).then_some(before);
+                self.before = pair::is_same_server(&before, &self.now).then_some(before);
                 self.lost = None;
             }
             Err(why) => {

@@ -110,8 +110,8 @@ fn ten_thousand_producers_at_once_lose_and_change_nothing(driver: Driver) {
     let (messages, mut expected) = sent(producers, 0);
     let mut swarm = crowd(&server, producers, &messages);
     until("all producers to wait", || {
-        let figures = told(&server, "ingest: ");
-        (figures["stalls"] >= producers as u64).then_some(())
+        let figures = told(&server, "ingest ");
+        (figures["flatpath_ingest_producer_waits_total"] >= producers as u64).then_some(())
     });
     let mut consumer = Consumer::attach(directory.path().join("ingest")).expect("attached");
     let mut got = received(&mut consumer, producers);
@@ -134,8 +134,10 @@ fn ten_thousand_producers_at_once_lose_and_change_nothing(driver: Driver) {
     consumer.flush();
     drop(swarm);
     until("all to be back", || {
-        let figures = told(&server, "ingest: ");
-        let there = figures["producers"] + figures["held"] + figures["pages_with_handlers"];
+        let figures = told(&server, "ingest ");
+        let there = figures["flatpath_ingest_producers"]
+            + figures["flatpath_ingest_fragments_held"]
+            + figures["flatpath_ingest_pages{state=with_handlers}"];
         (there == 0).then_some(())
     });
     drop(consumer);
@@ -143,10 +145,17 @@ fn ten_thousand_producers_at_once_lose_and_change_nothing(driver: Driver) {
     assert!(server.exit_status().success());
     server.await_log("stopped");
     let figures = figures(&server.log(), "ingest: ").expect("figures");
-    assert_eq!(figures["messages"], expected.len() as u64);
     assert_eq!(
-        figures["returned"] + figures["reclaimed"],
-        figures["delivered"]
+        figures["flatpath_ingest_messages_total"],
+        expected.len() as u64
     );
-    assert_eq!(figures["pages_in_ring"], figures["pages"]);
+    assert_eq!(
+        figures["flatpath_ingest_fragments_back_total{way=returned}"]
+            + figures["flatpath_ingest_fragments_back_total{way=reclaimed}"],
+        figures["flatpath_ingest_fragments_total"]
+    );
+    for state in ["with_handlers", "with_consumers"] {
+        let pages = figures[&*format!("flatpath_ingest_pages{{state={state}}}")];
+        assert_eq!(pages, 0, "{state}");
+    }
 }

@@ -59,7 +59,7 @@ impl Common {
         peer: Option<SocketAddr>,
         why: &dyn Display,
     ) {
-        self.counters(listener).refused_headers.add(1);
+        self.counters(listener).refused_proxy_header.add(1);
         self.refusals.note(self.turn.now_ns, peer, why);
     }
 }

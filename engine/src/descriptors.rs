@@ -34,7 +34,6 @@
 //!
 //! [`DESCRIPTORS_RESERVED`]: crate::limits::DESCRIPTORS_RESERVED
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -366,25 +365,6 @@ impl Drop for DescriptorHold {
 }
 
 /// `held=3 held_max=72 cached=12 given_back=0 refused=0`.
-impl fmt::Display for DescriptorFigures {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DescriptorFigures {
-            room,
-            connections,
-            held,
-            held_max,
-            cached,
-            given_back,
-            refused,
-        } = self;
-        write!(
-            formatter,
-            "room={room} connections={connections} held={held} held_max={held_max} \
-             cached={cached} given_back={given_back} refused={refused}"
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,9 @@
 //! receive memory know anyway. It waits for no thread that serves: the only locks are taken for
 //! moments, when workers or network threads start or leave.
 //!
+//! [`Figures::metrics`] gives the same as metrics, for display: the tables here have a row for each
+//! number that is not a counter of a listener.
+//!
 //! Cost: O(network threads × listeners + jobs that were in flight at the same time at the most).
 
 use std::time::Duration;
@@ -12,7 +15,8 @@ use std::time::Duration;
 use crate::descriptors::DescriptorFigures;
 use crate::lifecycle::ServerState;
 use crate::memory::MemoryFigures;
-use crate::statistics::{Durations, Statistics};
+use crate::metrics::{Family, Metric, read, read_each};
+use crate::statistics::{self, Durations, Statistics};
 
 /// A server at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,7 +92,7 @@ pub struct WorkerFigures {
     /// See `min`.
     pub max: u32,
     /// Started after the first ones, so far.
-    pub grown: u64,
+    pub started: u64,
 }
 
 /// How long a turn has lasted.
@@ -175,6 +179,38 @@ impl JobFigures {
 }
 
 impl Figures {
+    /// All metrics of the server. What a listener counts has the labels `listener` (its protocol),
+    /// `address` and `thread`, the network thread: sum over what is of no interest. Every metric is
+    /// there at any time, also without a sample.
+    pub fn metrics(&self) -> Vec<Family> {
+        let listeners: Vec<_> = self.listeners.iter().map(|it| (it.labels(), it)).collect();
+        let counts = self.listeners.iter().flat_map(|listener| {
+            let threads = listener.threads.iter();
+            threads.map(|(thread, counts)| {
+                (
+                    [listener.labels(), vec![thread.to_string()]].concat(),
+                    counts,
+                )
+            })
+        });
+        let counts: Vec<_> = counts.collect();
+        let threads = self.threads.iter();
+        let threads: Vec<_> = threads
+            .map(|it| (vec![it.number.to_string()], it))
+            .collect();
+        [
+            read_each(
+                statistics::METRICS,
+                &["listener", "address", "thread"],
+                &counts,
+            ),
+            read_each(LISTENER, &["listener", "address"], &listeners),
+            read_each(NETWORK_THREAD, &["thread"], &threads),
+            read(SERVER, self),
+        ]
+        .concat()
+    }
+
     /// The requests of all listeners that workers run or that wait for one.
     pub fn jobs(&self) -> JobFigures {
         let mut sum = JobFigures::default();
@@ -195,6 +231,11 @@ impl Figures {
 }
 
 impl ListenerFigures {
+    /// The values of `listener` and `address`.
+    fn labels(&self) -> Vec<String> {
+        vec![self.name.into(), self.address.clone()]
+    }
+
     /// What it counted on all network threads.
     pub fn total(&self) -> Statistics {
         let mut sum = Statistics::default();
@@ -204,3 +245,173 @@ impl ListenerFigures {
         sum
     }
 }
+
+/// Of each listener.
+const LISTENER: &[Metric<ListenerFigures>] = &[
+    Metric::counter(
+        "flatpath_requests_total",
+        "Requests answered, by class; of HTTP, the class of the status.",
+        &["thread", "class"],
+        |it, out| {
+            for (thread, counts) in &it.threads {
+                let thread = thread.to_string();
+                for (class, count) in it.request_classes.iter().zip(counts.requests) {
+                    out.put(&[&thread, class], count);
+                }
+            }
+        },
+    ),
+    Metric::gauge(
+        "flatpath_jobs",
+        "Requests for workers: in the queue, held back for a share or memory, parked for what may \
+         block, or running.",
+        &["state"],
+        |it, out| {
+            out.put(&["queued"], it.jobs.queued);
+            out.put(&["held_back"], it.jobs.held_back);
+            out.put(&["parked"], it.jobs.parked);
+            out.put(&["running"], it.jobs.running);
+        },
+    ),
+    Metric::gauge(
+        "flatpath_oldest_queued_seconds",
+        "How long the oldest request has waited that no worker has taken; 0 without one.",
+        &[],
+        |it, out| out.put(&[], it.jobs.oldest_queued.unwrap_or_default()),
+    ),
+    Metric::gauge(
+        "flatpath_longest_running_seconds",
+        "How long the longest running handler has run in a worker; 0 without one.",
+        &[],
+        |it, out| out.put(&[], it.jobs.longest_running.unwrap_or_default()),
+    ),
+];
+
+/// Of each network thread.
+const NETWORK_THREAD: &[Metric<ThreadFigures>] = &[
+    Metric::gauge(
+        "flatpath_network_thread_info",
+        "Always 1; the driver of each network thread is a label.",
+        &["driver"],
+        |it, out| out.put(&[it.driver], true),
+    ),
+    Metric::histogram(
+        "flatpath_turn_seconds",
+        "Turns of a network thread: how long it was busy between two waits.",
+        &[],
+        |it, out| out.put(&[], it.turns.histogram()),
+    ),
+    Metric::gauge(
+        "flatpath_turn_age_seconds",
+        "How long a network thread has been busy since its last wait; 0 while it waits.",
+        &[],
+        |it, out| out.put(&[], it.turn.unwrap_or_default().age),
+    ),
+    Metric::counter(
+        "flatpath_signals_total",
+        "Calls of the function of an eventfd that a network thread watches.",
+        &[],
+        |it, out| out.put(&[], it.signals),
+    ),
+];
+
+/// Of all together.
+const SERVER: &[Metric<Figures>] = &[
+    Metric::gauge(
+        "flatpath_workers",
+        "Worker threads, idle or busy.",
+        &["state"],
+        |it, out| {
+            out.put(&["idle"], it.workers.idle);
+            out.put(
+                &["busy"],
+                it.workers.threads.saturating_sub(it.workers.idle),
+            );
+        },
+    ),
+    Metric::gauge(
+        "flatpath_workers_max",
+        "The most worker threads that there may be.",
+        &[],
+        |it, out| out.put(&[], it.workers.max),
+    ),
+    Metric::counter(
+        "flatpath_workers_started_total",
+        "Workers started after the first ones.",
+        &[],
+        |it, out| out.put(&[], it.workers.started),
+    ),
+    Metric::gauge(
+        "flatpath_buffer_bytes",
+        "Memory for buffers by their size: in use, or idle.",
+        &["size", "state"],
+        |it, out| {
+            for class in &it.pool.classes {
+                let size = class.buffer_bytes.to_string();
+                out.put(&[&size, "in_use"], class.in_use_bytes);
+                out.put(&[&size, "idle"], class.idle_bytes);
+            }
+        },
+    ),
+    Metric::gauge(
+        "flatpath_buffer_budget_bytes",
+        "The most memory for buffers.",
+        &[],
+        |it, out| out.put(&[], it.pool.budget_bytes),
+    ),
+    Metric::counter(
+        "flatpath_buffers_refused_total",
+        "Requests for a buffer that got none, because the budget was used up.",
+        &[],
+        |it, out| out.put(&[], it.pool.refused),
+    ),
+    Metric::counter(
+        "flatpath_buffers_degraded_total",
+        "Requests for a buffer that got a smaller one.",
+        &[],
+        |it, out| out.put(&[], it.pool.degraded),
+    ),
+    Metric::gauge(
+        "flatpath_receive_bytes",
+        "Receive memory: free to be received into, or retained by handlers and consumers.",
+        &["region", "thread", "state"],
+        |it, out| {
+            for region in &it.receive_memory {
+                let thread = region.thread.to_string();
+                let retained = region.pages_retained.min(region.pages);
+                let bytes = |pages: u32| u64::from(pages) * u64::from(region.page_bytes);
+                let free = bytes(region.pages - retained);
+                out.put(&[region.name, &thread, "free"], free);
+                out.put(&[region.name, &thread, "retained"], bytes(retained));
+            }
+        },
+    ),
+    Metric::gauge(
+        "flatpath_descriptors",
+        "Descriptors in use: by connections, by files that are sent or written, by caches.",
+        &["purpose"],
+        |it, out| {
+            out.put(&["connections"], it.descriptors.connections);
+            out.put(&["files"], it.descriptors.held);
+            out.put(&["caches"], it.descriptors.cached);
+        },
+    ),
+    Metric::gauge(
+        "flatpath_descriptors_max",
+        "The most descriptors for all of these together.",
+        &[],
+        |it, out| out.put(&[], it.descriptors.room),
+    ),
+    Metric::counter(
+        "flatpath_descriptors_refused_total",
+        "Files not opened because there was no descriptor for them.",
+        &[],
+        |it, out| out.put(&[], it.descriptors.refused),
+    ),
+    Metric::counter(
+        "flatpath_descriptors_given_back_total",
+        "Descriptors that caches closed for connections and files.",
+        &[],
+        |it, out| out.put(&[], it.descriptors.given_back),
+    ),
+];

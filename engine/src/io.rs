@@ -279,7 +279,7 @@ impl Io<'_> {
             .get_or_insert_with(|| Quota::new(key.to_u64(), Arc::clone(wakes) as _));
         let bytes = range.len() as u64;
         let fragment = region.retain(piece, from + range.start..from + range.end, quota)?;
-        self.counters().body_bytes_kept.add(bytes);
+        self.counters().body_bytes_retained.add(bytes);
         Some(fragment)
     }
 

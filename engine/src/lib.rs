@@ -154,6 +154,7 @@
 //! | [`framing`]     | messages in a stream, and protocols made of a function for each      |
 //! | [`limits`]      | what the code is built around, and what an operator may set         |
 //! | [`memory`]      | received bytes, buffers, and bodies made of both                    |
+//! | [`metrics`]     | tables of what is counted, which every output walks                 |
 //! | [`prompt`]      | requests that need not wait, answered where they arrive             |
 //! | [`proxy_header`] | where a client comes from, as a load balancer says it              |
 //! | [`simulation`]  | what the crate `flatpath-test` is built on                           |
@@ -170,6 +171,7 @@ pub mod figures;
 pub mod framing;
 pub mod limits;
 pub mod memory;
+pub mod metrics;
 pub mod prompt;
 pub mod proxy_header;
 pub mod simulation;

@@ -31,25 +31,6 @@ pub struct MemoryFigures {
     pub pages_retained: u32,
 }
 
-/// `name thread=0 pages=64 page_bytes=65536 pages_in_ring=64 pages_retained=0`.
-impl std::fmt::Display for MemoryFigures {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let MemoryFigures {
-            name,
-            thread,
-            pages,
-            page_bytes,
-            pages_retained,
-        } = self;
-        let in_ring = pages.saturating_sub(*pages_retained);
-        write!(
-            formatter,
-            "{name} thread={thread} pages={pages} page_bytes={page_bytes} pages_in_ring={in_ring} \
-             pages_retained={pages_retained}"
-        )
-    }
-}
-
 /// The regions of all network threads that run.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Arc<Mutex<Vec<Entry>>>);

@@ -16,7 +16,6 @@ use crate::figures::{Figures, RunningHandler};
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::listener_limits::ListenerLimits;
-use crate::memory::MemoryFigures;
 use crate::scaler::Scaler;
 use crate::sockets::Listening;
 use crate::statistics::Statistics;
@@ -122,12 +121,6 @@ impl Handle {
     /// What the buffers of the server hold and keep.
     pub fn pool_statistics(&self) -> PoolStatistics {
         self.0.pools.statistics()
-    }
-
-    /// Where the pages of receive memory are: for each network thread the common region, then
-    /// those of its listeners. Empty before the threads run and after they have ended.
-    pub fn memory(&self) -> Vec<MemoryFigures> {
-        self.0.memory.read()
     }
 
     /// Worker threads now.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::mark::{JobState, Mark};
+use crate::metrics::{Histogram, Metric};
 
 /// Classes of requests that a listener may count; see
 /// [`ListenerOptions::request_classes`](crate::ListenerOptions::request_classes).
@@ -47,16 +48,24 @@ impl Count {
 }
 
 macro_rules! statistics {
-    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+    (
+        counters { $($(#[doc = $help:literal])* $counter:ident,)* }
+        groups { $(
+            $(#[doc = $about:literal])* $group:ident by $label:ident {
+                $($(#[doc = $doc:literal])* $member:ident = $value:literal,)*
+            }
+        )* }
+        hidden { $($(#[doc = $part:literal])* $hidden:ident,)* }
+    ) => {
         /// What one listener counts on one network thread.
         #[derive(Debug, Default)]
         #[repr(C, align(128))]
         pub(crate) struct Counters {
-            // A request writes these.
-            pub(crate) received_bytes: Count,
-            pub(crate) sent_bytes: Count,
+            // A request writes these, and the first two of the others.
             pub(crate) requests: [Count; REQUEST_CLASSES_MAX],
-            $(pub(crate) $name: Count,)*
+            $(pub(crate) $counter: Count,)*
+            $($(pub(crate) $member: Count,)*)*
+            $(pub(crate) $hidden: Count,)*
         }
 
         /// What happened since the server started: at one listener on one network thread, or the
@@ -64,186 +73,210 @@ macro_rules! statistics {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Statistics {
-            /// Bytes received from clients.
-            pub received_bytes: u64,
-            /// Bytes that the kernel has taken for clients.
-            pub sent_bytes: u64,
             /// Requests answered, by the listener's
             /// [`request_classes`](crate::ListenerOptions::request_classes).
             pub requests: [u64; REQUEST_CLASSES_MAX],
-            $($(#[doc = $doc])* pub $name: u64,)*
+            $($(#[doc = $help])* pub $counter: u64,)*
+            $($($(#[doc = $doc])* pub $member: u64,)*)*
+            $($(#[doc = $part])* pub $hidden: u64,)*
         }
 
         impl Counters {
             pub(crate) fn read(&self) -> Statistics {
                 Statistics {
-                    received_bytes: self.received_bytes.read(),
-                    sent_bytes: self.sent_bytes.read(),
                     requests: std::array::from_fn(|class| self.requests[class].read()),
-                    $($name: self.$name.read(),)*
+                    $($counter: self.$counter.read(),)*
+                    $($($member: self.$member.read(),)*)*
+                    $($hidden: self.$hidden.read(),)*
                 }
             }
         }
 
         impl AddAssign for Statistics {
             fn add_assign(&mut self, other: Statistics) {
-                self.received_bytes += other.received_bytes;
-                self.sent_bytes += other.sent_bytes;
                 for (sum, requests) in self.requests.iter_mut().zip(other.requests) {
                     *sum += requests;
                 }
-                $(self.$name += other.$name;)*
+                $(self.$counter += other.$counter;)*
+                $($(self.$member += other.$member;)*)*
+                $(self.$hidden += other.$hidden;)*
             }
         }
+
+        impl Statistics {
+            $(
+                $(#[doc = $about])*
+                ///
+                /// This is the sum.
+                pub fn $group(&self) -> u64 {
+                    0 $(+ self.$member)*
+                }
+            )*
+        }
+
+        /// The metrics of a listener on a network thread, but for its requests.
+        pub(crate) const METRICS: &[Metric<Statistics>] = &[
+            Metric::gauge("flatpath_connections", "Connections that are open now.", &[],
+                |it, out| out.put(&[], it.connections())),
+            Metric::gauge("flatpath_spliced_pairs",
+                "Pairs of connections that are spliced now, as a relay does.", &[],
+                |it, out| out.put(&[], it.spliced_pairs.saturating_sub(it.unspliced))),
+            $(Metric::counter(
+                concat!("flatpath_", stringify!($counter), "_total"),
+                concat!($($help),*).trim_ascii_start(),
+                &[],
+                |it, out| out.put(&[], it.$counter),
+            ),)*
+            $(Metric::counter(
+                concat!("flatpath_", stringify!($group), "_total"),
+                concat!($($about),*).trim_ascii_start(),
+                &[stringify!($label)],
+                |it, out| {
+                    $(out.put(&[$value], it.$member);)*
+                },
+            ),)*
+        ];
     };
 }
 
+// A counter is also the metric `flatpath_NAME_total`, and its comment is the help of that; so are
+// groups, whose members a label tells apart. What is hidden is a part of other numbers.
 statistics! {
-    /// Connections accepted, those included that were refused then.
-    accepted,
-    /// Of these, connections that got a place in a table.
-    opened,
-    /// Of these, connections closed, for whatever reason.
-    closed,
-    /// Connections refused because there was no room for them.
-    refused,
-    /// Of those, connections refused because their address had its share.
-    refused_by_address,
-    /// Connections refused because of the PROXY protocol: they came from elsewhere than the
-    /// listener's balancers, or without a header that is accepted.
-    refused_headers,
-    /// Connections closed before their time, so that a newcomer had a place.
-    evicted,
-    /// Times accept was paused because the kernel had no descriptor or no memory.
-    accept_pauses,
-    /// Connections closed because nothing of a request came for too long.
-    expired_idle,
-    /// Connections closed because a request's head was not complete in time.
-    expired_head,
-    /// Connections closed because a body came too slowly.
-    expired_body,
-    /// Connections closed because nothing was pushed for too long.
-    expired_push,
-    /// Connections closed because what they waited for did not come, another client for one.
-    expired_wait,
-    /// Spliced connections closed because neither end sent anything for too long.
-    expired_spliced,
-    /// Connections closed because the client did not read.
-    expired_send,
-    /// Connections closed because the client did not end its side in time.
-    expired_linger,
-    /// Connections refused because what they waited for in the server was not there in time.
-    expired_stall,
-    /// Times input waited because the client did not read.
-    output_stalls,
-    /// Times input waited because as many requests of the connection were with workers as may be.
-    pipeline_stalls,
-    /// Times input waited because as many requests were in flight as may be.
-    jobs_stalls,
-    /// Times input waited because as many requests lasted as may.
-    lasting_stalls,
-    /// Times input waited because the memory budget was used up.
-    memory_stalls,
-    /// Times input waited because the connection held its share of the memory for buffers.
-    share_stalls,
-    /// The same because its address held more than its share of that memory.
-    address_share_stalls,
-    /// The same because its listener held more than its share of that memory.
-    listener_share_stalls,
-    /// Times input waited for something outside of the engine.
-    outside_stalls,
-    /// Receives that found every receive buffer in use.
-    receive_stalls,
-    /// Times a connection stopped receiving because its users held too many fragments.
-    keep_stalls,
-    /// Times a connection brought much while others waited or receive buffers were scarce, and was
-    /// received from one buffer at a time from then on.
-    crowding,
-    /// Bytes of bodies handed on in the page they were received in.
-    body_bytes_kept,
-    /// Bytes of bodies that had to be copied within this process.
-    body_bytes_copied,
-    /// Connections ended while others waited for memory: those that held most and moved least.
-    holders_ended,
-    /// Requests that were stalled and then refused for want of room.
-    stalls_refused,
-    /// Pairs of connections that were spliced.
-    spliced,
-    /// Pairs whose end has begun; those between `spliced` and this are spliced now.
-    unspliced,
-    /// Splices that were refused, because the other end was gone by then or spliced already.
-    splices_refused,
-    /// Bytes that went from one connection to another without a worker.
-    spliced_bytes,
-    /// Of those, bytes that were moved by reference and not copied.
-    spliced_bytes_moved,
-    /// Jobs sent to workers.
-    dispatched,
-    /// Jobs that had to wait because their listener had its share of the workers.
-    share_waits,
-    /// Those of them that have gone to workers since; the others wait now.
-    share_waits_over,
-    /// Jobs that had to wait because there was no memory for their reply.
-    memory_waits,
-    /// Those of them that have gone to workers since; the others wait now.
-    memory_waits_over,
-    /// Panics caught in handlers that workers ran.
-    handler_panics,
-    /// Places whose requests are no longer tried on network threads, because a try made others
-    /// wait; see [`prompt`](crate::prompt).
-    prompt_rights_lost,
+    counters {
+        /// Bytes received from clients.
+        received_bytes,
+        /// Bytes that the kernel has taken for clients.
+        sent_bytes,
+        /// Connections accepted, also those that were refused then.
+        connections_accepted,
+        /// Connections that are open no more, for whatever reason.
+        connections_closed,
+        /// Connections closed while they were idle, so that a new one had a place.
+        connections_evicted,
+        /// Connections ended while others waited for memory: those that held most and moved least.
+        connections_ended_for_memory,
+        /// Times accept was paused because the kernel had no descriptor or no memory.
+        accept_pauses,
+        /// Requests refused because what they waited for was not there in time.
+        stalls_refused,
+        /// Times a connection brought so much while others waited that it was received from one
+        /// buffer at a time.
+        crowding,
+        /// Pairs of connections that were spliced.
+        spliced_pairs,
+        /// Splices refused because the other end was gone or spliced already.
+        splices_refused,
+        /// Requests sent to workers.
+        jobs_dispatched,
+        /// Panics of handlers that workers ran.
+        handler_panics,
+        /// Mounts and routes that network threads do not try any more, because a try made others
+        /// wait.
+        prompt_rights_lost,
+    }
+    groups {
+        /// Connections refused: no room, their address had its share, or no PROXY header that is
+        /// accepted.
+        connections_refused by reason {
+            /// Because there was no room for them.
+            refused_room = "room",
+            /// Because their address had its share.
+            refused_address = "address",
+            /// They came from elsewhere than the listener's balancers, or without a header of the
+            /// PROXY protocol that is accepted.
+            refused_proxy_header = "proxy_header",
+        }
+        /// Connections closed because a deadline passed, by what they were at.
+        connections_expired by phase {
+            /// Nothing of a request came for too long.
+            expired_idle = "idle",
+            /// A request's head was not complete in time.
+            expired_head = "head",
+            /// A body came too slowly.
+            expired_body = "body",
+            /// Nothing was pushed for too long.
+            expired_push = "push",
+            /// What they waited for did not come, another client for one.
+            expired_wait = "wait",
+            /// Spliced connections: neither end sent anything for too long.
+            expired_spliced = "spliced",
+            /// The client did not read.
+            expired_send = "send",
+            /// The client did not end its side in time.
+            expired_linger = "linger",
+            /// What they waited for in the server was not there in time.
+            expired_stall = "stall",
+        }
+        /// Times the input of a connection had to wait, by cause.
+        stalls by cause {
+            /// The client did not read.
+            output_stalls = "output",
+            /// As many requests of the connection were with workers as may be.
+            pipeline_stalls = "pipeline",
+            /// As many requests were in flight as may be.
+            jobs_stalls = "jobs",
+            /// As many requests lasted as may.
+            lasting_stalls = "lasting",
+            /// The memory budget was used up.
+            memory_stalls = "memory",
+            /// The connection held its share of the memory for buffers.
+            share_stalls = "share",
+            /// Its address held more than its share of that memory.
+            address_share_stalls = "address_share",
+            /// Its listener held more than its share of that memory.
+            listener_share_stalls = "listener_share",
+            /// Something outside of the engine.
+            outside_stalls = "outside",
+            /// Receives that found every receive buffer in use.
+            receive_buffers_stalls = "receive_buffers",
+            /// The connection's users held too many fragments.
+            pages_stalls = "pages",
+        }
+        /// Bytes of bodies handed on where they were received, or copied within the process.
+        body_bytes by way {
+            /// Handed on in the page they were received in.
+            body_bytes_retained = "retained",
+            /// Copied within this process.
+            body_bytes_copied = "copied",
+        }
+        /// Bytes from one connection to another without a worker: copied, or moved by reference.
+        spliced_bytes by way {
+            /// Copied.
+            spliced_bytes_copied = "copied",
+            /// Moved by reference.
+            spliced_bytes_moved = "moved",
+        }
+        /// Requests that waited for their listener's share of the workers, or for memory.
+        jobs_held_back by reason {
+            /// Their listener had its share of the workers.
+            held_back_share = "share",
+            /// There was no memory for their reply.
+            held_back_memory = "memory",
+        }
+    }
+    hidden {
+        /// Connections accepted that got a place in a table.
+        opened,
+        /// Pairs whose end has begun; those between `spliced_pairs` and this are spliced now.
+        unspliced,
+        /// Of `held_back_share`, requests that have gone to workers since; the others wait now.
+        held_back_share_over,
+        /// Of `held_back_memory`, requests that have gone to workers since; the others wait now.
+        held_back_memory_over,
+    }
 }
 
 impl Statistics {
     /// Connections open now.
     pub fn connections(&self) -> u64 {
-        self.opened.saturating_sub(self.closed)
+        self.opened.saturating_sub(self.connections_closed)
     }
 
     /// Jobs that are not with workers nor in their queue: they wait for their listener's share, or
     /// for memory.
     pub fn held_back(&self) -> u64 {
-        let waits = self.share_waits + self.memory_waits;
-        waits.saturating_sub(self.share_waits_over + self.memory_waits_over)
-    }
-
-    /// Connections closed because a deadline passed.
-    pub fn expired(&self) -> u64 {
-        self.expired_by_phase().map(|(_, count)| count).iter().sum()
-    }
-
-    /// The same by what the connection was at: the name of its [`Phase`](crate::Phase), or `send`,
-    /// `linger`, `stall`.
-    pub fn expired_by_phase(&self) -> [(&'static str, u64); 9] {
-        [
-            ("idle", self.expired_idle),
-            ("head", self.expired_head),
-            ("body", self.expired_body),
-            ("push", self.expired_push),
-            ("wait", self.expired_wait),
-            ("spliced", self.expired_spliced),
-            ("send", self.expired_send),
-            ("linger", self.expired_linger),
-            ("stall", self.expired_stall),
-        ]
-    }
-
-    /// How often input waited, by cause: the name of a [`Stall`](crate::Stall), or what the engine
-    /// found by itself.
-    pub fn stalls_by_cause(&self) -> [(&'static str, u64); 11] {
-        [
-            ("output", self.output_stalls),
-            ("pipeline", self.pipeline_stalls),
-            ("jobs", self.jobs_stalls),
-            ("lasting", self.lasting_stalls),
-            ("memory", self.memory_stalls),
-            ("share", self.share_stalls),
-            ("address_share", self.address_share_stalls),
-            ("listener_share", self.listener_share_stalls),
-            ("outside", self.outside_stalls),
-            ("receive_buffers", self.receive_stalls),
-            ("pages", self.keep_stalls),
-        ]
+        let over = self.held_back_share_over + self.held_back_memory_over;
+        self.jobs_held_back().saturating_sub(over)
     }
 }
 
@@ -372,6 +405,16 @@ impl Durations {
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
+
+    /// The same in seconds.
+    pub(crate) fn histogram(&self) -> Histogram {
+        let bounds = (0..DURATION_BUCKETS).filter_map(Durations::bound);
+        Histogram {
+            bounds: bounds.map(|bound| bound.as_secs_f64()).collect(),
+            counts: self.counts.to_vec(),
+            sum: self.sum.as_secs_f64(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -383,13 +426,13 @@ mod tests {
         let counters = Counters::default();
         counters.requests[3].add(1);
         counters.sent_bytes.add(2);
-        counters.share_waits_over.add(3);
+        counters.held_back_share_over.add(3);
         counters.handler_panics.add_from_any(4);
         let one = counters.read();
         let mut sum = one;
         sum += one;
         assert_eq!((one.requests[3], sum.requests[3]), (1, 2));
-        assert_eq!((sum.sent_bytes, sum.share_waits_over), (4, 6));
+        assert_eq!((sum.sent_bytes, sum.held_back_share_over), (4, 6));
         assert_eq!(sum.handler_panics, 8);
     }
 
@@ -412,7 +455,7 @@ mod tests {
         let thread = ThreadCounters::new("simulation", [4].into_iter());
         thread.turn_ended(1_000);
         thread.turn_ended(3_000);
-        thread.of(0).accepted.add(1);
+        thread.of(0).connections_accepted.add(1);
         let turns = thread.turns();
         assert_eq!((turns.counts[0], turns.counts[2], turns.count()), (1, 1, 2));
         assert_eq!(turns.sum, Duration::from_micros(4));

@@ -388,7 +388,7 @@ impl Shared {
     pub(crate) fn dispatched(&self) -> u64 {
         let counters = self.threads().flat_map(|(_, thread)| thread.listeners());
         counters
-            .map(|(_, counters)| counters.dispatched.read())
+            .map(|(_, counters)| counters.jobs_dispatched.read())
             .sum()
     }
 

@@ -82,7 +82,11 @@ fn interrupts_call_the_consumer_and_wake_no_worker() {
         hear(&mut say(address, b"\n"), b"50\n");
         let figures = handle.figures();
         assert!(figures.threads[0].signals > 0);
-        assert_eq!(figures.total().dispatched, 0, "no worker had to do with it");
+        assert_eq!(
+            figures.total().jobs_dispatched,
+            0,
+            "no worker had to do with it"
+        );
         drop(consumed);
         eventfd.write(1).expect("room");
         // Another consumer finds what came in between.

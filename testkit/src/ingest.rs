@@ -1,6 +1,7 @@
 //! A server with an ingest listener: how it is started, what is sent to it, and what it tells.
 
 use std::collections::HashMap;
+use std::ops::Index;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -28,22 +29,36 @@ pub fn message(seed: u64, length: usize) -> Vec<u8> {
     [&framed[..], &seed.to_be_bytes(), &noise(seed, length)].concat()
 }
 
-/// The counts, by name, of the last line of a log that has `title`, such as `ingest: `, in it.
-pub fn figures(log: &str, title: &str) -> Option<HashMap<String, u64>> {
-    let (_, line) = log.lines().rev().find_map(|line| line.split_once(title))?;
-    let pairs = line.split(' ').filter_map(|pair| pair.split_once('='));
-    let counted = pairs.filter_map(|(name, count)| Some((name.into(), count.parse().ok()?)));
-    Some(counted.collect())
+/// Metrics by name and labels, as a line of the log has them: `flatpath_jobs{state=queued}`. Those
+/// that are not in the line are 0.
+#[derive(Debug)]
+pub struct Counts(HashMap<String, u64>);
+
+impl Index<&str> for Counts {
+    type Output = u64;
+
+    fn index(&self, name: &str) -> &u64 {
+        self.0.get(name).unwrap_or(&0)
+    }
 }
 
-/// What a server tells when it is asked by SIGUSR1.
-pub fn told(server: &Server, title: &str) -> HashMap<String, u64> {
+/// The metrics of the last line of a log that has `title`, such as `ingest: `, in it.
+pub fn figures(log: &str, title: &str) -> Option<Counts> {
+    let (_, line) = log.lines().rev().find_map(|line| line.split_once(title))?;
+    let pairs = line.split(' ').filter_map(|pair| pair.rsplit_once('='));
+    let counted = pairs.filter_map(|(name, count)| Some((name.into(), count.parse().ok()?)));
+    Some(Counts(counted.collect()))
+}
+
+/// What a server tells of a subject (`server`, `http`) when it is asked by SIGUSR1.
+pub fn told(server: &Server, subject: &str) -> Counts {
+    let title = format!("metrics of {subject}");
     let before = server.log().len();
     server.process().signal(Signal::USR1);
-    until("the server to tell its figures", || {
+    until("the server to tell its metrics", || {
         // Whole lines only.
         let log = server.log();
         let new = log.get(before..)?;
-        figures(&new[..=new.rfind('\n')?], title)
+        figures(&new[..=new.rfind('\n')?], &title)
     })
 }

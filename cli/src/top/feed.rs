@@ -1,4 +1,4 @@
-//! Asks a server for its figures: `GET /status.json`, again and again, on a thread of its own, so
+//! Asks a server for its metrics: `GET /status.json`, again and again, on a thread of its own, so
 //! that a server which does not answer keeps no key waiting.
 
 use std::io::{self, Read, Write};
@@ -80,8 +80,8 @@ fn read(reply: &[u8]) -> Answer {
         _ => return Err(format!("it answers {}", line.escape_default())),
     }
     let status = serde_json::from_slice::<Value>(&body[END.len()..]).ok();
-    let status = status.filter(|status| status["listeners"].is_array());
-    status.ok_or_else(|| "what it answers are no figures of flatpath".into())
+    let status = status.filter(|status| status["metrics"].is_object());
+    status.ok_or_else(|| "what it answers are no metrics of flatpath".into())
 }
 
 #[cfg(test)]
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_figures_are_an_answer() {
-        let good = b"HTTP/1.1 200 OK\r\na: b\r\n\r\n{\"listeners\":[]}";
+    fn only_metrics_are_an_answer() {
+        let good = b"HTTP/1.1 200 OK\r\na: b\r\n\r\n{\"metrics\":{}}";
         assert!(read(good).is_ok());
         for (reply, why) in [
             (&b"SSH-2.0-x\r\n"[..], "does not speak HTTP"),
@@ -100,8 +100,8 @@ mod tests {
                 "answers HTTP/1.1 404 Not Found",
             ),
             (b"HTTP/1.1 \x1b[2J\r\n\r\n", "answers HTTP/1.1 \\u{1b}[2J"),
-            (b"HTTP/1.1 200 OK\r\n\r\n{}", "no figures"),
-            (b"HTTP/1.1 200 OK\r\n\r\n{\"listeners\":[", "no figures"),
+            (b"HTTP/1.1 200 OK\r\n\r\n{}", "no metrics"),
+            (b"HTTP/1.1 200 OK\r\n\r\n{\"metrics\":{", "no metrics"),
         ] {
             let found = read(reply).expect_err("no answer");
             assert!(found.contains(why), "{found}");

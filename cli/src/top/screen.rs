@@ -1,12 +1,15 @@
 //! The figures as text: a screen of lines, or one line.
 //!
 //! Rates are between two answers of the same server, by its own clock; with one answer alone,
-//! since its start. A member that an answer does not have, of another version, is shown as `?`.
+//! since its start. A metric that an answer does not have, of another version, is shown as `?`.
+//! Metrics that have no place of their own follow at the end, but for zeros; so each is shown.
 
 use std::fmt::Write;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use super::pair::{Labels, Pair, label, list, uptime};
 use super::words::{amount, bytes, printable, time};
 
 /// Turns above this are one column of the chart.
@@ -18,25 +21,13 @@ pub(super) const COLUMNS: [&str; 12] = [
     "p99turn", "cpu", "state",
 ];
 
-/// One answer, and the one before if there was one.
-pub(super) struct Pair<'a> {
-    before: Option<&'a Value>,
-    now: &'a Value,
-}
-
-/// Whether two answers are of one server, which did not begin anew between them.
-pub(super) fn is_same_server(before: &Value, now: &Value) -> bool {
-    let uptime = |status: &Value| status["uptime_seconds"].as_f64();
-    before["pid"] == now["pid"] && uptime(before) <= uptime(now)
-}
-
 /// A line of the right width, each part under its heading.
 pub(super) fn line(parts: &[String]) -> String {
     let parts: Vec<_> = parts.iter().map(|part| format!("{part:>8}")).collect();
     parts.join(" ") + "\n"
 }
 
-/// All figures.
+/// All metrics.
 pub(super) fn text(pair: &Pair<'_>) -> String {
     let parts = [
         pair.head(),
@@ -44,6 +35,7 @@ pub(super) fn text(pair: &Pair<'_>) -> String {
         pair.threads(),
         pair.notes(),
         pair.memory(),
+        // The last one: it has what the others do not.
         pair.more(),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -59,16 +51,6 @@ fn percent(part: f64) -> String {
     format!("{:.1}%", 100.0 * part)
 }
 
-fn number(value: &Value, pointer: &str) -> Option<f64> {
-    value.pointer(pointer)?.as_f64()
-}
-
-/// The sum of an object's numbers.
-fn total(value: &Value, pointer: &str) -> Option<f64> {
-    let members = value.pointer(pointer)?.as_object()?;
-    members.values().map(Value::as_f64).sum()
-}
-
 fn word(value: &Value) -> String {
     value.as_str().map_or_else(|| "?".into(), printable)
 }
@@ -80,20 +62,6 @@ fn name(listener: &Value) -> String {
         word(&listener["listener"]),
         word(&listener["address"])
     )
-}
-
-fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value[name].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// The members that are not 0: `idle 3 head 1`.
-fn listed(value: &Value) -> String {
-    let members = value.as_object().into_iter().flatten();
-    let some = members.filter_map(|(name, count)| {
-        let count = count.as_f64().filter(|count| *count > 0.0)?;
-        Some(format!("{} {}", printable(name), amount(count)))
-    });
-    some.collect::<Vec<_>>().join(" ")
 }
 
 /// Lines with columns as wide as they need to be; the first is to the left, and so is the last.
@@ -125,55 +93,18 @@ fn table(headings: &[&str], rows: Vec<Vec<String>>) -> String {
 }
 
 impl<'a> Pair<'a> {
-    pub(super) fn new(before: Option<&'a Value>, now: &'a Value) -> Pair<'a> {
-        Pair { before, now }
-    }
-
-    /// How fast a count grows that both answers have.
-    fn rate(&self, count: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
-        let (now, until) = (count(self.now)?, number(self.now, "/uptime_seconds")?);
-        let since = self
-            .before
-            .and_then(|before| Some((count(before)?, number(before, "/uptime_seconds")?)));
-        let (before, since) = since.unwrap_or((0.0, 0.0));
-        Some(if until > since {
-            (now - before).max(0.0) / (until - since)
-        } else {
-            0.0
-        })
-    }
-
-    /// The same of one listener.
-    fn of_listener(&self, listener: &Value, count: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
-        self.rate(|status| {
-            let mut all = list(status, "listeners").iter();
-            let same = |other: &&Value| {
-                ["listener", "address"]
-                    .iter()
-                    .all(|name| other[*name] == listener[*name])
-            };
-            count(all.find(same)?)
-        })
-    }
-
-    /// The sum over all listeners.
-    fn sum(status: &Value, count: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
-        list(status, "listeners").iter().map(count).sum()
-    }
-
-    fn rates(&self, count: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
-        self.rate(|status| Self::sum(status, &count))
-    }
-
-    fn longest(&self, pointer: &str) -> Option<f64> {
-        let ages = list(self.now, "listeners")
-            .iter()
-            .map(|one| number(one, pointer));
-        ages.sum::<Option<f64>>()?;
-        let ages = list(self.now, "listeners")
-            .iter()
-            .filter_map(|one| number(one, pointer));
-        Some(ages.fold(0.0, f64::max))
+    /// Those that are not 0, by a label: `idle 3 head 1`.
+    fn listed(&self, name: &'static str, by: &str, labels: Labels<'_>) -> Option<String> {
+        let samples = self.samples(self.now, name, labels)?;
+        let some = samples.iter().filter_map(|sample| {
+            let count = sample["value"].as_f64().filter(|count| *count > 0.0)?;
+            Some(format!(
+                "{} {}",
+                printable(label(sample, by)),
+                amount(count)
+            ))
+        });
+        Some(some.collect::<Vec<_>>().join(" "))
     }
 
     fn state(&self) -> String {
@@ -185,75 +116,94 @@ impl<'a> Pair<'a> {
 
     /// What [`COLUMNS`] name.
     pub(super) fn summary(&self) -> [String; 12] {
-        let now = |pointer: &'static str| Self::sum(self.now, |one| number(one, pointer));
-        let rates = |pointer: &'static str| self.rates(|one| number(one, pointer));
-        let counts = list(self.now, "network_threads").iter();
-        let counts = counts.map(|thread| self.turns(thread));
-        let all = counts.fold(Vec::new(), |mut sum: Vec<f64>, counts| {
-            sum.resize(counts.len(), 0.0);
-            sum.iter_mut()
+        let mut turns: Vec<f64> = Vec::new();
+        for (thread, _) in self.network_threads() {
+            let counts = self.turns(thread);
+            turns.resize(counts.len(), 0.0);
+            turns
+                .iter_mut()
                 .zip(counts)
                 .for_each(|(sum, count)| *sum += count);
-            sum
-        });
+        }
         [
-            shown(now("/connections"), amount),
-            shown(rates("/accepted"), amount),
-            shown(self.rates(|one| total(one, "/requests")), amount),
-            shown(rates("/received_bytes"), bytes),
-            shown(rates("/sent_bytes"), bytes),
-            shown(now("/jobs/queued"), amount),
-            shown(self.longest("/oldest_queued_seconds"), time),
-            shown(now("/jobs/running"), amount),
-            shown(number(self.now, "/workers/busy"), amount),
-            self.quantile(&all, 0.99),
+            shown(self.now("flatpath_connections", &[]), amount),
+            shown(
+                self.rate("flatpath_connections_accepted_total", &[]),
+                amount,
+            ),
+            shown(self.rate("flatpath_requests_total", &[]), amount),
+            shown(self.rate("flatpath_received_bytes_total", &[]), bytes),
+            shown(self.rate("flatpath_sent_bytes_total", &[]), bytes),
+            shown(self.now("flatpath_jobs", &[("state", "queued")]), amount),
+            shown(self.longest("flatpath_oldest_queued_seconds"), time),
+            shown(self.now("flatpath_jobs", &[("state", "running")]), amount),
+            shown(self.now("flatpath_workers", &[("state", "busy")]), amount),
+            self.quantile(&turns, 0.99),
             self.cpu(),
             self.state(),
         ]
     }
 
-    fn cpu(&self) -> String {
-        if self.now["process"].is_null() {
-            return "-".into();
+    /// What is said of the process, `-` where there is no `/proc`.
+    fn of_process(&self, name: &'static str, words: impl Fn(&Self) -> String) -> String {
+        match self.samples(self.now, name, &[]) {
+            Some(samples) if samples.is_empty() => "-".into(),
+            _ => words(self),
         }
-        shown(
-            self.rate(|status| number(status, "/process/cpu_seconds")),
-            percent,
-        )
+    }
+
+    fn cpu(&self) -> String {
+        const NAME: &str = "process_cpu_seconds_total";
+        self.of_process(NAME, |it| shown(it.rate(NAME, &[]), percent))
+    }
+
+    fn resident(&self) -> String {
+        const NAME: &str = "process_resident_memory_bytes";
+        self.of_process(NAME, |it| shown(it.now(NAME, &[]), bytes))
+    }
+
+    /// When the server was started, as a date; nothing before.
+    fn started(&self) -> String {
+        let start = self.now("flatpath_start_time_seconds", &[]);
+        let start = start.filter(|start| *start > 0.0);
+        let start = start.and_then(|start| Duration::try_from_secs_f64(start).ok());
+        let start = start.and_then(|start| UNIX_EPOCH.checked_add(start));
+        start.map_or_else(String::new, |start| {
+            format!(" since {}", humantime::format_rfc3339_seconds(start))
+        })
     }
 
     fn head(&self) -> String {
-        let now = |pointer: &str| number(self.now, pointer);
-        let sum = |pointer: &'static str| Self::sum(self.now, |one| number(one, pointer));
-        let rates = |pointer: &'static str| self.rates(|one| number(one, pointer));
-        let since = match self.before {
+        let rates = match self.before {
             Some(_) => "",
             None => "   (rates: since the start)",
         };
-        let resident = match self.now["process"].is_null() {
-            true => "-".into(),
-            false => shown(now("/process/resident_bytes"), bytes),
-        };
+        let info = self.samples(self.now, "flatpath_build_info", &[]);
+        let version = info.and_then(|samples| Some(label(samples.first()?, "version")));
+        let workers = |state| self.now("flatpath_workers", &[("state", state)]);
+        let descriptors = |purpose| self.now("flatpath_descriptors", &[("purpose", purpose)]);
         format!(
-            "flatpath {}  {}  up {}  process {}{since}\n\
-             connections {}  requests {}/s  received {}/s  sent {}/s  cpu {}  memory {resident}\n\
+            "flatpath {}  {}  up {}{}  process {}{rates}\n\
+             connections {}  requests {}/s  received {}/s  sent {}/s  cpu {}  memory {}\n\
              workers {} busy {} idle of {}  descriptors {} connections {} files {} caches of {}\n",
-            word(&self.now["version"]),
+            printable(version.unwrap_or("?")),
             self.state(),
-            shown(now("/uptime_seconds"), time),
-            shown(now("/pid"), |pid| format!("{pid}")),
-            shown(sum("/connections"), amount),
-            shown(self.rates(|one| total(one, "/requests")), amount),
-            shown(rates("/received_bytes"), bytes),
-            shown(rates("/sent_bytes"), bytes),
+            shown(uptime(self.now), time),
+            self.started(),
+            shown(self.now["pid"].as_f64(), |pid| format!("{pid}")),
+            shown(self.now("flatpath_connections", &[]), amount),
+            shown(self.rate("flatpath_requests_total", &[]), amount),
+            shown(self.rate("flatpath_received_bytes_total", &[]), bytes),
+            shown(self.rate("flatpath_sent_bytes_total", &[]), bytes),
             self.cpu(),
-            shown(now("/workers/busy"), amount),
-            shown(now("/workers/idle"), amount),
-            shown(now("/workers/max"), amount),
-            shown(now("/descriptors/connections"), amount),
-            shown(now("/descriptors/files"), amount),
-            shown(now("/descriptors/caches"), amount),
-            shown(now("/descriptors/max"), amount),
+            self.resident(),
+            shown(workers("busy"), amount),
+            shown(workers("idle"), amount),
+            shown(self.now("flatpath_workers_max", &[]), amount),
+            shown(descriptors("connections"), amount),
+            shown(descriptors("files"), amount),
+            shown(descriptors("caches"), amount),
+            shown(self.now("flatpath_descriptors_max", &[]), amount),
         )
     }
 
@@ -274,58 +224,43 @@ impl<'a> Pair<'a> {
             "LONGEST",
             "BY STATUS",
         ];
-        let rows = list(self.now, "listeners").iter().map(|one| {
-            let rate = |pointer: &str| self.of_listener(one, |it| number(it, pointer));
-            let jobs = ["/jobs/queued", "/jobs/held_back", "/jobs/parked"];
-            let waiting = jobs.iter().map(|pointer| number(one, pointer)).sum();
+        let rows = self.all_listeners().map(|(listener, address)| {
+            let own = [("listener", listener), ("address", address)];
+            let now = |name| self.now(name, &own);
+            let rate = |name| self.rate(name, &own);
+            let jobs = |state| self.now("flatpath_jobs", &[own[0], own[1], ("state", state)]);
+            let waiting = ["queued", "held_back", "parked"].map(jobs);
+            let by_status = self.listed("flatpath_requests_total", "class", &own);
             vec![
-                name(one),
-                shown(number(one, "/connections"), amount),
-                shown(rate("/accepted"), amount),
-                shown(self.of_listener(one, |it| total(it, "/requests")), amount),
-                shown(rate("/received_bytes"), bytes),
-                shown(rate("/sent_bytes"), bytes),
-                shown(total(one, "/refused"), amount),
-                shown(total(one, "/expired"), amount),
-                shown(total(one, "/stalls"), amount),
-                shown(waiting, amount),
-                shown(number(one, "/oldest_queued_seconds"), time),
-                shown(number(one, "/jobs/running"), amount),
-                shown(number(one, "/longest_running_seconds"), time),
-                listed(&one["requests"]),
+                format!("{} {}", printable(listener), printable(address)),
+                shown(now("flatpath_connections"), amount),
+                shown(rate("flatpath_connections_accepted_total"), amount),
+                shown(rate("flatpath_requests_total"), amount),
+                shown(rate("flatpath_received_bytes_total"), bytes),
+                shown(rate("flatpath_sent_bytes_total"), bytes),
+                shown(now("flatpath_connections_refused_total"), amount),
+                shown(now("flatpath_connections_expired_total"), amount),
+                shown(now("flatpath_stalls_total"), amount),
+                shown(waiting.into_iter().sum(), amount),
+                shown(now("flatpath_oldest_queued_seconds"), time),
+                shown(jobs("running"), amount),
+                shown(now("flatpath_longest_running_seconds"), time),
+                by_status.unwrap_or_else(|| "?".into()),
             ]
         });
         table(&headings, rows.collect())
     }
 
-    /// The turns of a network thread between the two answers, by bucket.
-    fn turns(&self, thread: &Value) -> Vec<f64> {
-        let counts = |thread: &Value| -> Vec<f64> {
-            let counts = list(thread, "turn_counts").iter();
-            counts.filter_map(Value::as_f64).collect()
-        };
-        let mut found = counts(thread);
-        let before = self.before.map(|before| list(before, "network_threads"));
-        let before = before.into_iter().flatten();
-        for other in before.filter(|other| other["thread"] == thread["thread"]) {
-            let gone = counts(other);
-            found
-                .iter_mut()
-                .zip(gone)
-                .for_each(|(count, gone)| *count -= gone);
-        }
-        found
-    }
-
     /// How long those turns took at most of which a share was shorter: the bound of a bucket.
     fn quantile(&self, counts: &[f64], share: f64) -> String {
-        let bounds = list(self.now, "turn_bounds_seconds");
+        // The last bucket has no bound.
+        let bounds = self.bounds().iter().map(Some).chain([None]);
         let rank = share * counts.iter().sum::<f64>();
         let mut below = 0.0;
         for (count, bound) in counts.iter().zip(bounds) {
             below += count;
             if *count > 0.0 && below >= rank {
-                return match bound.as_f64() {
+                return match bound.and_then(Value::as_f64) {
                     Some(bound) => format!("<{}", time(bound)),
                     None => "long".into(),
                 };
@@ -337,9 +272,7 @@ impl<'a> Pair<'a> {
     /// One character for each bucket, the darker the more turns.
     fn chart(&self, counts: &[f64]) -> String {
         const SHADES: &[u8] = b" .:-=+*#%@";
-        let bounds = list(self.now, "turn_bounds_seconds")
-            .iter()
-            .map(Value::as_f64);
+        let bounds = self.bounds().iter().map(Value::as_f64);
         let is_short = |bound: &Option<f64>| bound.is_some_and(|it| it < CHART_SECONDS_MAX);
         let short = bounds.take_while(is_short).count().min(counts.len());
         let (short, long) = counts.split_at(short);
@@ -362,28 +295,17 @@ impl<'a> Pair<'a> {
             "THIS TURN",
             "1us ...TURNS... 1s",
         ];
-        let rows = list(self.now, "network_threads").iter().map(|thread| {
-            let of_thread = |pointer: &str| {
-                self.rate(|status| {
-                    let mut all = list(status, "network_threads").iter();
-                    number(
-                        all.find(|other| other["thread"] == thread["thread"])?,
-                        pointer,
-                    )
-                })
-            };
+        let rows = self.network_threads().map(|(thread, driver)| {
+            let own = [("thread", thread)];
+            let busy = self.growth(|status| self.turns_in(status, thread)?["sum"].as_f64());
             let counts = self.turns(thread);
             vec![
-                format!(
-                    "{} {}",
-                    shown(number(thread, "/thread"), amount),
-                    word(&thread["driver"])
-                ),
-                shown(of_thread("/turns"), amount),
-                shown(of_thread("/busy_seconds"), percent),
+                format!("{} {}", printable(thread), printable(driver)),
+                shown(self.rate("flatpath_turn_seconds", &own), amount),
+                shown(busy, percent),
                 self.quantile(&counts, 0.5),
                 self.quantile(&counts, 0.99),
-                shown(number(thread, "/turn_age_seconds"), time),
+                shown(self.now("flatpath_turn_age_seconds", &own), time),
                 self.chart(&counts),
             ]
         });
@@ -402,26 +324,35 @@ impl<'a> Pair<'a> {
                 text,
                 "SLOW HANDLER of {}, {place} {}: for {}",
                 name(handler),
-                shown(number(handler, "/thread"), |it| format!("{it}")),
-                shown(number(handler, "/seconds"), time),
+                shown(handler["thread"].as_f64(), |it| format!("{it}")),
+                shown(handler["seconds"].as_f64(), time),
             );
         }
-        for one in list(self.now, "listeners") {
-            for why in ["refused", "expired", "stalls"] {
-                let counts = listed(&one[why]);
+        for (listener, address) in self.all_listeners() {
+            let own = [("listener", listener), ("address", address)];
+            let mut note = |name: &str, told: &str| {
+                let (listener, address) = (printable(listener), printable(address));
+                let _ = writeln!(text, "{listener} {address}: {name}: {told}");
+            };
+            for (name, by) in [
+                ("flatpath_connections_refused_total", "reason"),
+                ("flatpath_connections_expired_total", "phase"),
+                ("flatpath_stalls_total", "cause"),
+            ] {
+                let counts = self.listed(name, by, &own).unwrap_or_default();
                 if !counts.is_empty() {
-                    let _ = writeln!(text, "{}: {why}: {counts}", name(one));
+                    note(name, &counts);
                 }
             }
-            for count in [
-                "stalls_refused",
-                "accept_pauses",
-                "ended_for_memory",
-                "handler_panics",
+            for name in [
+                "flatpath_stalls_refused_total",
+                "flatpath_accept_pauses_total",
+                "flatpath_connections_ended_for_memory_total",
+                "flatpath_handler_panics_total",
             ] {
-                let count = (count, one[count].as_f64().unwrap_or(0.0));
-                if count.1 > 0.0 {
-                    let _ = writeln!(text, "{}: {}: {}", name(one), count.0, amount(count.1));
+                let count = self.now(name, &own).unwrap_or(0.0);
+                if count > 0.0 {
+                    note(name, &amount(count));
                 }
             }
         }
@@ -429,29 +360,31 @@ impl<'a> Pair<'a> {
     }
 
     fn memory(&self) -> String {
-        let sum = |list: &[Value], member: &str| -> Option<f64> {
-            list.iter().map(|one| one[member].as_f64()).sum()
-        };
-        let classes = self.now["buffers"]["classes"].as_array();
-        let classes = classes.map_or(&[][..], Vec::as_slice);
-        let regions = list(self.now, "receive_memory");
-        let (free, retained) = (sum(regions, "free_bytes"), sum(regions, "retained_bytes"));
+        let buffers = |state| self.now("flatpath_buffer_bytes", &[("state", state)]);
+        let received = |state| self.now("flatpath_receive_bytes", &[("state", state)]);
         format!(
             "buffers {} in use {} idle of {}, {} refused  receive memory {} retained {} free\n",
-            shown(sum(classes, "in_use_bytes"), bytes),
-            shown(sum(classes, "idle_bytes"), bytes),
-            shown(number(self.now, "/buffers/budget_bytes"), bytes),
-            shown(number(self.now, "/buffers/refused"), amount),
-            shown(retained, bytes),
-            shown(free, bytes),
+            shown(buffers("in_use"), bytes),
+            shown(buffers("idle"), bytes),
+            shown(self.now("flatpath_buffer_budget_bytes", &[]), bytes),
+            shown(self.now("flatpath_buffers_refused_total", &[]), amount),
+            shown(received("retained"), bytes),
+            shown(received("free"), bytes),
         )
     }
 
-    /// What services count for themselves, but for zeros.
+    /// All metrics that were not asked for by name, but for zeros.
     fn more(&self) -> String {
         let mut text = String::new();
-        for family in list(self.now, "more") {
-            for sample in list(family, "samples") {
+        let used = self.used.borrow();
+        let metrics = self.now["metrics"].as_object().into_iter().flatten();
+        for (name, metric) in metrics.filter(|(name, _)| !used.contains(name.as_str())) {
+            let words = match metric["unit"].as_str() {
+                Some("bytes") => bytes,
+                Some("seconds") => time,
+                _ => amount,
+            };
+            for sample in list(metric, "samples") {
                 let value = sample["value"].as_f64();
                 if value == Some(0.0) {
                     continue;
@@ -460,8 +393,12 @@ impl<'a> Pair<'a> {
                 let labels =
                     labels.map(|(name, value)| format!("{}={}", printable(name), word(value)));
                 let labels = labels.collect::<Vec<_>>().join(" ");
-                let name = word(&family["name"]);
-                let _ = writeln!(text, "{name}  {labels}  {}", shown(value, amount));
+                let _ = writeln!(
+                    text,
+                    "{}  {labels}  {}",
+                    printable(name),
+                    shown(value, words)
+                );
             }
         }
         text
@@ -470,27 +407,95 @@ impl<'a> Pair<'a> {
 
 #[cfg(test)]
 mod tests {
+    use flatpath::metrics::{Metric, read};
+    use flatpath::sockets::ListenAddress;
+    use flatpath_admin::Admin;
     use serde_json::json;
 
     use super::*;
+    use crate::top::feed;
+    use crate::top::pair::is_same_server;
 
     fn status(uptime: f64, count: u64) -> Value {
+        let own = json!({ "listener": "http", "address": "unix:/a\u{1b}[2J" });
+        let of = |name: &str, value: &str, count: u64| {
+            let mut labels = own.clone();
+            labels[name] = value.into();
+            json!({ "labels": labels, "value": count })
+        };
+        let one = |value: u64| json!({ "samples": [{ "labels": own, "value": value }] });
         json!({
-            "version": "1", "pid": 7, "state": "running", "uptime_seconds": uptime,
-            "process": null,
-            "turn_bounds_seconds": [0.001, 0.002, 4.0, null],
-            "listeners": [{
-                "listener": "http", "address": "unix:/a\u{1b}[2J", "connections": 3,
-                "requests": { "2xx": count, "5xx": 0 }, "refused": { "room": 0, "address": 2 },
-                "sent_bytes": 1024 * count,
-            }],
-            "network_threads": [
-                { "thread": 0, "driver": "epoll", "turn_counts": [count, 9, 1, 0] },
-            ],
+            "pid": 7, "state": "running", "uptime_seconds": uptime,
+            "metrics": {
+                "flatpath_connections": one(3),
+                "flatpath_sent_bytes_total": one(1024 * count),
+                "flatpath_requests_total": {
+                    "samples": [of("class", "2xx", count), of("class", "5xx", 0)],
+                },
+                "flatpath_connections_refused_total": {
+                    "samples": [of("reason", "room", 0), of("reason", "address", 2)],
+                },
+                "flatpath_network_thread_info": {
+                    "samples": [{ "labels": { "thread": "0", "driver": "epoll" }, "value": 1 }],
+                },
+                "flatpath_turn_seconds": {
+                    "bounds": [0.001, 0.002, 4.0],
+                    "samples": [{
+                        "labels": { "thread": "0" }, "value": count + 10, "sum": 1.0,
+                        "counts": [count, 9, 1, 0],
+                    }],
+                },
+            },
             "slow_handlers": [{
                 "listener": "http", "address": "x", "inline": true, "thread": 0, "seconds": 2.0,
             }],
         })
+    }
+
+    const DUMMY: &[Metric<()>] = &[Metric::counter(
+        "dummy_logins_total",
+        "Logins.",
+        &["by"],
+        |(), out| out.put(&["key"], 3_u64),
+    )];
+
+    /// What a server answers that has a service with a metric of its own.
+    fn answer() -> Value {
+        let admin = Admin::new();
+        admin.source(|| read(DUMMY, &()));
+        let beside = admin.serve("127.0.0.1:0").expect("started");
+        let address = ListenAddress::Internet(beside.addresses()[0].address);
+        feed::ask(&address).expect("an answer")
+    }
+
+    #[test]
+    fn a_metric_without_a_place_of_its_own_is_shown_at_the_end() {
+        let text = text(&Pair::new(None, &answer()));
+        assert!(text.contains("\ndummy_logins_total  by=key  3\n"), "{text}");
+    }
+
+    #[test]
+    fn every_metric_is_shown_and_none_that_there_is_not() {
+        let mut now = answer();
+        for (name, metric) in now["metrics"].as_object_mut().expect("they are there") {
+            let labels =
+                json!({ "listener": "l", "address": "a", "thread": "0", "state": "queued" });
+            metric["samples"] = json!([{ "labels": labels, "value": 7 }]);
+            assert!(!metric["help"].as_str().expect("text").is_empty(), "{name}");
+        }
+        let pair = Pair::new(None, &now);
+        let text = text(&pair);
+        let used = pair.used.borrow();
+        for (name, _) in now["metrics"].as_object().expect("they are there") {
+            assert!(
+                used.contains(name.as_str()) || text.contains(&format!("\n{name}  ")),
+                "{name}"
+            );
+        }
+        let unknown = used
+            .iter()
+            .find(|name| now["metrics"].get(**name).is_none());
+        assert_eq!(unknown, None);
     }
 
     #[test]
@@ -510,7 +515,7 @@ mod tests {
     fn quantiles_are_of_the_turns_between() {
         let (before, now) = (status(10.0, 100), status(12.0, 101));
         let pair = Pair::new(Some(&before), &now);
-        let turns = pair.turns(&now["network_threads"][0]);
+        let turns = pair.turns("0");
         assert_eq!(turns, [1.0, 0.0, 0.0, 0.0]);
         assert_eq!(pair.quantile(&turns, 0.99), "<1ms");
         assert_eq!(pair.quantile(&[0.0, 98.0, 1.0, 1.0], 0.5), "<2ms");
@@ -528,7 +533,10 @@ mod tests {
             text.contains("up 1s") && text.contains("workers ? busy"),
             "{text}"
         );
-        assert!(text.contains("refused: address 2"), "{text}");
+        assert!(
+            text.contains("flatpath_connections_refused_total: address 2"),
+            "{text}"
+        );
         assert!(text.contains("SLOW HANDLER of http x, inline on network thread 0: for 2s"));
     }
 }

@@ -182,7 +182,7 @@ fn a_hung_mount_does_not_take_all_workers(driver: Driver) {
     };
     let mut hung = keeps_its_share(&server, &fuse, "/remote/file");
     server.process().signal(Signal::USR1);
-    server.await_log("mount remote: inside=2 waiting=0");
+    server.await_log("flatpath_mount_jobs{mount=remote,state=running}=2");
     are_answered(&fuse, &mut hung);
 }
 

@@ -1,6 +1,5 @@
 //! Ingest: the real server with consumers that are killed, and consumers in Python.
 
-use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use flatpath_consumer::{Consumer, Error};
 use flatpath_testkit::deadline::{Deadline, until};
-use flatpath_testkit::ingest::{figures, launch, message, told};
+use flatpath_testkit::ingest::{Counts, figures, launch, message, told};
 use flatpath_testkit::skipped::not_run;
 use flatpath_testkit::{Driver, Launch, Server, binary, each_driver, tools};
 
@@ -49,8 +48,8 @@ impl Rig {
         self.directory.path().join("ingest")
     }
 
-    /// Ends the server; the figures in its log, by the word after them.
-    fn end(mut self) -> HashMap<String, u64> {
+    /// Ends the server; the metrics in the last line of its log.
+    fn end(mut self) -> Counts {
         self.server.terminate();
         assert!(self.server.exit_status().success());
         self.server.await_log("stopped");
@@ -132,7 +131,7 @@ fn consumers_killed_at_random_leave_exact_accounts(driver: Driver) {
         std::thread::sleep(Duration::from_micros(random.u64(..8000)));
         drop(victim);
         until("its end to be noticed", || {
-            (told(&rig.server, "ingest: ")["consumers"] == 0).then_some(())
+            (told(&rig.server, "ingest ")["flatpath_ingest_consumers"] == 0).then_some(())
         });
     }
     stop.store(true, Ordering::Relaxed);
@@ -153,24 +152,29 @@ fn consumers_killed_at_random_leave_exact_accounts(driver: Driver) {
         .sum();
     drop(last);
     until("the last one's end to be noticed", || {
-        (told(&rig.server, "ingest: ")["consumers"] == 0).then_some(())
+        (told(&rig.server, "ingest ")["flatpath_ingest_consumers"] == 0).then_some(())
     });
     let figures = rig.end();
     eprintln!("{sent} messages sent, {figures:?}");
-    assert_eq!(figures["messages"], sent, "each was delivered, and once");
     assert_eq!(
-        figures["returned"] + figures["reclaimed"],
-        figures["delivered"]
+        figures["flatpath_ingest_messages_total"], sent,
+        "each was delivered, and once"
     );
+    let back = |way| figures[&*format!("flatpath_ingest_fragments_back_total{{way={way}}}")];
     assert_eq!(
-        (figures["held"], figures["consumers"], figures["refused"]),
-        (0, 0, 0)
+        back("returned") + back("reclaimed"),
+        figures["flatpath_ingest_fragments_total"]
     );
-    assert_eq!(
-        figures["pages_in_ring"], figures["pages"],
-        "every page is back"
-    );
-    assert!(figures["reclaimed"] > 0, "some died with something in hand");
+    for name in [
+        "flatpath_ingest_fragments_held",
+        "flatpath_ingest_consumers",
+        "flatpath_ingest_returns_refused_total",
+        "flatpath_ingest_pages{state=with_handlers}",
+        "flatpath_ingest_pages{state=with_consumers}",
+    ] {
+        assert_eq!(figures[name], 0, "{name}");
+    }
+    assert!(back("reclaimed") > 0, "some died with something in hand");
 }
 
 /// Debian's Python, or another one.

@@ -195,7 +195,11 @@ fn what_a_kept_connection_still_sends_is_delivered(driver: Driver) {
     let mut new = connect(address);
     new.write_all(&framed(b"by the next")).expect("sent");
     assert_eq!(next_text(&mut consumer), b"by the next");
-    assert_eq!(told(&first, "ingest: ")["producers"], 1, "it waits for it");
+    assert_eq!(
+        told(&first, "ingest ")["flatpath_ingest_producers"],
+        1,
+        "it waits for it"
+    );
     drop(kept);
     ended_well(first);
     drop(next);
@@ -208,7 +212,7 @@ fn a_producer_that_no_consumer_can_come_for_is_reset(driver: Driver) {
     let mut waiting = connect(address);
     waiting.write_all(&framed(b"for any")).expect("sent");
     until_true("the message to be there", || {
-        told(&first, "ingest: ")["stalls"] > 0
+        told(&first, "ingest ")["flatpath_ingest_producer_waits_total"] > 0
     });
     let next = run.launch(driver).start();
     ended_well(first);

@@ -52,8 +52,11 @@ fn bodies_that_came_half_way_stop_no_other_client(driver: Driver) {
         uploads.iter_mut().for_each(|client| client.send(&piece));
     }
     check_innocent(&server, &mut kept);
-    let figures = told(&server, "server: ");
-    assert_eq!(figures["stalls_refused"], 0, "nobody was refused for that");
+    let figures = told(&server, "http ");
+    assert_eq!(
+        figures["flatpath_stalls_refused_total"], 0,
+        "nobody was refused for that"
+    );
     uploads.iter_mut().for_each(|client| client.send(&piece));
     for client in &mut uploads {
         assert_eq!(client.reply().status, 201, "it sent all that it announced");

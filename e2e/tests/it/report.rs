@@ -15,25 +15,28 @@ fn work_that_waits_is_reported_with_its_age(driver: Driver) {
         .directory(site.path())
         .with(["--workers", "1..1"])
         .start();
-    assert_eq!(told(&server, "in flight: ")["queued"], 0);
+    assert_eq!(told(&server, "http ")["flatpath_jobs{state=queued}"], 0);
     let Some(frozen) = Frozen::thread(server.process(), "flatpath-worker") else {
         return;
     };
     let mut client = server.client();
     client.request("GET", "/no-such-file", &[]);
     until("the request to be reported", || {
-        let figures = told(&server, "in flight: ");
-        (figures["queued"] + figures["running"] == 1).then_some(())
+        let figures = told(&server, "http ");
+        let jobs = |state| figures[&*format!("flatpath_jobs{{state={state}}}")];
+        (jobs("queued") + jobs("running") == 1).then_some(())
     });
-    assert!(server.log().contains(" of http"), "{}", server.log());
+    let log = server.log();
+    let ages = ["oldest_queued", "longest_running"];
+    let is_told = |age| log.contains(&format!(" flatpath_{age}_seconds="));
+    assert!(ages.into_iter().any(is_told), "{log}");
     drop(frozen);
     assert_eq!(client.reply().status, 404);
-    let counters = told(&server, "server: ");
+    let counters = told(&server, "http ");
     for name in [
-        "handler_panics",
-        "stalls_refused",
-        "accept_pauses",
-        "workers_grown",
+        "flatpath_handler_panics_total",
+        "flatpath_stalls_refused_total",
+        "flatpath_accept_pauses_total",
     ] {
         assert_eq!(counters[name], 0, "{name}");
     }

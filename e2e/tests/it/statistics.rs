@@ -1,12 +1,11 @@
 //! What a running server tells of its memory when it is asked (SIGUSR1), and what is true of it.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use flatpath_consumer::{Consumer, Message};
-use flatpath_testkit::ingest::{launch, message, told};
+use flatpath_testkit::ingest::{Counts, launch, message, told};
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
@@ -22,17 +21,14 @@ fn next(consumer: &mut Consumer) -> Message {
         .expect("a message")
 }
 
+const IN_RING: &str = "flatpath_ingest_pages{state=in_ring}";
+const WITH_HANDLERS: &str = "flatpath_ingest_pages{state=with_handlers}";
+const WITH_CONSUMERS: &str = "flatpath_ingest_pages{state=with_consumers}";
+
 /// What is told, once it is as `settled` wants it: what was sent may be on its way.
-fn told_when(
-    server: &Server,
-    title: &str,
-    what: &str,
-    settled: impl Fn(&HashMap<String, u64>) -> bool,
-) -> HashMap<String, u64> {
+fn told_when(server: &Server, what: &str, settled: impl Fn(&Counts) -> bool) -> Counts {
     until(what, || {
-        let figures = told(server, title);
-        let sum = figures["pages_in_ring"] + figures["pages_with_handlers"];
-        assert!(sum <= figures["pages"], "{figures:?}");
+        let figures = told(server, "ingest ");
         settled(&figures).then_some(figures)
     })
 }
@@ -41,8 +37,9 @@ fn pages_are_told_by_who_has_them(driver: Driver) {
     let directory = tempfile::tempdir().expect("a directory");
     let server = launch(driver, directory.path()).start();
     let mut consumer = Consumer::attach(directory.path().join("ingest")).expect("attached");
-    let figures = told(&server, "ingest: ");
-    assert_eq!(figures["pages_in_ring"], figures["pages"]);
+    let figures = told(&server, "ingest ");
+    let pages = figures[IN_RING];
+    assert_eq!(figures[WITH_HANDLERS] + figures[WITH_CONSUMERS], 0);
 
     let mut producer = TcpStream::connect(server.address("ingest")).expect("connect");
     let mut kept = Vec::new();
@@ -54,24 +51,24 @@ fn pages_are_told_by_who_has_them(driver: Driver) {
     let whole = message(9, 300_000);
     let (begun, rest) = whole.split_at(200_000);
     producer.write_all(begun).expect("sent");
-    let figures = told_when(&server, "ingest: ", "a message to begin", |figures| {
-        figures["pages_with_handlers"] > 0
+    let figures = told_when(&server, "a message to begin", |figures| {
+        figures[WITH_HANDLERS] > 0
     });
     let fragments = kept.iter().map(|one| one.fragments().len() as u64).sum();
-    assert_eq!(figures["held"], fragments);
-    let with_consumers = figures["pages_with_consumers"];
+    assert_eq!(figures["flatpath_ingest_fragments_held"], fragments);
+    let with_consumers = figures[WITH_CONSUMERS];
     assert!((1..=fragments).contains(&with_consumers), "{figures:?}");
     assert_eq!(
-        figures["pages_in_ring"] + figures["pages_with_handlers"] + with_consumers,
-        figures["pages"]
+        figures[IN_RING] + figures[WITH_HANDLERS] + with_consumers,
+        pages
     );
 
     producer.write_all(rest).expect("sent");
     kept.push(next(&mut consumer));
     kept.clear();
     consumer.flush();
-    told_when(&server, "ingest: ", "all pages to come back", |figures| {
-        figures["pages_in_ring"] == figures["pages"]
+    told_when(&server, "all pages to come back", |figures| {
+        figures[IN_RING] == pages
     });
 }
 
@@ -80,23 +77,26 @@ fn stalls_are_told_and_pages_of_the_dead_are_back(driver: Driver) {
     let server = launch(driver, directory.path()).start();
     let mut producer = TcpStream::connect(server.address("ingest")).expect("connect");
     producer.write_all(&message(1, 1000)).expect("sent");
-    told_when(
-        &server,
-        "ingest: ",
-        "a producer to wait for a consumer",
-        |figures| figures["stalls"] == 1 && figures["producers"] == 1,
-    );
+    let figures = told_when(&server, "a producer to wait for a consumer", |figures| {
+        figures["flatpath_ingest_producer_waits_total"] == 1
+            && figures["flatpath_ingest_producers"] == 1
+    });
+    let pages = figures[IN_RING] + figures[WITH_HANDLERS];
     let mut consumer = Consumer::attach(directory.path().join("ingest")).expect("attached");
     let message = next(&mut consumer);
     let held = message.fragments().len() as u64;
     drop(consumer);
     // Not to be returned any more.
     drop(message);
-    let figures = told_when(&server, "ingest: ", "the end to be noticed", |figures| {
-        figures["consumers"] + figures["held"] + figures["pages_with_handlers"] == 0
+    let figures = told_when(&server, "the end to be noticed", |figures| {
+        let held = figures["flatpath_ingest_fragments_held"] + figures[WITH_HANDLERS];
+        figures["flatpath_ingest_consumers"] + held == 0
     });
-    assert_eq!(figures["reclaimed"], held);
-    assert_eq!(figures["pages_in_ring"], figures["pages"]);
+    assert_eq!(
+        figures["flatpath_ingest_fragments_back_total{way=reclaimed}"],
+        held
+    );
+    assert_eq!(figures[IN_RING], pages);
 }
 
 fn pages_of_an_upload_are_told(driver: Driver) {
@@ -105,7 +105,8 @@ fn pages_of_an_upload_are_told(driver: Driver) {
         .directory(site.path())
         .with(["--writable"])
         .start();
-    let kept = |server: &Server| told(server, "memory: http ")["pages_retained"];
+    let retained = |told: &Counts| told["flatpath_receive_bytes{region=http,state=retained}"];
+    let kept = |server: &Server| retained(&told(server, "network thread 0: "));
     assert_eq!(kept(&server), 0);
     let mut client = server.client();
     client.request("PUT", "/file", &[("Content-Length", "1000000")]);
@@ -117,6 +118,9 @@ fn pages_of_an_upload_are_told(driver: Driver) {
     until("its pages to be back", || {
         (kept(&server) == 0).then_some(())
     });
-    let counters = told(&server, "server:");
-    assert!(counters["body_bytes_kept"] > 0, "{counters:?}");
+    let counters = told(&server, "http ");
+    assert!(
+        counters["flatpath_body_bytes_total{way=retained}"] > 0,
+        "{counters:?}"
+    );
 }

@@ -442,7 +442,7 @@ fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
     assert!(read(&site, "file") == body);
     let handle = running.handle();
     let statistics = handle.statistics();
-    assert_eq!(statistics.body_bytes_kept, LENGTH as u64);
+    assert_eq!(statistics.body_bytes_retained, LENGTH as u64);
     assert_eq!(statistics.body_bytes_copied, 0);
 }
 
@@ -475,5 +475,5 @@ fn a_handler_keeps_its_body_past_the_reply_and_on_another_thread(driver: Driver)
         assert!(found == body);
     }
     let handle = running.handle();
-    assert!(handle.statistics().body_bytes_kept > 0);
+    assert!(handle.statistics().body_bytes_retained > 0);
 }

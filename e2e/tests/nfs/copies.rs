@@ -52,7 +52,7 @@ fn no_data_of_a_write_is_copied(driver: Driver) {
     assert!(std::fs::read(site.at("file")).expect("written") == contents);
     let handle = running.handle();
     let (kept, copied) = (
-        handle.statistics().body_bytes_kept,
+        handle.statistics().body_bytes_retained,
         handle.statistics().body_bytes_copied,
     );
     assert!(

@@ -35,7 +35,7 @@ fn open_files_that_no_call_uses_give_their_descriptors_to_newcomers(driver: Driv
     });
     let files: Vec<Vec<u8>> = files.collect();
     assert!(
-        told(&server, "descriptors: ")["cached"] >= 40,
+        told(&server, "server: ")["flatpath_descriptors{purpose=caches}"] >= 40,
         "the table is full"
     );
 
@@ -51,8 +51,11 @@ fn open_files_that_no_call_uses_give_their_descriptors_to_newcomers(driver: Driv
     );
     let used = server.process().descriptors();
     assert!((used as u64) < DESCRIPTORS, "{used} descriptors");
-    let counts = told(&server, "descriptors: ");
-    assert!(counts["given_back"] > 0, "{counts:?}");
+    let counts = told(&server, "server: ");
+    assert!(
+        counts["flatpath_descriptors_given_back_total"] > 0,
+        "{counts:?}"
+    );
     let log = server.log();
     assert!(!log.contains("accept says"), "{log}");
     assert_eq!(log.matches("caches close files for").count(), 1, "{log}");

@@ -109,7 +109,7 @@ impl<D: Driver> Network<D> {
     /// accept still brings while the server drains is served: no other process can be given it.
     fn accepted(&mut self, number: u16, socket: Socket) {
         let common = &self.thread.common;
-        common.counters(number).accepted.add(1);
+        common.counters(number).connections_accepted.add(1);
         let (now_ns, server_state) = (common.turn.now_ns, common.server_state);
         if server_state == ServerState::Forced {
             return self.thread.driver.close(socket);
@@ -164,7 +164,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn reject(&mut self, listener: u16, socket: Socket) {
-        self.thread.common.counters(listener).refused.add(1);
+        self.thread.common.counters(listener).refused_room.add(1);
         self.thread.driver.close(socket);
     }
 

@@ -75,6 +75,7 @@ impl<D: Driver> Network<D> {
         }
         if self.counted_connections() > max && !is_paid {
             self.note_places(Price::Refused);
+            self.counters(key).refused_room.add(1);
             return self.refuse_connection(key);
         }
         if self.admit_to_listener(key) && !self.awaits_header(key) {
@@ -103,6 +104,7 @@ impl<D: Driver> Network<D> {
         let limit = || format!("{name} has {max} on this network thread");
         self.thread.resting.listeners.note(now_ns, price, limit);
         if !is_paid {
+            self.counters(key).refused_room.add(1);
             self.refuse_connection(key);
         }
         is_paid
@@ -127,7 +129,7 @@ impl<D: Driver> Network<D> {
         let limit = || format!("one has {max} on this network thread");
         self.thread.resting.addresses.note(now_ns, price, limit);
         if !is_paid {
-            self.counters(key).refused_by_address.add(1);
+            self.counters(key).refused_address.add(1);
             self.refuse_connection(key);
         }
     }
@@ -390,7 +392,7 @@ impl<D: Driver> Network<D> {
         let Some(phase) = self.connections.get(key).and_then(Connection::rests) else {
             return false;
         };
-        self.counters(key).evicted.add(1);
+        self.counters(key).connections_evicted.add(1);
         self.on(key, |event| {
             event.leaves();
             event.call(|protocol, io| protocol.expired(io, phase));
@@ -400,9 +402,8 @@ impl<D: Driver> Network<D> {
         true
     }
 
-    /// Refuses a newcomer in its protocol's words.
+    /// Refuses a newcomer in its protocol's words; the caller counts it.
     fn refuse_connection(&mut self, key: Key) {
-        self.counters(key).refused.add(1);
         let lingers = self.thread.resting.leaving < OVERFLOW_LINGERING_MAX;
         let Some(mut event) = self.event(key) else {
             return;

@@ -287,7 +287,7 @@ impl<D: Driver> Network<D> {
             self.log_connection(&connection, &logged);
         }
         let counters = self.thread.common.counters(connection.listener);
-        counters.closed.add(1);
+        counters.connections_closed.add(1);
         self.connection_left();
     }
 }

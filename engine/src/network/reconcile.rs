@@ -212,7 +212,7 @@ impl<D: Driver> Event<'_, D> {
         if !connection.holds_too_much && quota.held() >= pages_max {
             connection.holds_too_much = quota.wait_below(pages_max / 2 + 1);
             if connection.holds_too_much {
-                self.counters().keep_stalls.add(1);
+                self.counters().pages_stalls.add(1);
             }
         }
     }

@@ -305,7 +305,7 @@ impl<D: Driver> Network<D> {
     /// The bytes that come back.
     fn end_holder(&mut self, key: Key) -> usize {
         let held_bytes = self.thread.held_bytes(key.index);
-        self.counters(key).holders_ended.add(1);
+        self.counters(key).connections_ended_for_memory.add(1);
         if let Some(shortage) = &mut self.thread.holders.shortage {
             shortage.ended += 1;
             shortage.ended_bytes += held_bytes;

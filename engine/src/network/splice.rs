@@ -77,7 +77,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn splice(&mut self, key: Key, peer: Key) {
-        self.counters(key).spliced.add(1);
+        self.counters(key).spliced_pairs.add(1);
         for (one, other) in [(peer, key), (key, peer)] {
             let Some(mut event) = self.event(one) else {
                 continue;
@@ -271,6 +271,7 @@ impl<D: Driver> Network<D> {
             .is_none_or(|to| to.output.write(pool, bytes).is_ok());
         if written {
             thread.driver.recycle(piece);
+            self.counters(key).spliced_bytes_copied.add(count as u64);
             self.passed(key, peer, count);
         } else if let Some(mut event) = self.event(key) {
             event.connection.held.push_front((piece, from));
@@ -292,12 +293,12 @@ impl<D: Driver> Network<D> {
                 to,
             });
         }
+        self.counters(key).spliced_bytes_copied.add(count as u64);
         self.passed(key, peer, count);
     }
 
-    /// Counts, and moves the deadline of both: each byte is life.
+    /// Logs, and moves the deadline of both: each byte is life.
     fn passed(&mut self, key: Key, peer: Key, bytes: usize) {
-        self.counters(key).spliced_bytes.add(bytes as u64);
         let connection = self.connections.get_mut(key);
         if let Some(logged) = connection.and_then(|connection| connection.logged.as_mut()) {
             logged.received_bytes += bytes as u64;

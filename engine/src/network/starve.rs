@@ -24,7 +24,7 @@ use super::thread::{Event, Network};
 impl<D: Driver> Event<'_, D> {
     /// The receive has found no page.
     pub(super) fn starve(&mut self) {
-        self.counters().receive_stalls.add(1);
+        self.counters().receive_buffers_stalls.add(1);
         if !self.connection.starved {
             self.thread.starved.enter(self.connection, self.key.index);
         }

@@ -109,7 +109,7 @@ impl Dispatcher {
         match self.shares.offer(listener, task, now_ns) {
             Some(task) => self.queue(task, listener, now_ns),
             None => {
-                self.counters.of(listener).share_waits.add(1);
+                self.counters.of(listener).held_back_share.add(1);
                 self.tell_held_back();
             }
         }
@@ -123,7 +123,7 @@ impl Dispatcher {
         now_ns: u64,
     ) {
         let listener = task.connection().listener;
-        self.counters.of(listener).memory_waits.add(1);
+        self.counters.of(listener).held_back_memory.add(1);
         self.without_memory[wanted as usize].push_back((task, now_ns));
         self.tell_held_back();
     }
@@ -160,7 +160,7 @@ impl Dispatcher {
                 break;
             };
             let listener = task.connection().listener;
-            self.counters.of(listener).memory_waits_over.add(1);
+            self.counters.of(listener).held_back_memory_over.add(1);
             self.dispatch(task, listener, now_ns);
             self.tell_held_back();
         }
@@ -168,7 +168,7 @@ impl Dispatcher {
 
     fn queue(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
         self.queued += 1;
-        self.counters.of(listener).dispatched.add(1);
+        self.counters.of(listener).jobs_dispatched.add(1);
         self.timed(|dispatcher| {
             let index = dispatcher
                 .free
@@ -231,7 +231,7 @@ impl Dispatcher {
 
     fn let_out(&mut self, now_ns: u64) {
         while let Some((listener, next)) = self.shares.next(now_ns) {
-            self.counters.of(listener).share_waits_over.add(1);
+            self.counters.of(listener).held_back_share_over.add(1);
             self.queue(next, listener, now_ns);
         }
         self.tell_held_back();
@@ -289,7 +289,7 @@ impl Dispatcher {
         self.try_memory(Wanted::Large, usize::MAX, now_ns);
         for task in self.shares.take_all() {
             let listener = task.connection().listener;
-            self.counters.of(listener).share_waits_over.add(1);
+            self.counters.of(listener).held_back_share_over.add(1);
             self.queue(task, listener, now_ns);
         }
         self.tell_held_back();

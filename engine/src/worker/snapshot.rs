@@ -38,7 +38,7 @@ impl Shared {
                 idle: workers.idle,
                 min: self.workers_min,
                 max: self.workers_max,
-                grown: self.workers_grown.read(),
+                started: self.workers_grown.read(),
             },
             pool: self.pools.figures(),
             receive_memory: self.memory.read(),

@@ -117,7 +117,7 @@ fn clients_are_known_by_their_headers_and_strangers_are_reset() {
                 said.escape_ascii()
             );
         }
-        assert_eq!(running.handle().statistics().refused_headers, 4);
+        assert_eq!(running.handle().statistics().refused_proxy_header, 4);
         // Other listeners of the server go on as before.
         let heard = hears(STRANGER, direct, &[b"one."]).expect("served");
         assert!(heard.starts_with("127.2.0.5:"), "{heard}");
@@ -144,7 +144,7 @@ fn a_header_that_does_not_come_is_not_waited_for() {
         let check = connect_from(BALANCER, address);
         check.shutdown(Shutdown::Write).expect("open");
         assert_eq!((&check).read(&mut [0]).expect("an end"), 0);
-        assert_eq!(running.handle().statistics().refused_headers, 0);
+        assert_eq!(running.handle().statistics().refused_proxy_header, 0);
         running.handle().drain();
         running.wait().expect("it ends");
     }

@@ -57,7 +57,7 @@ fn each_listener_counts_for_itself_on_each_network_thread() {
         ask(&mut client(addresses[0].address), b"x", b"x");
         let figures = await_figures(&handle, "all are counted", |figures| {
             let sent = figures.total().sent_bytes;
-            sent == 20 * 12 + 1 && figures.listeners[0].total().closed == 1
+            sent == 20 * 12 + 1 && figures.listeners[0].total().connections_closed == 1
         });
         let [gated, lines] = &figures.listeners[..] else {
             panic!("two listeners: {figures:?}");
@@ -66,8 +66,8 @@ fn each_listener_counts_for_itself_on_each_network_thread() {
         assert_eq!(lines.address, addresses[1].address.to_string());
         assert_eq!((gated.threads.len(), lines.threads.len()), (2, 2));
         let total = lines.total();
-        assert_eq!((total.accepted, total.connections()), (20, 20));
-        assert_eq!((total.received_bytes, total.dispatched), (20 * 12, 20));
+        assert_eq!((total.connections_accepted, total.connections()), (20, 20));
+        assert_eq!((total.received_bytes, total.jobs_dispatched), (20 * 12, 20));
         assert_eq!(gated.total().connections(), 0);
         let open = figures.threads.iter().map(|thread| {
             let listeners = figures.listeners.iter();
@@ -91,7 +91,7 @@ fn each_listener_counts_for_itself_on_each_network_thread() {
         running.wait().expect("a clean end");
         // What was counted stays.
         assert_eq!(handle.figures().state, ServerState::Draining);
-        assert_eq!(handle.statistics().closed, 21);
+        assert_eq!(handle.statistics().connections_closed, 21);
     });
 }
 

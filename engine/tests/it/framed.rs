@@ -306,7 +306,7 @@ fn sim_a_drain_answers_what_has_come_and_ends_what_is_idle() {
         busy.write(b"ping\n");
         assert_eq!(server.read_line(&busy), "pong\n");
         busy.write(b"work 5000\nwork 1\n");
-        while server.statistics().dispatched == 0 {
+        while server.statistics().jobs_dispatched == 0 {
             server.turn();
         }
         server.drain();

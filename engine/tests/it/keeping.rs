@@ -249,7 +249,7 @@ fn who_keeps_too_much_stalls_and_nobody_else_feels_it() {
         let body = message(b'H', 1, 100);
         (0..8).for_each(|_| greedy.ask(&body));
         let handle = running.handle();
-        let stalls = || handle.statistics().keep_stalls;
+        let stalls = || handle.statistics().pages_stalls;
         until_true("a stall", || stalls() == 1);
         let mut modest = Client::connect(&running);
         for round in 0..50 {
@@ -291,7 +291,7 @@ fn a_region_that_is_used_up_copies_and_recovers() {
             tally.hoard.lock().expect("no panic").clear();
         }
         let (kept, copied) = (
-            handle.statistics().body_bytes_kept,
+            handle.statistics().body_bytes_retained,
             handle.statistics().body_bytes_copied,
         );
         assert_eq!(
@@ -336,7 +336,7 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
             clients.push(Client::connect(&running));
             if number % 1000 == 999 {
                 until_true("accepts", || {
-                    running.handle().statistics().accepted > number as u64
+                    running.handle().statistics().connections_accepted > number as u64
                 });
             }
         }
@@ -347,7 +347,7 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
         for (number, client) in clients.iter_mut().enumerate() {
             assert_eq!(client.sum(), fnv(FNV, &body(number)), "connection {number}");
         }
-        assert_eq!(running.handle().statistics().expired(), 0);
+        assert_eq!(running.handle().statistics().connections_expired(), 0);
     });
 }
 

@@ -35,7 +35,7 @@ fn dispatch_is_counted_always_and_timed_when_somebody_asks() {
             let handle = site.running().handle();
             let figures = handle.figures();
             // What is inline is not dispatched.
-            assert_eq!(figures.total().dispatched, 2);
+            assert_eq!(figures.total().jobs_dispatched, 2);
             assert_eq!(!figures.threads[0].dispatch.is_zero(), observed);
             drop(client);
             site.end();
@@ -251,7 +251,10 @@ fn deadlines_close_who_says_nothing() {
         let site = Site::new(choice, |server| server.limits(limits));
         let mut silent = site.client();
         assert!(silent.rest().is_empty(), "closed without a word");
-        assert_eq!(site.running().handle().statistics().expired(), 1);
+        assert_eq!(
+            site.running().handle().statistics().connections_expired(),
+            1
+        );
         site.end();
     });
 }
@@ -294,7 +297,7 @@ fn the_worker_pool_grows_while_every_worker_blocks() {
             assert_eq!(client.line(), "slept 100\n");
         }
         assert!(site.running().handle().workers() > 1);
-        assert!(site.running().handle().figures().workers.grown > 0);
+        assert!(site.running().handle().figures().workers.started > 0);
         site.end();
     });
 }

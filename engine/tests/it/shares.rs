@@ -32,7 +32,7 @@ fn ask_the_other(running: &Running) {
 fn await_share_waits(running: &Running, count: u64) {
     let handle = running.handle();
     let deadline = Instant::now() + PATIENCE;
-    while handle.statistics().share_waits < count {
+    while handle.statistics().held_back_share < count {
         assert!(Instant::now() < deadline, "no job waits for its share");
         std::thread::yield_now();
     }
@@ -46,8 +46,8 @@ fn all_are_served(running: Running, mut slow: TcpStream) {
     handle.drain();
     running.wait().expect("a clean end");
     let statistics = handle.statistics();
-    let over = statistics.share_waits_over;
-    assert_eq!(statistics.share_waits, over, "none waits for ever");
+    let over = statistics.held_back_share_over;
+    assert_eq!(statistics.held_back_share, over, "none waits for ever");
 }
 
 #[test]
@@ -119,6 +119,6 @@ fn jobs_that_wait_are_run_when_a_drain_ends() {
         drop(opener);
         running.wait().expect("a clean end");
         let statistics = handle.statistics();
-        assert_eq!(statistics.dispatched, JOBS as u64);
+        assert_eq!(statistics.jobs_dispatched, JOBS as u64);
     });
 }

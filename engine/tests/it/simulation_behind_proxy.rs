@@ -178,7 +178,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
         .iter()
         .for_each(|talker| talker.check(seed, lossless));
     let good = talkers.iter().filter(|talker| talker.owed.is_some());
-    let (good, refused) = (good.count(), server.statistics().refused_headers);
+    let (good, refused) = (good.count(), server.statistics().refused_proxy_header);
     if lossless {
         let bad = (talkers.len() - good) as u64;
         assert_eq!(refused, bad, "seed {seed}");
@@ -297,7 +297,7 @@ fn sim_the_limit_for_an_address_counts_the_client() {
     assert_eq!(heard(&second), words("198.51.100.1:2"));
     assert_eq!(heard(&third), "", "it is refused");
     assert_ne!(third.state(), ClientState::Open);
-    assert_eq!(server.statistics().refused_by_address, 1);
+    assert_eq!(server.statistics().refused_address, 1);
     for client in many.into_iter().chain([second, third]) {
         client.abort();
     }
@@ -325,7 +325,7 @@ fn sim_a_header_has_the_deadline_of_a_head() {
         assert_eq!(heard(client), "");
         assert_eq!(client.state(), ClientState::Finished);
     }
-    assert_eq!(server.statistics().expired(), 2);
+    assert_eq!(server.statistics().connections_expired(), 2);
     introduced.write(b"here.");
     turns(&mut server);
     let words = format!("198.51.100.7:1 through {BALANCER}\nHERE.");

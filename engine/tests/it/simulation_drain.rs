@@ -27,7 +27,7 @@ fn turn_until(
 }
 
 fn accepted(server: &SimulatedServer) -> u64 {
-    server.statistics().accepted
+    server.statistics().connections_accepted
 }
 
 /// How many clients have been answered; the others are in the backlog, for whoever else has the

@@ -97,7 +97,7 @@ fn sim_an_address_that_holds_its_share_stalls_while_others_go_on() {
     assert_eq!(more.state(), ClientState::Open);
     let statistics = site.server.statistics();
     assert_eq!(statistics.stalls_refused, 0);
-    assert_eq!(statistics.holders_ended, 0);
+    assert_eq!(statistics.connections_ended_for_memory, 0);
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn sim_a_holder_that_does_not_move_is_ended_for_those_that_wait() {
         if second == 1 {
             waits.write(&[b'.'; 6000]);
         }
-        if site.server.statistics().holders_ended > 0 {
+        if site.server.statistics().connections_ended_for_memory > 0 {
             break;
         }
     }
@@ -156,7 +156,7 @@ fn sim_a_holder_that_does_not_move_is_ended_for_those_that_wait() {
     assert!(is_open(&mover), "it held as much, but moved");
     assert!(is_open(&small), "it held little");
     assert!(is_open(&waits), "there is room for it now");
-    assert_eq!(site.server.statistics().holders_ended, 1);
+    assert_eq!(site.server.statistics().connections_ended_for_memory, 1);
     waits.write(b"\n");
     site.pass(0);
     assert_eq!(waits.read(), b"ok\n");
@@ -181,7 +181,7 @@ fn sim_holders_of_another_thread_are_ended_for_those_that_wait() {
             .count() as u64;
         assert!((1..=32).contains(&ended), "{ended} were ended");
         let statistics = site.server.statistics();
-        assert_eq!(statistics.holders_ended, ended);
+        assert_eq!(statistics.connections_ended_for_memory, ended);
         assert_eq!(statistics.stalls_refused, 0);
     }
 }
@@ -204,7 +204,7 @@ fn sim_the_largest_holder_is_ended_before_those_of_the_thread_that_is_short() {
     site.pass(4);
     assert!(is_open(&waits) && is_open(&smaller));
     assert_eq!(largest.read(), b"full\n");
-    assert_eq!(site.server.statistics().holders_ended, 1);
+    assert_eq!(site.server.statistics().connections_ended_for_memory, 1);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn sim_a_holder_with_a_job_out_is_cut_off_without_words() {
     }
     assert_eq!(busy.read(), b"", "words would be taken for its reply");
     assert_eq!(busy.state(), ClientState::Reset);
-    assert_eq!(site.server.statistics().holders_ended, 1);
+    assert_eq!(site.server.statistics().connections_ended_for_memory, 1);
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn sim_holders_of_one_buffer_that_do_not_move_are_ended_for_those_that_wait() {
     site.pass(1);
     assert_eq!(waits.read(), b"ok\n");
     assert!(is_open(moves), "it moved");
-    let ended = site.server.statistics().holders_ended;
+    let ended = site.server.statistics().connections_ended_for_memory;
     assert!(
         (1..=32).contains(&ended),
         "{ended} were ended, {open} are left"

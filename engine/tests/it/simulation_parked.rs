@@ -92,7 +92,7 @@ fn sim_no_wait_lasts_when_a_job_parks_and_another_may_go_out_in_its_stead() {
         server.turn();
     }
     assert_eq!(
-        server.statistics().share_waits,
+        server.statistics().held_back_share,
         2,
         "the second of each pair"
     );

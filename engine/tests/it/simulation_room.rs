@@ -73,7 +73,7 @@ fn sim_an_address_with_its_share_pays_with_its_own_longest_idle_connection() {
     for client in [&neighbour, &idle[0], &idle[2], &newcomer] {
         assert_eq!(client.state(), ClientState::Open);
     }
-    assert_eq!(server.statistics().evicted, 1);
+    assert_eq!(server.statistics().connections_evicted, 1);
     end(server);
 }
 
@@ -94,7 +94,7 @@ fn sim_an_address_whose_connections_all_work_is_refused_and_others_are_not() {
         let refused = server.connect_from(crowd);
         assert_eq!(ask(&mut server, &refused, "ping\n"), "full\n");
     }
-    assert_eq!(server.statistics().refused_by_address, 3);
+    assert_eq!(server.statistics().refused_address, 3);
     for peer in [other, None, None, None] {
         let client = server.connect_from(peer);
         assert_eq!(ask(&mut server, &client, "ping\n"), "pong\n");
@@ -143,7 +143,7 @@ fn sim_a_full_table_closes_the_longest_idle_for_a_newcomer() {
     turns(&mut server, 20);
     assert_eq!(open(&clients), [true, true, false, false, true]);
     assert_eq!(open(&newcomers), [true, true]);
-    assert_eq!(server.statistics().refused, 0);
+    assert_eq!(server.statistics().connections_refused(), 0);
     end(server);
 }
 
@@ -191,7 +191,10 @@ fn sim_a_client_between_two_requests_outlives_heads_that_come_back_at_once() {
         assert_eq!(ask(&mut server, &kept, "ping\n"), "pong\n");
         server.world().advance(SECOND / 1000);
     }
-    assert!(server.statistics().evicted > 40, "the bound was reached");
+    assert!(
+        server.statistics().connections_evicted > 40,
+        "the bound was reached"
+    );
     end(server);
 }
 
@@ -216,7 +219,7 @@ fn sim_what_is_in_work_is_never_closed_and_newcomers_are_refused_after_a_moment(
     turns(&mut server, 20);
     let newcomer = server.connect();
     assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
-    assert_eq!(server.statistics().evicted, 0);
+    assert_eq!(server.statistics().connections_evicted, 0);
     end(server);
 }
 
@@ -232,7 +235,7 @@ fn sim_a_newcomer_waits_for_a_moment_for_what_is_about_to_end() {
     turns(&mut server, 10);
     busy[0].abort();
     assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
-    assert_eq!(server.statistics().refused, 0);
+    assert_eq!(server.statistics().connections_refused(), 0);
     end(server);
 }
 

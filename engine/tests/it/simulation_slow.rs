@@ -52,12 +52,12 @@ fn sim_a_steady_slow_reader_is_not_a_stalled_one() {
     // 400 bytes a quarter of a second: far less than one send in ten seconds.
     pass(&mut server, 100, || heard += client.read_at_most(400).len());
     assert_eq!(client.state(), ClientState::Open, "{heard} bytes were read");
-    assert_eq!(server.statistics().expired(), 0);
+    assert_eq!(server.statistics().connections_expired(), 0);
     // From now on it is gone.
     client.vanish();
     pass(&mut server, 14, || {});
     assert_eq!(client.state(), ClientState::Reset);
-    assert_eq!(server.statistics().expired(), 1);
+    assert_eq!(server.statistics().connections_expired(), 1);
     assert_eq!(server.statistics().expired_send, 1);
 }
 
@@ -75,7 +75,7 @@ fn sim_a_closed_window_that_answers_has_ten_times_the_deadline() {
         heard += client.read_at_most(100_000).len();
     }
     assert_eq!(client.state(), ClientState::Open, "{heard} bytes were read");
-    assert_eq!(server.statistics().expired(), 0);
+    assert_eq!(server.statistics().connections_expired(), 0);
     // From now on it does not read.
     pass(&mut server, 95, || {});
     assert_eq!(client.state(), ClientState::Open);
@@ -181,8 +181,8 @@ fn sim_an_idle_connection_lives_for_the_periods_that_its_protocol_asks_for() {
     client.write(b"a");
     pass(&mut server, 25, || {});
     assert_eq!(client.state(), ClientState::Open, "in its third period");
-    assert_eq!(server.statistics().expired(), 0);
+    assert_eq!(server.statistics().connections_expired(), 0);
     pass(&mut server, 10, || {});
     assert_ne!(client.state(), ClientState::Open, "it asked for no fourth");
-    assert_eq!(server.statistics().expired(), 1);
+    assert_eq!(server.statistics().connections_expired(), 1);
 }

@@ -126,8 +126,8 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     }
     server.end(TURNS_MAX);
     let statistics = server.statistics();
-    assert_eq!(statistics.spliced, statistics.unspliced);
-    statistics.spliced
+    assert_eq!(statistics.spliced_pairs, statistics.unspliced);
+    statistics.spliced_pairs
 }
 
 fn check(halves: &[[Half; 2]], lossless: bool) {

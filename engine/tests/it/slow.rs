@@ -27,7 +27,7 @@ fn reads_slowly_and_stops(choice: DriverChoice) {
     let site = Site::new(choice, |server| server.limits(limits));
     let mut client = narrow_client(&site);
     client.say("big 24000000\n");
-    let expired = || site.running().handle().statistics().expired();
+    let expired = || site.running().handle().statistics().connections_expired();
     let mut piece = [0; 2000];
     let until = Instant::now() + Duration::from_secs(3 * WRITE_SECONDS);
     while Instant::now() < until {

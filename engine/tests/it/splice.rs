@@ -88,11 +88,13 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
         other.shutdown(Shutdown::Write).expect("open");
         assert_eq!(one.read(&mut [0; 9]).expect("an end"), 0);
         let handle = running.handle();
-        until_true("both closed", || handle.statistics().closed == 2);
-        assert_eq!(handle.statistics().spliced, 1);
+        until_true("both closed", || {
+            handle.statistics().connections_closed == 2
+        });
+        assert_eq!(handle.statistics().spliced_pairs, 1);
         assert_eq!(handle.statistics().unspliced, 1);
-        assert_eq!(handle.statistics().spliced_bytes, 5 + 4 + 21);
-        assert_eq!(handle.statistics().dispatched, 0);
+        assert_eq!(handle.statistics().spliced_bytes(), 5 + 4 + 21);
+        assert_eq!(handle.statistics().jobs_dispatched, 0);
         end(running);
     });
 }
@@ -121,8 +123,10 @@ fn streams_arrive_whole_in_both_directions_at_once() {
             }
         });
         let handle = running.handle();
-        until_true("both closed", || handle.statistics().closed == 2);
-        assert_eq!(handle.statistics().spliced_bytes, 2 * bytes as u64);
+        until_true("both closed", || {
+            handle.statistics().connections_closed == 2
+        });
+        assert_eq!(handle.statistics().spliced_bytes(), 2 * bytes as u64);
         let moved = handle.statistics().spliced_bytes_moved;
         assert!(moved > 0, "all of two streams was copied");
         end(running);
@@ -193,7 +197,9 @@ fn a_reset_is_passed_on() {
         let error = other.read(&mut [0; 9]).expect_err("a reset");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         let handle = running.handle();
-        until_true("both closed", || handle.statistics().closed == 2);
+        until_true("both closed", || {
+            handle.statistics().connections_closed == 2
+        });
         assert_eq!(handle.statistics().unspliced, 1);
         end(running);
     });
@@ -206,7 +212,7 @@ fn a_splice_to_itself_or_to_one_that_is_gone_is_refused() {
         let handle = running.handle();
         hear(&mut client(address, b"!\n"), b"gone\n");
         drop(client(address, b"stale\n"));
-        until_true("it left", || handle.statistics().closed == 2);
+        until_true("it left", || handle.statistics().connections_closed == 2);
         hear(&mut client(address, b"stale\n"), b"gone\n");
         let (mut one, mut other) = (client(address, b"stale2\n"), client(address, b"stale2\n"));
         hear(&mut one, b"tied\n");

@@ -146,7 +146,7 @@ fn one_by_one(choice: DriverChoice) {
             until_true("a page is kept", || keeper.names().len() == name as usize);
         }
     }
-    let stalls = || statistics.statistics().receive_stalls;
+    let stalls = || statistics.statistics().receive_buffers_stalls;
     until_true("three starve", || stalls() >= 3);
     for served in 1..=3 {
         // No completion for longer than any timer would turn the thread for.
@@ -157,7 +157,11 @@ fn one_by_one(choice: DriverChoice) {
             keeper.names().len() == PAGES as usize
         });
     }
-    assert_eq!(statistics.statistics().expired(), 0, "closed for slowness");
+    assert_eq!(
+        statistics.statistics().connections_expired(),
+        0,
+        "closed for slowness"
+    );
     keeper.kept.lock().expect("whole").clear();
     drop(clients);
     running.handle().force();
@@ -261,7 +265,7 @@ fn sim_pages_that_come_back_end_the_wait_for_every_starved_connection() {
                 "seed {seed}: {waited:?} were slept with a page free"
             );
         }
-        assert_eq!(world.server.statistics().expired(), 0);
+        assert_eq!(world.server.statistics().connections_expired(), 0);
     });
 }
 

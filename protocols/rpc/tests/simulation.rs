@@ -80,7 +80,7 @@ fn sim_calls_wait_while_replies_are_not_read() {
     let calls: Vec<u8> = (0..CALLS_MAX).flat_map(call).collect();
     client.write(&calls);
     (0..200).for_each(|_| server.turn());
-    let executed = usize::try_from(server.statistics().dispatched).expect("few");
+    let executed = usize::try_from(server.statistics().jobs_dispatched).expect("few");
     assert!(executed > 0, "the first replies are on their way");
     assert!(
         executed * DATA_BYTES <= unsent_max,
@@ -250,7 +250,7 @@ fn sim_a_call_that_came_alone_is_answered_where_it_arrived() {
     assert_eq!(ask(&[(4, 4)]), [[4, 0, THERE]]);
     assert_eq!(ask(&[(1, 5), (2, 6)]), [[5, 0, THERE], [6, 0, THERE]]);
     assert_eq!(ask(&[(1, 7)]), [[7, 0, HERE]]);
-    assert_eq!(server.statistics().dispatched, 4);
+    assert_eq!(server.statistics().jobs_dispatched, 4);
     // Wherever they were answered.
     let counted = [
         (1, true, 3),
@@ -338,7 +338,7 @@ fn sim_a_drain_answers_what_it_has_taken_and_ends_in_order() {
             client.write(&calls.collect::<Vec<_>>());
         };
         ask(1 + random.below(40));
-        while server.statistics().accepted == 0 {
+        while server.statistics().connections_accepted == 0 {
             server.turn();
         }
         (0..random.below(20)).for_each(|_| server.turn());

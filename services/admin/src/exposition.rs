@@ -5,90 +5,79 @@
 
 use std::fmt::Write;
 
-use crate::family::Family;
+use crate::flatpath::metrics::{Family, Histogram, Value};
 
 /// The media type of the format.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Metrics being written; see the module.
-#[derive(Debug, Default)]
-pub(crate) struct Exposition {
-    text: String,
-    name: &'static str,
+/// All families.
+pub(crate) fn text(families: &[Family]) -> String {
+    let mut text = String::new();
+    for family in families {
+        let Family { name, help, .. } = family;
+        let kind = family.kind.name();
+        put(
+            &mut text,
+            format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"),
+        );
+        for sample in &family.samples {
+            let values = sample.labels.iter().map(String::as_str);
+            let labels: Vec<_> = family.labels.iter().copied().zip(values).collect();
+            match &sample.value {
+                Value::Whole(count) => line(&mut text, name, "", &labels, format_args!("{count}")),
+                Value::Real(number) => line(&mut text, name, "", &labels, format_args!("{number}")),
+                Value::Histogram(histogram) => buckets(&mut text, name, &labels, histogram),
+            }
+        }
+    }
+    text
 }
 
-impl Exposition {
-    /// Begins one of the families, which are listed in a file with their kinds and meanings.
-    pub(crate) fn family(&mut self, name: &'static str) -> &mut Self {
-        let mut lines = include_str!("families.txt").lines();
-        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let (kind, help) = line
-            .and_then(|line| line.split_once(' '))
-            .unwrap_or_default();
-        debug_assert!(!help.is_empty(), "{name} is in the file");
-        self.begin(name, kind, help)
-    }
+fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // A string takes whatever is written to it.
+    let _ = text.write_fmt(arguments);
+}
 
-    /// Writes a family that is not in the file.
-    pub(crate) fn added(&mut self, family: &Family) {
-        self.begin(family.name, family.kind.name(), family.help);
-        for sample in &family.samples {
-            let labels = sample.labels.iter();
-            let labels: Vec<_> = labels
-                .map(|(name, value)| (*name, value.as_str()))
-                .collect();
-            self.sample(&labels, sample.value);
-        }
+/// A sample; the name may have an ending.
+fn line(
+    text: &mut String,
+    name: &str,
+    suffix: &str,
+    labels: &[(&str, &str)],
+    value: std::fmt::Arguments<'_>,
+) {
+    text.push_str(name);
+    text.push_str(suffix);
+    let mut open = '{';
+    for (name, value) in labels {
+        put(text, format_args!("{open}{name}=\""));
+        escape(text, value);
+        text.push('"');
+        open = ',';
     }
+    if !labels.is_empty() {
+        text.push('}');
+    }
+    put(text, format_args!(" {value}\n"));
+}
 
-    fn begin(&mut self, name: &'static str, kind: &str, help: &str) -> &mut Self {
-        self.name = name;
-        self.put(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-        self
+fn buckets(text: &mut String, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
+    let bounds = histogram.bounds.iter().map(f64::to_string);
+    let bounds = bounds.chain(["+Inf".to_owned()]);
+    let mut below = 0;
+    for (bound, count) in bounds.zip(&histogram.counts) {
+        below += count;
+        let labels = [labels, &[("le", &*bound)]].concat();
+        line(text, name, "_bucket", &labels, format_args!("{below}"));
     }
-
-    /// A sample of the family begun last.
-    pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Self {
-        self.line("", labels, format_args!("{value}"))
-    }
-
-    /// The same, of a whole number.
-    pub(crate) fn count(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Self {
-        self.line("", labels, format_args!("{value}"))
-    }
-
-    /// A sample whose name has an ending: those of a histogram.
-    pub(crate) fn line(
-        &mut self,
-        suffix: &str,
-        labels: &[(&str, &str)],
-        value: std::fmt::Arguments<'_>,
-    ) -> &mut Self {
-        self.text.push_str(self.name);
-        self.text.push_str(suffix);
-        let mut open = '{';
-        for (name, value) in labels {
-            self.put(format_args!("{open}{name}=\""));
-            escape(&mut self.text, value);
-            self.text.push('"');
-            open = ',';
-        }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        self.put(format_args!(" {value}\n"));
-        self
-    }
-
-    fn put(&mut self, arguments: std::fmt::Arguments<'_>) {
-        // A string takes whatever is written to it.
-        let _ = self.text.write_fmt(arguments);
-    }
-
-    /// All that was written.
-    pub(crate) fn into_text(self) -> String {
-        self.text
-    }
+    line(
+        text,
+        name,
+        "_sum",
+        labels,
+        format_args!("{}", histogram.sum),
+    );
+    line(text, name, "_count", labels, format_args!("{below}"));
 }
 
 /// Appends the value of a label, with a backslash before what needs one.
@@ -104,21 +93,42 @@ fn escape(out: &mut String, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flatpath::metrics::{Metric, read};
+
+    const TABLE: &[Metric<()>] = &[
+        Metric::gauge("a", "What it is.", &["b", "c"], |(), out| {
+            out.put(&["x\"y\\z\n", ""], u64::MAX);
+            out.put(&["", ""], 0.25);
+        }),
+        Metric::histogram("d_seconds", "How long.", &["e"], |(), out| {
+            let (bounds, counts) = (vec![0.5, 1.0], vec![2, 0, 1]);
+            out.put(
+                &["f"],
+                Histogram {
+                    bounds,
+                    counts,
+                    sum: 4.5,
+                },
+            );
+        }),
+        Metric::counter("none_total", "Nothing.", &[], |(), _| {}),
+    ];
 
     #[test]
-    fn values_of_labels_are_escaped() {
-        let mut out = Exposition::default();
-        out.family("flatpath_ready")
-            .count(&[("b", "x\"y\\z\n"), ("c", "")], u64::MAX)
-            .sample(&[], 0.25);
-        let text = out.into_text();
-        let (head, samples) = text.split_once(" gauge\n").expect("its type");
-        assert!(head.starts_with("# HELP flatpath_ready "), "{text}");
-        assert!(head.ends_with("\n# TYPE flatpath_ready"), "{text}");
-        assert_eq!(
-            samples,
-            "flatpath_ready{b=\"x\\\"y\\\\z\\n\",c=\"\"} 18446744073709551615\n\
-             flatpath_ready 0.25\n"
-        );
+    fn a_table_is_written_in_the_format() {
+        let expected = "# HELP a What it is.\n\
+            # TYPE a gauge\n\
+            a{b=\"x\\\"y\\\\z\\n\",c=\"\"} 18446744073709551615\n\
+            a{b=\"\",c=\"\"} 0.25\n\
+            # HELP d_seconds How long.\n\
+            # TYPE d_seconds histogram\n\
+            d_seconds_bucket{e=\"f\",le=\"0.5\"} 2\n\
+            d_seconds_bucket{e=\"f\",le=\"1\"} 2\n\
+            d_seconds_bucket{e=\"f\",le=\"+Inf\"} 3\n\
+            d_seconds_sum{e=\"f\"} 4.5\n\
+            d_seconds_count{e=\"f\"} 3\n\
+            # HELP none_total Nothing.\n\
+            # TYPE none_total counter\n";
+        assert_eq!(text(&read(TABLE, &())), expected);
     }
 }

@@ -4,15 +4,15 @@
 //!
 //! | path           | answer                                                                      |
 //! |----------------|-----------------------------------------------------------------------------|
-//! | `/`            | a page that shows the figures live, for people; see `page.html`             |
-//! | `/metrics`     | all figures for Prometheus                                                  |
+//! | `/`            | a page that shows the metrics live, for people; see `page.html`             |
+//! | `/metrics`     | all metrics for Prometheus                                                  |
 //! | `/healthz`     | 200, or 503 when a network thread has been in one turn for [`STUCK_AFTER`]  |
 //! | `/readyz`      | 200, or 503 before the server runs and from the moment a drain begins       |
-//! | `/status.json` | the same figures as one object, see `status.rs`                             |
+//! | `/status.json` | the same metrics as one object, see `status.rs`                             |
 //!
 //! It is a server of its own with one network thread: it answers while the network threads of the
-//! server that it shows are busy, blocked, or gone. Figures are read when they are asked for
-//! ([`figures`](flatpath::figures)); nobody who is served pays for them.
+//! server that it shows are busy, blocked, or gone. Metrics are read when they are asked for
+//! ([`metrics`](flatpath::metrics)); nobody who is served pays for them.
 //!
 //! ```no_run
 //! use flatpath_admin::{Admin, flatpath::{Error, Protocol, Server}};
@@ -30,11 +30,10 @@
 //!
 //! There is no access control and nothing that changes anything: listen where only operators are.
 //! Requests are answered for [`Hosts::local`] and the names of [`Admin::hosts`] alone, so that no
-//! page in an operator's browser reads the figures.
+//! page in an operator's browser reads the metrics.
 
 mod exposition;
-mod families;
-mod family;
+mod own;
 mod page;
 mod process;
 mod status;
@@ -43,14 +42,14 @@ use std::net::ToSocketAddrs;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-pub use family::Family;
 pub use flatpath_http::flatpath;
 
-use exposition::{Exposition, MEDIA_TYPE};
-use families::Reading;
+use exposition::MEDIA_TYPE;
+use flatpath::metrics::Family;
 use flatpath::{DriverChoice, Error, Handle, Limits, Running, Server, ServerState};
 use flatpath_http::http::{HeaderValue, Method, StatusCode, header};
 use flatpath_http::{Body, HostPattern, Hosts, Http, Request, Response};
+use own::Reading;
 use process::Process;
 
 /// A network thread that has been in one turn for so long is stuck.
@@ -59,8 +58,8 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// A handler that has run for so long is slow, unless [`Admin::slow`] says otherwise.
 pub const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Makes metrics of its own, at each scrape.
-type Source = Box<dyn Fn() -> Vec<Family> + Send + Sync>;
+/// Reads metrics of its own, at each scrape.
+type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;
 
 /// What shows a server; clones show the same one.
 #[derive(Clone, Default)]
@@ -98,26 +97,31 @@ impl Admin {
         slow.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows metrics of the program beside those of the server, which `source` makes at each
-    /// scrape. It runs on the network thread that answers, so it must not block. Each name is made
-    /// by one source.
+    /// Shows metrics of the program beside those of the server, which `source` reads at each
+    /// scrape. It runs on the network thread that answers, so it must not block. Each name is in
+    /// one source.
     ///
     /// ```
-    /// use flatpath_admin::{Admin, Family};
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use flatpath_admin::{Admin, flatpath::metrics::{Metric, read}};
+    ///
+    /// static USERS: AtomicU64 = AtomicU64::new(0);
+    ///
+    /// const METRICS: &[Metric<AtomicU64>] = &[Metric::gauge(
+    ///     "myapp_users", "Users that are logged in.", &["plan"],
+    ///     |users, out| out.put(&["free"], users.load(Ordering::Relaxed)),
+    /// )];
     ///
     /// let admin = Admin::new();
-    /// admin.source(|| {
-    ///     let family = Family::gauge("myapp_users", "Users that are logged in.");
-    ///     vec![family.sample(&[("plan", "free")], 2.0)]
-    /// });
+    /// admin.source(|| read(METRICS, &USERS));
     /// ```
     pub fn source(&self, source: impl Fn() -> Vec<Family> + Send + Sync + 'static) {
-        self.sources(|sources| sources.push(Box::new(source)));
+        self.sources().push(Arc::new(source));
     }
 
-    fn sources<R>(&self, with: impl FnOnce(&mut Vec<Source>) -> R) -> R {
+    fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
         let sources = self.0.sources.lock();
-        with(&mut sources.unwrap_or_else(PoisonError::into_inner))
+        sources.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a server of its own that answers at `address`.
@@ -177,7 +181,7 @@ impl Admin {
         }
         match request.uri().path() {
             "/" => page::response(),
-            "/metrics" => typed(MEDIA_TYPE, self.metrics()),
+            "/metrics" => typed(MEDIA_TYPE, exposition::text(&self.metrics())),
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
             "/status.json" => typed("application/json", self.status()),
@@ -201,22 +205,22 @@ impl Admin {
         }
     }
 
-    /// The metrics of all sources.
-    fn more(&self) -> Vec<Family> {
-        self.sources(|sources| sources.iter().flat_map(|source| source()).collect())
+    /// All metrics at this moment, those of the sources included.
+    pub fn metrics(&self) -> Vec<Family> {
+        self.of(&self.read())
     }
 
-    fn metrics(&self) -> String {
-        let mut out = Exposition::default();
-        families::write(&self.read(), &mut out);
-        for family in self.more() {
-            out.added(&family);
-        }
-        out.into_text()
+    fn of(&self, reading: &Reading) -> Vec<Family> {
+        // A source is the program's, so it runs under no lock.
+        let sources = self.sources().clone();
+        let own = reading.metrics().into_iter();
+        own.chain(sources.iter().flat_map(|source| source()))
+            .collect()
     }
 
     fn status(&self) -> String {
-        status::object(&self.read(), &self.more()).to_string()
+        let reading = self.read();
+        status::object(&reading, self.of(&reading)).to_string()
     }
 
     /// Whether starting the process anew would help.

@@ -2,6 +2,37 @@
 
 use std::time::Duration;
 
+use crate::flatpath::metrics::Metric;
+
+pub(crate) const METRICS: &[Metric<Process>] = &[
+    Metric::counter(
+        "process_cpu_seconds_total",
+        "Processor time of the process, user and system.",
+        &[],
+        |it, out| out.put(&[], it.cpu),
+    ),
+    Metric::gauge(
+        "process_resident_memory_bytes",
+        "Memory of the process that is in RAM.",
+        &[],
+        |it, out| out.put(&[], it.resident_bytes),
+    ),
+    Metric::gauge(
+        "process_virtual_memory_bytes",
+        "Address space of the process.",
+        &[],
+        |it, out| out.put(&[], it.virtual_bytes),
+    ),
+    Metric::gauge(
+        "process_threads",
+        "Threads of the process.",
+        &[],
+        |it, out| {
+            out.put(&[], it.threads);
+        },
+    ),
+];
+
 /// A reading of `/proc/self/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Process {

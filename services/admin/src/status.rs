@@ -1,60 +1,51 @@
-//! `/status.json`: the figures as one object, which the status page and `flatpath top` read.
+//! `/status.json`: all metrics as one object, which the status page and `flatpath top` read.
 //!
-//! Every member is there in every answer, also before the server runs; then lists are empty.
-//! Counters grow from the start of the server on: one that has shrunk, or an `uptime_seconds` that
-//! has, tells that another process answers. Names end in their unit. Members may be added.
+//! | member               | what it is                                                          |
+//! |----------------------|---------------------------------------------------------------------|
+//! | `pid`                | the process                                                         |
+//! | `state`              | `starting`, `running`, `leaving`, `draining` or `forced`            |
+//! | `uptime_seconds`     | since the server was started; 0 before                              |
+//! | `slow_after_seconds` | what makes a handler slow                                           |
+//! | `slow_handlers`      | those that run now: where, in which thread, for how long            |
+//! | `turns`              | the listener that each busy network thread is at                    |
+//! | `metrics`            | those of `/metrics` by name, with their samples                     |
+//!
+//! A sample has `labels`, an object, and `value`; one of a histogram has how many values fell into
+//! each bucket in `counts` (the last one has no bound), their `sum`, and how many there are as its
+//! `value`. Metrics of listeners are summed over network threads. Counters grow from the start of
+//! the server on: an `uptime_seconds` that has shrunk tells that another server answers. Members
+//! may be added. The book has all of them (`operate.md`).
 
-use std::time::Duration;
+use serde_json::{Map, Value as Json, json};
 
-use serde_json::{Map, Value, json};
-
-use crate::families::Reading;
-use crate::family::Family;
 use crate::flatpath::ServerState;
-use crate::flatpath::figures::{Figures, JobFigures, ListenerFigures, RunningHandler};
-use crate::flatpath::statistics::{DURATION_BUCKETS, Durations, Statistics};
+use crate::flatpath::figures::{Figures, RunningHandler};
+use crate::flatpath::metrics::{Family, Sample, Value};
+use crate::own::Reading;
 
-/// The figures as an object.
-pub(crate) fn object(reading: &Reading, more: &[Family]) -> Value {
+/// The object.
+pub(crate) fn object(reading: &Reading, families: Vec<Family>) -> Json {
     let figures = &reading.figures;
-    let listeners = figures.listeners.iter().map(listener);
     let slow = reading.slow.iter().map(|handler| slow(handler, figures));
+    let turns = figures.threads.iter().filter_map(|thread| {
+        let (name, address) = named(figures, thread.turn?.listener);
+        Some(json!({ "thread": thread.number, "listener": name, "address": address }))
+    });
+    let metrics = families.into_iter().map(|family| {
+        let family = match family.labels.contains(&"listener") {
+            true => family.sum_without("thread"),
+            false => family,
+        };
+        (family.name.to_owned(), metric(&family))
+    });
     json!({
-        "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
-        "state": if reading.is_attached { word(figures.state) } else { "starting" },
+        "state": reading.state(),
         "uptime_seconds": figures.uptime.as_secs_f64(),
-        "listeners": listeners.collect::<Value>(),
-        "network_threads": network_threads(figures),
-        // The longest turn of each bucket; the last one has no bound.
-        "turn_bounds_seconds": (0..DURATION_BUCKETS)
-            .map(|bucket| Durations::bound(bucket).map(|bound| bound.as_secs_f64()))
-            .collect::<Vec<_>>(),
-        "workers": {
-            "idle": figures.workers.idle,
-            "busy": figures.workers.threads.saturating_sub(figures.workers.idle),
-            "min": figures.workers.min,
-            "max": figures.workers.max,
-            "started": figures.workers.grown,
-        },
         "slow_after_seconds": reading.slow_after.as_secs_f64(),
-        "slow_handlers": slow.collect::<Value>(),
-        "buffers": buffers(figures),
-        "receive_memory": receive_memory(figures),
-        "descriptors": {
-            "connections": figures.descriptors.connections,
-            "files": figures.descriptors.held,
-            "caches": figures.descriptors.cached,
-            "max": figures.descriptors.room,
-            "refused": figures.descriptors.refused,
-            "given_back": figures.descriptors.given_back,
-        },
-        "process": reading.process.map(|process| json!({
-            "cpu_seconds": process.cpu.as_secs_f64(),
-            "resident_bytes": process.resident_bytes,
-            "threads": process.threads,
-        })),
-        "more": more.iter().map(family).collect::<Value>(),
+        "slow_handlers": slow.collect::<Json>(),
+        "turns": turns.collect::<Json>(),
+        "metrics": metrics.collect::<Map<_, _>>(),
     })
 }
 
@@ -68,137 +59,48 @@ pub(crate) fn word(state: ServerState) -> &'static str {
     }
 }
 
-fn seconds(age: Option<Duration>) -> f64 {
-    age.unwrap_or_default().as_secs_f64()
-}
-
-fn counts(counts: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
-    let counts = counts.into_iter();
-    let counts = counts.map(|(name, count)| (name.to_owned(), count.into()));
-    Value::Object(counts.collect::<Map<_, _>>())
-}
-
-fn listener(listener: &ListenerFigures) -> Value {
-    let total: Statistics = listener.total();
-    let jobs: &JobFigures = &listener.jobs;
-    let classes = listener.request_classes.iter().copied();
-    json!({
-        "listener": listener.name,
-        "address": listener.address,
-        "connections": total.connections(),
-        "accepted": total.accepted,
-        "closed": total.closed,
-        "refused": counts([
-            ("room", total.refused.saturating_sub(total.refused_by_address)),
-            ("address", total.refused_by_address),
-            ("proxy_header", total.refused_headers),
-        ]),
-        "evicted": total.evicted,
-        "accept_pauses": total.accept_pauses,
-        "expired": counts(total.expired_by_phase()),
-        "stalls": counts(total.stalls_by_cause()),
-        "stalls_refused": total.stalls_refused,
-        "ended_for_memory": total.holders_ended,
-        "requests": counts(classes.zip(total.requests)),
-        "received_bytes": total.received_bytes,
-        "sent_bytes": total.sent_bytes,
-        "spliced_pairs": total.spliced.saturating_sub(total.unspliced),
-        "spliced_bytes": total.spliced_bytes,
-        "dispatched": total.dispatched,
-        "handler_panics": total.handler_panics,
-        "jobs": {
-            "queued": jobs.queued,
-            "held_back": jobs.held_back,
-            "parked": jobs.parked,
-            "running": jobs.running,
-        },
-        "oldest_queued_seconds": seconds(jobs.oldest_queued),
-        "longest_running_seconds": seconds(jobs.longest_running),
-    })
-}
-
 /// The listener by its place in the server: its name and address.
-fn named(figures: &Figures, listener: usize) -> (Value, Value) {
+fn named(figures: &Figures, listener: usize) -> (Json, Json) {
     match figures.listeners.get(listener) {
         Some(listener) => (listener.name.into(), listener.address.as_str().into()),
-        None => (Value::Null, Value::Null),
+        None => (Json::Null, Json::Null),
     }
 }
 
-fn network_threads(figures: &Figures) -> Value {
-    let threads = figures.threads.iter().map(|thread| {
-        let (name, address) = match thread.turn {
-            Some(turn) => named(figures, turn.listener),
-            None => (Value::Null, Value::Null),
-        };
-        json!({
-            "thread": thread.number,
-            "driver": thread.driver,
-            "turns": thread.turns.count(),
-            "turn_counts": thread.turns.counts,
-            "busy_seconds": thread.turns.sum.as_secs_f64(),
-            // The present turn: 0 and no listener while the thread waits.
-            "turn_age_seconds": seconds(thread.turn.map(|turn| turn.age)),
-            "turn_listener": name,
-            "turn_address": address,
-            "signals": thread.signals,
-        })
-    });
-    threads.collect()
-}
-
-fn slow(handler: &RunningHandler, figures: &Figures) -> Value {
+fn slow(handler: &RunningHandler, figures: &Figures) -> Json {
     let (name, address) = named(figures, handler.listener);
     json!({
         "listener": name,
         "address": address,
-        // The thread is a network thread, or else a worker.
         "inline": handler.is_inline,
         "thread": handler.thread,
         "seconds": handler.age.as_secs_f64(),
     })
 }
 
-fn buffers(figures: &Figures) -> Value {
-    let classes = figures.pool.classes.iter().map(|class| {
-        json!({
-            "buffer_bytes": class.buffer_bytes,
-            "in_use_bytes": class.in_use_bytes,
-            "idle_bytes": class.idle_bytes,
-        })
-    });
-    json!({
-        "budget_bytes": figures.pool.budget_bytes,
-        "refused": figures.pool.refused,
-        "degraded": figures.pool.degraded,
-        "classes": classes.collect::<Value>(),
-    })
-}
-
-fn receive_memory(figures: &Figures) -> Value {
-    let regions = figures.receive_memory.iter().map(|region| {
-        let retained = region.pages_retained.min(region.pages);
-        let bytes = |pages: u32| u64::from(pages) * u64::from(region.page_bytes);
-        json!({
-            "region": region.name,
-            "thread": region.thread,
-            "free_bytes": bytes(region.pages - retained),
-            "retained_bytes": bytes(retained),
-        })
-    });
-    regions.collect()
-}
-
-fn family(family: &Family) -> Value {
-    let samples = family.samples.iter().map(|sample| {
-        let labels = sample.labels.iter();
-        let labels = labels.map(|(name, value)| ((*name).to_owned(), value.as_str().into()));
-        json!({ "labels": labels.collect::<Map<_, _>>(), "value": sample.value })
-    });
-    json!({
-        "name": family.name,
+fn metric(family: &Family) -> Json {
+    let samples = family.samples.iter().map(|it| sample(&family.labels, it));
+    let mut metric = json!({
         "kind": family.kind.name(),
+        "unit": family.unit(),
         "help": family.help,
-        "samples": samples.collect::<Value>(),
-    })
+        "samples": samples.collect::<Json>(),
+    });
+    if let Some(Value::Histogram(histogram)) = family.samples.first().map(|it| &it.value) {
+        metric["bounds"] = histogram.bounds.as_slice().into();
+    }
+    metric
+}
+
+fn sample(names: &[&'static str], sample: &Sample) -> Json {
+    let labels = names.iter().zip(&sample.labels);
+    let labels = labels.map(|(name, value)| ((*name).to_owned(), value.as_str().into()));
+    let labels = labels.collect::<Map<_, _>>();
+    match &sample.value {
+        Value::Whole(count) => json!({ "labels": labels, "value": count }),
+        Value::Real(number) => json!({ "labels": labels, "value": number }),
+        Value::Histogram(it) => json!({
+            "labels": labels, "value": it.count(), "counts": it.counts, "sum": it.sum,
+        }),
+    }
 }

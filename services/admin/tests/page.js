@@ -71,20 +71,30 @@ function strict(value, path = "status") {
   });
 }
 
-/** A later answer: every count has grown. */
+/** The samples of a metric. */
+const samples = (answer, name) => answer.metrics[`flatpath_${name}`].samples;
+
+/** A later answer: counts have grown. */
 function later(before, seconds) {
   const after = structuredClone(before);
   after.uptime_seconds += seconds;
-  for (const one of after.listeners) {
-    one.sent_bytes += 2048 * seconds;
-    one.accepted += 3 * seconds;
-    for (const name of Object.keys(one.requests)) one.requests[name] += 10 * seconds;
+  for (const [name, more] of [["sent_bytes_total", 2048], ["connections_accepted_total", 3],
+    ["requests_total", 10]]) {
+    for (const one of samples(after, name)) one.value += more * seconds;
   }
-  for (const thread of after.network_threads) {
-    thread.turn_counts[3] += 1000;
-    thread.busy_seconds += seconds / 2;
+  for (const one of samples(after, "turn_seconds")) {
+    one.counts[3] += 1000;
+    one.value += 1000;
+    one.sum += seconds / 2;
   }
   return after;
+}
+
+/** The same answer with other samples. */
+function resampled(answer, change) {
+  const metrics = Object.entries(answer.metrics).map(([name, metric]) =>
+    [name, { ...metric, samples: change(metric.samples, name) }]);
+  return { ...answer, metrics: Object.fromEntries(metrics) };
 }
 
 function draw(past, hover = null) {
@@ -125,7 +135,7 @@ const tests = {
     assert.equal(it.listed({ a: 0, b: 2, c: 12000 }), "b 2, c 12 k");
   },
   quantiles_are_bounds_of_buckets() {
-    const bounds = [1, 2, 4, null];
+    const bounds = [1, 2, 4];
     assert.equal(it.quantile([0, 0, 0, 0], bounds, 0.5), 0);
     assert.equal(it.quantile([0, 98, 1, 1], bounds, 0.5), 2);
     assert.equal(it.quantile([0, 98, 1, 1], bounds, 0.99), 4);
@@ -156,52 +166,67 @@ const tests = {
   },
   every_member_that_is_shown_is_in_an_answer() {
     const handler = { listener: "http", address: "a", inline: true, thread: 0, seconds: 9 };
-    const slow = { ...later(status, 1), slow_handlers: [handler] };
-    slow.network_threads[0].turn_age_seconds = 2;
-    for (const last of [later(status, 1), slow, { ...slow, process: null }]) {
+    const turns = [{ thread: 0, listener: "http", address: "a" }];
+    const slow = { ...later(status, 1), slow_handlers: [handler], turns };
+    samples(slow, "turn_age_seconds")[0].value = 2;
+    const unknown = resampled(slow, (own, name) => (name.startsWith("process_") ? [] : own));
+    for (const last of [later(status, 1), slow, unknown]) {
       const past = it.remember(it.remember(it.nothing(), strict(status)), strict(last));
       const root = draw(past, { chart: "Requests", at: 1 });
-      assert.equal(root.all("h2").length, status.more.length > 0 ? 8 : 7);
+      assert.equal(root.all("h2").length, 8);
       assert.ok(!/undefined|NaN|\[object/.test(root.text), root.text);
       for (const node of root.all("td").concat(root.all("th"))) {
         assert.ok(node.text === "" || node.getAttribute("title"), `${node.text} is explained`);
       }
     }
     // Before the server runs there is nothing to list.
-    const none = { ...status, state: "starting", listeners: [], network_threads: [], more: [],
-      uptime_seconds: 0, receive_memory: [] };
+    const none = { ...resampled(status, () => []), state: "starting", uptime_seconds: 0 };
     assert.ok(draw(it.remember(it.nothing(), strict(none))).text.includes("starting"));
+  },
+  every_metric_is_on_the_page_and_no_other() {
+    const all = resampled(status, (own) => (own.length > 0
+      ? own.map((one) => ({ ...one, value: 7 })) : [{ labels: {}, value: 7 }]));
+    const root = draw(it.remember(it.nothing(), all));
+    const others = new Set(root.all("th").map((node) => node.text));
+    for (const name of Object.keys(status.metrics)) {
+      assert.ok(it.used.has(name) !== others.has(name), `${name} is shown once`);
+    }
+    for (const name of it.used) assert.ok(name in status.metrics, `there is no ${name}`);
+    assert.ok(root.text.includes("app_logins_totalby=key7"), "a metric of the program");
   },
   what_needs_a_person_is_told() {
     const bad = later(status, 2);
-    Object.assign(bad.listeners[0], { oldest_queued_seconds: 3, stalls_refused: 7 });
-    bad.network_threads[0].turn_age_seconds = 4;
+    samples(bad, "oldest_queued_seconds")[0].value = 3;
+    samples(bad, "stalls_refused_total")[0].value += 7;
+    samples(bad, "turn_age_seconds")[0].value = 4;
     const root = draw(it.remember(it.remember(it.nothing(), status), bad));
     for (const words of ["has waited for a worker for 3 s", "has been busy for 4 s",
-      `${7 - status.listeners[0].stalls_refused} requests were refused`]) {
+      "7 requests were refused"]) {
       assert.ok(root.text.includes(words), words);
     }
     assert.ok(draw(it.lose(it.nothing(), 1000, "no")).text.includes("No answer for 4 s (no)"));
     const lost = it.lose(it.remember(it.nothing(), status), 1000, "no");
     assert.ok(draw(lost).text.includes("What is shown is the last answer"));
   },
-  figures_of_services_that_are_zero_are_left_out() {
+  other_metrics_that_are_zero_are_left_out() {
     const sample = (kind, value) => ({ labels: { kind }, value });
-    const family = (name, ...samples) => ({ name, help: "what", kind: "counter", samples });
-    const more = [family("some", sample("zero", 0), sample("one", 1)), family("none", sample("x", 0))];
-    const text = draw(it.remember(it.nothing(), { ...status, more })).text;
-    assert.ok(text.includes("kind=one") && text.includes("left out because they are 0: 2"), text);
+    const metric = (...own) => ({ kind: "counter", unit: "bytes", help: "what", samples: own });
+    const more = { some: metric(sample("zero", 0), sample("one", 2048)), none: metric(sample("x", 0)) };
+    const only = resampled(status, (own, name) => (it.used.has(name) ? own : []));
+    const shown = { ...only, metrics: { ...only.metrics, ...more } };
+    const text = draw(it.remember(it.nothing(), shown)).text;
+    assert.ok(text.includes("kind=one2 KiB") && text.includes("left out because they are 0: 2"), text);
     assert.ok(!text.includes("kind=zero") && !text.includes("kind=x"), text);
   },
   growth_is_told_with_its_time() {
     const worse = later(status, 37);
-    worse.listeners[0].handler_panics = status.listeners[0].handler_panics + 2;
+    samples(worse, "handler_panics_total")[0].value += 2;
     const text = draw(it.remember(it.remember(it.nothing(), status), worse)).text;
     assert.ok(text.includes("2 handlers panicked in the last 37 s."), text);
   },
   names_are_text_whatever_is_in_them() {
     const named = structuredClone(status);
-    named.listeners[0].address = "<img src=x onerror=alert(1)>\"'&";
+    samples(named, "connections")[0].labels.address = "<img src=x onerror=alert(1)>\"'&";
     const root = draw(it.remember(it.nothing(), named));
     assert.equal(root.all("img").length, 0);
     assert.ok(root.text.includes("<img src=x onerror=alert(1)>\"'&"));

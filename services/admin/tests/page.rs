@@ -4,8 +4,9 @@ mod get;
 
 use std::net::SocketAddr;
 
+use flatpath_admin::Admin;
 use flatpath_admin::flatpath::Server;
-use flatpath_admin::{Admin, Family};
+use flatpath_admin::flatpath::metrics::{Metric, read};
 use flatpath_http::{Http, Request, Response};
 use flatpath_testkit::{Site, tools};
 use get::get;
@@ -17,16 +18,21 @@ fn parts_of(address: SocketAddr, path: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
+/// A metric of the program's own.
+const LOGINS: &[Metric<u64>] = &[Metric::counter(
+    "app_logins_total",
+    "Logins.",
+    &["by"],
+    |it, out| out.put(&["key"], *it),
+)];
+
 #[test]
 fn the_page_shows_what_the_server_says() {
     let Some(node) = tools::find("node") else {
         return;
     };
     let admin = Admin::new();
-    admin.source(|| {
-        let family = Family::counter("app_logins_total", "Logins.");
-        vec![family.sample(&[("by", "key")], 3.0)]
-    });
+    admin.source(|| read(LOGINS, &3));
     let beside = admin.serve("127.0.0.1:0").expect("started");
     let server = Server::new().listen(
         "127.0.0.1:0",

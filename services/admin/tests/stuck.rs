@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use flatpath_admin::Admin;
+use flatpath_admin::flatpath::metrics::{Kind, Metric, read};
 use flatpath_admin::flatpath::{Context, DriverChoice, Protocol, Received, Server};
-use flatpath_admin::{Admin, Family};
 use flatpath_testkit::until;
 use get::get;
 use serde_json::Value;
@@ -90,7 +91,7 @@ fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
     assert!(value(&metrics, &slow) > 0.5);
     let shown = status(address);
     assert_eq!(shown["state"], "running");
-    assert_eq!(shown["network_threads"][0]["turn_listener"], "blocks");
+    assert_eq!(shown["turns"][0]["listener"], "blocks");
     assert_eq!(shown["slow_handlers"][0]["address"], bound.to_string());
     assert_eq!(shown["slow_handlers"][0]["inline"], true);
     drop(let_go);
@@ -133,20 +134,76 @@ fn what_is_not_there_is_not_found_and_nothing_can_be_changed() {
     assert!(reply.contains("\r\nAllow: GET, HEAD\r\n"), "{reply}");
 }
 
+/// A metric of the program's own.
+const LOGINS: &[Metric<u64>] = &[Metric::counter(
+    "app_logins_total",
+    "Logins.",
+    &["by"],
+    |it, out| out.put(&["\"key\""], *it),
+)];
+
 #[test]
-fn what_the_program_adds_is_shown_beside() {
+fn a_row_of_a_table_is_in_every_answer() {
     let admin = Admin::new();
-    admin.source(|| {
-        let family = Family::counter("app_logins_total", "Logins.");
-        vec![family.sample(&[("by", "\"key\"")], 3.0)]
-    });
+    admin.source(|| read(LOGINS, &3));
     let beside = admin.serve("127.0.0.1:0").expect("started");
     let address = beside.addresses()[0].address;
     let metrics = get(address, "/metrics");
     let expected = "# HELP app_logins_total Logins.\n# TYPE app_logins_total counter\n\
                     app_logins_total{by=\"\\\"key\\\"\"} 3\n";
     assert!(metrics.ends_with(expected), "{metrics}");
-    let more = &status(address)["more"][0];
-    assert_eq!(more["name"], "app_logins_total");
-    assert_eq!(more["samples"][0]["labels"]["by"], "\"key\"");
+    let shown = status(address);
+    let logins = &shown["metrics"]["app_logins_total"];
+    assert_eq!(logins["help"], "Logins.");
+    assert_eq!(logins["samples"][0]["labels"]["by"], "\"key\"");
+    assert_eq!(logins["samples"][0]["value"], 3);
+}
+
+/// Text and JSON have the metrics of the tables, each once, and no other; their names say what they
+/// are.
+#[test]
+fn the_answers_have_what_the_tables_have() {
+    let admin = Admin::new();
+    let server = Server::new().listen("127.0.0.1:0", Blocks(Arc::default()));
+    let running = server.start().expect("started");
+    admin.attach(running.handle());
+    let beside = admin.serve("127.0.0.1:0").expect("started");
+    let address = beside.addresses()[0].address;
+    let families = admin.metrics();
+    let mut names: Vec<_> = families.iter().map(|family| family.name).collect();
+    names.sort_unstable();
+    assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+    for family in &families {
+        let is_counter = family.kind == Kind::Counter;
+        assert_eq!(
+            family.name.ends_with("_total"),
+            is_counter,
+            "{}",
+            family.name
+        );
+        assert!(
+            family.help.ends_with('.') && !family.help.contains('\n'),
+            "{}",
+            family.help
+        );
+        let count = family.labels.len();
+        assert!(
+            family.samples.iter().all(|it| it.labels.len() == count),
+            "{}",
+            family.name
+        );
+    }
+    let text = get(address, "/metrics");
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let mut told: Vec<_> = types.filter_map(|line| line.split(' ').next()).collect();
+    told.sort_unstable();
+    assert_eq!(told, names);
+    let shown = status(address);
+    let mut told: Vec<_> = shown["metrics"]
+        .as_object()
+        .expect("an object")
+        .keys()
+        .collect();
+    told.sort_unstable();
+    assert_eq!(told, names);
 }

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use flatpath::blocking::{Share, ShareFigures, ShareLimits};
 use flatpath::housekeeper::{Cause, Next, Task};
+use flatpath::metrics::Metric;
 use flatpath_sys::mount_table::unescape;
 use rustix::event::PollFlags;
 
@@ -83,11 +84,47 @@ impl MountShares {
     pub fn figures(&self) -> Vec<(String, ShareFigures)> {
         let shares = self.0.shares();
         let all = shares.iter();
-        all.map(|share| (share.name().to_string(), share.figures()))
+        let named = |share: &Share| share.name().trim_start_matches("mount ").to_owned();
+        all.map(|share| (named(share), share.figures()))
             .filter(|(_, figures)| *figures != ShareFigures::default())
             .collect()
     }
 }
+
+/// The metrics of mounts; for display. A mount that several listeners serve is shown with each.
+pub const METRICS: &[Metric<MountShares>] = &[
+    Metric::gauge(
+        "flatpath_mount_jobs",
+        "Requests for a mount that may block: in a worker, or waiting for their turn.",
+        &["mount", "state"],
+        |it, out| {
+            for (mount, share) in it.figures() {
+                out.put(&[&mount, "running"], share.inside);
+                out.put(&[&mount, "waiting"], share.waiting);
+            }
+        },
+    ),
+    Metric::counter(
+        "flatpath_mount_jobs_waited_total",
+        "Requests that had to wait for their turn in a mount that may block.",
+        &["mount"],
+        |it, out| {
+            for (mount, share) in it.figures() {
+                out.put(&[&mount], share.waited);
+            }
+        },
+    ),
+    Metric::counter(
+        "flatpath_mount_jobs_refused_total",
+        "Requests refused because too many waited for their mount, or it was stuck.",
+        &["mount"],
+        |it, out| {
+            for (mount, share) in it.figures() {
+                out.put(&[&mount], share.refused);
+            }
+        },
+    ),
+];
 
 impl Mounts {
     /// Reads the table and begins to watch it. `directory` is the one that is served.

@@ -233,9 +233,9 @@ impl Consumer {
             state.window.release(reserved - count, woken);
             // Under the lock, so that the end cannot count them off before.
             self.statistics.messages.add(1);
-            self.statistics.bytes.add(u64::from(message_bytes));
+            self.statistics.message_bytes.add(u64::from(message_bytes));
             self.statistics.fragments.add(u64::from(count));
-            self.statistics.held.add(u64::from(count));
+            self.statistics.fragments_held.add(u64::from(count));
             Ok(())
         })
     }
@@ -320,9 +320,11 @@ impl Consumer {
             let accepted = state.take_returns(now, self.entries);
             state.window.release(accepted, woken);
             state.refused += now as u32 - accepted;
-            self.statistics.returned.add(u64::from(accepted));
-            self.statistics.held.subtract(u64::from(accepted));
-            self.statistics.refused.add(now - u64::from(accepted));
+            self.statistics.fragments_returned.add(u64::from(accepted));
+            self.statistics.fragments_held.subtract(u64::from(accepted));
+            self.statistics
+                .returns_refused
+                .add(now - u64::from(accepted));
             if state.refused > REFUSALS_MAX {
                 self.condemn(state, "it returns what it does not hold");
             }
@@ -352,9 +354,9 @@ impl Consumer {
             state.window.end(woken);
             let holders = std::mem::take(&mut state.holders);
             let held: u32 = holders.iter().map(Attachment::held).sum();
-            self.statistics.reclaimed.add(u64::from(held));
-            self.statistics.held.subtract(u64::from(held));
-            self.statistics.detached.add(1);
+            self.statistics.fragments_reclaimed.add(u64::from(held));
+            self.statistics.fragments_held.subtract(u64::from(held));
+            self.statistics.consumers_detached.add(1);
             held
         })
     }

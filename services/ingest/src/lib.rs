@@ -55,4 +55,4 @@ pub use control::{Control, ControlThread};
 pub use protocol::Ingest;
 pub use session::Session;
 pub use settings::{Error, Settings};
-pub use statistics::Figures;
+pub use statistics::{Figures, METRICS};

@@ -64,14 +64,10 @@ impl Ingest {
         self.0.hand_over();
     }
 
-    /// The counters at this moment, and where the pages are. O(pages): for display.
+    /// The counters at this moment, and where the pages are; [`METRICS`](crate::METRICS) shows
+    /// them. O(pages), with short locks that consumers and their producers take: for display.
     pub fn figures(&self) -> Figures {
         self.0.figures()
-    }
-
-    /// The same without where the pages are: those members are 0. O(1), for what looks often.
-    pub fn counters(&self) -> Figures {
-        self.0.counters()
     }
 }
 
@@ -139,7 +135,7 @@ impl Ingest {
         let session = &mut *context.session;
         while session.message.is_some() {
             if !session.has_room(&self.0.consumers, &context.io.handle()) {
-                self.0.statistics.stalls.add(1);
+                self.0.statistics.producer_waits.add(1);
                 return false;
             }
             let message = session.message.as_ref();
@@ -196,7 +192,7 @@ impl Ingest {
                     let Some(fragment) = context.io.retain(range) else {
                         // As many pages are kept as may be, for a moment.
                         session.decoder = before;
-                        shared.statistics.stalls.add(1);
+                        shared.statistics.producer_waits.add(1);
                         return Err(Halt::Memory);
                     };
                     session.retain(fragment);

@@ -120,12 +120,6 @@ impl Shared {
             pages: sum(Region::pages),
             pages_retained: sum(Region::retained),
             pages_with_consumers: marked as u64,
-            ..self.counters()
-        }
-    }
-
-    pub(crate) fn counters(&self) -> Figures {
-        Figures {
             consumers: self.consumers.len() as u64,
             ..self.statistics.read()
         }

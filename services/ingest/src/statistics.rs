@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flatpath::metrics::{Metric, line, read};
+
 /// A number that many threads change.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -27,18 +29,18 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     pub(crate) messages: Counter,
-    pub(crate) bytes: Counter,
+    pub(crate) message_bytes: Counter,
     pub(crate) fragments: Counter,
-    pub(crate) stalls: Counter,
+    pub(crate) producer_waits: Counter,
     pub(crate) messages_cut_off: Counter,
     pub(crate) messages_too_long: Counter,
     pub(crate) producers_refused: Counter,
     pub(crate) producers: Counter,
-    pub(crate) detached: Counter,
-    pub(crate) held: Counter,
-    pub(crate) returned: Counter,
-    pub(crate) refused: Counter,
-    pub(crate) reclaimed: Counter,
+    pub(crate) consumers_detached: Counter,
+    pub(crate) fragments_held: Counter,
+    pub(crate) fragments_returned: Counter,
+    pub(crate) returns_refused: Counter,
+    pub(crate) fragments_reclaimed: Counter,
 }
 
 impl Statistics {
@@ -46,18 +48,18 @@ impl Statistics {
     pub(crate) fn read(&self) -> Figures {
         Figures {
             messages: self.messages.read(),
-            bytes: self.bytes.read(),
+            message_bytes: self.message_bytes.read(),
             fragments: self.fragments.read(),
-            stalls: self.stalls.read(),
+            producer_waits: self.producer_waits.read(),
             messages_cut_off: self.messages_cut_off.read(),
             messages_too_long: self.messages_too_long.read(),
             producers_refused: self.producers_refused.read(),
             producers: self.producers.read(),
-            detached: self.detached.read(),
-            held: self.held.read(),
-            returned: self.returned.read(),
-            refused: self.refused.read(),
-            reclaimed: self.reclaimed.read(),
+            consumers_detached: self.consumers_detached.read(),
+            fragments_held: self.fragments_held.read(),
+            fragments_returned: self.fragments_returned.read(),
+            returns_refused: self.returns_refused.read(),
+            fragments_reclaimed: self.fragments_reclaimed.read(),
             ..Figures::default()
         }
     }
@@ -86,11 +88,11 @@ pub struct Figures {
     /// Messages delivered.
     pub messages: u64,
     /// Bytes delivered.
-    pub bytes: u64,
+    pub message_bytes: u64,
     /// Fragments delivered.
     pub fragments: u64,
     /// Times a producer waited for room of its consumer, or for a consumer.
-    pub stalls: u64,
+    pub producer_waits: u64,
     /// Messages whose producer left before their end.
     pub messages_cut_off: u64,
     /// Producers cut off for a length above the limit.
@@ -100,15 +102,15 @@ pub struct Figures {
     /// Producers connected now that have sent something.
     pub producers: u64,
     /// Consumers that have left, for whatever reason.
-    pub detached: u64,
+    pub consumers_detached: u64,
     /// Fragments with consumers.
-    pub held: u64,
+    pub fragments_held: u64,
     /// Fragments returned.
-    pub returned: u64,
+    pub fragments_returned: u64,
     /// Returns that were refused: repeated, forged, stale or another consumer's.
-    pub refused: u64,
+    pub returns_refused: u64,
     /// Fragments taken back from consumers that have left.
-    pub reclaimed: u64,
+    pub fragments_reclaimed: u64,
 }
 
 impl Figures {
@@ -125,26 +127,102 @@ impl Figures {
     }
 }
 
-/// One line, `name=count` each; `held` and what follows count fragments.
+/// The metrics of a listener; for display.
+pub const METRICS: &[Metric<Figures>] = &[
+    Metric::gauge(
+        "flatpath_ingest_pages",
+        "Pages of receive memory: in the ring of the kernel, with handlers (of a message that is \
+         not whole, or waits for room), or with consumers.",
+        &["state"],
+        |it, out| {
+            out.put(&["in_ring"], it.pages_in_ring());
+            out.put(&["with_handlers"], it.pages_with_handlers());
+            out.put(&["with_consumers"], it.pages_with_consumers);
+        },
+    ),
+    Metric::gauge(
+        "flatpath_ingest_producers",
+        "Producers connected now that have sent something.",
+        &[],
+        |it, out| out.put(&[], it.producers),
+    ),
+    Metric::gauge(
+        "flatpath_ingest_consumers",
+        "Consumers attached now.",
+        &[],
+        |it, out| out.put(&[], it.consumers),
+    ),
+    Metric::counter(
+        "flatpath_ingest_messages_total",
+        "Messages delivered to consumers.",
+        &[],
+        |it, out| out.put(&[], it.messages),
+    ),
+    Metric::counter(
+        "flatpath_ingest_message_bytes_total",
+        "Bytes of messages delivered to consumers.",
+        &[],
+        |it, out| out.put(&[], it.message_bytes),
+    ),
+    Metric::counter(
+        "flatpath_ingest_messages_failed_total",
+        "Messages not delivered whole: cut off by their producer, or longer than may be.",
+        &["reason"],
+        |it, out| {
+            out.put(&["cut_off"], it.messages_cut_off);
+            out.put(&["too_long"], it.messages_too_long);
+        },
+    ),
+    Metric::counter(
+        "flatpath_ingest_fragments_total",
+        "Fragments of messages delivered to consumers.",
+        &[],
+        |it, out| out.put(&[], it.fragments),
+    ),
+    Metric::gauge(
+        "flatpath_ingest_fragments_held",
+        "Fragments that consumers have and did not return yet.",
+        &[],
+        |it, out| out.put(&[], it.fragments_held),
+    ),
+    Metric::counter(
+        "flatpath_ingest_fragments_back_total",
+        "Fragments that consumers returned, or that were reclaimed from those that had left.",
+        &["way"],
+        |it, out| {
+            out.put(&["returned"], it.fragments_returned);
+            out.put(&["reclaimed"], it.fragments_reclaimed);
+        },
+    ),
+    Metric::counter(
+        "flatpath_ingest_producer_waits_total",
+        "Times a producer waited for room of its consumer, or for a consumer.",
+        &[],
+        |it, out| out.put(&[], it.producer_waits),
+    ),
+    Metric::counter(
+        "flatpath_ingest_producers_refused_total",
+        "Producers refused: too many, or a token that is not theirs to name.",
+        &[],
+        |it, out| out.put(&[], it.producers_refused),
+    ),
+    Metric::counter(
+        "flatpath_ingest_consumers_detached_total",
+        "Consumers that have left, for whatever reason.",
+        &[],
+        |it, out| out.put(&[], it.consumers_detached),
+    ),
+    Metric::counter(
+        "flatpath_ingest_returns_refused_total",
+        "Returns of fragments that were repeated, forged, stale or another consumer's.",
+        &[],
+        |it, out| out.put(&[], it.returns_refused),
+    ),
+];
+
+/// One line of those metrics that are not 0.
 impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs = [
-            ("messages", self.messages),
-            ("bytes", self.bytes),
-            ("pages", self.pages),
-            ("pages_in_ring", self.pages_in_ring()),
-            ("pages_with_handlers", self.pages_with_handlers()),
-            ("pages_with_consumers", self.pages_with_consumers),
-            ("consumers", self.consumers),
-            ("held", self.held),
-            ("delivered", self.fragments),
-            ("returned", self.returned),
-            ("reclaimed", self.reclaimed),
-            ("refused", self.refused),
-            ("producers", self.producers),
-            ("stalls", self.stalls),
-        ];
-        let pairs = pairs.map(|(name, count)| format!("{name}={count}"));
-        formatter.write_str(&pairs.join(" "))
+        formatter.write_str(&line(&read(METRICS, self), &[]))
     }
 }

@@ -54,7 +54,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use calls::CallCounts;
+pub use calls::{CallCounts, METRICS};
 pub use identity::Squash;
 pub use rpcbind::Registration;
 pub use service::{Nfs, Options, Port};

@@ -56,7 +56,7 @@ use flatpath::{Context, ListenerOptions, Phase, Protocol, Received, Spread};
 
 use crate::handshake::{Front, Handshake, front};
 use crate::meeting::{Arrival, ClientHandle, Meetings, Partner, Refusal};
-pub use crate::statistics::{Snapshot, Statistics};
+pub use crate::statistics::{METRICS, Snapshot, Statistics};
 
 /// Clients that wait at most, unless set otherwise: half of the connections that a server takes by
 /// default, so that there is room for their partners.

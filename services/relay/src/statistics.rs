@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use flatpath::metrics::Metric;
+
 /// Counters and gauges of one relay. The bytes that went through are the engine's:
 /// [`flatpath::statistics::Statistics::spliced_bytes`].
 #[derive(Debug, Default)]
@@ -80,3 +82,44 @@ impl Statistics {
         self.waited_ns_max.fetch_max(ns, Ordering::Relaxed);
     }
 }
+
+/// The metrics of a relay; for display.
+pub const METRICS: &[Metric<Snapshot>] = &[
+    Metric::gauge(
+        "flatpath_relay_clients_waiting",
+        "Clients that wait for their partner now.",
+        &[],
+        |it, out| out.put(&[], it.waiting),
+    ),
+    Metric::counter(
+        "flatpath_relay_pairs_total",
+        "Pairs of clients that were connected.",
+        &[],
+        |it, out| out.put(&[], it.matched),
+    ),
+    Metric::counter(
+        "flatpath_relay_wait_seconds_total",
+        "How long the first of each pair had waited, together.",
+        &[],
+        |it, out| out.put(&[], it.waited),
+    ),
+    Metric::gauge(
+        "flatpath_relay_wait_longest_seconds",
+        "The longest wait of a client that was connected.",
+        &[],
+        |it, out| out.put(&[], it.waited_max),
+    ),
+    Metric::counter(
+        "flatpath_relay_clients_unserved_total",
+        "Clients closed without a partner.",
+        &["reason"],
+        |it, out| {
+            out.put(&["alone"], it.unmatched);
+            out.put(&["impatient"], it.impatient);
+            out.put(&["bad_handshake"], it.bad);
+            out.put(&["redundant"], it.redundant);
+            out.put(&["refused"], it.refused);
+            out.put(&["displaced"], it.displaced);
+        },
+    ),
+];

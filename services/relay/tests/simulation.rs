@@ -153,7 +153,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     server.end(TURNS_MAX);
     let end = counters.read();
     assert_eq!((end.waiting, end.paired), (0, 0), "{end:?}");
-    assert_eq!(end.matched, server.statistics().spliced, "{end:?}");
+    assert_eq!(end.matched, server.statistics().spliced_pairs, "{end:?}");
     assert_eq!(end.matched, server.statistics().unspliced, "{end:?}");
     end.matched
 }

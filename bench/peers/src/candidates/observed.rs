@@ -82,7 +82,7 @@ pub(crate) fn serve(arguments: Serve) -> io::Result<()> {
         line?;
         let figures = handle.figures();
         let dispatch: Duration = figures.threads.iter().map(|thread| thread.dispatch).sum();
-        let jobs = figures.total().dispatched;
+        let jobs = figures.total().jobs_dispatched;
         writeln!(output, "{jobs} {}", dispatch.as_nanos())?;
         output.flush()?;
     }

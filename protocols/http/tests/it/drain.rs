@@ -116,7 +116,7 @@ fn sim_a_request_after_a_reply_that_promised_more_is_answered_in_a_drain() {
             let pipelined = random.usize(..4).saturating_sub(1);
             (0..pipelined).for_each(|_| ask(&client, "/pooled/short"));
             let mut arrived = Vec::new();
-            while server.statistics().accepted == 0 {
+            while server.statistics().connections_accepted == 0 {
                 server.turn();
             }
             for _ in 0..random.u8(..30) {

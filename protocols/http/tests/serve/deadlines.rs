@@ -69,11 +69,11 @@ fn a_client_that_is_late_twice_is_counted_once(choice: DriverChoice) {
     assert_eq!(client.reply().status, 408);
     let handle = server.handle();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while handle.statistics().closed == 0 {
+    while handle.statistics().connections_closed == 0 {
         assert!(Instant::now() < deadline, "the connection is not closed");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(handle.statistics().expired(), 1);
+    assert_eq!(handle.statistics().connections_expired(), 1);
 }
 
 fn a_body_that_takes_too_long_is_told_so(choice: DriverChoice) {

@@ -167,5 +167,5 @@ fn slow_uploads_hold_no_memory_for_their_replies(choice: DriverChoice) {
         client.send("12345");
         assert_eq!(client.reply().text(), "5");
     }
-    assert_eq!(server.handle().statistics().holders_ended, 0);
+    assert_eq!(server.handle().statistics().connections_ended_for_memory, 0);
 }

@@ -135,7 +135,7 @@ fn sim_a_handshake_that_a_drain_overtakes_is_accepted_and_told() {
             let mut server = serve(conditions, websocket, echo.factory());
             let client = server.connect();
             client.write(handshake("").as_bytes());
-            while server.statistics().accepted == 0 {
+            while server.statistics().connections_accepted == 0 {
                 server.turn();
             }
             for _ in 0..random.u8(..12) {

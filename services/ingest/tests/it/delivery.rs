@@ -123,7 +123,7 @@ fn without_a_consumer_producers_wait_and_nothing_is_lost() {
         for (number, producer) in producers.iter_mut().enumerate() {
             producer.send(&message(number as u32, 0, 10_000));
         }
-        rig.wait("all wait", |figures| figures.stalls >= 5);
+        rig.wait("all wait", |figures| figures.producer_waits >= 5);
         assert_eq!(rig.ingest.figures().messages, 0);
         let mut consumer = rig.consumer();
         let mut from: Vec<u32> = (0..5)
@@ -157,7 +157,7 @@ fn a_slow_consumer_stops_its_producers_and_no_others() {
             }
             (stopped, number)
         });
-        rig.wait("its window is full", |figures| figures.stalls > 0);
+        rig.wait("its window is full", |figures| figures.producer_waits > 0);
         let sender = std::thread::spawn(move || {
             for number in 0..total {
                 free.send(&message(2, number, length));
@@ -170,7 +170,7 @@ fn a_slow_consumer_stops_its_producers_and_no_others() {
         drop(sender.join().expect("no panic"));
         quick.flush();
         rig.wait("only the slow one holds", |figures| {
-            figures.held <= u64::from(quick.window())
+            figures.fragments_held <= u64::from(quick.window())
         });
         // It wakes up: nothing was lost, and the order is kept.
         stop.store(true, Ordering::Relaxed);
@@ -205,9 +205,9 @@ fn a_region_that_is_used_up_recovers() {
             // 8 messages of two fragments at least do not fit into 16 with their reservations.
             let mut kept = vec![next(&mut consumer)];
             rig.wait("as many as fit are there", |figures| {
-                figures.messages + 8 > u64::from(round + 1) * 8 && figures.held > 0
+                figures.messages + 8 > u64::from(round + 1) * 8 && figures.fragments_held > 0
             });
-            let held = rig.ingest.figures().held;
+            let held = rig.ingest.figures().fragments_held;
             assert!(held <= u64::from(window), "{held} of {window}");
             for _ in 1..8 {
                 kept.drain(..);

@@ -132,13 +132,13 @@ fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
             hostile.write(words);
             hostile.tell(&[1]);
             refused += 1;
-            rig.wait(what, |figures| figures.refused == refused);
-            assert_eq!(rig.ingest.figures().held, 4, "{what}");
+            rig.wait(what, |figures| figures.returns_refused == refused);
+            assert_eq!(rig.ingest.figures().fragments_held, 4, "{what}");
         };
         // One real return, so that there is something stale.
         hostile.give_back(own[0]);
         rig.wait("it is returned", |figures| {
-            figures.returned == 1 && figures.held == 4
+            figures.fragments_returned == 1 && figures.fragments_held == 4
         });
         expect(&mut hostile, [own[0], 0], "double");
         for bit in 0..64 {
@@ -158,30 +158,34 @@ fn returns_that_are_doubled_forged_stale_or_foreign_are_refused() {
             let third = Hostile::new(&rig);
             let mut producer = rig.producer();
             producer.send(&message(3, 0, 100));
-            rig.wait("assigned to one of three", |figures| figures.held == 5);
+            rig.wait("assigned to one of three", |figures| {
+                figures.fragments_held == 5
+            });
             let token = third.read(1)[0].token;
             (third, producer, token)
         };
         assert!(!own.contains(&foreign));
         hostile.write([foreign, 0]);
         hostile.tell(&[1]);
-        rig.wait("foreign", |figures| figures.refused == refused + 1);
+        rig.wait("foreign", |figures| figures.returns_refused == refused + 1);
         drop((third, producer));
         rig.wait("the third one is gone", |figures| {
-            figures.consumers == 2 && figures.held == 4
+            figures.consumers == 2 && figures.fragments_held == 4
         });
         // A slot that is used again has another token: the old one is stale.
         to_hostile.send(&message(1, 4, 100));
-        rig.wait("a slot is used again", |figures| figures.held == 5);
+        rig.wait("a slot is used again", |figures| {
+            figures.fragments_held == 5
+        });
         hostile.write([own[0], 0]);
         hostile.tell(&[1]);
-        rig.wait("stale", |figures| figures.refused == refused + 2);
-        assert_eq!(rig.ingest.figures().held, 5);
+        rig.wait("stale", |figures| figures.returns_refused == refused + 2);
+        assert_eq!(rig.ingest.figures().fragments_held, 5);
         // What is its own it may still return.
         for token in &own[1..] {
             hostile.give_back(*token);
         }
-        rig.wait("its own", |figures| figures.held == 2);
+        rig.wait("its own", |figures| figures.fragments_held == 2);
         drop(hostile);
         nothing_else_happened(&rig, honest, to_honest);
     });
@@ -231,9 +235,13 @@ fn a_consumer_that_breaks_the_rules_is_detached_and_taken_back_from() {
             } = pair(&rig);
             offend(&mut hostile);
             rig.wait_for_detached(1);
-            assert_eq!(rig.ingest.figures().reclaimed, 4, "{what}");
+            assert_eq!(rig.ingest.figures().fragments_reclaimed, 4, "{what}");
             let figures = rig.ingest.figures();
-            assert_eq!((figures.consumers, figures.held), (1, 1), "{what}");
+            assert_eq!(
+                (figures.consumers, figures.fragments_held),
+                (1, 1),
+                "{what}"
+            );
             nothing_else_happened(&rig, honest, to_honest);
             drop(to_hostile);
         });
@@ -287,7 +295,7 @@ fn a_return_ring_that_changes_while_it_is_read_harms_no_other() {
         }
         // It gets its own back, or is sent away for telling of too much, or both.
         rig.wait("some were refused or it is sent away", |figures| {
-            figures.refused > 0 || figures.consumers == 1
+            figures.returns_refused > 0 || figures.consumers == 1
         });
         drop((hostile, to_hostile));
         nothing_else_happened(&rig, honest, to_honest);
@@ -392,7 +400,7 @@ fn the_dead_are_taken_back_from_and_what_was_not_delivered_goes_to_the_next() {
         rig.wait("it has begun", |figures| figures.pages_with_handlers() > 0);
         drop((first, kept));
         rig.wait_for_detached(1);
-        assert_eq!(rig.ingest.figures().reclaimed, 3, "read or not");
+        assert_eq!(rig.ingest.figures().fragments_reclaimed, 3, "read or not");
         producer
             .stream
             .write_all(&fourth[70_000..])
@@ -425,7 +433,7 @@ fn producers_that_wait_for_one_that_dies_go_to_the_next() {
             (mine, std::thread::spawn(send))
         };
         let producers: Vec<_> = (0..4).map(endless).collect();
-        rig.wait("all wait", |figures| figures.stalls >= 4);
+        rig.wait("all wait", |figures| figures.producer_waits >= 4);
         let delivered = rig.ingest.figures().messages;
         let mut next_one = rig.consumer();
         drop(stuck);
@@ -494,7 +502,7 @@ impl Senders {
             let all_sent = self.threads.iter().all(JoinHandle::is_finished);
             let all_read = all_sent && rig.ingest.figures().producers == 0;
             // Looked at after that: what was read is delivered, and held until it is received.
-            let all_received = all_read && rig.ingest.figures().held == 0;
+            let all_received = all_read && rig.ingest.figures().fragments_held == 0;
             match last.receive_timeout(Duration::from_millis(5)) {
                 Ok(Some(got)) => assert!(seen.insert(check(&got.to_vec())), "at most once"),
                 _ if all_received => break,
@@ -535,14 +543,18 @@ fn model_consumers_that_die_at_random_leave_exact_accounts() {
             drop((consumer, kept));
             rig.wait_for_detached(death);
             let figures = rig.ingest.figures();
-            assert_eq!((figures.consumers, figures.held), (0, 0), "death {death}");
+            assert_eq!(
+                (figures.consumers, figures.fragments_held),
+                (0, 0),
+                "death {death}"
+            );
         }
         let mut last = rig.consumer();
         let sent = senders.end(&rig, &mut last, &mut seen);
         assert!(seen.len() <= sent as usize);
         last.flush();
         rig.wait_for_rest();
-        assert_eq!(rig.ingest.figures().refused, 0);
+        assert_eq!(rig.ingest.figures().returns_refused, 0);
     });
 }
 

@@ -48,7 +48,7 @@ fn the_first_of_a_pair_waits() {
     on_every_driver(Settings::new, |rig| {
         let mut others = rig.consumer();
         let _nine = paired::produce(rig.address, 9, &[b"early"]).expect("sent");
-        rig.wait("it waits", |figures| figures.stalls > 0);
+        rig.wait("it waits", |figures| figures.producer_waits > 0);
         nothing(&mut others);
         let mut ninth = consume(&rig, 9);
         assert_eq!(next(&mut ninth).to_vec(), b"early");

@@ -95,16 +95,21 @@ impl Rig {
     /// Waits until this many consumers are gone since the start, and what they held is taken back:
     /// a consumer is counted as the last thing of its end, and is removed from the set before it.
     pub(crate) fn wait_for_detached(&self, count: u64) {
-        self.wait("it is gone", |_| self.ingest.figures().detached == count);
+        self.wait("it is gone", |_| {
+            self.ingest.figures().consumers_detached == count
+        });
     }
 
     /// Waits until no page and no token is with any consumer.
     pub(crate) fn wait_for_rest(&self) {
         self.wait("all is back", |figures| {
-            figures.held == 0 && figures.pages_retained == 0
+            figures.fragments_held == 0 && figures.pages_retained == 0
         });
         let figures = self.ingest.figures();
-        let (out, back) = (figures.fragments, figures.returned + figures.reclaimed);
+        let (out, back) = (
+            figures.fragments,
+            figures.fragments_returned + figures.fragments_reclaimed,
+        );
         assert_eq!(out, back, "each fragment came back once");
     }
 }

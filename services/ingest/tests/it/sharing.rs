@@ -27,7 +27,7 @@ fn send_one_by_one(rig: &Rig, already: u64) {
         for (number, producer) in (0..).zip(&mut producers) {
             producer.send(&message(number, round, 100));
             held += 1;
-            rig.wait("it is delivered", |figures| figures.held == held);
+            rig.wait("it is delivered", |figures| figures.fragments_held == held);
         }
     }
 }
@@ -45,7 +45,7 @@ fn short_messages_share_pages_and_tokens_of_one_page_come_back_in_any_order() {
         assert_eq!(seen.len(), count, "each once");
 
         let figures = rig.ingest.figures();
-        assert_eq!(figures.held, count as u64);
+        assert_eq!(figures.fragments_held, count as u64);
         if shares(&rig) {
             // 100 times 104 bytes in pages of 64 KiB.
             assert_eq!(figures.pages_with_consumers, 1);
@@ -58,14 +58,16 @@ fn short_messages_share_pages_and_tokens_of_one_page_come_back_in_any_order() {
             if messages.len() % 20 == 0 {
                 consumer.flush();
                 let left = messages.len() as u64;
-                rig.wait("they are returned", |figures| figures.held == left);
+                rig.wait("they are returned", |figures| {
+                    figures.fragments_held == left
+                });
                 messages.iter().for_each(|got| {
                     check(&got.to_vec());
                 });
             }
         }
         consumer.flush();
-        rig.wait("one is left", |figures| figures.held == 1);
+        rig.wait("one is left", |figures| figures.fragments_held == 1);
         assert_eq!(rig.ingest.figures().pages_with_consumers, 1);
         drop(messages);
         consumer.flush();
@@ -84,7 +86,11 @@ fn a_page_shared_by_two_consumers_outlives_the_first_of_them() {
         drop(second);
         rig.wait_for_detached(1);
         let figures = rig.ingest.figures();
-        let counts = (figures.held, figures.reclaimed, figures.refused);
+        let counts = (
+            figures.fragments_held,
+            figures.fragments_reclaimed,
+            figures.returns_refused,
+        );
         assert_eq!(counts, (half, half, 0));
         assert_eq!(figures.pages_with_consumers > 1, !shares(&rig));
         // More is received after it: nothing of it changes.

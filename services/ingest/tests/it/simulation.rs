@@ -244,7 +244,7 @@ impl World {
         for turn in 0.. {
             let figures = self.ingest.figures();
             assert!(turn < TURNS_MAX, "the drain is stuck: {figures}");
-            let left = figures.producers + figures.held + figures.pages_retained;
+            let left = figures.producers + figures.fragments_held + figures.pages_retained;
             if self.server.has_ended() && left == 0 {
                 break;
             }
@@ -261,9 +261,9 @@ impl World {
     fn check(&mut self) {
         let figures = self.ingest.figures();
         let delivered = figures.fragments;
-        let back = figures.returned + figures.reclaimed;
+        let back = figures.fragments_returned + figures.fragments_reclaimed;
         assert_eq!(delivered, back, "each fragment came back once");
-        assert_eq!(figures.refused, 0);
+        assert_eq!(figures.returns_refused, 0);
         let messages = figures.messages;
         assert!(self.seen.count <= messages && messages <= self.sent);
         if self.lossless {
@@ -300,8 +300,8 @@ fn run(seed: u64, faults: Faults, lossless: bool, came: &mut Came) {
     world.check();
     let figures = world.ingest.figures();
     came.messages += world.seen.count;
-    came.stalls += figures.stalls;
-    came.reclaimed += figures.reclaimed;
+    came.stalls += figures.producer_waits;
+    came.reclaimed += figures.fragments_reclaimed;
     came.injected.add(&world.server.world().injected());
 }
 
