@@ -324,19 +324,14 @@ impl AccessLog {
     }
 }
 
+#[rustfmt::skip]
 const METRICS: &[Metric<Counters>] = &[
-    Metric::counter(
-        "flatpath_access_log_lines_total",
-        "Lines written to the access log.",
-        &[],
-        |it, out| out.put(&[], it.written.load(Ordering::Relaxed)),
-    ),
-    Metric::counter(
-        "flatpath_access_log_dropped_lines_total",
-        "Lines of the access log without room, or that could not be written.",
-        &[],
-        |it, out| out.put(&[], it.dropped.load(Ordering::Relaxed)),
-    ),
+    Metric::counter("flatpath_access_log_lines_total",
+        "Lines written to the access log.", &[],
+        |it, out| out.put(&[], it.written.load(Ordering::Relaxed))),
+    Metric::counter("flatpath_access_log_dropped_lines_total",
+        "Lines of the access log without room, or that could not be written.", &[],
+        |it, out| out.put(&[], it.dropped.load(Ordering::Relaxed))),
 ];
 
 struct Writer {

@@ -38,10 +38,7 @@ const SUBJECT: [&str; 3] = ["listener", "address", "thread"];
 fn lines(families: Vec<Family>) -> Vec<String> {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for family in families {
-        let family = match family.labels.contains(&"listener") {
-            true => family.sum_without("thread"),
-            false => family,
-        };
+        let family = family.by_listener();
         for sample in &family.samples {
             let labels = family.labels.iter().zip(&sample.labels);
             let labels = labels.filter(|(name, _)| SUBJECT.contains(name));

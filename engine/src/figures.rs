@@ -247,11 +247,10 @@ impl ListenerFigures {
 }
 
 /// Of each listener.
+#[rustfmt::skip]
 const LISTENER: &[Metric<ListenerFigures>] = &[
-    Metric::counter(
-        "flatpath_requests_total",
-        "Requests answered, by class; of HTTP, the class of the status.",
-        &["thread", "class"],
+    Metric::counter("flatpath_requests_total",
+        "Requests answered, by class; of HTTP, the class of the status.", &["thread", "class"],
         |it, out| {
             for (thread, counts) in &it.threads {
                 let thread = thread.to_string();
@@ -259,120 +258,78 @@ const LISTENER: &[Metric<ListenerFigures>] = &[
                     out.put(&[&thread, class], count);
                 }
             }
-        },
-    ),
-    Metric::gauge(
-        "flatpath_jobs",
+        }),
+    Metric::gauge("flatpath_jobs",
         "Requests for workers: in the queue, held back for a share or memory, parked for what may \
-         block, or running.",
-        &["state"],
+         block, or running.", &["state"],
         |it, out| {
             out.put(&["queued"], it.jobs.queued);
             out.put(&["held_back"], it.jobs.held_back);
             out.put(&["parked"], it.jobs.parked);
             out.put(&["running"], it.jobs.running);
-        },
-    ),
-    Metric::gauge(
-        "flatpath_oldest_queued_seconds",
-        "How long the oldest request has waited that no worker has taken; 0 without one.",
-        &[],
-        |it, out| out.put(&[], it.jobs.oldest_queued.unwrap_or_default()),
-    ),
-    Metric::gauge(
-        "flatpath_longest_running_seconds",
-        "How long the longest running handler has run in a worker; 0 without one.",
-        &[],
-        |it, out| out.put(&[], it.jobs.longest_running.unwrap_or_default()),
-    ),
+        }),
+    Metric::gauge("flatpath_oldest_queued_seconds",
+        "How long the oldest request has waited that no worker has taken; 0 without one.", &[],
+        |it, out| out.put(&[], it.jobs.oldest_queued.unwrap_or_default())),
+    Metric::gauge("flatpath_longest_running_seconds",
+        "How long the longest running handler has run in a worker; 0 without one.", &[],
+        |it, out| out.put(&[], it.jobs.longest_running.unwrap_or_default())),
 ];
 
 /// Of each network thread.
+#[rustfmt::skip]
 const NETWORK_THREAD: &[Metric<ThreadFigures>] = &[
-    Metric::gauge(
-        "flatpath_network_thread_info",
-        "Always 1; the driver of each network thread is a label.",
-        &["driver"],
-        |it, out| out.put(&[it.driver], true),
-    ),
-    Metric::histogram(
-        "flatpath_turn_seconds",
-        "Turns of a network thread: how long it was busy between two waits.",
-        &[],
-        |it, out| out.put(&[], it.turns.histogram()),
-    ),
-    Metric::gauge(
-        "flatpath_turn_age_seconds",
-        "How long a network thread has been busy since its last wait; 0 while it waits.",
-        &[],
-        |it, out| out.put(&[], it.turn.unwrap_or_default().age),
-    ),
-    Metric::counter(
-        "flatpath_signals_total",
-        "Calls of the function of an eventfd that a network thread watches.",
-        &[],
-        |it, out| out.put(&[], it.signals),
-    ),
+    Metric::gauge("flatpath_network_thread_info",
+        "Always 1; the driver of each network thread is a label.", &["driver"],
+        |it, out| out.put(&[it.driver], true)),
+    Metric::histogram("flatpath_turn_seconds",
+        "Turns of a network thread: how long it was busy between two waits.", &[],
+        |it, out| out.put(&[], it.turns.histogram())),
+    Metric::gauge("flatpath_turn_age_seconds",
+        "How long a network thread has been busy since its last wait; 0 while it waits.", &[],
+        |it, out| out.put(&[], it.turn.unwrap_or_default().age)),
+    Metric::counter("flatpath_signals_total",
+        "Calls of the function of an eventfd that a network thread watches.", &[],
+        |it, out| out.put(&[], it.signals)),
 ];
 
 /// Of all together.
+#[rustfmt::skip]
 const SERVER: &[Metric<Figures>] = &[
-    Metric::gauge(
-        "flatpath_workers",
-        "Worker threads, idle or busy.",
-        &["state"],
+    Metric::gauge("flatpath_workers",
+        "Worker threads, idle or busy.", &["state"],
         |it, out| {
             out.put(&["idle"], it.workers.idle);
             out.put(
                 &["busy"],
                 it.workers.threads.saturating_sub(it.workers.idle),
             );
-        },
-    ),
-    Metric::gauge(
-        "flatpath_workers_max",
-        "The most worker threads that there may be.",
-        &[],
-        |it, out| out.put(&[], it.workers.max),
-    ),
-    Metric::counter(
-        "flatpath_workers_started_total",
-        "Workers started after the first ones.",
-        &[],
-        |it, out| out.put(&[], it.workers.started),
-    ),
-    Metric::gauge(
-        "flatpath_buffer_bytes",
-        "Memory for buffers by their size: in use, or idle.",
-        &["size", "state"],
+        }),
+    Metric::gauge("flatpath_workers_max",
+        "The most worker threads that there may be.", &[],
+        |it, out| out.put(&[], it.workers.max)),
+    Metric::counter("flatpath_workers_started_total",
+        "Workers started after the first ones.", &[],
+        |it, out| out.put(&[], it.workers.started)),
+    Metric::gauge("flatpath_buffer_bytes",
+        "Memory for buffers by their size: in use, or idle.", &["size", "state"],
         |it, out| {
             for class in &it.pool.classes {
                 let size = class.buffer_bytes.to_string();
                 out.put(&[&size, "in_use"], class.in_use_bytes);
                 out.put(&[&size, "idle"], class.idle_bytes);
             }
-        },
-    ),
-    Metric::gauge(
-        "flatpath_buffer_budget_bytes",
-        "The most memory for buffers.",
-        &[],
-        |it, out| out.put(&[], it.pool.budget_bytes),
-    ),
-    Metric::counter(
-        "flatpath_buffers_refused_total",
-        "Requests for a buffer that got none, because the budget was used up.",
-        &[],
-        |it, out| out.put(&[], it.pool.refused),
-    ),
-    Metric::counter(
-        "flatpath_buffers_degraded_total",
-        "Requests for a buffer that got a smaller one.",
-        &[],
-        |it, out| out.put(&[], it.pool.degraded),
-    ),
-    Metric::gauge(
-        "flatpath_receive_bytes",
+        }),
+    Metric::gauge("flatpath_buffer_budget_bytes",
+        "The most memory for buffers.", &[],
+        |it, out| out.put(&[], it.pool.budget_bytes)),
+    Metric::counter("flatpath_buffers_refused_total",
+        "Requests for a buffer that got none, because the budget was used up.", &[],
+        |it, out| out.put(&[], it.pool.refused)),
+    Metric::counter("flatpath_buffers_degraded_total",
+        "Requests for a buffer that got a smaller one.", &[],
+        |it, out| out.put(&[], it.pool.degraded)),
+    Metric::gauge("flatpath_receive_bytes",
         "Receive memory: free to be received into, or retained by handlers and consumers.",
         &["region", "thread", "state"],
         |it, out| {
@@ -384,34 +341,22 @@ const SERVER: &[Metric<Figures>] = &[
                 out.put(&[region.name, &thread, "free"], free);
                 out.put(&[region.name, &thread, "retained"], bytes(retained));
             }
-        },
-    ),
-    Metric::gauge(
-        "flatpath_descriptors",
+        }),
+    Metric::gauge("flatpath_descriptors",
         "Descriptors in use: by connections, by files that are sent or written, by caches.",
         &["purpose"],
         |it, out| {
             out.put(&["connections"], it.descriptors.connections);
             out.put(&["files"], it.descriptors.held);
             out.put(&["caches"], it.descriptors.cached);
-        },
-    ),
-    Metric::gauge(
-        "flatpath_descriptors_max",
-        "The most descriptors for all of these together.",
-        &[],
-        |it, out| out.put(&[], it.descriptors.room),
-    ),
-    Metric::counter(
-        "flatpath_descriptors_refused_total",
-        "Files not opened because there was no descriptor for them.",
-        &[],
-        |it, out| out.put(&[], it.descriptors.refused),
-    ),
-    Metric::counter(
-        "flatpath_descriptors_given_back_total",
-        "Descriptors that caches closed for connections and files.",
-        &[],
-        |it, out| out.put(&[], it.descriptors.given_back),
-    ),
+        }),
+    Metric::gauge("flatpath_descriptors_max",
+        "The most descriptors for all of these together.", &[],
+        |it, out| out.put(&[], it.descriptors.room)),
+    Metric::counter("flatpath_descriptors_refused_total",
+        "Files not opened because there was no descriptor for them.", &[],
+        |it, out| out.put(&[], it.descriptors.refused)),
+    Metric::counter("flatpath_descriptors_given_back_total",
+        "Descriptors that caches closed for connections and files.", &[],
+        |it, out| out.put(&[], it.descriptors.given_back)),
 ];

@@ -298,6 +298,15 @@ impl Family {
         }
     }
 
+    /// As people look at it: what network threads count for a listener, summed over `thread`.
+    #[must_use]
+    pub fn by_listener(self) -> Family {
+        match self.labels.contains(&"listener") {
+            true => self.sum_without("thread"),
+            false => self,
+        }
+    }
+
     /// Without one of its labels: samples that it alone told apart are summed. As it is, if it has
     /// no such label. O(samples²), for tens of them.
     #[must_use]

@@ -39,36 +39,27 @@ impl Reading {
     }
 }
 
+#[rustfmt::skip]
 const METRICS: &[Metric<Reading>] = &[
-    Metric::gauge(
-        "flatpath_build_info",
-        "Always 1; the version is a label.",
-        &["version"],
-        |_, out| out.put(&[env!("CARGO_PKG_VERSION")], true),
-    ),
-    Metric::gauge(
-        "flatpath_start_time_seconds",
-        "When the server was started, since 1970.",
-        &[],
+    Metric::gauge("flatpath_build_info",
+        "Always 1; the version is a label.", &["version"],
+        |_, out| out.put(&[env!("CARGO_PKG_VERSION")], true)),
+    Metric::gauge("flatpath_start_time_seconds",
+        "When the server was started, since 1970.", &[],
         |it, out| {
             let start = SystemTime::now().checked_sub(it.figures.uptime);
             let start = start.and_then(|start| start.duration_since(UNIX_EPOCH).ok());
             if it.is_attached {
                 out.put(&[], start.unwrap_or_default());
             }
-        },
-    ),
-    Metric::gauge(
-        "flatpath_ready",
-        "1 while new clients should be sent to this server, 0 from the moment a drain begins.",
-        &[],
+        }),
+    Metric::gauge("flatpath_ready",
+        "1 while new clients should be sent to this server, 0 from the moment a drain begins.", &[],
         |it, out| {
             let is_running = it.figures.state == ServerState::Running;
             out.put(&[], it.is_attached && is_running);
-        },
-    ),
-    Metric::gauge(
-        "flatpath_slow_handlers",
+        }),
+    Metric::gauge("flatpath_slow_handlers",
         "Handlers that run now and have for longer than --slow, in workers or inline.",
         &["listener", "address"],
         |it, out| {
@@ -76,6 +67,5 @@ const METRICS: &[Metric<Reading>] = &[
                 let slow = it.slow.iter().filter(|handler| handler.listener == number);
                 out.put(&[listener.name, &listener.address], slow.count());
             }
-        },
-    ),
+        }),
 ];

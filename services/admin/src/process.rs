@@ -4,33 +4,22 @@ use std::time::Duration;
 
 use crate::flatpath::metrics::Metric;
 
+#[rustfmt::skip]
 pub(crate) const METRICS: &[Metric<Process>] = &[
-    Metric::counter(
-        "process_cpu_seconds_total",
-        "Processor time of the process, user and system.",
-        &[],
-        |it, out| out.put(&[], it.cpu),
-    ),
-    Metric::gauge(
-        "process_resident_memory_bytes",
-        "Memory of the process that is in RAM.",
-        &[],
-        |it, out| out.put(&[], it.resident_bytes),
-    ),
-    Metric::gauge(
-        "process_virtual_memory_bytes",
-        "Address space of the process.",
-        &[],
-        |it, out| out.put(&[], it.virtual_bytes),
-    ),
-    Metric::gauge(
-        "process_threads",
-        "Threads of the process.",
-        &[],
+    Metric::counter("process_cpu_seconds_total",
+        "Processor time of the process, user and system.", &[],
+        |it, out| out.put(&[], it.cpu)),
+    Metric::gauge("process_resident_memory_bytes",
+        "Memory of the process that is in RAM.", &[],
+        |it, out| out.put(&[], it.resident_bytes)),
+    Metric::gauge("process_virtual_memory_bytes",
+        "Address space of the process.", &[],
+        |it, out| out.put(&[], it.virtual_bytes)),
+    Metric::gauge("process_threads",
+        "Threads of the process.", &[],
         |it, out| {
             out.put(&[], it.threads);
-        },
-    ),
+        }),
 ];
 
 /// A reading of `/proc/self/stat`.

@@ -32,10 +32,7 @@ pub(crate) fn object(reading: &Reading, families: Vec<Family>) -> Json {
         Some(json!({ "thread": thread.number, "listener": name, "address": address }))
     });
     let metrics = families.into_iter().map(|family| {
-        let family = match family.labels.contains(&"listener") {
-            true => family.sum_without("thread"),
-            false => family,
-        };
+        let family = family.by_listener();
         (family.name.to_owned(), metric(&family))
     });
     json!({

@@ -92,9 +92,9 @@ impl MountShares {
 }
 
 /// The metrics of mounts; for display. A mount that several listeners serve is shown with each.
+#[rustfmt::skip]
 pub const METRICS: &[Metric<MountShares>] = &[
-    Metric::gauge(
-        "flatpath_mount_jobs",
+    Metric::gauge("flatpath_mount_jobs",
         "Requests for a mount that may block: in a worker, or waiting for their turn.",
         &["mount", "state"],
         |it, out| {
@@ -102,28 +102,21 @@ pub const METRICS: &[Metric<MountShares>] = &[
                 out.put(&[&mount, "running"], share.inside);
                 out.put(&[&mount, "waiting"], share.waiting);
             }
-        },
-    ),
-    Metric::counter(
-        "flatpath_mount_jobs_waited_total",
-        "Requests that had to wait for their turn in a mount that may block.",
-        &["mount"],
+        }),
+    Metric::counter("flatpath_mount_jobs_waited_total",
+        "Requests that had to wait for their turn in a mount that may block.", &["mount"],
         |it, out| {
             for (mount, share) in it.figures() {
                 out.put(&[&mount], share.waited);
             }
-        },
-    ),
-    Metric::counter(
-        "flatpath_mount_jobs_refused_total",
-        "Requests refused because too many waited for their mount, or it was stuck.",
-        &["mount"],
+        }),
+    Metric::counter("flatpath_mount_jobs_refused_total",
+        "Requests refused because too many waited for their mount, or it was stuck.", &["mount"],
         |it, out| {
             for (mount, share) in it.figures() {
                 out.put(&[&mount], share.refused);
             }
-        },
-    ),
+        }),
 ];
 
 impl Mounts {

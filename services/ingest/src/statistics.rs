@@ -128,96 +128,60 @@ impl Figures {
 }
 
 /// The metrics of a listener; for display.
+#[rustfmt::skip]
 pub const METRICS: &[Metric<Figures>] = &[
-    Metric::gauge(
-        "flatpath_ingest_pages",
+    Metric::gauge("flatpath_ingest_pages",
         "Pages of receive memory: in the ring of the kernel, with handlers (of a message that is \
-         not whole, or waits for room), or with consumers.",
-        &["state"],
+         not whole, or waits for room), or with consumers.", &["state"],
         |it, out| {
             out.put(&["in_ring"], it.pages_in_ring());
             out.put(&["with_handlers"], it.pages_with_handlers());
             out.put(&["with_consumers"], it.pages_with_consumers);
-        },
-    ),
-    Metric::gauge(
-        "flatpath_ingest_producers",
-        "Producers connected now that have sent something.",
-        &[],
-        |it, out| out.put(&[], it.producers),
-    ),
-    Metric::gauge(
-        "flatpath_ingest_consumers",
-        "Consumers attached now.",
-        &[],
-        |it, out| out.put(&[], it.consumers),
-    ),
-    Metric::counter(
-        "flatpath_ingest_messages_total",
-        "Messages delivered to consumers.",
-        &[],
-        |it, out| out.put(&[], it.messages),
-    ),
-    Metric::counter(
-        "flatpath_ingest_message_bytes_total",
-        "Bytes of messages delivered to consumers.",
-        &[],
-        |it, out| out.put(&[], it.message_bytes),
-    ),
-    Metric::counter(
-        "flatpath_ingest_messages_failed_total",
+        }),
+    Metric::gauge("flatpath_ingest_producers",
+        "Producers connected now that have sent something.", &[],
+        |it, out| out.put(&[], it.producers)),
+    Metric::gauge("flatpath_ingest_consumers",
+        "Consumers attached now.", &[],
+        |it, out| out.put(&[], it.consumers)),
+    Metric::counter("flatpath_ingest_messages_total",
+        "Messages delivered to consumers.", &[],
+        |it, out| out.put(&[], it.messages)),
+    Metric::counter("flatpath_ingest_message_bytes_total",
+        "Bytes of messages delivered to consumers.", &[],
+        |it, out| out.put(&[], it.message_bytes)),
+    Metric::counter("flatpath_ingest_messages_failed_total",
         "Messages not delivered whole: cut off by their producer, or longer than may be.",
         &["reason"],
         |it, out| {
             out.put(&["cut_off"], it.messages_cut_off);
             out.put(&["too_long"], it.messages_too_long);
-        },
-    ),
-    Metric::counter(
-        "flatpath_ingest_fragments_total",
-        "Fragments of messages delivered to consumers.",
-        &[],
-        |it, out| out.put(&[], it.fragments),
-    ),
-    Metric::gauge(
-        "flatpath_ingest_fragments_held",
-        "Fragments that consumers have and did not return yet.",
-        &[],
-        |it, out| out.put(&[], it.fragments_held),
-    ),
-    Metric::counter(
-        "flatpath_ingest_fragments_back_total",
+        }),
+    Metric::counter("flatpath_ingest_fragments_total",
+        "Fragments of messages delivered to consumers.", &[],
+        |it, out| out.put(&[], it.fragments)),
+    Metric::gauge("flatpath_ingest_fragments_held",
+        "Fragments that consumers have and did not return yet.", &[],
+        |it, out| out.put(&[], it.fragments_held)),
+    Metric::counter("flatpath_ingest_fragments_back_total",
         "Fragments that consumers returned, or that were reclaimed from those that had left.",
         &["way"],
         |it, out| {
             out.put(&["returned"], it.fragments_returned);
             out.put(&["reclaimed"], it.fragments_reclaimed);
-        },
-    ),
-    Metric::counter(
-        "flatpath_ingest_producer_waits_total",
-        "Times a producer waited for room of its consumer, or for a consumer.",
-        &[],
-        |it, out| out.put(&[], it.producer_waits),
-    ),
-    Metric::counter(
-        "flatpath_ingest_producers_refused_total",
-        "Producers refused: too many, or a token that is not theirs to name.",
-        &[],
-        |it, out| out.put(&[], it.producers_refused),
-    ),
-    Metric::counter(
-        "flatpath_ingest_consumers_detached_total",
-        "Consumers that have left, for whatever reason.",
-        &[],
-        |it, out| out.put(&[], it.consumers_detached),
-    ),
-    Metric::counter(
-        "flatpath_ingest_returns_refused_total",
-        "Returns of fragments that were repeated, forged, stale or another consumer's.",
-        &[],
-        |it, out| out.put(&[], it.returns_refused),
-    ),
+        }),
+    Metric::counter("flatpath_ingest_producer_waits_total",
+        "Times a producer waited for room of its consumer, or for a consumer.", &[],
+        |it, out| out.put(&[], it.producer_waits)),
+    Metric::counter("flatpath_ingest_producers_refused_total",
+        "Producers refused: too many, or a token that is not theirs to name.", &[],
+        |it, out| out.put(&[], it.producers_refused)),
+    Metric::counter("flatpath_ingest_consumers_detached_total",
+        "Consumers that have left, for whatever reason.", &[],
+        |it, out| out.put(&[], it.consumers_detached)),
+    Metric::counter("flatpath_ingest_returns_refused_total",
+        "Returns of fragments that were repeated, forged, stale or another consumer's.", &[],
+        |it, out| out.put(&[], it.returns_refused)),
 ];
 
 /// One line of those metrics that are not 0.

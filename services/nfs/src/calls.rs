@@ -156,35 +156,24 @@ impl CallCounts {
 }
 
 /// The metrics of a listener; for display.
+#[rustfmt::skip]
 pub const METRICS: &[Metric<CallCounts>] = &[
-    Metric::counter(
-        "flatpath_nfs_calls_total",
-        "Calls answered, by procedure and status.",
-        &["procedure", "status"],
+    Metric::counter("flatpath_nfs_calls_total",
+        "Calls answered, by procedure and status.", &["procedure", "status"],
         |it, out| {
             for (procedure, status, count) in it.answered() {
                 out.put(&[procedure, status], count);
             }
-        },
-    ),
-    Metric::counter(
-        "flatpath_nfs_calls_repeated_total",
-        "Calls that a client sent again and that were not executed again.",
-        &[],
-        |it, out| out.put(&[], it.repeated()),
-    ),
-    Metric::counter(
-        "flatpath_nfs_calls_refused_total",
-        "Calls of clients that are not allowed, and calls of what is not there.",
-        &[],
-        |it, out| out.put(&[], it.refused()),
-    ),
-    Metric::gauge(
-        "flatpath_nfs_files_open",
-        "Files and directories that are kept open for calls to come.",
-        &[],
-        |it, out| out.put(&[], it.files_open()),
-    ),
+        }),
+    Metric::counter("flatpath_nfs_calls_repeated_total",
+        "Calls that a client sent again and that were not executed again.", &[],
+        |it, out| out.put(&[], it.repeated())),
+    Metric::counter("flatpath_nfs_calls_refused_total",
+        "Calls of clients that are not allowed, and calls of what is not there.", &[],
+        |it, out| out.put(&[], it.refused())),
+    Metric::gauge("flatpath_nfs_files_open",
+        "Files and directories that are kept open for calls to come.", &[],
+        |it, out| out.put(&[], it.files_open())),
 ];
 
 #[cfg(test)]

@@ -84,35 +84,22 @@ impl Statistics {
 }
 
 /// The metrics of a relay; for display.
+#[rustfmt::skip]
 pub const METRICS: &[Metric<Snapshot>] = &[
-    Metric::gauge(
-        "flatpath_relay_clients_waiting",
-        "Clients that wait for their partner now.",
-        &[],
-        |it, out| out.put(&[], it.waiting),
-    ),
-    Metric::counter(
-        "flatpath_relay_pairs_total",
-        "Pairs of clients that were connected.",
-        &[],
-        |it, out| out.put(&[], it.matched),
-    ),
-    Metric::counter(
-        "flatpath_relay_wait_seconds_total",
-        "How long the first of each pair had waited, together.",
-        &[],
-        |it, out| out.put(&[], it.waited),
-    ),
-    Metric::gauge(
-        "flatpath_relay_wait_longest_seconds",
-        "The longest wait of a client that was connected.",
-        &[],
-        |it, out| out.put(&[], it.waited_max),
-    ),
-    Metric::counter(
-        "flatpath_relay_clients_unserved_total",
-        "Clients closed without a partner.",
-        &["reason"],
+    Metric::gauge("flatpath_relay_clients_waiting",
+        "Clients that wait for their partner now.", &[],
+        |it, out| out.put(&[], it.waiting)),
+    Metric::counter("flatpath_relay_pairs_total",
+        "Pairs of clients that were connected.", &[],
+        |it, out| out.put(&[], it.matched)),
+    Metric::counter("flatpath_relay_wait_seconds_total",
+        "How long the first of each pair had waited, together.", &[],
+        |it, out| out.put(&[], it.waited)),
+    Metric::gauge("flatpath_relay_wait_longest_seconds",
+        "The longest wait of a client that was connected.", &[],
+        |it, out| out.put(&[], it.waited_max)),
+    Metric::counter("flatpath_relay_clients_unserved_total",
+        "Clients closed without a partner.", &["reason"],
         |it, out| {
             out.put(&["alone"], it.unmatched);
             out.put(&["impatient"], it.impatient);
@@ -120,6 +107,5 @@ pub const METRICS: &[Metric<Snapshot>] = &[
             out.put(&["redundant"], it.redundant);
             out.put(&["refused"], it.refused);
             out.put(&["displaced"], it.displaced);
-        },
-    ),
+        }),
 ];
