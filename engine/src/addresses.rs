@@ -61,6 +61,8 @@ pub(crate) struct Addresses {
     buckets: Vec<u32>,
     entries: Slots<Entry>,
     links: Links,
+    /// Connections that are counted in any entry.
+    entered: usize,
 }
 
 impl Addresses {
@@ -75,6 +77,7 @@ impl Addresses {
             buckets: vec![0; places.next_power_of_two()],
             entries,
             links: Links::new(places),
+            entered: 0,
         }
     }
 
@@ -84,6 +87,7 @@ impl Addresses {
         let id = self.find(prefix).unwrap_or_else(|| self.add(prefix));
         if let Some(entry) = entry_of(&mut self.entries, id) {
             entry.connections += 1;
+            self.entered += 1;
             self.links.push_back(&mut entry.list, index);
         }
         id
@@ -95,6 +99,7 @@ impl Addresses {
             return;
         };
         entry.connections -= 1;
+        self.entered -= 1;
         self.links.remove(&mut entry.list, index);
         if entry.connections == 0 && id != AddressId::UNLIMITED {
             self.forget(id);
@@ -107,6 +112,11 @@ impl Addresses {
             return 0;
         }
         self.entry(id).map_or(0, |entry| entry.connections as usize)
+    }
+
+    /// Connections whose address is known.
+    pub(crate) fn entered(&self) -> usize {
+        self.entered
     }
 
     /// The first connection of the address; [`Addresses::after`] has the others.

@@ -373,7 +373,7 @@ mod tests {
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[None]);
         let key = Slots::new(1).insert(()).expect("room for one");
         Bench {
-            dispatcher: Dispatcher::new(Arc::clone(&shared), counters(), 0, JOBS, &rule),
+            dispatcher: Dispatcher::new(Arc::clone(&shared), counters(), 0, (JOBS, 1), &rule),
             shared,
             share: Share::new("a mount", limits),
             connection: ConnectionId {
@@ -461,7 +461,8 @@ mod tests {
         const MOST: u32 = 3;
         let mut bench = bench(PATIENT);
         let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[Some(MOST)]);
-        bench.dispatcher = Dispatcher::new(Arc::clone(&bench.shared), counters(), 0, JOBS, &rule);
+        bench.dispatcher =
+            Dispatcher::new(Arc::clone(&bench.shared), counters(), 0, (JOBS, 1), &rule);
         let (first, second) = (bench.ask(0, false), bench.ask(1, false));
         bench.dispatch(2);
         bench.dispatch(3);

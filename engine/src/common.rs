@@ -1,10 +1,13 @@
 //! What the calls of all protocols on one network thread have in common, whatever its driver.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::access_log::{AccessLog, LogEnd};
+use crate::address_limit::Cells;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
+use crate::network::{Holds, Lasting};
 use crate::prompt::Tries;
 use crate::refusals::Refusals;
 use crate::statistics::{Counters, ThreadCounters};
@@ -23,6 +26,10 @@ pub(crate) struct Common {
     pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
+    /// Connections whose jobs last, longest first.
+    pub(crate) lasting: Lasting,
+    /// Files hold so many descriptors that it counts for which address.
+    pub(crate) counts_addresses: bool,
     pub(crate) counters: Arc<ThreadCounters>,
     pub(crate) refusals: Refusals,
     /// Requests that were tried here in this turn.
@@ -33,6 +40,43 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// Notes where the address of the connection at a place is counted, and counts what it holds
+    /// there.
+    pub(crate) fn learn(&self, holds: &mut Holds, index: u32, peer: Option<SocketAddr>) {
+        holds.cells = self.shared.address_keys.cells(peer);
+        self.name(index, holds.cells);
+    }
+
+    /// The connection at a place is gone, or its address is another one.
+    pub(crate) fn forget(&self, holds: &mut Holds, index: u32) {
+        if std::mem::take(&mut holds.cells) != Cells::UNKNOWN {
+            self.name(index, Cells::UNKNOWN);
+        }
+    }
+
+    fn name(&self, index: u32, cells: Cells) {
+        let place = self.shared.pools.owner(self.number, index);
+        self.shared.descriptors.name(place as usize, cells);
+        self.dispatcher.name(index, cells);
+    }
+
+    /// Descriptors of files that are held for the connection at a place. One load.
+    pub(crate) fn files_of(&self, index: u32) -> usize {
+        let place = self.shared.pools.owner(self.number, index);
+        self.shared.descriptors.held_by(place as usize)
+    }
+
+    /// Wakes the other network threads.
+    pub(crate) fn wake_others(&self) {
+        for (thread, inbox) in self.shared.inboxes.iter().enumerate() {
+            if thread != usize::from(self.number)
+                && let Some(waker) = inbox.waker.get()
+            {
+                waker.wake();
+            }
+        }
+    }
+
     /// What the thread counts for a listener, by its own number for it.
     #[inline]
     pub(crate) fn counters(&self, listener: u16) -> &Counters {

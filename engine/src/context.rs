@@ -119,12 +119,12 @@ impl<'a, P: Protocol> Context<'a, P> {
 
     /// Says that a job lasts as long as its client takes: a stream, an upload. A quarter of the
     /// places for jobs is kept from these, so that slow clients leave workers' answers to others.
-    /// False: as many last as may. Recycle it, and refuse, or stall with
-    /// [`Stall::Lasting`](crate::Stall::Lasting).
+    /// False: as many last as may, or as many of the client's address as its share is. Recycle it,
+    /// and refuse, or stall with [`Stall::Lasting`](crate::Stall::Lasting).
     #[must_use]
-    pub fn lasts(&self, job: &mut Job<P>) -> bool {
+    pub fn lasts(&mut self, job: &mut Job<P>) -> bool {
         let reservation = job.0.reservation.as_mut();
-        reservation.is_none_or(|reservation| self.io.common.dispatcher.lasts(reservation))
+        reservation.is_none_or(|reservation| self.io.lasts(reservation))
     }
 
     /// Sends a job to the workers; it comes back through [`Protocol::finished`] of this connection,
@@ -145,6 +145,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     fn send(&mut self, mut job: Job<P>, rank: Rank) {
         job.0.rank = rank;
         job.0.connection = self.io.id();
+        self.io.learn_address_if_counted();
         self.io.connection.control.jobs_out += 1;
         let common = &mut *self.io.common;
         let listener = job.0.connection.listener;
@@ -158,6 +159,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
         job.0.rank = Rank::Next;
         job.0.connection = self.io.id();
+        self.io.learn_address_if_counted();
         self.io.connection.control.jobs_out += 1;
         let common = &mut *self.io.common;
         let now_ns = common.turn.now_ns;

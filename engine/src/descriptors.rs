@@ -9,15 +9,21 @@
 //! | class      | counted by               | gives way to              |
 //! |------------|--------------------------|---------------------------|
 //! | connection | its network thread       | newcomers, held files     |
-//! | held       | [`DescriptorBudget::hold`]  | nothing                |
+//! | held       | [`DescriptorBudget::hold`]  | other addresses        |
 //! | cached     | [`DescriptorBudget::cache`] | connections, held files|
+//!
+//! An address may hold its share of what files may have (`address_limit.rs`). What it wants beyond
+//! is refused. One that has less than its share gets what it wants also where all is held, up to
+//! `OVERDRAFT_PART` more: its network threads then end what addresses with more than their share
+//! have held longest (`network/lasting.rs`). So a worker never waits for what others hold.
 //!
 //! A file beyond the bound, or one for which active connections leave no descriptor, is refused: a
 //! reply 503 with Retry-After in HTTP.
 //!
 //! Invariants
-//! - F1: no more is held than `files_max`, so with each held file on a connection of its own a part
-//!   of the room (`CONNECTIONS_PART`) is left for other connections.
+//! - F1: no more is held than `files_max` and the overdraft, so with each held file on a connection
+//!   of its own a part of the room (`CONNECTIONS_PART`, less what is overdrawn) is left for other
+//!   connections.
 //! - F2: a hold is granted only if connections and files together then exceed the room by
 //!   `DESCRIPTORS_SPARE` at most. So a crowd that rests is closed for files step by step.
 //! - F3: caches leave a part of the room free (`CACHE_FREE_PART`). Where connections and files
@@ -38,10 +44,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::address_limit::{AddressLimit, Cells};
 use crate::episode::Episode;
 use crate::limits::{
     CACHE_FREE_PART, CACHES_PATIENCE_NS, CONNECTIONS_PART, CONNECTIONS_PART_MIN, DESCRIPTORS_SPARE,
+    OVERDRAFT_PART, RELIEF_PERIOD_NS,
 };
+
+/// What is held at no place is for no connection.
+const NO_PLACE: usize = usize::MAX;
 
 /// How often a worker looks whether the caches have given back.
 const CACHES_LOOK: Duration = Duration::from_millis(2);
@@ -56,6 +67,10 @@ struct Counts {
     room: usize,
     files_max: usize,
     held: AtomicUsize,
+    /// What addresses hold of `files_max`, by places in the tables of all network threads.
+    by_address: AddressLimit,
+    /// When network threads next end what is held beyond `files_max`, in the driver's nanoseconds.
+    round_ns: AtomicU64,
     cached: AtomicUsize,
     /// What the kernel missed although the counts allowed it: caches give back as much.
     missed: AtomicUsize,
@@ -63,6 +78,7 @@ struct Counts {
     given_back: AtomicU64,
     refusals: Episode,
     returns: Episode,
+    address_refusals: Episode,
     /// Connections of each network thread, as it said last.
     connections: Box<[AtomicUsize]>,
     /// The owners of caches have been woken and have not looked yet.
@@ -81,8 +97,36 @@ pub struct DescriptorHold {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    Held,
+    /// For the connection at a place of the tables of all network threads.
+    Held(usize),
     Cached,
+}
+
+/// The budget as a job of one connection sees it: what is held counts for the client's address.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionDescriptors<'a> {
+    pub(crate) budget: &'a DescriptorBudget,
+    pub(crate) place: usize,
+}
+
+impl ConnectionDescriptors<'_> {
+    /// Holds `count` descriptors for what is opened next and outlives the job; `None` if there is
+    /// no room for them now, or the client's address has its share: see
+    /// [`DescriptorBudget::hold`].
+    #[must_use]
+    pub fn hold(&self, count: usize) -> Option<DescriptorHold> {
+        self.budget.hold_for(self.place, count)
+    }
+}
+
+/// As for a connection without an address.
+impl<'a> From<&'a DescriptorBudget> for ConnectionDescriptors<'a> {
+    fn from(budget: &'a DescriptorBudget) -> ConnectionDescriptors<'a> {
+        ConnectionDescriptors {
+            budget,
+            place: NO_PLACE,
+        }
+    }
 }
 
 /// The counts at a moment, for display.
@@ -106,8 +150,12 @@ pub struct DescriptorFigures {
 
 impl DescriptorBudget {
     /// A budget for `threads` network threads that may have `connections_max` connections together,
-    /// of `room` descriptors.
-    pub(crate) fn new(room: usize, connections_max: usize, threads: usize) -> DescriptorBudget {
+    /// of `room` descriptors. Their tables have `places` together.
+    pub(crate) fn new(
+        room: usize,
+        connections_max: usize,
+        (threads, places): (usize, usize),
+    ) -> DescriptorBudget {
         let least = CONNECTIONS_PART_MIN.min(room / 2);
         let part = (room / CONNECTIONS_PART).max(least);
         // Each held file may have a connection of its own, and what no connection may take is for
@@ -117,12 +165,15 @@ impl DescriptorBudget {
             room,
             files_max,
             held: AtomicUsize::new(0),
+            by_address: AddressLimit::new(files_max, 0, places),
+            round_ns: AtomicU64::new(0),
             cached: AtomicUsize::new(0),
             missed: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             given_back: AtomicU64::new(0),
             refusals: Episode::new(),
             returns: Episode::new(),
+            address_refusals: Episode::new(),
             connections: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             woken: AtomicBool::new(false),
             sleep: Mutex::default(),
@@ -136,17 +187,35 @@ impl DescriptorBudget {
     /// it is not for network threads.
     #[must_use]
     pub fn hold(&self, count: usize) -> Option<DescriptorHold> {
+        self.hold_for(NO_PLACE, count)
+    }
+
+    /// The same for a connection, whose address may hold its share.
+    pub(crate) fn hold_for(&self, place: usize, count: usize) -> Option<DescriptorHold> {
         let counts = &self.0;
         let open = counts.open();
+        let (cells, _) = counts.by_address.at(place);
+        let is_weighed = self.is_weighed();
+        let is_over = is_weighed && counts.by_address.exceeds(cells, count);
+        if is_over && counts.held.load(Relaxed).saturating_add(count) <= counts.files_max {
+            self.note_address_refusal();
+            return None;
+        }
+        let overdraft = match is_weighed && !is_over && cells.is_address() {
+            true => counts.files_max / OVERDRAFT_PART,
+            false => 0,
+        };
+        let held_max = counts.files_max.saturating_add(overdraft);
         let fits = |held: usize| {
             let held = held.checked_add(count)?;
             let all = open.saturating_add(held);
             let is_free = all <= counts.room.saturating_add(DESCRIPTORS_SPARE);
-            (held <= counts.files_max && is_free).then_some(held)
+            (held <= held_max && is_free).then_some(held)
         };
         match counts.held.fetch_update(Relaxed, Relaxed, fits) {
             Ok(_) => {
-                let hold = self.guard(count, Class::Held);
+                counts.by_address.take(place, few(count));
+                let hold = self.guard(count, Class::Held(place));
                 self.await_caches();
                 Some(hold)
             }
@@ -257,6 +326,63 @@ impl DescriptorBudget {
         }
     }
 
+    /// Whether addresses are to be known: a quarter of what files may hold is held.
+    pub(crate) fn is_weighed(&self) -> bool {
+        self.0.held.load(Relaxed).saturating_mul(4) >= self.0.files_max
+    }
+
+    /// How much is held beyond what files may have.
+    pub(crate) fn overdrawn(&self) -> usize {
+        self.0.held.load(Relaxed).saturating_sub(self.0.files_max)
+    }
+
+    /// What is held for the connection with this place in all tables. One load.
+    pub(crate) fn held_by(&self, place: usize) -> usize {
+        self.0.by_address.at(place).1 as usize
+    }
+
+    /// Counts what is held for the connection at a place, and what it comes to hold, at `cells`.
+    pub(crate) fn name(&self, place: usize, cells: Cells) {
+        self.0.by_address.name(place, cells);
+    }
+
+    /// Whether some is held for connections whose address was not asked for.
+    #[cfg(test)]
+    fn has_loose(&self) -> bool {
+        self.0.by_address.has_loose()
+    }
+
+    /// Whether an address holds more than its share.
+    pub(crate) fn is_exceeded_by(&self, cells: Cells) -> bool {
+        self.0.by_address.exceeds(cells, 0)
+    }
+
+    /// Whether the calling network thread is the one that ends files' connections in this round.
+    /// What it has ended is given back by workers, a moment later.
+    pub(crate) fn begins_round(&self, now_ns: u64) -> bool {
+        let next_ns = now_ns.saturating_add(RELIEF_PERIOD_NS);
+        let begins = |round_ns| (now_ns >= round_ns).then_some(next_ns);
+        let round = &self.0.round_ns;
+        round.fetch_update(Relaxed, Relaxed, begins).is_ok()
+    }
+
+    /// It has found too few: another thread may begin one at once.
+    pub(crate) fn leaves_round(&self) {
+        self.0.round_ns.store(0, Relaxed);
+    }
+
+    fn note_address_refusal(&self) {
+        let counts = &self.0;
+        counts.refused.fetch_add(1, Relaxed);
+        if counts.address_refusals.begins() {
+            log::warn!(
+                "descriptors for files: an address has its share of {}; what it asks for beyond \
+                 that is refused, that of others is not",
+                counts.files_max,
+            );
+        }
+    }
+
     fn note_refusal(&self, held: usize, open: usize) {
         let counts = &self.0;
         counts.refused.fetch_add(1, Relaxed);
@@ -306,6 +432,11 @@ impl DescriptorBudget {
     }
 }
 
+/// Descriptors are fewer than 2^32.
+fn few(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 impl Counts {
     fn open(&self) -> usize {
         self.connections.iter().map(|open| open.load(Relaxed)).sum()
@@ -350,133 +481,25 @@ pub(crate) fn make_table(count: u64) {
 /// A budget without bounds.
 impl Default for DescriptorBudget {
     fn default() -> DescriptorBudget {
-        DescriptorBudget::new(usize::MAX, 0, 0)
+        DescriptorBudget::new(usize::MAX, 0, (0, 0))
     }
 }
 
 impl Drop for DescriptorHold {
     fn drop(&mut self) {
-        let counter = match self.class {
-            Class::Held => &self.counts.held,
-            Class::Cached => &self.counts.cached,
-        };
-        counter.fetch_sub(self.count, Relaxed);
+        let counts = &self.counts;
+        match self.class {
+            Class::Held(place) => {
+                counts.held.fetch_sub(self.count, Relaxed);
+                counts.by_address.give(place, few(self.count));
+            }
+            Class::Cached => {
+                counts.cached.fetch_sub(self.count, Relaxed);
+            }
+        }
     }
 }
 
 /// `held=3 held_max=72 cached=12 given_back=0 refused=0`.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_leave_a_part_of_the_room_to_connections_however_many_are_held() {
-        // As with 256 descriptors.
-        let budget = DescriptorBudget::new(192, 192, 1);
-        let mut holds = Vec::new();
-        while let Some(hold) = budget.hold(1) {
-            holds.push(hold);
-            budget.connections_are(0, holds.len());
-        }
-        assert_eq!(holds.len(), (192 - 192 / CONNECTIONS_PART) / 2);
-        assert_eq!(budget.places(), 192 - holds.len());
-        assert!(budget.places() - holds.len() >= 192 / CONNECTIONS_PART);
-        let figures = budget.figures();
-        assert_eq!((figures.held, figures.refused), (holds.len(), 1));
-        holds.pop();
-        assert!(budget.hold(2).is_none());
-        drop(budget.hold(1).expect("as many as were given back"));
-        drop(holds);
-        assert_eq!((budget.figures().held, budget.places()), (0, usize::MAX));
-    }
-
-    #[test]
-    fn it_is_roomy_until_half_of_what_files_may_hold_is_held() {
-        let budget = DescriptorBudget::new(192, 192, 1);
-        let files_max = budget.figures().held_max;
-        let half = budget.hold(files_max / 2).expect("room");
-        assert!(budget.is_roomy());
-        let more = budget.hold(1).expect("room");
-        assert!(!budget.is_roomy());
-        drop((half, more));
-        assert!(budget.is_roomy() && DescriptorBudget::default().is_roomy());
-    }
-
-    #[test]
-    fn connections_that_fill_the_room_leave_files_the_spare_alone() {
-        let budget = DescriptorBudget::new(192, 192, 2);
-        budget.connections_are(0, 100);
-        budget.connections_are(1, 92);
-        let holds: Vec<_> = std::iter::from_fn(|| budget.hold(1)).collect();
-        assert_eq!(holds.len(), DESCRIPTORS_SPARE);
-        // Each network thread closes what rests until this many are left.
-        assert_eq!(budget.places(), (192 - DESCRIPTORS_SPARE) / 2);
-        budget.connections_are(0, 90);
-        assert!(budget.hold(10).is_some());
-    }
-
-    #[test]
-    fn what_connections_may_not_take_is_for_files() {
-        assert_eq!(DescriptorBudget::new(192, 10, 1).figures().held_max, 182);
-        let budget = DescriptorBudget::default();
-        assert!(budget.hold(1 << 40).is_some());
-    }
-
-    #[test]
-    fn the_smallest_room_has_some_for_files() {
-        // Of the least with which a server starts, half is reserved.
-        let room = crate::limits::DESCRIPTORS_MIN as usize / 2;
-        assert!(DescriptorBudget::new(room, room, 1).hold(3).is_some());
-        assert!(DescriptorBudget::new(0, 0, 1).hold(1).is_none());
-    }
-
-    #[test]
-    fn caches_give_back_what_connections_and_files_come_near_to() {
-        // As with 256 descriptors: 12 of them are left free.
-        let budget = DescriptorBudget::new(192, 192, 1);
-        let mut cached: Vec<_> = (0..60).map(|_| budget.cache(2)).collect();
-        budget.connections_are(0, 60);
-        assert_eq!((budget.excess(), budget.caches_block()), (0, false));
-        assert_eq!(budget.await_excess(Duration::ZERO), 0);
-        budget.connections_are(0, 66);
-        assert_eq!((budget.excess(), budget.caches_block()), (6, false));
-        let hold = budget.hold(6).expect("caches give way");
-        assert_eq!((budget.excess(), budget.caches_block()), (12, true));
-        let wished = budget.await_excess(Duration::from_secs(60));
-        assert_eq!(wished, 24, "and as much again as is left free");
-        drop(cached.split_off(60 - wished / 2));
-        budget.gave_back(wished);
-        assert_eq!((budget.excess(), budget.caches_block()), (0, false));
-        let figures = budget.figures();
-        assert_eq!((figures.cached, figures.given_back), (96, 24));
-        budget.connections_are(0, 192);
-        assert_eq!(budget.excess(), 96, "no more than there is");
-        drop((cached, hold));
-        assert_eq!((budget.excess(), budget.figures().cached), (0, 0));
-    }
-
-    #[test]
-    fn what_the_kernel_misses_is_given_back_once() {
-        let budget = DescriptorBudget::new(192, 192, 1);
-        let _cached = budget.cache(100);
-        budget.ran_out();
-        assert_eq!(budget.excess(), 12);
-        assert_eq!(budget.await_excess(Duration::from_secs(60)), 24);
-        assert_eq!(budget.await_excess(Duration::ZERO), 0);
-    }
-
-    #[test]
-    fn a_hold_waits_for_caches_and_not_for_ever() {
-        let budget = DescriptorBudget::new(192, 192, 1);
-        let cached = budget.cache(200);
-        let owner = budget.clone();
-        let closer = std::thread::spawn(move || {
-            while owner.await_excess(Duration::from_secs(60)) == 0 {}
-            drop(cached);
-        });
-        assert!(budget.hold(2).is_some());
-        closer.join().expect("it was woken");
-        let _stuck = budget.cache(300);
-        assert!(budget.hold(2).is_some(), "the kernel decides then");
-    }
-}
+mod tests;

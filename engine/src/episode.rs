@@ -128,6 +128,7 @@ pub(crate) struct BoundEpisode {
     closed: u64,
     refused: u64,
     stalled: u64,
+    ended: u64,
 }
 
 /// What it cost to meet the bound.
@@ -139,6 +140,8 @@ pub(crate) enum Price {
     Refused,
     /// The input of a connection waits.
     Stalled,
+    /// Another connection, which had something in work, was ended for it.
+    Ended,
 }
 
 impl BoundEpisode {
@@ -149,6 +152,7 @@ impl BoundEpisode {
             closed: 0,
             refused: 0,
             stalled: 0,
+            ended: 0,
         }
     }
 
@@ -160,6 +164,7 @@ impl BoundEpisode {
             let what = match price {
                 Price::Closed => "connections that rest are closed for new ones",
                 Price::Refused => "new connections are refused",
+                Price::Ended => "what has lasted longest is ended for others",
                 Price::Stalled => "their input waits, that of others does not",
             };
             log::warn!("{}: {}; {what}", self.bound, limit());
@@ -168,6 +173,7 @@ impl BoundEpisode {
             Price::Closed => self.closed += 1,
             Price::Refused => self.refused += 1,
             Price::Stalled => self.stalled += 1,
+            Price::Ended => self.ended += 1,
         }
     }
 
@@ -180,12 +186,14 @@ impl BoundEpisode {
     pub(crate) fn end(&mut self, now_ns: u64) {
         if let Some(over) = self.episode.end_at(now_ns) {
             log::info!(
-                "{}: room again after {} s; {} closed for others, {} refused, {} stalled",
+                "{}: room again after {} s; {} closed for others, {} refused, {} stalled, \
+                 {} ended",
                 self.bound,
                 over.lasted_ns / 1_000_000_000,
                 self.closed,
                 self.refused,
                 self.stalled,
+                self.ended,
             );
             *self = BoundEpisode::new(self.bound);
         }

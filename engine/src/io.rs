@@ -15,6 +15,7 @@ use flatpath_structures::pool::{Buffer, PoolHandle};
 use flatpath_structures::slots::Key;
 
 use crate::access_log::AccessLog;
+use crate::address_limit::Cells;
 use crate::common::Common;
 use crate::connection::{Closing, Connection};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
@@ -27,6 +28,7 @@ use crate::payload::Payload;
 use crate::phase::{Phase, Stall};
 use crate::statistics::Counters;
 use crate::turn::Turn;
+use crate::worker::Reservation;
 
 /// The connection that a protocol is called for, and what its network thread lends it.
 ///
@@ -99,6 +101,37 @@ impl Io<'_> {
     /// The server's limits, as configured.
     pub fn limits(&self) -> &Limits {
         &self.common.limits
+    }
+
+    /// Finds out where the connection's address is counted. One system call, the first time.
+    fn learn_address(&mut self) {
+        if self.connection.holds.cells == Cells::UNKNOWN {
+            let (peer, index) = (self.peer(), self.key.index);
+            self.common.learn(&mut self.connection.holds, index, peer);
+        }
+    }
+
+    /// While files hold so many descriptors that it counts for which address.
+    #[inline]
+    pub(crate) fn learn_address_if_counted(&mut self) {
+        if self.common.counts_addresses {
+            self.learn_address();
+        }
+    }
+
+    /// Counts a reservation among those that last, and the connection; false where as many do as
+    /// may, or as many of its address.
+    pub(crate) fn lasts(&mut self, reservation: &mut Reservation) -> bool {
+        if self.common.dispatcher.weighs_lasting() {
+            self.learn_address();
+        }
+        let index = self.key.index;
+        if !self.common.dispatcher.lasts(reservation, index) {
+            return false;
+        }
+        let common = &mut *self.common;
+        common.lasting.enter(index, &mut self.connection.holds);
+        true
     }
 
     /// Where buffers come from; for jobs that prepare output by themselves.

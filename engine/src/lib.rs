@@ -149,6 +149,7 @@
 //! | module          | for                                                                 |
 //! |-----------------|---------------------------------------------------------------------|
 //! | [`access_log`]  | a line for each reply or connection                                 |
+//! | [`address_limit`] | how much of each bound one address may have                          |
 //! | [`blocking`]    | calls that may block for long, and how many of them may at a time    |
 //! | [`descriptors`] | descriptors that a service keeps open                               |
 //! | [`framing`]     | messages in a stream, and protocols made of a function for each      |
@@ -165,6 +166,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access_log;
+pub mod address_limit;
 pub mod blocking;
 pub mod descriptors;
 pub mod figures;
@@ -200,7 +202,6 @@ mod discard;
 mod error;
 mod scaler;
 mod scaler_waker;
-mod holdings;
 mod io;
 mod lifecycle;
 mod listen;

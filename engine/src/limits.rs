@@ -105,6 +105,17 @@ pub(crate) const CONNECTIONS_PART: usize = 4;
 /// The least of that part, unless that is more than half of the room.
 pub(crate) const CONNECTIONS_PART_MIN: usize = 16;
 
+/// The part of what files may hold, and of the places for jobs, that is granted beyond a bound to
+/// addresses which have less than their share of it, until what others hold beyond theirs is ended.
+pub(crate) const OVERDRAFT_PART: usize = 8;
+
+/// Connections that last and are looked at in one turn to find one whose address has more than its
+/// share.
+pub(crate) const LASTING_STEPS_MAX: usize = 256;
+
+/// Of those, how many are ended in one turn.
+pub(crate) const LASTING_ENDED_MAX: usize = 64;
+
 /// Resting connections closed in one turn because files took their descriptors: as many as
 /// files can have taken beyond the room.
 pub(crate) const SHED_PER_TURN_MAX: usize = DESCRIPTORS_SPARE;

@@ -87,8 +87,9 @@ impl Pools {
         }
     }
 
+    /// The number of the connection at a place of a network thread's table, from 1.
     #[inline]
-    fn owner(&self, thread: u16, index: u32) -> u32 {
+    pub(crate) fn owner(&self, thread: u16, index: u32) -> u32 {
         1 + u32::from(thread) * self.places + index
     }
 

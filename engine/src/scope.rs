@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::blocking::{Entry, Share, Visitor};
-use crate::descriptors::DescriptorBudget;
+use crate::descriptors::{ConnectionDescriptors, DescriptorBudget};
 use crate::lifecycle::{Lifecycle, ServerState};
 use flatpath_structures::pool::PoolHandle;
 
@@ -14,6 +14,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct WorkerScope<'a> {
     pub(crate) pool: PoolHandle<'a>,
     pub(crate) descriptors: &'a DescriptorBudget,
+    /// The connection's place in the tables of all network threads.
+    pub(crate) place: usize,
     pub(crate) lifecycle: &'a Lifecycle,
     pub(crate) visitor: Visitor,
 }
@@ -24,9 +26,12 @@ impl<'a> WorkerScope<'a> {
         self.pool
     }
 
-    /// Where descriptors are held for files that outlive the job.
-    pub fn descriptors(&self) -> &'a DescriptorBudget {
-        self.descriptors
+    /// Where descriptors are held for files that outlive the job, for the job's connection.
+    pub fn descriptors(&self) -> ConnectionDescriptors<'a> {
+        ConnectionDescriptors {
+            budget: self.descriptors,
+            place: self.place,
+        }
     }
 
     /// True from the moment the server began to drain: a job that lasts should come to its end, or

@@ -169,7 +169,9 @@ fn shared(options: &Options, listeners: Vec<ListenerName>) -> Shared {
         .limits
         .connections_max
         .saturating_mul(options.network_threads);
-    shared.descriptors = DescriptorBudget::new(room, connections_max, options.network_threads);
+    let threads = options.network_threads;
+    let places = 1 + threads * places_of(options.limits.connections_max);
+    shared.descriptors = DescriptorBudget::new(room, connections_max, (threads, places));
     shared.observes_dispatch = options.observes_dispatch;
     shared.name = options.name;
     shared

@@ -36,14 +36,14 @@ use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
+use crate::address_limit::{AddressKeys, AddressLimit};
 use crate::blocking::{Home, Inside, Share, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::DescriptorBudget;
 use crate::discard::{Bin, has_gathered};
-use crate::holdings::Holdings;
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::limits::Limits;
+use crate::limits::{BUFFER_CLASSES, Limits};
 use crate::mark::{JobState, Mark};
 use crate::memory::Memory;
 use crate::pools::Pools;
@@ -73,6 +73,7 @@ pub(crate) trait Task: Any + Send {
     fn rank(&self) -> Rank {
         Rank::Next
     }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
@@ -133,7 +134,9 @@ pub(crate) struct Shared {
     pub(crate) inboxes: Box<[Inbox]>,
     pub(crate) pools: Pools,
     /// What addresses and listeners hold of them.
-    pub(crate) holdings: Holdings,
+    pub(crate) holdings: AddressLimit,
+    /// Where each address is counted, there and in all other bounds.
+    pub(crate) address_keys: AddressKeys,
     pub(crate) relief: Relief,
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
@@ -186,7 +189,12 @@ impl Shared {
                     counters: OnceLock::new(),
                 })
                 .collect(),
-            holdings: Holdings::new(pools.budget_bytes(), listeners.len()),
+            holdings: AddressLimit::new(
+                pools.budget_bytes() / BUFFER_CLASSES[0],
+                listeners.len(),
+                0,
+            ),
+            address_keys: AddressKeys::default(),
             relief: Relief::new(threads),
             pools,
             descriptors: DescriptorBudget::default(),
@@ -298,6 +306,7 @@ impl Shared {
         let mut scope = WorkerScope {
             pool: self.pools.handle(home.thread, home.key.index),
             descriptors: &self.descriptors,
+            place: self.pools.owner(home.thread, home.key.index) as usize,
             lifecycle: &self.lifecycle,
             visitor: Visitor::new(self.workers_max, granted),
         };

@@ -2,6 +2,7 @@
 //! What counts its own memory or needs a process of its own stands beside this folder.
 mod access_log;
 mod activation;
+mod addresses;
 mod admin;
 mod behind_nginx;
 mod behind_proxy;

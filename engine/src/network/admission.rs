@@ -44,9 +44,16 @@ fn older(left: Option<Rester>, right: Option<Rester>) -> Option<Rester> {
     both.min_by_key(|rester| (rester.is_head, rester.since_ns))
 }
 
+fn price_of(is_paid: bool) -> Price {
+    match is_paid {
+        true => Price::Closed,
+        false => Price::Refused,
+    }
+}
+
 impl<D: Driver> Event<'_, D> {
     /// The connection is closed for another one, or refused: its place counts as free.
-    fn leaves(&mut self) {
+    pub(super) fn leaves(&mut self) {
         if !self.connection.leaves {
             let links = &mut self.thread.of_listeners;
             self.listener.uncount(links, self.key.index);
@@ -59,19 +66,30 @@ impl<D: Driver> Network<D> {
     /// Decides over a connection that has just been accepted.
     pub(super) fn admit(&mut self, key: Key) {
         let max = self.places();
+        if !self.pays_for_itself(key, max) {
+            return self.refuse_connection(key);
+        }
         let mut is_paid = false;
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
             let counted = self.counted_connections();
             if counted + max / SPARE_PLACES_SHARE <= max {
                 break;
             }
-            // As long as there are places, those that rest only for now keep theirs.
-            let rested_ns = if counted > max { 0 } else { SPARED_NS };
-            let Some(victim) = self.longest_resting(rested_ns) else {
+            if let Some(victim) = self.longest_resting(SPARED_NS) {
+                is_paid |= self.evict(victim);
+                self.note_places(Price::Closed);
+            } else if counted <= max {
+                // As long as there are places, those that rest only for now keep theirs.
                 break;
-            };
-            is_paid |= self.evict(victim);
-            self.note_places(Price::Closed);
+            } else if let Some(victim) = self.longest_of_crowd() {
+                self.end_lasting(victim);
+                is_paid = true;
+            } else if let Some(victim) = self.longest_resting(0) {
+                is_paid |= self.evict(victim);
+                self.note_places(Price::Closed);
+            } else {
+                break;
+            }
         }
         if self.counted_connections() > max && !is_paid {
             self.note_places(Price::Refused);
@@ -81,6 +99,35 @@ impl<D: Driver> Network<D> {
         if self.admit_to_listener(key) && !self.awaits_header(key) {
             self.admit_address(key);
         }
+    }
+
+    /// Where places are short, an address that has more than its share of them pays for its
+    /// newcomers with its own connections. False: none of them rests, and it is refused.
+    ///
+    /// From half of the places in use on each newcomer's address is asked for; those that were
+    /// there before are counted little by little (`count_holders`).
+    fn pays_for_itself(&mut self, key: Key, max: usize) -> bool {
+        let counted = self.counted_connections();
+        if counted <= max / 2 || self.awaits_header(key) {
+            return true;
+        }
+        let address = self.address_of(key);
+        let is_short = counted + max / SPARE_PLACES_SHARE > max;
+        if !is_short || !self.has_crowd(address) {
+            return true;
+        }
+        let own = self.addresses.connections(address);
+        let is_paid = self.evict_of_address(address, key);
+        let now_ns = self.thread.common.turn.now_ns;
+        let limit = || format!("one has {own} of {max} on this network thread, its share");
+        self.thread
+            .resting
+            .addresses
+            .note(now_ns, price_of(is_paid), limit);
+        if !is_paid {
+            self.counters(key).refused_address.add(1);
+        }
+        is_paid
     }
 
     /// False: its listener has as many connections as it may, and it is refused.
@@ -95,11 +142,7 @@ impl<D: Driver> Network<D> {
         }
         let (name, max) = (listener.protocol.name(), listener.connections_max);
         let is_paid = self.evict_of_listener(number, key);
-        let price = if is_paid {
-            Price::Closed
-        } else {
-            Price::Refused
-        };
+        let price = price_of(is_paid);
         let now_ns = self.thread.common.turn.now_ns;
         let limit = || format!("{name} has {max} on this network thread");
         self.thread.resting.listeners.note(now_ns, price, limit);
@@ -120,11 +163,7 @@ impl<D: Driver> Network<D> {
             return;
         }
         let is_paid = self.evict_of_address(address, key);
-        let price = if is_paid {
-            Price::Closed
-        } else {
-            Price::Refused
-        };
+        let price = price_of(is_paid);
         let now_ns = self.thread.common.turn.now_ns;
         let limit = || format!("one has {max} on this network thread");
         self.thread.resting.addresses.note(now_ns, price, limit);
@@ -233,6 +272,8 @@ impl<D: Driver> Network<D> {
         self.make_room_for_files();
         self.update_accepts();
         self.end_episodes();
+        let common = &mut self.thread.common;
+        common.counts_addresses = common.shared.descriptors.is_weighed();
         self.door = Door {
             open: self.open_connections(),
             beside_files: self.thread.common.shared.descriptors.places(),
@@ -257,17 +298,21 @@ impl<D: Driver> Network<D> {
             if self.counted_connections() <= self.places() {
                 break;
             }
-            // What rests only for now keeps its place: the next file is refused instead.
-            let Some(victim) = self.longest_resting(SPARED_NS) else {
+            // What rests only for now keeps its place.
+            if let Some(victim) = self.longest_resting(SPARED_NS) {
+                self.evict(victim);
+                self.note_places(Price::Closed);
+            } else if let Some(victim) = self.longest_of_crowd() {
+                self.end_lasting(victim);
+            } else {
+                // The next file is refused instead.
                 break;
-            };
-            self.evict(victim);
-            self.note_places(Price::Closed);
+            }
         }
     }
 
     /// Connections that count for the limit (O3).
-    fn counted_connections(&self) -> usize {
+    pub(super) fn counted_connections(&self) -> usize {
         self.open_connections() - self.thread.resting.leaving
     }
 
@@ -279,7 +324,9 @@ impl<D: Driver> Network<D> {
         let is_blocked = self.thread.common.shared.descriptors.caches_block();
         if self.counted_connections() < max && !is_blocked {
             self.thread.resting.full_since_ns = 0;
-        } else if is_blocked || self.longest_resting(0).is_none() {
+        } else if is_blocked
+            || self.longest_resting(0).is_none() && self.longest_of_crowd().is_none()
+        {
             if self.thread.resting.full_since_ns == 0 {
                 self.thread.resting.full_since_ns = self.thread.common.turn.now_ns.max(1);
             }

@@ -39,6 +39,7 @@ impl<D: Driver> Network<D> {
         self.reconcile_again();
         self.retry_waiting();
         self.relieve();
+        self.end_overdrawn();
         self.run_deferred();
         self.run_notified();
         self.run_long_sends();
@@ -89,6 +90,7 @@ impl<D: Driver> Network<D> {
             accept_ns.map(|ns| now_ns.saturating_add(ns)),
             is_waited_for.then_some(now_ns + WAITING_NS),
             self.next_episode_end_ns,
+            self.next_round_ns(),
             self.trim_due.then_some(self.trimmed_ns + TRIM_PERIOD_NS),
             common
                 .dispatcher

@@ -261,7 +261,10 @@ impl<D: Driver> Network<D> {
         };
         self.thread.wheel.cancel(key.index);
         self.thread.holders.leave(key.index, &mut connection.holds);
+        let lasting = &mut self.thread.common.lasting;
+        lasting.leave(key.index, &mut connection.holds);
         self.uncount_holding(&connection);
+        self.thread.common.forget(&mut connection.holds, key.index);
         self.thread.pages_held -= usize::from(connection.holds.pages);
         self.addresses.leave(connection.address, key.index);
         self.thread.starved.leave(&mut connection, key.index);

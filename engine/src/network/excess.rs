@@ -1,7 +1,7 @@
 //! Shares of memory for addresses and for listeners: who is counted, who stalls, who goes on.
 //!
-//! A connection is counted with its address and its listener (`holdings.rs`) from a quarter of the
-//! budget in use on. One that comes to hold more than before while either has more than its share
+//! A connection is counted with its address and its listener (`address_limit.rs`) from a quarter of
+//! the budget in use on. One that comes to hold more than before while either has more than its share
 //! is stalled as if it had its own ([`Stall::Share`]): its input waits, that of others does not. It
 //! is looked at again in each turn, every ten milliseconds at least, so what other threads give
 //! back is seen without a wake-up. Its stall has the deadline of any other: where all that an
@@ -11,9 +11,10 @@
 
 use flatpath_driver::Driver;
 
+use crate::address_limit::{Cells, Excess, WAITING_BUFFERS, Waited};
+use crate::addresses::AddressId;
 use crate::connection::{Connection, Send};
 use crate::episode::Price;
-use crate::holdings::{Excess, WAITING_BUFFERS, Waited};
 use crate::limits::COUNTED_PER_LOOK;
 use crate::phase::Stall;
 
@@ -24,8 +25,7 @@ use super::waits::Wait;
 impl<D: Driver> Event<'_, D> {
     /// Counts what the connection holds, and what it waits for, with its address and listener.
     pub(super) fn count_holding(&mut self) {
-        let shared = &self.thread.common.shared;
-        let is_weighed = shared.pools.fair_bytes() != usize::MAX;
+        let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
         // Its socket may be closed by now: the driver cannot say whose it is.
         let sends_last = self.connection.send != Send::Off && self.connection.is_at_last_send();
         let holds = &mut self.connection.holds;
@@ -34,19 +34,25 @@ impl<D: Driver> Event<'_, D> {
             true => holds.buffers.saturating_add(waits),
             false => 0,
         };
-        if holds.counted == after || !holds.has_cells && sends_last {
+        let is_unknown = holds.cells == Cells::UNKNOWN;
+        if holds.counted == after || is_unknown && sends_last {
             return;
         }
-        if !holds.has_cells {
-            let peer = peer_of(&self.thread.driver, self.connection);
-            let holds = &mut self.connection.holds;
-            holds.cells = shared.holdings.cells(peer);
-            holds.has_cells = true;
+        if is_unknown {
+            self.learn_address();
         }
         let holds = &mut self.connection.holds;
         let before = std::mem::replace(&mut holds.counted, after);
         let number = self.listener.number;
-        shared.holdings.change(number, holds.cells, before, after);
+        let holdings = &self.thread.common.shared.holdings;
+        holdings.change(number, holds.cells, before, after);
+    }
+
+    /// Finds out where the connection's address is counted. One system call.
+    pub(super) fn learn_address(&mut self) {
+        let peer = peer_of(&self.thread.driver, self.connection);
+        let holds = &mut self.connection.holds;
+        self.thread.common.learn(holds, self.key.index, peer);
     }
 
     /// Which of its address and its listener has more than its share.
@@ -102,10 +108,13 @@ impl<D: Driver> Event<'_, D> {
 }
 
 impl<D: Driver> Network<D> {
-    /// Counts those that have held their buffers since less than a quarter was in use: a part of
-    /// the table each time.
+    /// Counts those that have held their buffers since less than a quarter was in use, and those
+    /// that came while half of the places were free: a part of the table each time.
     pub(super) fn count_holders(&mut self) {
-        if self.thread.common.shared.pools.fair_bytes() == usize::MAX {
+        let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
+        let counted = self.counted_connections();
+        let is_crowded = counted > self.places() / 2 && self.addresses.entered() < counted;
+        if !is_weighed && !is_crowded {
             return;
         }
         let places = self.connections.capacity();
@@ -115,9 +124,19 @@ impl<D: Driver> Network<D> {
             let Some(mut event) = self.event_at(index) else {
                 continue;
             };
-            let holds = &event.connection.holds;
-            if holds.buffers > 0 && holds.counted == 0 {
+            let connection = &event.connection;
+            if connection.send != Send::Off && connection.is_at_last_send() {
+                // Its socket may be closed by now: the driver cannot say whose it is.
+                continue;
+            }
+            let holds = &connection.holds;
+            if is_weighed && holds.buffers > 0 && holds.counted == 0 {
                 event.count_holding();
+            }
+            let key = event.key;
+            let is_known = event.connection.address != AddressId::UNKNOWN;
+            if is_crowded && !is_known && !self.awaits_header(key) {
+                self.address_of(key);
             }
         }
     }

@@ -10,8 +10,8 @@
 //!   to end: then a hand goes round the table, a part of it in each round, and those that hold one
 //!   buffer, move little and have nothing in work are ended too.
 
+use crate::address_limit::Cells;
 use crate::episode::BoundEpisode;
-use crate::holdings::Cells;
 use crate::limits::BUFFER_CLASSES;
 use crate::lists::{Links, List};
 
@@ -32,9 +32,11 @@ pub(crate) struct Holds {
     pub(super) pages: u16,
     /// It is stalled for want of memory.
     pub(super) waits: bool,
-    /// Where and as how much it is counted with its address and listener, see `excess.rs`.
-    pub(super) has_cells: bool,
-    pub(super) cells: Cells,
+    /// It is among those that last: see `lasting.rs`.
+    pub(super) lasts: bool,
+    /// Where it is counted with its address, in all bounds.
+    pub(crate) cells: Cells,
+    /// As how much it is counted with its address and listener, see `excess.rs`.
     pub(super) counted: u32,
     /// When it was last looked at, in milliseconds, and how much it had moved until then.
     pub(super) looked_ms: u32,

@@ -62,11 +62,12 @@ impl<D: Driver> Event<'_, D> {
     /// What it holds was counted with the balancer's address, and is counted anew.
     fn forget_balancer(&mut self) {
         let holds = &mut self.connection.holds;
-        if std::mem::take(&mut holds.has_cells) {
-            let counted = std::mem::take(&mut holds.counted);
+        let counted = std::mem::take(&mut holds.counted);
+        if counted > 0 {
             let holdings = &self.thread.common.shared.holdings;
             holdings.change(self.listener.number, holds.cells, counted, 0);
         }
+        self.thread.common.forget(holds, self.key.index);
     }
 }
 

@@ -190,6 +190,14 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
+    /// A connection is ended because others need what it holds: as for memory, but its place is
+    /// wanted too, so it does not linger.
+    pub(super) fn end_for_others(&mut self) {
+        self.leaves();
+        self.end_for_memory();
+        self.connection.control.close_without_lingering();
+    }
+
     fn end_with_refusal(&mut self) {
         self.abandon();
         let refusal = self.protocol().options().refusal.clone();

@@ -21,6 +21,7 @@
 //! | reconcile.rs | carry out what a call wished: output, receive, end, deadline    |
 //! | shares.rs    | what a connection holds of the memory, and when it has to wait  |
 //! | excess.rs    | the same for addresses and listeners                            |
+//! | lasting.rs   | what addresses hold beyond their share is ended for others      |
 //! | relieve.rs   | which holders are ended while connections wait for memory       |
 //! | relimit.rs   | limits that change while the server runs                         |
 //! | splice.rs    | bytes straight from one connection to another                   |
@@ -41,6 +42,7 @@ mod excess;
 mod holders;
 mod introduce;
 mod jobs;
+mod lasting;
 mod listening;
 mod logging;
 mod receive;
@@ -62,6 +64,7 @@ mod waits;
 mod watch;
 
 pub(crate) use holders::Holds;
+pub(crate) use lasting::Lasting;
 pub(crate) use setup::{Setup, places_of};
 pub(crate) use thread::Network;
 pub(crate) use turn::After;

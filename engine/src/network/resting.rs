@@ -27,6 +27,7 @@ pub(super) struct Resting {
     pub(super) addresses: BoundEpisode,
     pub(super) listeners: BoundEpisode,
     pub(super) descriptors: BoundEpisode,
+    pub(super) lasting: BoundEpisode,
 }
 
 impl Resting {
@@ -42,6 +43,7 @@ impl Resting {
             addresses: BoundEpisode::new("connections per address"),
             listeners: BoundEpisode::new("connections of a listener"),
             descriptors: BoundEpisode::new("descriptors"),
+            lasting: BoundEpisode::new("requests that last"),
         }
     }
 
@@ -87,12 +89,13 @@ impl Resting {
         self.leaving -= usize::from(connection.leaves);
     }
 
-    pub(super) fn episodes(&mut self) -> [&mut BoundEpisode; 4] {
+    pub(super) fn episodes(&mut self) -> [&mut BoundEpisode; 5] {
         [
             &mut self.places,
             &mut self.addresses,
             &mut self.listeners,
             &mut self.descriptors,
+            &mut self.lasting,
         ]
     }
 }

@@ -28,6 +28,7 @@ use crate::worker::{Dispatcher, Shared};
 
 use super::door::Door;
 use super::holders::Holders;
+use super::lasting::Lasting;
 use super::listening::{Acceptor, Listener};
 use super::resting::Resting;
 use super::starved::Starved;
@@ -82,6 +83,7 @@ fn dispatcher_of(
     limits: &Limits,
     listeners: &[Listener],
 ) -> (Arc<ThreadCounters>, Dispatcher) {
+    let places = places_of(limits.connections_max.min(CONNECTIONS_BOUND));
     let numbers = listeners.iter().map(|listener| listener.number);
     let counters = Arc::new(ThreadCounters::new(driver, numbers));
     let published = shared.inboxes[usize::from(thread)]
@@ -92,7 +94,7 @@ fn dispatcher_of(
     let rule = shared.share_rule(thread, limits, &wanted);
     let own = Arc::clone(&counters);
     let (shared, thread) = (Arc::clone(shared), usize::from(thread));
-    let dispatcher = Dispatcher::new(shared, own, thread, limits.in_flight_max, &rule);
+    let dispatcher = Dispatcher::new(shared, own, thread, (limits.in_flight_max, places), &rule);
     (counters, dispatcher)
 }
 
@@ -194,6 +196,8 @@ impl<D: Driver> Network<D> {
             server_state: ServerState::Running,
             shared: setup.shared,
             dispatcher,
+            lasting: Lasting::new(places),
+            counts_addresses: false,
             counters,
             refusals: Refusals::default(),
             tries: Tries::default(),

@@ -6,7 +6,7 @@
 
 use flatpath_driver::Driver;
 
-use crate::holdings::Waited;
+use crate::address_limit::Waited;
 use crate::limits::{HELD_PAGES_LEFT_PART, RETRIES_MAX};
 use crate::phase::Stall;
 

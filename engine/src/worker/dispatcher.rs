@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::address_limit::Cells;
 use crate::discard::discard;
 use crate::pools::Wanted;
 use crate::shares::{ShareRule, Shares};
@@ -27,6 +28,8 @@ pub(crate) struct Dispatcher {
     shares: Shares<Box<dyn Task>>,
     /// Jobs that found no memory and since when, by what they want, oldest first.
     without_memory: [VecDeque<(Box<dyn Task>, u64)>; 2],
+    /// More jobs last than may.
+    is_overdrawn: bool,
     /// Where its places begin, and how many of them were in use at some time.
     first: u32,
     places_used: u32,
@@ -42,7 +45,7 @@ impl Dispatcher {
         shared: Arc<Shared>,
         counters: Arc<ThreadCounters>,
         thread: usize,
-        in_flight_max: usize,
+        (in_flight_max, places): (usize, usize),
         rule: &ShareRule,
     ) -> Dispatcher {
         let listeners = rule.listeners.len().max(1);
@@ -57,9 +60,10 @@ impl Dispatcher {
             free,
             first,
             places_used: 0,
-            reservations: Reservations::new(in_flight_max, listeners),
+            reservations: Reservations::new(in_flight_max, listeners, places),
             shares: Shares::new(rule),
             without_memory: [VecDeque::new(), VecDeque::new()],
+            is_overdrawn: false,
             queued: 0,
         }
     }
@@ -88,8 +92,43 @@ impl Dispatcher {
     }
 
     /// Counts a reservation among those that last; false where as many do as may.
-    pub(crate) fn lasts(&self, reservation: &mut Reservation) -> bool {
-        self.reservations.lasts(reservation)
+    pub(crate) fn lasts(&mut self, of: &mut Reservation, index: u32) -> bool {
+        let lasts = self.reservations.lasts(of, index);
+        self.is_overdrawn |= lasts && self.reservations.overdrawn() > 0;
+        lasts
+    }
+
+    /// Whether more jobs may last than should: found out when one begins, until it is over.
+    #[inline]
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.is_overdrawn
+    }
+
+    /// Whether it counts for which address jobs last: as many do as a quarter of those that may.
+    pub(crate) fn weighs_lasting(&self) -> bool {
+        self.reservations.is_weighed()
+    }
+
+    /// The address of the connection at a place is counted at `cells` from now on.
+    pub(crate) fn name(&self, index: u32, cells: Cells) {
+        self.reservations.name(index, cells);
+    }
+
+    /// How many jobs last beyond as many as may.
+    pub(crate) fn lasting_overdrawn(&mut self) -> usize {
+        let overdrawn = self.reservations.overdrawn();
+        self.is_overdrawn = overdrawn > 0;
+        overdrawn
+    }
+
+    /// How many jobs last for the connection at a place of the table.
+    pub(crate) fn lasting_of(&self, index: u32) -> usize {
+        self.reservations.lasting_of(index)
+    }
+
+    /// Whether more jobs of an address last than its share.
+    pub(crate) fn lasting_exceeded_by(&self, cells: Cells) -> bool {
+        self.reservations.is_exceeded_by(cells)
     }
 
     /// In-flight places that are left, those included that are kept for one listener.
@@ -142,10 +181,11 @@ impl Dispatcher {
         self.without_memory.iter().map(VecDeque::len).sum()
     }
 
-    /// Whether any job waits here: for memory, or for its listener's share of the workers.
+    /// Whether any job waits here: for memory, or for its listener's share of the workers; or more
+    /// last than may.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting_for_memory() > 0 || self.holds_back()
+        self.waiting_for_memory() > 0 || self.holds_back() || self.is_overdrawn
     }
 
     /// Those of them that wait for so much.

@@ -6,32 +6,40 @@
 //! may have are bounded: one in [`SHORT_PART`] is left to requests that end when their worker has
 //! an answer. Thousands of slow clients then do not make the others wait.
 //!
+//! Of those places an address has its share (`address_limit.rs`). One that has less than that gets
+//! one also where all are taken, from those that are left to short requests (`OVERDRAFT_PART`);
+//! what others hold beyond their share is then ended in the same turn (`network/lasting.rs`).
+//!
 //! | may run beside | reserve, lasts | drop of a reservation |
 //! |----------------|----------------|-----------------------|
 //! | both           | one thread     | any thread            |
 //!
 //! Invariants
-//! - L1: at most `lasting_max` reservations last.
+//! - L1: at most `lasting_max` reservations last, and `overdraft` of addresses with less than their
+//!   share.
 //!
 //! Ordering: relaxed. The counts order nothing; only one thread adds, so a bound holds exactly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::limits::SHORT_PART;
+use crate::address_limit::{AddressLimit, Cells};
+use crate::limits::{OVERDRAFT_PART, SHORT_PART};
 
 /// One of the in-flight places of a network thread, given back when dropped, wherever that is.
 pub(crate) struct Reservation {
     counts: Arc<Counts>,
     listener: usize,
-    lasts: bool,
+    /// It lasts, for the connection at this place of the table.
+    lasts: Option<u32>,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.counts.by_listener[self.listener].fetch_sub(1, Ordering::Relaxed);
-        if self.lasts {
+        if let Some(index) = self.lasts {
             self.counts.lasting.fetch_sub(1, Ordering::Relaxed);
+            self.counts.by_address.give(index as usize, 1);
         }
     }
 }
@@ -39,6 +47,8 @@ impl Drop for Reservation {
 struct Counts {
     by_listener: Box<[AtomicUsize]>,
     lasting: AtomicUsize,
+    /// Those that last by address, and by the place of their connection.
+    by_address: AddressLimit,
 }
 
 /// The places of one network thread.
@@ -48,18 +58,24 @@ pub(super) struct Reservations {
     /// Places that each listener has for itself.
     kept_for_each: usize,
     lasting_max: usize,
+    overdraft: usize,
 }
 
 impl Reservations {
-    pub(super) fn new(in_flight_max: usize, listeners: usize) -> Reservations {
+    /// For so many jobs, of connections with `places` in their table.
+    pub(super) fn new(in_flight_max: usize, listeners: usize, places: usize) -> Reservations {
+        let lasting_max = (in_flight_max - in_flight_max / SHORT_PART).max(1);
+        let overdraft = (lasting_max / OVERDRAFT_PART).max(1);
         Reservations {
             counts: Arc::new(Counts {
                 by_listener: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
                 lasting: AtomicUsize::new(0),
+                by_address: AddressLimit::new(lasting_max, 0, places),
             }),
             in_flight_max,
             kept_for_each: in_flight_max / 4 / listeners,
-            lasting_max: (in_flight_max - in_flight_max / SHORT_PART).max(1),
+            lasting_max,
+            overdraft: overdraft.min(in_flight_max - lasting_max),
         }
     }
 
@@ -83,18 +99,62 @@ impl Reservations {
             Reservation {
                 counts: Arc::clone(&self.counts),
                 listener,
-                lasts: false,
+                lasts: None,
             }
         })
     }
 
     /// Counts a reservation among those that last, if there may be one more. True: it does.
-    pub(super) fn lasts(&self, reservation: &mut Reservation) -> bool {
-        if !reservation.lasts && self.lasting_room() > 0 {
+    pub(super) fn lasts(&self, reservation: &mut Reservation, index: u32) -> bool {
+        if reservation.lasts.is_none() && self.may_last(index) {
             self.counts.lasting.fetch_add(1, Ordering::Relaxed);
-            reservation.lasts = true;
+            self.counts.by_address.take(index as usize, 1);
+            reservation.lasts = Some(index);
         }
-        reservation.lasts
+        reservation.lasts.is_some()
+    }
+
+    fn may_last(&self, index: u32) -> bool {
+        let lasting = self.lasting();
+        let (cells, _) = self.counts.by_address.at(index as usize);
+        let is_weighed = self.is_weighed();
+        if is_weighed && self.counts.by_address.exceeds(cells, 1) {
+            return false;
+        }
+        let overdraft = match is_weighed && cells.is_address() {
+            true => self.overdraft,
+            false => 0,
+        };
+        lasting < self.lasting_max + overdraft
+    }
+
+    fn lasting(&self) -> usize {
+        self.counts.lasting.load(Ordering::Relaxed)
+    }
+
+    /// Whether addresses are to be known: as many last as a quarter of those that may.
+    pub(super) fn is_weighed(&self) -> bool {
+        self.lasting() * 4 >= self.lasting_max
+    }
+
+    /// How many last beyond `lasting_max`.
+    pub(super) fn overdrawn(&self) -> usize {
+        self.lasting().saturating_sub(self.lasting_max)
+    }
+
+    /// How many last for the connection at a place.
+    pub(super) fn lasting_of(&self, index: u32) -> usize {
+        self.counts.by_address.at(index as usize).1 as usize
+    }
+
+    /// The address of the connection at a place is counted at `cells` from now on.
+    pub(super) fn name(&self, index: u32, cells: Cells) {
+        self.counts.by_address.name(index as usize, cells);
+    }
+
+    /// Whether more last for an address than its share.
+    pub(super) fn is_exceeded_by(&self, cells: Cells) -> bool {
+        self.counts.by_address.exceeds(cells, 0)
     }
 
     /// Places that are left, those included that are kept for one listener.
@@ -102,10 +162,9 @@ impl Reservations {
         self.room_beside(0)
     }
 
-    /// How many more jobs may last.
+    /// How many more jobs may last, at most.
     pub(super) fn lasting_room(&self) -> usize {
-        let lasting = self.counts.lasting.load(Ordering::Relaxed);
-        self.lasting_max.saturating_sub(lasting)
+        self.lasting_max.saturating_sub(self.lasting())
     }
 
     /// Places that are left when each listener keeps `kept`.
@@ -118,33 +177,89 @@ impl Reservations {
 
 #[cfg(test)]
 mod tests {
+    use crate::address_limit::AddressKeys;
+
     use super::*;
 
     #[test]
     fn lasting_jobs_leave_places_to_short_ones() {
-        let places = Reservations::new(8, 1);
+        let places = Reservations::new(8, 1, 1);
         let mut all: Vec<Reservation> = (0..8).map_while(|_| places.reserve(0)).collect();
         assert_eq!((all.len(), places.room()), (8, 0));
         let lasting = all
             .iter_mut()
-            .filter_map(|it| places.lasts(it).then_some(()))
+            .filter_map(|it| places.lasts(it, 0).then_some(()))
             .count();
         assert_eq!(
             (lasting, places.lasting_room()),
             (6, 0),
             "a quarter is left"
         );
-        assert!(places.lasts(&mut all[0]), "asked again, it counts once");
+        assert!(places.lasts(&mut all[0], 0), "asked again, it counts once");
         all.truncate(5);
         assert_eq!(places.lasting_room(), 1);
         drop(all);
         assert_eq!((places.room(), places.lasting_room()), (8, 6));
     }
 
+    /// Cells of so many addresses, all different.
+    fn addresses(count: u8) -> Vec<Cells> {
+        let keys = AddressKeys::default();
+        let peer = |host| Some(([192, 0, 2, host], 7).into());
+        (1..=count).map(|host| keys.cells(peer(host))).collect()
+    }
+
+    #[test]
+    fn an_address_with_less_than_its_share_is_served_where_another_has_all() {
+        let places = Reservations::new(64, 1, 4);
+        let [one, other] = addresses(2)[..] else {
+            unreachable!("two were asked for")
+        };
+        places.name(0, one);
+        places.name(1, other);
+        let begin = |index| {
+            let mut job = places.reserve(0).expect("there are places");
+            places.lasts(&mut job, index).then_some(job)
+        };
+        let mut all: Vec<Reservation> = std::iter::from_fn(|| begin(0)).collect();
+        assert_eq!((all.len(), places.overdrawn()), (48, 0), "alone it has all");
+        assert_eq!((places.lasting_of(0), places.lasting_of(1)), (48, 0));
+        assert!(!places.is_exceeded_by(one));
+
+        let granted: Vec<Reservation> = std::iter::from_fn(|| begin(1)).collect();
+        assert_eq!(
+            (granted.len(), places.overdrawn()),
+            (6, 6),
+            "an eighth more"
+        );
+        assert!(places.is_exceeded_by(one) && !places.is_exceeded_by(other));
+        // What it has too much of ends, twice what the other has.
+        all.truncate(48 - 12);
+        assert!(!places.is_exceeded_by(one));
+        assert!(begin(0).is_none(), "it has its share");
+        assert!(begin(1).is_some());
+        drop((all, granted));
+        assert_eq!((places.lasting_of(0), places.lasting_room()), (0, 48));
+    }
+
+    #[test]
+    fn peers_without_addresses_share_all_and_get_nothing_beyond() {
+        let places = Reservations::new(64, 1, 1);
+        places.name(0, Cells::NONE);
+        let mut jobs: Vec<Reservation> = (0..64).map_while(|_| places.reserve(0)).collect();
+        let last = |job: &mut Reservation| places.lasts(job, 0);
+        assert_eq!(
+            jobs.iter_mut()
+                .filter_map(|job| last(job).then_some(()))
+                .count(),
+            48
+        );
+    }
+
     #[test]
     fn one_place_may_last() {
-        let places = Reservations::new(1, 1);
+        let places = Reservations::new(1, 1, 1);
         let mut only = places.reserve(0).expect("free");
-        assert!(places.lasts(&mut only));
+        assert!(places.lasts(&mut only, 0));
     }
 }

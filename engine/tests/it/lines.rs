@@ -8,6 +8,7 @@
 //! | `panic`    | pooled   | `panicked`                                     |
 //! | `boom`     | inline   | none: the connection is cut                    |
 //! | `big N`    | inline   | N bytes `x` and a line end, as output drains    |
+//! | `last`     | inline   | `lasts`, as long as the connection does; or `no`|
 //! | `bye`      | inline   | `bye`, then closed                             |
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,6 +32,8 @@ pub(crate) struct Lines;
 pub(crate) struct Session {
     owed: usize,
     ended: bool,
+    /// Jobs that last as long as the connection.
+    lasting: Vec<Job<Lines>>,
     /// Replies that came back in the middle of a big one.
     held: String,
 }
@@ -102,6 +105,16 @@ impl Protocol for Lines {
             let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
             match line.split(' ').next().unwrap_or_default() {
                 "ping" => context.write(b"pong\n").expect("room"),
+                "last" => {
+                    let mut job = context.job().expect("a test leaves room for short ones");
+                    let lasts = context.lasts(&mut job);
+                    match lasts {
+                        true => context.session.lasting.push(job),
+                        false => context.recycle(job),
+                    }
+                    let reply: &[u8] = if lasts { b"lasts\n" } else { b"no\n" };
+                    context.write(reply).expect("room");
+                }
                 "boom" => resume_unwind(Box::new("as asked")),
                 "bye" => {
                     context.write(b"bye\n").expect("room");
@@ -123,7 +136,9 @@ impl Protocol for Lines {
             consumed += length + 1;
         }
         match input.len() - consumed {
-            _ if context.session.owed > 0 => context.phase(Phase::Work),
+            _ if context.session.owed > 0 || !context.session.lasting.is_empty() => {
+                context.phase(Phase::Work);
+            }
             0 => context.restart_phase(Phase::Idle),
             _ => context.phase(Phase::Head),
         }

@@ -272,3 +272,175 @@ fn sim_refused_clients_that_stay_keep_no_place_from_others() {
     assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
     end(server);
 }
+
+/// Which are still open, once the others have read why they are not.
+fn open_after_all(clients: &[Client]) -> Vec<bool> {
+    clients.iter().for_each(|client| drop(client.read()));
+    open(clients)
+}
+
+/// Sends each a command, and lets a few milliseconds pass.
+fn all_say(server: &mut SimulatedServer, clients: &[Client], words: &str) {
+    for client in clients {
+        client.write(words.as_bytes());
+    }
+    for _ in 0..10 {
+        server.world().advance(SECOND / 500);
+        turns(server, 4);
+    }
+}
+
+#[test]
+fn sim_an_address_with_its_share_of_a_full_table_is_refused_before_others_are_closed() {
+    const KEPT: usize = 6;
+    let mut server = full(32);
+    let (crowd, other) = (peer("192.0.2.1"), peer("192.0.2.2"));
+    let kept: Vec<Client> = (0..KEPT).map(|_| server.connect_from(other)).collect();
+    let mut busy = Vec::new();
+    for _ in 0..10 {
+        for client in &kept {
+            assert_eq!(ask(&mut server, client, "ping\n"), "pong\n");
+        }
+        let some: Vec<Client> = (0..5).map(|_| server.connect_from(crowd)).collect();
+        all_say(&mut server, &some, "big 1000000\n");
+        busy.extend(some);
+    }
+    assert_eq!(open(&kept), [true; KEPT]);
+    let statistics = server.statistics();
+    assert_eq!(
+        (
+            statistics.connections_evicted,
+            statistics.connections_ended_for_address
+        ),
+        (0, 0)
+    );
+    // 20 are its share; of the last sixteenth of the places it gets none beyond.
+    let refused = statistics.refused_address;
+    assert!((25..=30).contains(&refused), "{refused} are refused");
+    let newcomer = server.connect_from(other);
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    assert_eq!(open(&kept), [true; KEPT]);
+    end(server);
+}
+
+#[test]
+fn sim_a_newcomer_to_a_full_table_ends_what_a_crowding_address_has_had_longest() {
+    let mut server = full(32);
+    let crowd = peer("192.0.2.1");
+    let busy: Vec<Client> = (0..32).map(|_| server.connect_from(crowd)).collect();
+    all_say(&mut server, &busy, "last\n");
+    assert_eq!(open(&busy), [true; 32], "alone it has all");
+    let newcomers: Vec<Client> = (2..6)
+        .map(|host| {
+            let client = server.connect_from(peer(&format!("192.0.2.{host}")));
+            assert_eq!(ask(&mut server, &client, "last\n"), "lasts\n", "{host}");
+            client
+        })
+        .collect();
+    all_say(&mut server, &newcomers, "ping\n");
+    assert_eq!(open(&newcomers), [true; 4]);
+    let left = open_after_all(&busy);
+    let ended = left.iter().filter(|open| !**open).count();
+    assert!((4..=8).contains(&ended), "{ended} are ended");
+    assert_eq!(
+        server.statistics().connections_ended_for_address,
+        ended as u64
+    );
+    assert!(left.is_sorted(), "the longest first: {left:?}");
+    assert_eq!(server.statistics().connections_refused(), 0);
+    end(server);
+}
+
+#[test]
+fn sim_requests_that_last_leave_places_to_other_addresses_and_the_longest_end_for_them() {
+    // Three quarters of the places.
+    const LASTING: usize = 48;
+    let mut server = server(Limits {
+        in_flight_max: 64,
+        ..Limits::default()
+    });
+    let crowd = peer("192.0.2.1");
+    let begin = |server: &mut SimulatedServer, from| {
+        let client = server.connect_from(from);
+        let is_begun = ask(server, &client, "last\n") == "lasts\n";
+        (is_begun, client)
+    };
+    let mut busy = Vec::new();
+    for _ in 0..LASTING {
+        let (is_begun, client) = begin(&mut server, crowd);
+        assert!(is_begun, "alone it has all");
+        busy.push(client);
+    }
+    assert!(!begin(&mut server, crowd).0);
+    let mut others = Vec::new();
+    for host in 2..32 {
+        let (is_begun, client) = begin(&mut server, peer(&format!("192.0.2.{host}")));
+        assert!(is_begun, "{host}");
+        others.push(client);
+        server.world().advance(SECOND / 50);
+        turns(&mut server, 4);
+    }
+    // Half of all is its own; what lasts is 24 of the crowd's, then others only.
+    let left = open_after_all(&busy);
+    let ended = left.iter().filter(|open| !**open).count();
+    assert_eq!(ended, LASTING / 2);
+    assert!(left.is_sorted(), "the longest first: {left:?}");
+    assert!(!begin(&mut server, crowd).0);
+    assert_eq!(open(&others), [true; 30]);
+    end(server);
+}
+
+#[test]
+fn model_sim_no_address_with_less_than_its_share_is_refused_or_ended() {
+    const LASTING: usize = 48;
+    for seed in 1..40 {
+        let mut random = flatpath_driver::simulation::Random::new(seed);
+        let mut server = server(Limits {
+            in_flight_max: 64,
+            ..Limits::default()
+        });
+        // By address: what is open, and how many were open at most.
+        let mut held: Vec<Vec<Client>> = (0..4).map(|_| Vec::new()).collect();
+        for step in 0..200 {
+            // The first address asks for most.
+            let host = random.below(8).saturating_sub(4);
+            let all: usize = held.iter().map(Vec::len).sum();
+            let share = |host: usize, held: &[Vec<Client>]| {
+                let others = all - held[host].len();
+                (LASTING / 2).max(LASTING.saturating_sub(2 * others))
+            };
+            let is_excess = (0..4).any(|one| held[one].len() > share(one, &held) + 1);
+            if random.below(3) == 0 && !held[host].is_empty() {
+                let at = random.below(held[host].len());
+                held[host].swap_remove(at).abort();
+            } else {
+                let client = server.connect_from(peer(&format!("192.0.2.{}", host + 1)));
+                let is_begun = ask(&mut server, &client, "last\n") == "lasts\n";
+                let is_below = held[host].len() + 1 < share(host, &held);
+                let has_room = all < LASTING || is_excess;
+                assert!(
+                    is_begun || !is_below || !has_room,
+                    "seed {seed}, step {step}, host {host}"
+                );
+                held[host].extend(is_begun.then_some(client));
+            }
+            server.world().advance(SECOND / 50);
+            turns(&mut server, 6);
+            for (host, clients) in held.iter_mut().enumerate() {
+                let before = clients.len();
+                let is_open = |client: &Client| {
+                    client.read();
+                    client.state() == ClientState::Open
+                };
+                clients.retain(is_open);
+                let ended = before - clients.len();
+                // No address pays below a half.
+                assert!(
+                    ended == 0 || before > LASTING / 2,
+                    "seed {seed}, step {step}: {ended} of {before} of host {host} ended"
+                );
+            }
+        }
+        end(server);
+    }
+}

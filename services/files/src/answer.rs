@@ -9,7 +9,7 @@ use std::io::Read;
 
 use bytes::Bytes;
 use flatpath::blocking::Share;
-use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
+use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::{Body, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -52,7 +52,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) tags: EntityTags,
     pub(crate) pool: PoolHandle<'a>,
     /// For bodies that are read while they are sent: none where only what is at hand is sent.
-    pub(crate) descriptors: Option<&'a DescriptorBudget>,
+    pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
     pub(crate) began: LookupStart,
     pub(crate) reach: Reach,
     /// The share that this worker has entered, and that a worker has to enter to read on.

@@ -79,6 +79,13 @@ pub const UNFINISHED_DISK_PART: u64 = 2;
 /// what was broken off in the evening is resumed in the morning.
 pub const UPLOAD_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How long an upload is kept that never got a byte: five minutes, as what is lost with it is one
+/// request.
+pub const UPLOAD_EMPTY_EXPIRES: Duration = Duration::from_secs(5 * 60);
+
+/// Uploads that are tried to be removed for that of an address with less than its share.
+pub const UPLOADS_REMOVED_TRIES: usize = 8;
+
 /// The longest time for which an answer from the cache is given without looking at its file again,
 /// where looking may block (a network or user-space file system, or another mount than that of the
 /// served directory). NFS clients themselves trust what they know for 3 to 60 seconds.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use flatpath::blocking::{Entry, Inside, Share};
-use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
+use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Payload, PoolHandle};
 use flatpath::prompt::PromptRight;
 use flatpath_http::{
@@ -255,7 +255,7 @@ impl Files {
     pub(crate) fn answerer<'a>(
         &'a self,
         pool: PoolHandle<'a>,
-        descriptors: Option<&'a DescriptorBudget>,
+        descriptors: Option<ConnectionDescriptors<'a>>,
         reach: Reach,
         share: Option<Share>,
     ) -> Answerer<'a> {
@@ -302,6 +302,8 @@ impl Service for Files {
                 true => BodyPlan::Streamed,
                 false => BodyPlan::default(),
             },
+            // An upload by tus is kept with the address that began it.
+            asks_peer: streams && head.method() == "POST",
             ..Plan::default()
         }
     }

@@ -2,6 +2,7 @@
 //! answered, by workers too.
 
 use std::io;
+use std::net::SocketAddr;
 
 use flatpath::memory::Payload;
 use flatpath::{DriverChoice, Limits, Server, Turn, WorkerScope};
@@ -18,6 +19,7 @@ on_each_driver!(
     slow_uploads_leave_places_to_short_requests,
     what_is_asked_behind_a_slow_stream_leaves_places_too,
     slow_uploads_hold_no_memory_for_their_replies,
+    requests_of_one_address_that_last_leave_places_to_those_of_others,
 );
 
 /// `/stream` has no end, uploads are counted, anything else is a short answer; all by workers.
@@ -78,7 +80,7 @@ fn few_places() -> Server {
 }
 
 /// A new client, and one that has a connection already, get what a worker answers.
-fn check_others(address: std::net::SocketAddr, kept: &mut Client) {
+fn check_others(address: SocketAddr, kept: &mut Client) {
     for _ in 0..3 {
         for client in [&mut *kept, &mut Client::connect(address)] {
             let reply = client.get("/other");
@@ -113,7 +115,7 @@ fn slow_streams_leave_places_to_short_requests(choice: DriverChoice) {
     panic!("no place has come back");
 }
 
-fn begun_uploads(address: std::net::SocketAddr, count: usize) -> Vec<Client> {
+fn begun_uploads(address: SocketAddr, count: usize) -> Vec<Client> {
     let begin = |_| {
         let mut client = Client::connect(address);
         client.send("PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
@@ -168,4 +170,54 @@ fn slow_uploads_hold_no_memory_for_their_replies(choice: DriverChoice) {
         assert_eq!(client.reply().text(), "5");
     }
     assert_eq!(server.handle().statistics().connections_ended_for_memory, 0);
+}
+
+/// A client of an address of this machine, which has sent a request.
+fn from(host: &str, to: SocketAddr, method: &str, target: &str) -> flatpath_testkit::Client {
+    let from = SocketAddr::new(host.parse().expect("an address"), 0);
+    let mut client = flatpath_testkit::Client::connect_from(from, to);
+    let length = [("Content-Length", "5")];
+    let is_upload = method == "PUT";
+    client.request(method, target, if is_upload { &length } else { &[] });
+    client
+}
+
+fn is_begun(client: &mut flatpath_testkit::Client) -> bool {
+    client.exactly("HTTP/1.1 200".len()).ends_with(b"200")
+}
+
+/// What an address has had longest ends for others, and no more than that.
+fn requests_of_one_address_that_last_leave_places_to_those_of_others(choice: DriverChoice) {
+    const OTHERS: usize = 4;
+    let (server, address) = start(few_places(), choice, Http::service(Mixed));
+    let crowd = (0..PLACES).map(|_| from("127.0.66.1", address, "GET", "/stream"));
+    let mut crowd: Vec<_> = crowd.collect();
+    let begun: Vec<bool> = crowd.iter_mut().map(is_begun).collect();
+    let count = begun.iter().filter(|begun| **begun).count();
+    assert_eq!(count, LASTING, "alone it has all");
+    assert_eq!(
+        server.handle().statistics().connections_ended_for_address,
+        0
+    );
+
+    let mut others = Vec::new();
+    for host in 1..=OTHERS {
+        let host = format!("127.0.77.{host}");
+        let mut stream = from(&host, address, "GET", "/stream");
+        assert!(is_begun(&mut stream), "{host}");
+        others.push(stream);
+        let mut upload = from(&host, address, "PUT", "/upload");
+        upload.send(b"12345");
+        assert_eq!(upload.reply().text(), "5", "{host}");
+    }
+    let mut more = from("127.0.66.1", address, "GET", "/stream");
+    assert!(!is_begun(&mut more), "its address has its share");
+    let ended = server.handle().statistics().connections_ended_for_address;
+    // Half of all is its own whatever others want.
+    let most = (LASTING - LASTING / 2) as u64;
+    assert!((OTHERS as u64..=most).contains(&ended), "{ended} are ended");
+    for stream in &mut others {
+        stream.exactly(1024);
+        assert!(stream.is_open());
+    }
 }

@@ -157,7 +157,7 @@ impl Site {
         let within = |reach| {
             let pool = (&self.pool).into();
             self.files
-                .answerer(pool, Some(&self.descriptors), reach, None)
+                .answerer(pool, Some((&self.descriptors).into()), reach, None)
         };
         let (own, everywhere) = (within(Reach::OwnMount), within(Reach::Everywhere));
         let answer = own.answer(request).or_else(|| everywhere.answer(request));

@@ -7,10 +7,12 @@
 //! killed in between leaves nothing that the sweep does not find.
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::sync::LazyLock;
 
+use flatpath::address_limit::{self, subscriber};
 use flatpath::episode::Episode;
-use flatpath_http::Request;
+use flatpath_http::{Peer, Request};
 use http::StatusCode;
 use http::header;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -18,7 +20,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::deferred_close::TempFile;
 use crate::headers::Headers;
 use crate::keyed::KeyedLock;
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{NAME_BYTES_MAX, UPLOADS_REMOVED_TRIES};
 use crate::publish::{refuse_part, sync_directory};
 use crate::responses::{Refusal, Result};
 use crate::root::Kind;
@@ -66,6 +68,7 @@ pub(super) fn create(uploads: &Uploads, request: &Request) -> Result<Begun> {
         directory: path,
         name,
         metadata: metadata.to_vec(),
+        from: Peer::of(request).map(subscriber),
         conditions,
         epoch: 0,
         verified: None,
@@ -89,9 +92,12 @@ fn make(uploads: &Uploads, id: Id, directory: File, record: &Record) -> Result<U
     let store = Store::create(&uploads.root, durability)?;
     let stat = rustix::fs::fstat(uploads.root.directory())?;
     let counting = COUNTING.lock(&(stat.st_dev, stat.st_ino));
-    make_room(uploads, &store)?;
-    expect_bytes(uploads, &store, record.length)?;
+    uploads.ledger.read(&uploads.root, &store);
+    make_room(uploads, &store, record.from)?;
+    expect_bytes(uploads, record.length)?;
     store.write(&id, record, durability)?;
+    uploads.ledger.enter(&id, 0);
+    uploads.ledger.is_from(&id, record.from);
     drop(counting);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let mode = Mode::from_raw_mode(MODE_NEW);
@@ -111,14 +117,14 @@ fn make(uploads: &Uploads, id: Id, directory: File, record: &Record) -> Result<U
             // It may have been made, and its name not synced.
             let _ = rustix::fs::unlinkat(&directory, &name[..], AtFlags::empty());
             store.remove(id.digits().as_bytes())?;
+            uploads.ledger.leave(&id);
             Err(refusal)
         }
     }
 }
 
 /// Refuses an upload for which there is no room now or ever, before its client sends it.
-fn expect_bytes(uploads: &Uploads, store: &Store, length: Option<u64>) -> Result<()> {
-    uploads.ledger.read(&uploads.root, store);
+fn expect_bytes(uploads: &Uploads, length: Option<u64>) -> Result<()> {
     let (total, bytes_max) = (uploads.ledger.total(), uploads.bytes_max());
     let length = length.unwrap_or_default();
     if length > bytes_max {
@@ -131,10 +137,20 @@ fn expect_bytes(uploads: &Uploads, store: &Store, length: Option<u64>) -> Result
     }
 }
 
-/// Refuses one upload too many. Those that are finished make room first.
-fn make_room(uploads: &Uploads, store: &Store) -> Result<()> {
+/// Refuses one upload too many of all, or of its address, which has its share of them. Those that
+/// are finished make room first, then the one left alone longest of an address with more than its
+/// share.
+fn make_room(uploads: &Uploads, store: &Store, from: Option<IpAddr>) -> Result<()> {
+    let uploads_max = uploads.options.unfinished_max;
+    let (own, others) = from.map_or((0, 0), |from| uploads.ledger.count(from));
+    let is_over = own + 1 > address_limit::share(uploads_max, others);
+    if is_over && others > 0 {
+        let reason = "too many uploads of this address are unfinished";
+        let refusal = Refusal::because(StatusCode::TOO_MANY_REQUESTS, reason);
+        return Err(refusal.with(header::RETRY_AFTER, 60));
+    }
     let listed = store.list()?.uploads;
-    if listed.len() < uploads.options.unfinished_max {
+    if listed.len() < uploads_max {
         return Ok(());
     }
     let mut unfinished = 0;
@@ -148,12 +164,36 @@ fn make_room(uploads: &Uploads, store: &Store) -> Result<()> {
             false => unfinished += 1,
         }
     }
-    if unfinished < uploads.options.unfinished_max {
+    if unfinished < uploads_max || from.is_some() && !is_over && end_longest(uploads, store) {
         return Ok(());
     }
     report_full(unfinished);
     let reason = "too many uploads are unfinished";
     Err(Refusal::because(StatusCode::SERVICE_UNAVAILABLE, reason).with(header::RETRY_AFTER, 60))
+}
+
+/// Removes the upload that has been left alone longest, of those whose address has more than its
+/// share: one without a byte, if there is any. False: there is none, or each is written to.
+fn end_longest(uploads: &Uploads, store: &Store) -> bool {
+    let of_excess = uploads.ledger.of_excess(uploads.options.unfinished_max);
+    let mut by_age: Vec<_> = of_excess
+        .into_iter()
+        .map(|(id, has_bytes)| (has_bytes, store.written(id.digits().as_bytes()), id))
+        .collect();
+    by_age.sort_by_key(|(has_bytes, written, _)| (*has_bytes, *written));
+    let removed = by_age.iter().take(UPLOADS_REMOVED_TRIES).any(|(_, _, id)| {
+        let Ok(upload) = Upload::find(uploads, id) else {
+            return false;
+        };
+        match upload.lock() {
+            Ok(State::Receiving(locked)) => locked.remove().is_ok(),
+            _ => false,
+        }
+    });
+    if removed {
+        log::info!("an unfinished upload of an address with more than its share was removed");
+    }
+    removed
 }
 
 /// Logs it once, and again after every thousand refusals.

@@ -1,4 +1,5 @@
-//! How many bytes all unfinished uploads of a directory have on the disk, and their bound.
+//! How many bytes all unfinished uploads of a directory have on the disk, and their bound; and
+//! which addresses began them.
 //!
 //! What counts is on the disk (T1): the ledger is read from there at its first use, so a server
 //! that was killed counts what it left. From then on each upload is entered anew whenever it is
@@ -13,13 +14,16 @@
 //! All `Files` of one directory share a ledger. Cost: one short lock for each piece of a body.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
+use flatpath::address_limit;
 use rustix::fs::AtFlags;
 
 use crate::conditional::EntityTags;
-use crate::limits::UNFINISHED_DISK_PART;
+use crate::limits::{UNFINISHED_DISK_PART, UPLOAD_EMPTY_EXPIRES};
 use crate::root::Root;
 use crate::target::Hidden;
 use crate::writing::{WriteOptions, directory_at};
@@ -51,11 +55,25 @@ pub(crate) struct Uploads {
 
 #[derive(Debug, Default)]
 struct Sizes {
-    of: HashMap<Id, u64>,
+    of: HashMap<Id, Size>,
     total: u64,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    bytes: u64,
+    from: Option<IpAddr>,
+}
+
 impl Uploads {
+    /// How long an unfinished upload with so many bytes is kept after something was written.
+    pub(super) fn kept(&self, bytes: u64) -> Duration {
+        match bytes {
+            0 => self.options.expires.min(UPLOAD_EMPTY_EXPIRES),
+            _ => self.options.expires,
+        }
+    }
+
     /// Bytes that unfinished uploads may have.
     pub(super) fn bytes_max(&self) -> u64 {
         self.options.unfinished_bytes_max.unwrap_or_else(|| {
@@ -71,13 +89,13 @@ impl Uploads {
 
 impl Sizes {
     fn enter(&mut self, id: &Id, bytes: u64) {
-        self.leave(id);
-        self.of.insert(id.clone(), bytes);
-        self.total += bytes;
+        let size = self.of.entry(id.clone()).or_default();
+        self.total = self.total - size.bytes + bytes;
+        size.bytes = bytes;
     }
 
     fn leave(&mut self, id: &Id) {
-        self.total -= self.of.remove(id).unwrap_or_default();
+        self.total -= self.of.remove(id).unwrap_or_default().bytes;
     }
 }
 
@@ -107,6 +125,12 @@ impl Ledger {
             for id in listed.unwrap_or_default() {
                 let bytes = bytes_of(root, store, &id);
                 self.sizes().enter(&id, bytes.unwrap_or_default());
+                let from = store
+                    .read(&id)
+                    .ok()
+                    .flatten()
+                    .and_then(|record| record.from);
+                self.is_from(&id, from);
             }
         });
     }
@@ -122,12 +146,46 @@ impl Ledger {
     /// The upload is about to have `bytes`; false if all would have too many together (L1).
     pub(super) fn grow(&self, id: &Id, bytes: u64, bytes_max: u64) -> bool {
         let mut sizes = self.sizes();
-        let others = sizes.total - sizes.of.get(id).copied().unwrap_or_default();
+        let others = sizes.total - sizes.of.get(id).copied().unwrap_or_default().bytes;
         let fits = others.saturating_add(bytes) <= bytes_max;
         if fits {
             sizes.enter(id, bytes);
         }
         fits
+    }
+
+    /// Which address began an upload that is entered.
+    pub(super) fn is_from(&self, id: &Id, from: Option<IpAddr>) {
+        if let Some(size) = self.sizes().of.get_mut(id) {
+            size.from = from;
+        }
+    }
+
+    /// Unfinished uploads of an address, and of others.
+    pub(super) fn count(&self, from: IpAddr) -> (usize, usize) {
+        let sizes = self.sizes();
+        let own = sizes.of.values().filter(|size| size.from == Some(from));
+        let own = own.count();
+        (own, sizes.of.len() - own)
+    }
+
+    /// Uploads of addresses that have more than their share of `uploads_max` when there is one more
+    /// of another address, and whether they have any bytes.
+    pub(super) fn of_excess(&self, uploads_max: usize) -> Vec<(Id, bool)> {
+        let sizes = self.sizes();
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for from in sizes.of.values().filter_map(|size| size.from) {
+            *counts.entry(from).or_default() += 1;
+        }
+        counts.retain(|_, own| {
+            let others = sizes.of.len() - *own + 1;
+            *own > address_limit::share(uploads_max, others)
+        });
+        let of = sizes
+            .of
+            .iter()
+            .filter(|(_, size)| size.from.is_some_and(|from| counts.contains_key(&from)));
+        of.map(|(id, size)| (id.clone(), size.bytes > 0)).collect()
     }
 
     pub(super) fn leave(&self, id: &Id) {

@@ -4,6 +4,8 @@
 //! VALUE`, values that may hold any byte are percent-encoded, and the last line says that it is
 //! complete: what a power failure cut off is no record.
 
+use std::net::IpAddr;
+
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
 
@@ -19,6 +21,8 @@ pub(super) struct Record {
     pub(super) name: Vec<u8>,
     /// `Upload-Metadata` as it was sent, for HEAD.
     pub(super) metadata: Vec<u8>,
+    /// The address that began it; `None` for a client without one.
+    pub(super) from: Option<IpAddr>,
     /// What must hold for the file that is replaced.
     pub(super) conditions: HeaderMap,
     /// Raised by each PATCH: T3.
@@ -40,6 +44,9 @@ impl Record {
         line("directory", &encoded(&self.directory));
         line("name", &encoded(&self.name));
         line("metadata", &encoded(&self.metadata));
+        if let Some(from) = self.from {
+            line("from", &from.to_string());
+        }
         for (name, value) in &self.conditions {
             let value = encoded(value.as_bytes());
             line("condition", &format!("{name} {value}"));
@@ -62,6 +69,7 @@ impl Record {
             directory: Vec::new(),
             name: Vec::new(),
             metadata: Vec::new(),
+            from: None,
             conditions: HeaderMap::new(),
             epoch: 0,
             verified: None,
@@ -75,6 +83,7 @@ impl Record {
                 "directory" => record.directory = decoded(value),
                 "name" => record.name = decoded(value),
                 "metadata" => record.metadata = decoded(value),
+                "from" => record.from = Some(value.parse().ok()?),
                 "condition" => {
                     let (name, value) = value.split_once(' ')?;
                     let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -106,6 +115,7 @@ mod tests {
             directory: b"a b/\xff\n/c".to_vec(),
             name: b"end\n".to_vec(),
             metadata: b"filename YQ==".to_vec(),
+            from: "2001:db8::".parse().ok(),
             conditions,
             epoch: 12,
             verified: Some(3),
@@ -120,6 +130,7 @@ mod tests {
             length: None,
             directory: Vec::new(),
             metadata: Vec::new(),
+            from: None,
             conditions: HeaderMap::new(),
             verified: None,
             is_publishing: false,

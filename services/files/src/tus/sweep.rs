@@ -27,7 +27,7 @@ pub(crate) struct Sweeper {
 impl Sweeper {
     /// Begins to sweep; `None` where the machine has no thread left.
     pub(crate) fn start(uploads: Uploads) -> Option<Self> {
-        let interval = uploads.options.expires / 4;
+        let interval = uploads.kept(0) / 4;
         let interval = interval.clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL_MAX);
         let (uploads, is_sweeping) = (Arc::new(uploads), Arc::new(AtomicBool::new(false)));
         let task = Task::begin("expired uploads", move |_| {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flatpath::memory::{Payload, Pool};
-use flatpath_http::{Body, Request, Response};
+use flatpath_http::{Body, Peer, Request, Response};
 use flatpath_structures::pool::{PoolConfig, Zero};
 use rustix::fs::{FlockOperation, flock};
 use sha1_smol::Sha1;
@@ -432,6 +432,71 @@ fn at_the_bound_finished_uploads_make_room_and_unfinished_ones_do_not() {
     assert!(header(&refused, "retry-after").is_some());
     assert_eq!(site.ask("DELETE", &first, &[]).status(), 204);
     assert_eq!(site.ask("POST", "/third", &headers).status(), 201);
+}
+
+/// POST from an address: the status, and where the upload is.
+fn create_from(site: &Site, host: &str, name: &str) -> (u16, String) {
+    let mut request = request("POST", &format!("/{name}"), &[("Upload-Length", "5")]);
+    let from = std::net::SocketAddr::new(host.parse().expect("an address"), 9);
+    request.extensions_mut().insert(Peer(from));
+    let response = match serve(&site.uploads(), &request) {
+        Ok(Begun::Answered(response)) => response,
+        Ok(Begun::Body(_)) => unreachable!("it has no body"),
+        Err(refusal) => *refusal.0,
+    };
+    let address = header(&response, "location").unwrap_or_default();
+    (response.status().as_u16(), address)
+}
+
+#[test]
+fn an_address_leaves_unfinished_uploads_to_others_and_what_it_left_alone_longest_ends() {
+    let mut site = Site::new(WriteOptions {
+        unfinished_max: 8,
+        ..WriteOptions::default()
+    });
+    let (crowd, other) = ("192.0.2.1", "2001:db8::1");
+    let all: Vec<String> = (0..8)
+        .map(|number| create_from(&site, crowd, &format!("file-{number}")))
+        .map(|(status, address)| {
+            assert_eq!(status, 201, "alone it has all");
+            address
+        })
+        .collect();
+    assert_eq!(create_from(&site, crowd, "more").0, 503);
+    assert_eq!(site.patch(&all[0], 0, b"ab"), 204);
+    // The server starts again: what it knows is on the disk.
+    site.ledger = Arc::default();
+    assert_eq!(create_from(&site, other, "other").0, 201);
+    assert_eq!(site.offset(&all[0]), Ok(2), "it has bytes");
+    assert_eq!(
+        site.offset(&all[1]),
+        Err(404),
+        "it had none, and was the oldest"
+    );
+    assert_eq!(site.offset(&all[2]), Ok(0));
+    assert_eq!(create_from(&site, crowd, "more").0, 429, "it has its share");
+    // Another host of the same subscriber.
+    assert_eq!(create_from(&site, "2001:db8::2", "third").0, 201);
+    assert_eq!(site.offset(&all[2]), Err(404));
+    assert_eq!(site.offset(&all[3]), Ok(0));
+}
+
+#[test]
+fn an_upload_without_a_byte_expires_after_minutes() {
+    let site = Site::new(WriteOptions::default());
+    let (empty, begun) = (site.create("empty", 5), site.create("begun", 5));
+    assert_eq!(site.patch(&begun, 0, b"ab"), 204);
+    sweep(
+        &site.uploads(),
+        SystemTime::now() + Duration::from_secs(4 * 60),
+    );
+    assert_eq!(site.offset(&empty), Ok(0));
+    sweep(
+        &site.uploads(),
+        SystemTime::now() + Duration::from_secs(6 * 60),
+    );
+    assert_eq!(site.offset(&empty), Err(404));
+    assert_eq!(site.offset(&begun), Ok(2));
 }
 
 #[test]

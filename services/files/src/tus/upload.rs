@@ -121,7 +121,7 @@ impl Upload {
             return false;
         };
         self.uploads.ledger.enter(&self.id, size_of(&stat));
-        !is_older(time_of(&stat), self.uploads.options.expires, now)
+        !is_older(time_of(&stat), self.uploads.kept(size_of(&stat)), now)
     }
 
     /// The state of its file, if the file still has its hidden name.
@@ -155,6 +155,7 @@ impl Upload {
         };
         let size = size_of(&stat);
         self.uploads.ledger.enter(&self.id, size);
+        self.uploads.ledger.is_from(&self.id, record.from);
         Ok(State::Receiving(Box::new(Locked {
             upload: self,
             directory,
@@ -293,12 +294,12 @@ impl Locked<'_> {
     }
 
     pub(super) fn has_expired(&self, now: SystemTime) -> bool {
-        is_older(self.written, self.upload.uploads.options.expires, now)
+        is_older(self.written, self.upload.uploads.kept(self.size), now)
     }
 
     /// `Upload-Expires`: the latest of what may become of it, if no more bytes arrive.
     pub(super) fn tell_expiry(&self, response: Response) -> Response {
-        match SystemTime::now().checked_add(self.upload.uploads.options.expires) {
+        match SystemTime::now().checked_add(self.upload.uploads.kept(self.size)) {
             Some(time) => with(response, &headers::UPLOAD_EXPIRES, date_header(time)),
             None => response,
         }

@@ -1,0 +1,412 @@
+//! How much of a bound one address may have, and one listener.
+//!
+//! The rule, for each thing that is bounded (memory for buffers, descriptors of files, requests
+//! that last, connections, unfinished uploads): an address may have all of it but twice what others
+//! hold or wait for, and a half in any case; a listener likewise, and three quarters in any case.
+//! So clients that come through one proxy, which are one address, have everything while no client
+//! comes from elsewhere, and a single small client beside them takes little off. What exceeds its
+//! share waits or is refused, and what it has held longest is ended where others need it
+//! (`network/lasting.rs`).
+//!
+//! Addresses are counted in a table of two rows that is keyed by a secret (a count-min sketch:
+//! Cormode and Muthukrishnan, 2005): the smaller of an address's two counts is never too small, and
+//! too large only where others share both of its cells. One [`Cells`] of a connection names its
+//! place in all tables of a server. It takes a system call to find out, so nothing is counted while
+//! three quarters of a bound are free; what was taken then belongs to no address, and the others
+//! share what is left, until its connection's address is asked for ([`AddressLimit::name`]).
+//!
+//! | may run beside | what changes counts | what asks |
+//! |----------------|---------------------|-----------|
+//! | either         | yes                 | yes       |
+//!
+//! Invariants
+//! - G1: each count is the sum of what is noted with the connections that are counted there.
+//!
+//! Ordering: relaxed. The counts order nothing; one that is read a little late stalls a connection
+//! an event later, and those that are stalled are looked at again and again.
+//!
+//! Cost: a change is four additions, an inquiry six loads. Neither happens on the path of a
+//! request while three quarters of a bound are free.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::addresses::Prefix;
+use crate::limits::ADDRESS_ROW;
+
+/// What a connection that waits for memory counts for, in smallest buffers: its longest input.
+pub(crate) const WAITING_BUFFERS: u32 = 16;
+
+/// How much of `capacity` an address may have beside what `others` have: all but twice as much, and
+/// a half in any case.
+pub fn share(capacity: usize, others: usize) -> usize {
+    share_of(capacity, others, capacity / 2)
+}
+
+fn share_of(capacity: usize, others: usize, least: usize) -> usize {
+    capacity.saturating_sub(others.saturating_mul(2)).max(least)
+}
+
+/// What counts as one address: that of an IPv4 peer, and the first 64 bits of an IPv6 peer's, which
+/// is what one subscriber is given (RFC 6177, 2).
+pub fn subscriber(peer: SocketAddr) -> IpAddr {
+    match Prefix::of(Some(peer)) {
+        Prefix::V6(bits) => Ipv6Addr::from_bits(u128::from(bits) << 64).into(),
+        Prefix::V4(_) | Prefix::None => peer.ip().to_canonical(),
+    }
+}
+
+/// The place of an address in the tables of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cells([u16; 2]);
+
+impl Cells {
+    /// Counted for no address: the peer has none.
+    pub(crate) const NONE: Cells = Cells([u16::MAX; 2]);
+    /// The peer's address has not been asked for.
+    pub(crate) const UNKNOWN: Cells = Cells([u16::MAX - 1; 2]);
+
+    pub(crate) fn to_bits(self) -> u32 {
+        u32::from(self.0[0]) << 16 | u32::from(self.0[1])
+    }
+
+    pub(crate) fn from_bits(bits: u32) -> Cells {
+        Cells([(bits >> 16) as u16, bits as u16])
+    }
+
+    /// Whether it stands for an address, which may have a share.
+    pub(crate) fn is_address(self) -> bool {
+        self != Cells::NONE && self != Cells::UNKNOWN
+    }
+}
+
+impl Default for Cells {
+    fn default() -> Cells {
+        Cells::UNKNOWN
+    }
+}
+
+/// Finds the cells of addresses; one for a server.
+#[derive(Debug, Default)]
+pub(crate) struct AddressKeys([RandomState; 2]);
+
+impl AddressKeys {
+    /// Where connections from this peer are counted.
+    pub(crate) fn cells(&self, peer: Option<SocketAddr>) -> Cells {
+        let prefix = Prefix::of(peer);
+        if prefix == Prefix::None {
+            return Cells::NONE;
+        }
+        Cells(self.0.each_ref().map(|hasher| {
+            let place = hasher.hash_one(prefix) % ADDRESS_ROW as u64;
+            u16::try_from(place).unwrap_or_default()
+        }))
+    }
+}
+
+/// What is held for the connection at one place, and where its address is counted: one word, so
+/// that what is given back is always counted where it was taken.
+#[derive(Debug)]
+struct Account(AtomicU64);
+
+impl Account {
+    fn new() -> Account {
+        Account(AtomicU64::new(u64::from(Cells::UNKNOWN.to_bits()) << 32))
+    }
+
+    fn parts(word: u64) -> (Cells, u32) {
+        (Cells::from_bits((word >> 32) as u32), word as u32)
+    }
+
+    fn read(&self) -> (Cells, u32) {
+        Account::parts(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Where what is added, or taken away, is counted.
+    fn add(&self, count: u32) -> Cells {
+        Account::parts(self.0.fetch_add(u64::from(count), Ordering::Relaxed)).0
+    }
+
+    fn remove(&self, count: u32) -> Cells {
+        Account::parts(self.0.fetch_sub(u64::from(count), Ordering::Relaxed)).0
+    }
+
+    /// Where what is held was counted, and how much that is: it is counted at `cells` now.
+    fn name(&self, cells: Cells) -> (Cells, u32) {
+        let named = |word: u64| Some(u64::from(cells.to_bits()) << 32 | word & 0xffff_ffff);
+        let before = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, named);
+        Account::parts(before.unwrap_or_else(|word| word))
+    }
+}
+
+/// Who holds more than its share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    Address,
+    Listener,
+}
+
+/// What addresses, and listeners, hold of one bound. See the module.
+#[derive(Debug)]
+pub(crate) struct AddressLimit {
+    capacity: u32,
+    /// What is counted for addresses, those included that a peer has none of.
+    all: AtomicU32,
+    /// What was taken for peers whose address was not asked for.
+    loose: AtomicU32,
+    /// By the number of the listener in the server.
+    listeners: Box<[AtomicU32]>,
+    rows: [Box<[AtomicU32]>; 2],
+    /// What is held for each connection, by its place.
+    accounts: Box<[Account]>,
+}
+
+impl AddressLimit {
+    /// A bound of `capacity`, for as many listeners, and for connections with `places`; one that
+    /// does not count for these has none.
+    pub(crate) fn new(capacity: usize, listeners: usize, places: usize) -> AddressLimit {
+        let row = |length| (0..length).map(|_| AtomicU32::new(0)).collect();
+        AddressLimit {
+            capacity: u32::try_from(capacity).unwrap_or(u32::MAX),
+            all: AtomicU32::new(0),
+            loose: AtomicU32::new(0),
+            listeners: row(listeners),
+            rows: [row(ADDRESS_ROW), row(ADDRESS_ROW)],
+            accounts: (0..places).map(|_| Account::new()).collect(),
+        }
+    }
+
+    /// A connection was counted as `before` and is counted as `after` from now on.
+    pub(crate) fn change(&self, listener: u16, cells: Cells, before: u32, after: u32) {
+        let difference = after.wrapping_sub(before);
+        if let Some(count) = self.listeners.get(usize::from(listener)) {
+            count.fetch_add(difference, Ordering::Relaxed);
+        }
+        self.add(cells, difference);
+    }
+
+    /// The connection at a place holds `count` more. What is for no connection has no place.
+    pub(crate) fn take(&self, place: usize, count: u32) {
+        let account = self.accounts.get(place);
+        let cells = account.map_or(Cells::NONE, |account| account.add(count));
+        self.add(cells, count);
+    }
+
+    /// As much of that is given back, by any thread, perhaps when the connection is gone.
+    pub(crate) fn give(&self, place: usize, count: u32) {
+        let account = self.accounts.get(place);
+        let cells = account.map_or(Cells::NONE, |account| account.remove(count));
+        self.add(cells, count.wrapping_neg());
+    }
+
+    /// Counts what is held for the connection at a place, and what it comes to hold, at `cells`.
+    pub(crate) fn name(&self, place: usize, cells: Cells) {
+        if let Some(account) = self.accounts.get(place) {
+            let (before, held) = account.name(cells);
+            self.add(cells, held);
+            self.add(before, held.wrapping_neg());
+        }
+    }
+
+    /// Where the connection at a place is counted, and how much it holds. One load.
+    pub(crate) fn at(&self, place: usize) -> (Cells, u32) {
+        let account = self.accounts.get(place);
+        account.map_or((Cells::NONE, 0), Account::read)
+    }
+
+    fn add(&self, cells: Cells, difference: u32) {
+        let sum = match cells {
+            Cells::UNKNOWN => &self.loose,
+            _ => &self.all,
+        };
+        sum.fetch_add(difference, Ordering::Relaxed);
+        for count in self.counts(cells) {
+            count.fetch_add(difference, Ordering::Relaxed);
+        }
+    }
+
+    fn counts(&self, cells: Cells) -> impl Iterator<Item = &AtomicU32> {
+        let rows = self.rows.iter().zip(cells.0);
+        rows.filter_map(|(row, place)| row.get(usize::from(place)))
+    }
+
+    fn held(&self, cells: Cells) -> u32 {
+        let counts = self.counts(cells).map(load);
+        counts.min().unwrap_or(0)
+    }
+
+    /// Whether some is held for peers whose address was not asked for.
+    #[cfg(test)]
+    pub(crate) fn has_loose(&self) -> bool {
+        load(&self.loose) > 0
+    }
+
+    /// Whether an address would have more than its share with `more` than it has.
+    pub(crate) fn exceeds(&self, cells: Cells, more: usize) -> bool {
+        let held = self.held(cells) as usize;
+        let others = (load(&self.all) as usize).saturating_sub(held);
+        let capacity = self.capacity.saturating_sub(load(&self.loose)) as usize;
+        let share = share_of(capacity, others, self.capacity as usize / 2);
+        cells.is_address() && held.saturating_add(more) > share
+    }
+
+    /// Who has more than its share, and so lets connections of the two wait. For one that waits
+    /// already, `waited` asks for some room below the share, so that it does not come and go.
+    pub(crate) fn excess(&self, listener: u16, cells: Cells, waited: Waited) -> Option<Excess> {
+        let all = load(&self.all);
+        let capacity = self.capacity as usize;
+        let exceeds = |held: u32, least: usize| {
+            let others = all.saturating_sub(held);
+            let share = share_of(capacity, others as usize, least);
+            let room = match waited {
+                Waited::No => 0,
+                Waited::Yes => share / 16,
+            };
+            held as usize > share - room
+        };
+        if exceeds(self.held(cells), capacity / 2) {
+            return Some(Excess::Address);
+        }
+        let listeners = &self.listeners;
+        let held = listeners.get(usize::from(listener)).map_or(0, load);
+        let is_over = listeners.len() > 1 && exceeds(held, capacity / 4 * 3);
+        is_over.then_some(Excess::Listener)
+    }
+}
+
+fn load(count: &AtomicU32) -> u32 {
+    count.load(Ordering::Relaxed)
+}
+
+/// Whether a connection waits for its share already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    No,
+    Yes,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use flatpath_driver::simulation::Random;
+
+    use super::*;
+
+    const CAPACITY: usize = 64;
+
+    fn peer(text: &str) -> Option<SocketAddr> {
+        Some(SocketAddr::new(text.parse().expect("an address"), 1))
+    }
+
+    #[test]
+    fn an_address_has_all_but_twice_what_others_need_and_a_half_at_least() {
+        let (keys, limit) = (AddressKeys::default(), AddressLimit::new(CAPACITY, 1, 0));
+        let one = keys.cells(peer("192.0.2.1"));
+        let other = keys.cells(peer("192.0.2.2"));
+        assert_ne!(one, other, "one run in 16 million fails here");
+        limit.change(0, one, 0, 64);
+        assert_eq!(limit.excess(0, one, Waited::No), None, "alone");
+        assert!(!limit.exceeds(one, 0) && limit.exceeds(one, 1));
+        for (others, share) in [(1, 62), (8, 48), (16, 32), (40, 32)] {
+            limit.change(0, other, 0, others);
+            for (held, excess) in [(share, None), (share + 1, Some(Excess::Address))] {
+                limit.change(0, one, 64, held);
+                let found = limit.excess(0, one, Waited::No);
+                assert_eq!(found, excess, "{held} by {others}");
+                assert_eq!(limit.exceeds(one, 0), excess.is_some());
+                limit.change(0, one, held, 64);
+            }
+            limit.change(0, other, others, 0);
+        }
+    }
+
+    #[test]
+    fn a_listener_leaves_a_quarter_and_one_alone_leaves_nothing() {
+        for (listeners, excess) in [(2, Some(Excess::Listener)), (1, None)] {
+            let limit = AddressLimit::new(CAPACITY, listeners, 0);
+            limit.change(1, Cells::NONE, 0, 16);
+            limit.change(0, Cells::NONE, 0, 48);
+            assert_eq!(limit.excess(0, Cells::NONE, Waited::No), None);
+            let waited = limit.excess(0, Cells::NONE, Waited::Yes);
+            assert_eq!(waited, excess, "some room is wanted first");
+            limit.change(0, Cells::NONE, 48, 49);
+            assert_eq!(limit.excess(0, Cells::NONE, Waited::No), excess);
+            assert_eq!(limit.excess(1, Cells::NONE, Waited::No), None);
+        }
+    }
+
+    #[test]
+    fn a_peer_without_an_address_has_no_share_and_counts_for_the_others() {
+        let (keys, limit) = (AddressKeys::default(), AddressLimit::new(CAPACITY, 0, 0));
+        limit.take(usize::MAX, 60);
+        assert!(!limit.exceeds(Cells::NONE, 4) && !limit.exceeds(Cells::UNKNOWN, 4));
+        let one = keys.cells(peer("192.0.2.1"));
+        assert!(!limit.exceeds(one, 32) && limit.exceeds(one, 33));
+    }
+
+    #[test]
+    fn one_subscriber_is_one_address() {
+        let of = |text| subscriber(peer(text).expect("one")).to_string();
+        assert_eq!(of("192.0.2.1"), "192.0.2.1");
+        assert_eq!(of("::ffff:192.0.2.1"), "192.0.2.1");
+        assert_eq!(of("2001:db8:0:1:ffff::9"), "2001:db8:0:1::");
+    }
+
+    /// With a few addresses the sketch is exact, but for one run in thousands.
+    #[test]
+    fn model_shares_agree_with_exact_counts_and_all_comes_back() {
+        let keys = AddressKeys::default();
+        for seed in 1..20 {
+            let mut random = Random::new(seed);
+            let limit = AddressLimit::new(100, 0, 6);
+            let names: Vec<Cells> = (1..=4)
+                .map(|host| keys.cells(peer(&format!("192.0.2.{host}"))))
+                .chain([Cells::NONE, Cells::UNKNOWN])
+                .collect();
+            for (place, cells) in names.iter().enumerate() {
+                limit.name(place, *cells);
+            }
+            let mut held: Vec<(usize, u32)> = Vec::new();
+            for step in 0..500 {
+                if random.below(2) == 0 || held.is_empty() {
+                    let (who, count) = (random.below(names.len()), random.below(8) as u32);
+                    limit.take(who, count);
+                    held.push((who, count));
+                } else {
+                    let (who, count) = held.swap_remove(random.below(held.len()));
+                    limit.give(who, count);
+                }
+                // A connection's address is found out, or it goes before what it holds.
+                if random.below(8) == 0 {
+                    let cells = [names[4], Cells::UNKNOWN][random.below(2)];
+                    limit.name(4, cells);
+                    limit.name(4, names[4]);
+                }
+                let mut sums: HashMap<usize, usize> = HashMap::new();
+                for (who, count) in &held {
+                    *sums.entry(*who).or_default() += *count as usize;
+                }
+                let of = |who: usize| sums.get(&who).copied().unwrap_or(0);
+                let counted: usize = (0..5).map(of).sum();
+                let capacity = 100_usize.saturating_sub(of(5));
+                for (who, cells) in names.iter().enumerate().take(4) {
+                    let most = 50.max(capacity.saturating_sub(2 * (counted - of(who))));
+                    for more in [0, 1, 5] {
+                        let expected = of(who) + more > most;
+                        let found = limit.exceeds(*cells, more);
+                        assert_eq!(found, expected, "seed {seed}, step {step}, {who}");
+                    }
+                }
+            }
+            held.drain(..)
+                .for_each(|(who, count)| limit.give(who, count));
+            assert_eq!((load(&limit.all), load(&limit.loose)), (0, 0));
+            let rows = limit.rows.iter().flatten();
+            assert!(rows.into_iter().all(|count| load(count) == 0), "G1");
+        }
+    }
+}

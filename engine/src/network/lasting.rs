@@ -1,0 +1,225 @@
+//! Which connections last: streams and uploads whose clients decide how long; and ending those that
+//! an address has had longest, where others need what it holds beyond its share.
+//!
+//! A request of an address that has less than its share is granted at once, also beyond a bound
+//! (`descriptors.rs`, `worker/reservation.rs`). The same turn, or the one in which its job is back,
+//! then ends twice as much of what addresses with more than their share have held longest: that is
+//! by how much their shares have shrunk. Where nothing rests, a newcomer's place among the
+//! connections is made free likewise. What was ended is given back by workers, so a round follows
+//! [`RELIEF_PERIOD_NS`] later at the earliest.
+//!
+//! Invariants
+//! - L2: a connection with a job that lasts is on the list, in the order in which the first such
+//!   job began; one that was looked at, and whose address has no more than its share, comes after
+//!   the others. One without such a job leaves the list when it is looked at, or with the table.
+//!
+//! Cost: a job that lasts pays one load, and a few stores where it is its connection's first.
+
+use flatpath_driver::Driver;
+use flatpath_structures::slots::Key;
+
+use crate::address_limit::Cells;
+use crate::addresses::AddressId;
+use crate::connection::Connection;
+use crate::episode::Price;
+use crate::limits::{LASTING_ENDED_MAX, LASTING_STEPS_MAX, RELIEF_PERIOD_NS};
+use crate::lists::{Links, List};
+
+use super::holders::Holds;
+use super::introduce::peer_of;
+use super::thread::Network;
+
+/// The connections of one network thread that last (L2).
+#[derive(Debug)]
+pub(crate) struct Lasting {
+    links: Links,
+    list: List,
+    /// When some are ended next, at the earliest.
+    round_ns: u64,
+}
+
+impl Lasting {
+    pub(super) fn new(places: usize) -> Lasting {
+        Lasting {
+            links: Links::new(places),
+            list: List::default(),
+            round_ns: 0,
+        }
+    }
+
+    /// The first of its jobs that last begins.
+    pub(crate) fn enter(&mut self, index: u32, holds: &mut Holds) {
+        if std::mem::replace(&mut holds.lasts, true) {
+            self.links.move_back(&mut self.list, index);
+        } else {
+            self.links.push_back(&mut self.list, index);
+        }
+    }
+
+    pub(super) fn leave(&mut self, index: u32, holds: &mut Holds) {
+        if std::mem::take(&mut holds.lasts) {
+            self.links.remove(&mut self.list, index);
+        }
+    }
+}
+
+/// What is wanted back: requests that last, descriptors of files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    jobs: usize,
+    files: usize,
+}
+
+impl Missing {
+    fn is_none(self) -> bool {
+        self.jobs == 0 && self.files == 0
+    }
+}
+
+impl<D: Driver> Network<D> {
+    /// Whether more is held of a bound than there is.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        let common = &self.thread.common;
+        common.dispatcher.is_overdrawn() || common.shared.descriptors.overdrawn() > 0
+    }
+
+    /// When some of what addresses hold beyond their share is ended next, if it is wanted.
+    pub(super) fn next_round_ns(&self) -> Option<u64> {
+        let round_ns = self.thread.common.lasting.round_ns;
+        self.is_overdrawn().then_some(round_ns)
+    }
+
+    /// Ends what addresses with more than their share have held longest, while others hold more of
+    /// a bound than is left.
+    pub(super) fn end_overdrawn(&mut self) {
+        let now_ns = self.thread.now_ns();
+        if !self.is_overdrawn() || now_ns < self.thread.common.lasting.round_ns {
+            return;
+        }
+        let common = &mut self.thread.common;
+        common.lasting.round_ns = now_ns.saturating_add(RELIEF_PERIOD_NS);
+        let descriptors = &common.shared.descriptors;
+        let has_round = descriptors.overdrawn() > 0 && descriptors.begins_round(now_ns);
+        let files = match has_round {
+            true => descriptors.overdrawn(),
+            false => 0,
+        };
+        let mut missing = Missing {
+            jobs: 2 * common.dispatcher.lasting_overdrawn(),
+            files: 2 * files,
+        };
+        if missing.is_none() {
+            return;
+        }
+        for _ in 0..LASTING_ENDED_MAX {
+            let Some(key) = self.longest_of_excess(missing) else {
+                break;
+            };
+            let common = &self.thread.common;
+            let (jobs, files) = (
+                common.dispatcher.lasting_of(key.index),
+                common.files_of(key.index),
+            );
+            missing.jobs = missing.jobs.saturating_sub(jobs);
+            missing.files = missing.files.saturating_sub(files);
+            self.end_lasting(key);
+            if missing.is_none() {
+                break;
+            }
+        }
+        if missing.files > 0 {
+            // What holds them may be on other network threads.
+            self.thread.common.shared.descriptors.leaves_round();
+            self.thread.common.wake_others();
+        }
+    }
+
+    /// The connection that has lasted longest of those whose address has more than its share of
+    /// what is missing, as far as `LASTING_STEPS_MAX` steps show.
+    fn longest_of_excess(&mut self, missing: Missing) -> Option<Key> {
+        self.longest_lasting(|network, key, connection| {
+            let common = &network.thread.common;
+            let cells = connection.holds.cells;
+            let (dispatcher, descriptors) = (&common.dispatcher, &common.shared.descriptors);
+            missing.jobs > 0 && dispatcher.lasting_exceeded_by(cells)
+                || missing.files > 0
+                    && common.files_of(key.index) > 0
+                    && descriptors.is_exceeded_by(cells)
+        })
+    }
+
+    /// The same of those whose address has more than its share of the places for connections.
+    pub(super) fn longest_of_crowd(&mut self) -> Option<Key> {
+        self.longest_lasting(|network, _, connection| network.has_crowd(connection.address))
+    }
+
+    fn longest_lasting(
+        &mut self,
+        pays: impl Fn(&Network<D>, Key, &Connection) -> bool,
+    ) -> Option<Key> {
+        let last = self.thread.common.lasting.list.last()?;
+        for _ in 0..LASTING_STEPS_MAX {
+            let index = self.thread.common.lasting.list.first()?;
+            let key = self.connections.key_at(index)?;
+            let lasts = self.thread.common.dispatcher.lasting_of(index) > 0;
+            // What it holds may have been taken while nothing was counted.
+            let mut event = self.event(key)?;
+            let can_be_ended = can_be_ended(event.connection);
+            if can_be_ended && event.connection.holds.cells == Cells::UNKNOWN {
+                event.learn_address();
+            }
+            let connection = self.connections.get(key)?;
+            if lasts && can_be_ended && pays(self, key, connection) {
+                return Some(key);
+            }
+            let lasting = &mut self.thread.common.lasting;
+            if lasts {
+                lasting.links.move_back(&mut lasting.list, index);
+            } else if let Some(connection) = self.connections.get_mut(key) {
+                lasting.leave(index, &mut connection.holds);
+            }
+            if index == last {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Ends a connection because its address holds more than its share, and others need some.
+    pub(super) fn end_lasting(&mut self, key: Key) {
+        self.counters(key).connections_ended_for_address.add(1);
+        let now_ns = self.thread.now_ns();
+        let peer = self
+            .connections
+            .get(key)
+            .and_then(|connection| peer_of(&self.thread.driver, connection));
+        let from = || match peer {
+            Some(peer) => format!("{} has more than its share", peer.ip()),
+            None => "one has more than its share".into(),
+        };
+        self.thread.resting.lasting.note(now_ns, Price::Ended, from);
+        self.on(key, |event| {
+            let (lasting, holds) = (
+                &mut event.thread.common.lasting,
+                &mut event.connection.holds,
+            );
+            lasting.leave(key.index, holds);
+            event.end_for_others();
+        });
+    }
+
+    /// Whether an address has more than its share of the places for connections. Alone it has all.
+    pub(super) fn has_crowd(&self, address: AddressId) -> bool {
+        let own = self.addresses.connections(address);
+        let known = self.addresses.entered();
+        let others = known.saturating_sub(own);
+        // Those whose address was not asked for yet belong to no one.
+        let loose = self.counted_connections().saturating_sub(known);
+        let capacity = self.places().saturating_sub(loose);
+        own > 0 && others > 0 && own > crate::address_limit::share(capacity, others)
+    }
+}
+
+fn can_be_ended(connection: &Connection) -> bool {
+    connection.control.closing == crate::connection::Closing::No && !connection.leaves
+}
