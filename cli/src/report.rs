@@ -59,7 +59,10 @@ fn lines(families: Vec<Family>) -> Vec<String> {
         }
     }
     let lines = lines.into_iter();
-    let lines = lines.map(|(subject, told)| format!("metrics of {subject}: {}", told.join(" ")));
+    let lines = lines.map(|(subject, told)| match told.is_empty() {
+        true => format!("metrics of {subject}: all are 0"),
+        false => format!("metrics of {subject}: {}", told.join(" ")),
+    });
     lines.collect()
 }
 
@@ -90,7 +93,7 @@ mod tests {
         ];
         let expected = [
             "metrics of http :80: a_total{cause=x}=3",
-            "metrics of echo :7: ",
+            "metrics of echo :7: all are 0",
             "metrics of network thread 0: a_total{cause=x}=4",
             "metrics of server: b=5",
         ];

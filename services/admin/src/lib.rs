@@ -250,7 +250,7 @@ impl Admin {
         match self.0.shown.get().map(Handle::state) {
             Some(ServerState::Running) => text(StatusCode::OK, "ready\n"),
             Some(state) => {
-                let words = format!("{}\n", status::word(state));
+                let words = format!("{}\n", own::word(state));
                 text(StatusCode::SERVICE_UNAVAILABLE, &words)
             }
             None => text(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),

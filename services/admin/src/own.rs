@@ -7,7 +7,6 @@ use crate::flatpath::ServerState;
 use crate::flatpath::figures::{Figures, RunningHandler};
 use crate::flatpath::metrics::{Family, Metric, read, read_each};
 use crate::process::{self, Process};
-use crate::status;
 
 /// What one scrape reads.
 #[derive(Default)]
@@ -26,7 +25,7 @@ impl Reading {
     /// How far the server is, in one word.
     pub(crate) fn state(&self) -> &'static str {
         match self.is_attached {
-            true => status::word(self.figures.state),
+            true => word(self.figures.state),
             false => "starting",
         }
     }
@@ -36,6 +35,16 @@ impl Reading {
         let process: Vec<_> = self.process.iter().map(|it| (Vec::new(), it)).collect();
         let process = read_each(process::METRICS, &[], &process);
         [read(METRICS, self), self.figures.metrics(), process].concat()
+    }
+}
+
+/// A state in one word.
+pub(crate) fn word(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Running => "running",
+        ServerState::Leaving => "leaving",
+        ServerState::Draining => "draining",
+        ServerState::Forced => "forced",
     }
 }
 

@@ -18,7 +18,6 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::flatpath::ServerState;
 use crate::flatpath::figures::{Figures, RunningHandler};
 use crate::flatpath::metrics::{Family, Sample, Value};
 use crate::own::Reading;
@@ -44,16 +43,6 @@ pub(crate) fn object(reading: &Reading, families: Vec<Family>) -> Json {
         "turns": turns.collect::<Json>(),
         "metrics": metrics.collect::<Map<_, _>>(),
     })
-}
-
-/// A state in one word.
-pub(crate) fn word(state: ServerState) -> &'static str {
-    match state {
-        ServerState::Running => "running",
-        ServerState::Leaving => "leaving",
-        ServerState::Draining => "draining",
-        ServerState::Forced => "forced",
-    }
 }
 
 /// The listener by its place in the server: its name and address.

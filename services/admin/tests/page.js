@@ -191,6 +191,7 @@ const tests = {
     for (const name of Object.keys(status.metrics)) {
       assert.ok(it.used.has(name) !== others.has(name), `${name} is shown once`);
     }
+    assert.ok(it.used.has("flatpath_connections") && others.has("flatpath_signals_total"));
     for (const name of it.used) assert.ok(name in status.metrics, `there is no ${name}`);
     assert.ok(root.text.includes("app_logins_totalby=key7"), "a metric of the program");
   },
