@@ -27,10 +27,10 @@
 //! - I2: a worker is not listed while its owner is outside `wait`, panics included.
 //! - I3: work that is published, and whose publisher got `AlreadyAwake` or `Woken`, is looked for
 //!   afterwards by a worker that either takes it or wakes the next one.
-//! - I5: while work is published, and its publisher got `Limited`, as many workers are active as may
-//!   be, or one that stopped to be looks for work afterwards.
 //! - I4: entries are never freed, so a late waker may read one of a worker that left. It then
 //!   wakes the entry's next owner for nothing, which is harmless.
+//! - I5: while work is published, and its publisher got `Limited`, as many workers are active as
+//!   may be, or one that stopped to be looks for work afterwards.
 //!
 //! Ordering
 //! - E1 publish, look: publish work, `fence(SeqCst)` in `wake_one`, read the idle head, `looking`,
@@ -42,22 +42,23 @@
 //!   a worker that went idle while the work was being taken.
 //! - E4 stop: `is_stopping` (Release) -> `wait` (Acquire), read before it looks for work: a worker
 //!   that sees the stop sees the work that was published before it.
+//! - E5 reset: `notified` is cleared before the look for work that decides to sleep, and a
+//!   `fence(SeqCst)` comes between clearing it and testing whether one is the head: the worker that
+//!   was above, and left, either sees it cleared or is seen to have left.
 //! - E6 limit: stop being active, `fence(SeqCst)` in `wait`, look for work. Against it E1 of the
 //!   publisher, who reads `active` after the fence. And: store `active_max`, `fence(SeqCst)` in
 //!   `set_active_max`, read the idle head; against it push oneself, `fence(SeqCst)` in `wait`, read
 //!   `active_max`.
-//! - E5 reset: `notified` is cleared before the look for work that decides to sleep, and a
-//!   `fence(SeqCst)` comes between clearing it and testing whether one is the head: the worker that
-//!   was above, and left, either sees it cleared or is seen to have left.
 //!
 //! Everything else is relaxed: the fences order it. The wake-up itself is sticky twice over, by
 //! `notified` and by the token of the thread's own `park`; a park that returns for no reason parks
 //! again.
 //!
-//! Cost: `wake_one` is a fence and a load while no worker is idle, two more while as many are active
-//! as may be, and two more while one is already on the way; otherwise one swap and the wake-up of a thread, which is the system's
-//! (1 to 15 microseconds). `took_work` is a fence and a load. Nothing grows with the number of
-//! workers. Registering and leaving take a lock.
+//! Cost: `wake_one` is a fence and a load while no worker is idle, two more while as many are
+//! active as may be, and two more while one is already on the way; otherwise one swap and the wake-up of a
+//! thread, which is the system's (1 to 15 microseconds). `took_work` is a fence and a load. Going
+//! idle and coming back count, a read-modify-write each. Nothing grows with the number of workers.
+//! Registering, leaving and a new limit take a lock.
 
 use crate::stack::Stack;
 use crate::sync::{

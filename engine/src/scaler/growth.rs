@@ -3,12 +3,12 @@
 //! A worker more helps if it has something to run on and something to do there. So before one is
 //! added the scaler looks at what busy workers are at:
 //!
-//! | busy workers                                  | added                                         |
-//! |-----------------------------------------------|-----------------------------------------------|
-//! | as many runnable as processors                | none; one per [`STUCK_SAMPLES`] without progress |
-//! | some wait for a lock while others do not      | by trial; without progress one per [`PATIENCE`] |
-//! | all wait for locks                            | as many as help: they wait for something else |
-//! | they sleep: in I/O, in timers                 | as many as help                               |
+//! | busy workers                     | added                                            |
+//! |----------------------------------|--------------------------------------------------|
+//! | as many runnable as processors   | none; one per [`STUCK_SAMPLES`] without progress |
+//! | some wait for locks, some do not | by trial; one per [`PATIENCE`] without progress  |
+//! | all wait for locks               | as many as help: they wait for something else    |
+//! | they sleep: in I/O, in timers    | as many as help                                  |
 //!
 //! "As many as help": where no job was taken for a whole sample but by workers that were added for
 //! it, one, and twice as many each time that this did not help; one where work waited at

@@ -16,8 +16,8 @@
 //!   handler sent is queued.
 //! - W5: a handler is opened once, before its first message and after the answer to the handshake:
 //!   its first call is on a connection that sends.
-//! - W6: what one connection has inflated at a time is bounded ([`INFLATED_BYTES_MAX`]): the next of
-//!   its messages come after what waits of others, on a worker as on the network thread.
+//! - W6: what one connection has inflated at a time is bounded ([`INFLATED_BYTES_MAX`]): its next
+//!   messages come after what waits of others, on a worker as on the network thread.
 //! - W4: after our close frame nothing is sent; what the client still sends is dropped until it
 //!   answers.
 

@@ -59,8 +59,8 @@ impl Worker {
     }
 
     /// To be called after taking work and before doing it: wakes the next worker if `has_more` says
-    /// that more work waits. `None` if not; `NoneIdle` and `Limited` are the moments to think of more
-    /// workers.
+    /// that more work waits. `None` if not; `NoneIdle` and `Limited` are the moments to think of
+    /// more workers.
     #[inline]
     pub fn took_work(&mut self, has_more: impl Fn() -> bool) -> Option<Wake> {
         let was_looking = self.end_look();
