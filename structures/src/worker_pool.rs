@@ -55,10 +55,10 @@
 //! again.
 //!
 //! Cost: `wake_one` is a fence and a load while no worker is idle, two more while as many are
-//! active as may be, and two more while one is already on the way; otherwise one swap and the wake-up of a
-//! thread, which is the system's (1 to 15 microseconds). `took_work` is a fence and a load. Going
-//! idle and coming back count, a read-modify-write each. Nothing grows with the number of workers.
-//! Registering, leaving and a new limit take a lock.
+//! active as may be, and two more while one is already on the way; otherwise one swap and the
+//! wake-up of a thread, which is the system's (1 to 15 microseconds). `took_work` is a fence and a
+//! load. Going idle and coming back count, a read-modify-write each. Nothing grows with the number
+//! of workers. Registering, leaving and a new limit take a lock.
 
 use crate::stack::Stack;
 use crate::sync::{
