@@ -7,6 +7,7 @@
 //! Cost: as [`Pool::take`], and one addition to the owner's count.
 
 use crate::buffer::Buffer;
+use crate::charge::Charge;
 use crate::pool::Pool;
 
 /// A borrowed right to take buffers for one owner. Two words and a number, copied
@@ -75,6 +76,13 @@ impl<'a> PoolHandle<'a> {
         Some(buffer)
     }
 
+    /// Charges so many bytes, rounded up to 64, without a buffer; `None` when the pool has no room
+    /// for them, whatever the reserve has. Idle buffers are freed to make room. O(1), or as
+    /// [`Pool::take`].
+    pub fn charge(&self, bytes: usize) -> Option<Charge> {
+        self.pool.charge(self.owner, bytes)
+    }
+
     #[cold]
     #[inline(never)]
     fn take_reserved(&self, bytes_min: usize) -> Option<Buffer> {
@@ -128,6 +136,7 @@ mod tests {
         let small: Vec<Buffer> = (0..3).map_while(|_| handle.take(64)).collect();
         assert_eq!(small.len(), 2, "the reserve is bounded, too");
         assert_eq!(main.statistics().refused, 2);
+        assert!(handle.charge(64).is_none(), "never from the reserve");
         drop(all);
         assert!(handle.take(65).is_some());
         drop(small);

@@ -66,6 +66,7 @@ pub mod worker_pool;
 
 mod barrier;
 mod buffer;
+mod charge;
 mod depot;
 mod errors;
 mod handle;

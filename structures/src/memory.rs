@@ -52,6 +52,8 @@ const GIVE_BACK: Ordering = edge!("memory_give_back_release", Release, Relaxed);
 pub(crate) struct Budget {
     bytes_max: usize,
     allocated_bytes: AtomicUsize,
+    /// The part of it that is charged without a block.
+    charged_bytes: AtomicUsize,
     zeroes: bool,
     owners: Owners,
 }
@@ -136,6 +138,7 @@ impl Budget {
         Budget {
             bytes_max,
             allocated_bytes: AtomicUsize::new(0),
+            charged_bytes: AtomicUsize::new(0),
             zeroes,
             owners,
         }
@@ -145,12 +148,30 @@ impl Budget {
         self.bytes_max
     }
 
-    /// Bytes of all blocks, owned and idle.
+    /// Bytes of all blocks, owned and idle, and of all charges.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Ordering::Relaxed)
     }
 
-    fn reserve(&self, bytes: usize) -> bool {
+    /// Bytes that are charged without a block.
+    pub(crate) fn charged_bytes(&self) -> usize {
+        self.charged_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts reserved bytes as charged to an owner.
+    pub(crate) fn charged(&self, owner: u32, bytes: usize) {
+        self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.owners.add(owner, bytes);
+    }
+
+    /// Gives charged bytes back.
+    pub(crate) fn discharged(&self, owner: u32, bytes: usize) {
+        self.owners.subtract(owner, bytes);
+        self.charged_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.release(bytes);
+    }
+
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let add = |allocated: usize| {
             allocated
                 .checked_add(bytes)

@@ -7,7 +7,8 @@
 //! | all of them    | yes | yes      | yes  |
 //!
 //! Invariants
-//! - I1: the count of an owner is the sum over the buffers that were taken for it and not returned.
+//! - I1: the count of an owner is the sum over the buffers and charges that were taken for it and not
+//!   returned, and over what it refers to of memory that several share ([`Owners::refer`]).
 //!   A number that is given to another owner passes what is still out on to it: the sum over all
 //!   stays exact, and that of the number, too, once those are back.
 //!
@@ -19,7 +20,7 @@
 use crate::sync::{Arc, AtomicU32, Ordering};
 
 /// What a count counts in, in bytes: blocks are rounded up to it.
-const UNIT_BYTES: usize = 64;
+pub(crate) const UNIT_BYTES: usize = 64;
 
 /// The counts of all owners of one or several pools; clones share them.
 ///
@@ -48,6 +49,17 @@ impl Owners {
         })
     }
 
+    /// Counts bytes for an owner that are charged elsewhere, and that it keeps from being freed:
+    /// memory that several owners share.
+    pub fn refer(&self, owner: u32, bytes: usize) -> Reference {
+        self.add(owner, bytes);
+        Reference {
+            owners: self.clone(),
+            owner,
+            bytes,
+        }
+    }
+
     #[inline]
     pub(crate) fn add(&self, owner: u32, bytes: usize) {
         if let Some(count) = self.count(owner) {
@@ -67,6 +79,21 @@ impl Owners {
         (owner > 0)
             .then(|| self.counts.get(owner as usize))
             .flatten()
+    }
+}
+
+/// See [`Owners::refer`]. Dropped, from any thread, it counts no more.
+#[derive(Debug)]
+#[must_use = "a reference that is dropped does not count"]
+pub struct Reference {
+    owners: Owners,
+    owner: u32,
+    bytes: usize,
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        self.owners.subtract(self.owner, self.bytes);
     }
 }
 
@@ -92,6 +119,10 @@ mod tests {
         owners.add(1, 65);
         assert_eq!(owners.held_bytes(1), 128, "rounded up");
         owners.subtract(1, 65);
+        assert_eq!(owners.held_bytes(1), 0);
+        let reference = owners.refer(1, 65);
+        assert_eq!(owners.held_bytes(1), 128);
+        drop(reference);
         assert_eq!(owners.held_bytes(1), 0);
     }
 

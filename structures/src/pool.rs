@@ -10,7 +10,7 @@
 //! | all of them    | yes  | yes              | yes  | yes        | yes: drops only         |
 //!
 //! Invariants
-//! - I1: the bytes of all blocks, in use and idle, never exceed the budget.
+//! - I1: the bytes of all blocks, in use and idle, and of all charges never exceed the budget.
 //! - I2: a block belongs to its size class for life and returns to that one.
 //! - I3: with [`Zero::WrittenOnPut`] a block that is idle is all zeros: it is zeroed before others
 //!   can find it, and only as far as it was written.
@@ -29,12 +29,14 @@
 //! What it does not do: wait for a buffer, shrink by itself (see [`Pool::trim`]), or keep memory of
 //! another size for a request that could use it.
 
+use crate::charge::rounded;
 use crate::memory::{Budget, Claim, SizeClass};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::buffer::Buffer;
+pub use crate::charge::Charge;
 pub use crate::handle::PoolHandle;
-pub use crate::owners::Owners;
+pub use crate::owners::{Owners, Reference};
 
 /// Idle buffers of other sizes that one `take` may free to make room for its own.
 const FREED_PER_TAKE_MAX: usize = 64;
@@ -117,8 +119,10 @@ pub struct PoolStatistics {
     pub degraded: u64,
     /// Requests that got nothing.
     pub refused: u64,
-    /// Bytes of the buffers that are handed out.
+    /// Bytes of the buffers that are handed out, and of what is charged.
     pub in_use_bytes: usize,
+    /// Of these, what is charged without a buffer; see [`PoolHandle::charge`].
+    pub charged_bytes: usize,
     /// Bytes of the buffers that wait to be used again.
     pub idle_bytes: usize,
 }
@@ -240,6 +244,33 @@ impl Pool {
         })
     }
 
+    /// See [`PoolHandle::charge`].
+    pub(crate) fn charge(&self, owner: u32, bytes: usize) -> Option<Charge> {
+        let (budget, bytes) = (&self.users.budget, rounded(bytes));
+        if budget.reserve(bytes) || self.make_room_for(bytes) {
+            return Some(Charge::new(budget, owner, bytes));
+        }
+        self.count_refused();
+        None
+    }
+
+    /// Frees idle buffers, the largest first, until so many bytes fit the budget, and reserves them.
+    #[cold]
+    fn make_room_for(&self, bytes: usize) -> bool {
+        let budget = &self.users.budget;
+        if bytes > budget.bytes_max() {
+            return false;
+        }
+        let size_classes = self.size_classes.iter().rev();
+        let mut idle = size_classes
+            .flat_map(|size_class| std::iter::from_fn(|| SizeClass::withdraw(size_class)))
+            .take(FREED_PER_TAKE_MAX);
+        idle.any(|claim| {
+            claim.into_block().free();
+            budget.reserve(bytes)
+        })
+    }
+
     /// Frees idle buffers, the largest first, until at most `keep_bytes` are idle. Returns the
     /// bytes freed. For the owner of the pool to call now and then; O(buffers freed).
     pub fn trim(&self, keep_bytes: usize) -> usize {
@@ -271,6 +302,8 @@ impl Pool {
             sum.in_use_bytes += class.in_use_bytes;
             sum.idle_bytes += class.idle_bytes;
         }
+        sum.charged_bytes = self.users.budget.charged_bytes();
+        sum.in_use_bytes += sum.charged_bytes;
         sum
     }
 
@@ -344,12 +377,12 @@ impl Pool {
         self.users.fair_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most that all buffers together may have, in bytes.
+    /// The most that all buffers and charges together may have, in bytes.
     pub fn budget_bytes(&self) -> usize {
         self.users.budget.bytes_max()
     }
 
-    /// Bytes of all buffers, in use and idle: never more than the budget. O(1).
+    /// Bytes of all buffers, in use and idle, and charges: never more than the budget. O(1).
     fn allocated_bytes(&self) -> usize {
         self.users.budget.allocated_bytes()
     }

@@ -117,6 +117,25 @@ fn loom_making_room_beside_a_take_keeps_the_budget() {
     );
 }
 
+/// I1: a charge frees idle buffers before it takes their bytes, and gives its own back once.
+#[test]
+fn loom_a_charge_beside_a_take_keeps_the_budget() {
+    race(
+        || idle_pool(&[8], 64, &[8]),
+        |pool| use_once(pool, 0, 8),
+        |pool| {
+            be_number(1);
+            pool.charge(0, 64).map(|charge| charge.bytes())
+        },
+        |pool, left, right| {
+            assert!(left || right.is_some(), "one of the two finds room");
+            let statistics = pool.statistics();
+            assert_eq!((statistics.in_use_bytes, statistics.charged_bytes), (0, 0));
+            assert_eq!(statistics.idle_bytes, pool.allocated_bytes());
+        },
+    );
+}
+
 #[test]
 fn loom_trim_beside_a_take_frees_only_what_is_idle() {
     race(

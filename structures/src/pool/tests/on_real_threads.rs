@@ -132,6 +132,7 @@ fn each_statistic_counts_what_it_says() {
     drop(degraded);
     drop(pool.take(64).expect("reused"));
     let expected = PoolStatistics {
+        charged_bytes: 0,
         reused: 1,
         allocated: 2,
         freed: 0,
@@ -146,6 +147,7 @@ fn each_statistic_counts_what_it_says() {
     drop(large);
     pool.trim(0);
     let expected = PoolStatistics {
+        charged_bytes: 0,
         freed: 2,
         in_use_bytes: 0,
         idle_bytes: 0,
