@@ -191,7 +191,7 @@ mod tests {
                         }
                     }
                     4 if !charges.is_empty() => {
-                        charges.swap_remove(of(charges.len(), random.below(99)));
+                        drop(charges.swap_remove(of(charges.len(), random.below(99))));
                     }
                     5 if !buffers.is_empty() => {
                         buffers.swap_remove(of(buffers.len(), random.below(99)));

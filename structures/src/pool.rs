@@ -254,7 +254,8 @@ impl Pool {
         None
     }
 
-    /// Frees idle buffers, the largest first, until so many bytes fit the budget, and reserves them.
+    /// Frees idle buffers, the largest first, until so many bytes fit the budget, and reserves
+    /// them.
     #[cold]
     fn make_room_for(&self, bytes: usize) -> bool {
         let budget = &self.users.budget;
