@@ -21,6 +21,7 @@ use flatpath_structures::slots::Key;
 use crate::access_log::Logged;
 use crate::addresses::AddressId;
 use crate::hand_over::Becomes;
+use crate::limits::OUTPUT_LOW_POWER;
 use crate::network::{Holds, WaitSet};
 use crate::output::Output;
 use crate::phase::{Phase, Stall};
@@ -41,6 +42,8 @@ pub(crate) struct Control {
     pub(crate) phase: Phase,
     pub(crate) phase_started: bool,
     pub(crate) notify_drained: bool,
+    /// Output at which that, and a stall for output, is over: this power of two, or 0 for none.
+    pub(crate) low_power: u8,
     pub(crate) input_wanted: bool,
     pub(crate) stall: Option<Stall>,
     pub(crate) closing: Closing,
@@ -55,6 +58,7 @@ impl Default for Control {
             phase: Phase::Head,
             phase_started: true,
             notify_drained: false,
+            low_power: OUTPUT_LOW_POWER,
             input_wanted: true,
             stall: None,
             closing: Closing::No,
@@ -65,6 +69,12 @@ impl Default for Control {
 }
 
 impl Control {
+    /// Output at which a writer that waits for that continues, in bytes.
+    #[inline]
+    pub(crate) fn output_bytes_low(&self) -> usize {
+        1_usize << self.low_power & !1
+    }
+
     /// Makes the end harder, never milder.
     pub(crate) fn close(&mut self, closing: Closing) {
         self.closing = self.closing.max(closing);

@@ -10,6 +10,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use flatpath_structures::pool::{Charge, PoolHandle};
 use flatpath_structures::slots::Key;
 
 use crate::wakes::Wakes;
@@ -50,6 +52,41 @@ impl ConnectionHandle {
     /// sleeps.
     pub fn wake(&self) {
         self.wakes.wake(self.id.key);
+    }
+
+    /// Charges bytes to the connection for as long as they are referenced; see [`Pools::hold`].
+    pub(crate) fn hold(&self, bytes: Bytes) -> Result<Bytes, Bytes> {
+        self.wakes
+            .pools
+            .hold(self.id.thread, self.id.key.index, bytes)
+    }
+
+    /// Bulk memory without a buffer.
+    pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
+        self.bulk().charge(bytes)
+    }
+
+    /// Whether the connection would hold more with these bytes than one of many had better hold.
+    pub(crate) fn is_beyond_fair_part(&self, bytes: usize) -> bool {
+        let fair_bytes = self.wakes.pools.fair_bytes();
+        if fair_bytes == usize::MAX {
+            return false;
+        }
+        let pools = &self.wakes.pools;
+        let held_bytes = pools.held_bytes(self.id.thread, self.id.key.index);
+        held_bytes + bytes > fair_bytes
+    }
+
+    fn bulk(&self) -> PoolHandle<'_> {
+        self.wakes.pools.bulk(self.id.thread, self.id.key.index)
+    }
+
+    /// Charges bytes that all connections of the server may have, for as long as they are
+    /// referenced; `None` when there is no bulk memory for them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hold_common(&self, bytes: &Bytes) -> Option<Bytes> {
+        self.wakes.pools.hold_common(bytes)
     }
 
     /// Whether both connections are on one network thread, so that they can be spliced.

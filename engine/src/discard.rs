@@ -74,6 +74,7 @@ use flatpath_driver::monotonic_coarse_ns;
 use flatpath_structures::panics::drop_contained;
 
 use crate::error::LeftBehind;
+use crate::held::{Backing, held};
 
 /// Of the workers, one in this many may drop at a time.
 const WORKERS_DIVISOR: u32 = 2;
@@ -152,7 +153,7 @@ pub fn guarded(bytes: Bytes) -> Bytes {
     if has_no_owner(&bytes) {
         return bytes;
     }
-    Bytes::from_owner(Guarded(bytes))
+    held(bytes, Backing::Nothing)
 }
 
 /// The same bytes in memory of their own, unless they have no owner anyway: for what a job takes to
@@ -167,20 +168,6 @@ pub fn copied(bytes: Bytes) -> Bytes {
     let copy = Bytes::copy_from_slice(&bytes);
     gather(Item::Bytes(bytes));
     copy
-}
-
-struct Guarded(Bytes);
-
-impl AsRef<[u8]> for Guarded {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        discard_bytes(std::mem::take(&mut self.0));
-    }
 }
 
 /// Puts an item aside until the end of the turn, or of the job.

@@ -149,6 +149,8 @@ pub struct PoolFigures {
     pub budget_bytes: usize,
     /// By size.
     pub classes: Vec<ClassFigures>,
+    /// What programs have made and waits for clients, charged beside the buffers.
+    pub charged_bytes: usize,
     /// Buffers handed out that were smaller than asked for.
     pub degraded: u64,
     /// Requests for a buffer that got none.

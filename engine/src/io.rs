@@ -22,8 +22,11 @@ use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
 use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
-use crate::limits::{Limits, OUTPUT_BYTES_HIGH};
+use crate::limits::{
+    Limits, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_LOW, PIECE_COPY_BYTES_MAX, SHARED_COPY_BYTES_MAX,
+};
 use crate::options::Pages;
+use crate::outbox::UNCHARGED_BYTES;
 use crate::payload::Payload;
 use crate::phase::{Phase, Stall};
 use crate::statistics::Counters;
@@ -423,7 +426,104 @@ impl Io<'_> {
     /// Asks for one call of [`Protocol::drained`](crate::Protocol::drained) when output has fallen
     /// to the low-water mark; at once, after this call, when it is there already.
     pub fn notify_drained(&mut self) {
-        self.connection.control.notify_drained = true;
+        self.notify_drained_below(OUTPUT_BYTES_LOW);
+    }
+
+    /// The same for another mark, a power of two, or 0 for all of it. A stall for output ends
+    /// there, too.
+    pub(crate) fn notify_drained_below(&mut self, bytes: usize) {
+        debug_assert!(bytes == 0 || bytes.is_power_of_two(), "an exact mark");
+        let control = &mut self.connection.control;
+        control.notify_drained = true;
+        control.low_power = bytes.checked_ilog2().unwrap_or(0) as u8;
+    }
+
+    /// True when more of a stream should wait, of which `bytes_max` may be in the output.
+    #[doc(hidden)]
+    pub fn outgoing_is_full(&self, bytes_max: usize) -> bool {
+        self.queued_bytes() >= bytes_max.min(OUTPUT_BYTES_HIGH)
+    }
+
+    /// The same for a stream whose bytes are kept elsewhere until they are in the output: while
+    /// memory runs short a fair part is enough. Where it is full, the protocol is called when the
+    /// output has drained.
+    #[doc(hidden)]
+    pub fn common_is_full(&mut self, bytes_max: usize) -> bool {
+        let bytes_max = bytes_max.min(self.common.shared.pools.fair_bytes().max(1));
+        let is_full = self.outgoing_is_full(bytes_max);
+        if is_full {
+            let low = (bytes_max / 2).checked_ilog2();
+            self.notify_drained_below(low.map_or(0, |power| 1 << power));
+        }
+        is_full
+    }
+
+    /// Whether memory is used up so far that so many bytes more would not be had.
+    #[doc(hidden)]
+    pub fn bulk_is_used_up(&self, bytes: usize) -> bool {
+        let pools = &self.common.shared.pools;
+        let bulk = pools.bulk(self.common.number, self.key.index);
+        pools.fair_bytes() == 0 && bulk.charge(bytes).is_none()
+    }
+
+    /// Queues a piece of a stream between two framings, as a whole or not at all, and never from
+    /// the reserve. Longer than [`PIECE_COPY_BYTES_MAX`](crate::limits::PIECE_COPY_BYTES_MAX) it is
+    /// charged already ([`Outbox`](crate::Outbox)).
+    ///
+    /// # Errors
+    /// [`NoRoom`]: there is no memory for a piece that is not charged.
+    #[doc(hidden)]
+    pub fn write_piece(
+        &mut self,
+        head: &[u8],
+        payload: &Bytes,
+        end: &'static [u8],
+    ) -> Result<(), NoRoom> {
+        let pools = &self.common.shared.pools;
+        let (thread, index) = (self.common.number, self.key.index);
+        let output = &mut self.connection.output;
+        let is_long = payload.len() > PIECE_COPY_BYTES_MAX;
+        let queued_bytes = output.queued_bytes();
+        let is_read = queued_bytes == 0 && pools.fair_bytes() == usize::MAX;
+        if (!is_long || is_read && payload.len() <= SHARED_COPY_BYTES_MAX)
+            && output.copy_piece(pools.bulk(thread, index), [head, payload, end])
+        {
+            return Ok(());
+        }
+        let is_short = queued_bytes + payload.len() <= UNCHARGED_BYTES;
+        let payload = match is_long || is_short {
+            true => payload.clone(),
+            false => pools
+                .hold(thread, index, payload.clone())
+                .map_err(|_| NoRoom)?,
+        };
+        output.share_piece(head, payload, end);
+        Ok(())
+    }
+
+    /// Charges bytes to this connection for as long as they are referenced.
+    ///
+    /// # Errors
+    /// The bytes as they were: there is no bulk memory for them.
+    #[doc(hidden)]
+    pub fn hold(&mut self, bytes: Bytes) -> Result<Bytes, Bytes> {
+        let pools = &self.common.shared.pools;
+        pools.hold(self.common.number, self.key.index, bytes)
+    }
+
+    /// Queues what is charged for all connections ([`ConnectionHandle::hold_common`]), and counts
+    /// it for this one until it is sent. It needs no memory.
+    #[doc(hidden)]
+    pub fn write_common(&mut self, payload: &Bytes) {
+        let pools = &self.common.shared.pools;
+        let (thread, index) = (self.common.number, self.key.index);
+        let output = &mut self.connection.output;
+        if payload.len() > PIECE_COPY_BYTES_MAX
+            || !output.copy_piece(pools.bulk(thread, index), [payload, &[], &[]])
+        {
+            let held = pools.hold_charged(thread, index, payload.clone());
+            output.push(held.into());
+        }
     }
 
     /// Jobs of this connection that are with workers now.

@@ -39,6 +39,16 @@ pub(crate) const SPLICE_PIPES_MAX: usize = 64;
 /// cost less than a second segment and a vectored send.
 pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
 
+/// A piece of a stream, or a message of a socket, up to this length is always copied, in bytes:
+/// to share it would take as much. A longer one is shared by the queue, the output and other
+/// clients, and copied only up to [`SHARED_COPY_BYTES_MAX`] for a client that reads, while memory
+/// is plentiful.
+pub const PIECE_COPY_BYTES_MAX: usize = 512;
+
+/// Output at which a connection with an outbox is asked for more, as a power of two: by default
+/// [`OUTPUT_BYTES_LOW`].
+pub(crate) const OUTPUT_LOW_POWER: u8 = OUTPUT_BYTES_LOW.ilog2() as u8;
+
 /// Buffer sizes of the pool, in bytes: a small reply; a full head or record; a stash at its bound;
 /// one chunk of a streamed file.
 pub const BUFFER_CLASSES: [usize; 4] = [4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024];

@@ -140,6 +140,30 @@ impl Output {
         Ok(())
     }
 
+    /// Queues a copy of three parts in one buffer; false when there is none.
+    pub(crate) fn copy_piece(&mut self, bulk: PoolHandle<'_>, parts: [&[u8]; 3]) -> bool {
+        let Some(buffer) = self.reserve(bulk, parts.iter().map(|part| part.len()).sum()) else {
+            return false;
+        };
+        for part in parts {
+            buffer.append(part);
+        }
+        true
+    }
+
+    /// Queues shared bytes between two framings. It needs no buffer: a smallest one for a few bytes
+    /// of framing each would be more than what is framed.
+    pub(crate) fn share_piece(&mut self, head: &[u8], payload: Bytes, end: &'static [u8]) {
+        match &mut self.tail {
+            Some(tail) if tail.room() >= head.len() => {
+                tail.append(head);
+            }
+            _ => self.push(Bytes::copy_from_slice(head).into()),
+        }
+        self.push(payload.into());
+        self.push(Bytes::from_static(end).into());
+    }
+
     /// Queues a segment as it is.
     pub(crate) fn push(&mut self, segment: Segment) {
         self.seal();

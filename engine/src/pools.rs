@@ -6,16 +6,24 @@
 //! stops no short request and no reply. A connection that holds [`RESERVE_HELD_MAX`] waits instead.
 //! Bodies, chunks of long files, data of READ and remainders of long heads never use the reserve.
 //!
+//! What a program has made and waits for a client is charged beside the buffers, never to the
+//! reserve: `held.rs` has how, and `outbox.rs` when.
+//!
 //! Invariants
-//! - B1: both pools together never have more than the budget.
+//! - B1: both pools together never have more than the budget, charges included.
 //! - B2: a connection's count is what is out for its place in its thread's table. A buffer that
 //!   comes back after its place was given to another is charged to that one until then.
 //!
 //! Cost: a take and a return are those of the pool and one addition each. Four bytes per place.
 
-use flatpath_structures::pool::{Owners, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero};
+use std::sync::Arc;
+
+use flatpath_structures::pool::{
+    Owners, Pool, PoolConfig, PoolHandle, PoolStatistics, Reference, Zero,
+};
 
 use crate::figures::{ClassFigures, PoolFigures};
+use crate::held::SharedBytes;
 use crate::limits::{
     BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_HELD_MAX, RESERVE_PART, RESERVE_TAKE_MAX,
     SHARE_BYTES_MIN, SHARE_PART,
@@ -40,6 +48,8 @@ pub(crate) struct Pools {
     /// Places of one network thread's table.
     places: u32,
     share_bytes: usize,
+    /// What several connections share of what programs made.
+    pub(crate) shared_bytes: Arc<SharedBytes>,
 }
 
 impl Pools {
@@ -72,6 +82,7 @@ impl Pools {
             owners,
             places: u32::try_from(places).expect("fewer than of all threads"),
             share_bytes: (budget_bytes / SHARE_PART).max(SHARE_BYTES_MIN),
+            shared_bytes: Arc::default(),
         }
     }
 
@@ -85,6 +96,24 @@ impl Pools {
         } else {
             handle
         }
+    }
+
+    /// Where bulk memory for the connection at a place comes from: what can wait, and so never has
+    /// anything of the reserve.
+    #[inline]
+    pub(crate) fn bulk(&self, thread: u16, index: u32) -> PoolHandle<'_> {
+        PoolHandle::new(&self.main, self.owner(thread, index))
+    }
+
+    /// The same for what belongs to no connection.
+    pub(crate) fn common(&self) -> PoolHandle<'_> {
+        PoolHandle::new(&self.main, 0)
+    }
+
+    /// Counts bytes for the connection at a place that are charged elsewhere, and that it refers
+    /// to.
+    pub(crate) fn refer(&self, thread: u16, index: u32, bytes: usize) -> Reference {
+        self.owners.refer(self.owner(thread, index), bytes)
     }
 
     /// The number of the connection at a place of a network thread's table, from 1.
@@ -146,6 +175,7 @@ impl Pools {
             let statistics = pool.statistics();
             figures.degraded += statistics.degraded;
             figures.refused += statistics.refused;
+            figures.charged_bytes += statistics.charged_bytes;
             for (buffer_bytes, statistics) in pool.classes() {
                 let class = ClassFigures {
                     buffer_bytes,
@@ -176,6 +206,7 @@ impl Pools {
         sum.degraded += reserve.degraded;
         sum.refused += reserve.refused;
         sum.in_use_bytes += reserve.in_use_bytes;
+        sum.charged_bytes += reserve.charged_bytes;
         sum.idle_bytes += reserve.idle_bytes;
         sum
     }

@@ -16,6 +16,8 @@ use flatpath_driver::{QuotaWaker, Waker};
 use flatpath_structures::slots::Key;
 use flatpath_structures::wake_set::WakeSet;
 
+use crate::pools::Pools;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Wakes {
@@ -24,14 +26,17 @@ pub(crate) struct Wakes {
     /// Their fragments have fallen to the mark that they wait for.
     pub(crate) returned: WakeSet,
     waker: Waker,
+    /// What any thread charges what it sends to.
+    pub(crate) pools: Arc<Pools>,
 }
 
 impl Wakes {
-    pub(crate) fn new(places: u32, waker: Waker) -> Arc<Wakes> {
+    pub(crate) fn new(places: u32, waker: Waker, pools: Arc<Pools>) -> Arc<Wakes> {
         Arc::new(Wakes {
             woken: WakeSet::new(places),
             returned: WakeSet::new(places),
             waker,
+            pools,
         })
     }
 

@@ -132,7 +132,7 @@ pub(crate) struct Shared {
     places: Box<[Place]>,
     places_per_thread: usize,
     pub(crate) inboxes: Box<[Inbox]>,
-    pub(crate) pools: Pools,
+    pub(crate) pools: Arc<Pools>,
     /// What addresses and listeners hold of them.
     pub(crate) holdings: AddressLimit,
     /// Where each address is counted, there and in all other bounds.
@@ -196,7 +196,7 @@ impl Shared {
             ),
             address_keys: AddressKeys::default(),
             relief: Relief::new(threads),
-            pools,
+            pools: Arc::new(pools),
             descriptors: DescriptorBudget::default(),
             memory: Memory::default(),
             scaler: ScalerWaker::default(),

@@ -28,7 +28,7 @@ use flatpath_driver::Driver;
 use crate::connection::{Connection, Receive};
 use crate::limits::{
     AT_ONCE_PART, CALM_RECEIVES, CROWDING_PART, CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX,
-    OUTPUT_BYTES_LOW, SCARCE_PAGES_PART, TURN_DEFERRED_NS,
+    SCARCE_PAGES_PART, TURN_DEFERRED_NS,
 };
 use crate::phase::Stall;
 
@@ -84,7 +84,8 @@ impl<D: Driver> Event<'_, D> {
     fn offer_deferred(&mut self) {
         let connection = &*self.connection;
         match connection.stalled {
-            Some(Stall::Output) if connection.output.queued_bytes() > OUTPUT_BYTES_LOW => {}
+            Some(Stall::Output)
+                if connection.output.queued_bytes() > connection.control.output_bytes_low() => {}
             Some(Stall::Output | Stall::Pipeline | Stall::Turn) => self.resume(),
             // Another stall began meanwhile: its end offers the input.
             Some(_) => {}

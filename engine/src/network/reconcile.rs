@@ -9,7 +9,6 @@ use flatpath_driver::{Driver, Operation, OperationMode};
 use crate::connection::{Closing, Ended, Receive, Send};
 use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
-use crate::limits::OUTPUT_BYTES_LOW;
 use crate::phase::{Phase, Stall};
 
 use super::thread::{Event, Fate};
@@ -173,15 +172,18 @@ impl<D: Driver> Event<'_, D> {
                 }
                 is_below
             }
-            Stall::Output if self.connection.output.queued_bytes() <= OUTPUT_BYTES_LOW => {
-                self.resume_in_turn()
-            }
+            Stall::Output if self.output_is_low() => self.resume_in_turn(),
             Stall::Turn => {
                 self.defer();
                 false
             }
             Stall::Output | Stall::Pipeline | Stall::Outside => false,
         }
+    }
+
+    fn output_is_low(&self) -> bool {
+        let low_bytes = self.connection.control.output_bytes_low();
+        self.connection.output.queued_bytes() <= low_bytes
     }
 
     fn call_drained(&mut self) -> bool {
@@ -191,7 +193,10 @@ impl<D: Driver> Event<'_, D> {
         let low_bytes = match connection.stalled {
             // It holds its share, or its address or listener does: no more than it must.
             Some(Stall::Share) => 0,
-            _ => OUTPUT_BYTES_LOW.min(self.thread.common.shared.pools.fair_bytes()),
+            _ => {
+                let fair_bytes = self.thread.common.shared.pools.fair_bytes();
+                connection.control.output_bytes_low().min(fair_bytes)
+            }
         };
         let due = connection.control.closing != Closing::Abort
             && connection.output.queued_bytes() <= low_bytes;

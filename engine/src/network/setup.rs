@@ -184,6 +184,7 @@ impl<D: Driver> Network<D> {
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(thread, regions.into_iter());
         let pipes = counted_pipes(setup.shared.descriptors.clone());
+        let pools = Arc::clone(&setup.shared.pools);
         let common = Common {
             number: setup.thread,
             turn: Turn {
@@ -202,7 +203,7 @@ impl<D: Driver> Network<D> {
             refusals: Refusals::default(),
             tries: Tries::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
-            wakes: Wakes::new(capacity, driver.waker()),
+            wakes: Wakes::new(capacity, driver.waker(), pools),
         };
         let mut thread = Thread::new(driver, common, places, region_count);
         thread.shortest_ns = shortest_of(&listeners);

@@ -17,6 +17,7 @@ mod knots;
 mod lent;
 mod lines;
 mod listener_limits;
+mod outbox;
 mod panics;
 mod relief;
 mod room;

@@ -12,6 +12,12 @@
 //! - B1: the history holds at most `events_max` events, the latest ones, in order.
 //! - B2: a listener takes each event after its beginning once and in order, or is cut off: it finds
 //!   that the next one is not in the history any more.
+//! - B4: while anyone listens, the history is charged to the memory of the server, once, and so is
+//!   an event that has left it, for as long as it is on its way to a listener. Where there is no
+//!   memory for a new event, old ones leave the history; the newest stays, and is sent once it is
+//!   charged.
+//! - B5: an event is framed as a chunk once, for all. Listeners share it up to the socket, unless
+//!   it is short.
 //! - B3: a listener that found nothing is woken by the next send. It is in the table before it
 //!   looks, and a send looks at the table after it has added its event.
 //!
@@ -24,13 +30,20 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use flatpath::ConnectionHandle;
+use flatpath::{ConnectionHandle, Io};
 
-use crate::channel::Next;
 use crate::event::Event;
+use crate::feed::{CHUNK_LINE_BYTES_MAX, Fed, chunk_line, write_piece};
+use crate::respond::ReplyFraming;
 
 /// Events that are kept for listeners which are slow, unless the program says otherwise.
 const EVENTS_MAX: usize = 256;
+
+/// What one listener has in its output at most, in bytes, and one event.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// What a listener is sent first goes out in pieces of this length, in bytes.
+const FIRST_PIECE_BYTES: usize = 16 * 1024;
 
 /// Wakes under one lock of the table: a few microseconds.
 const WAKES_PER_LOCK: usize = 128;
@@ -40,9 +53,10 @@ const WAKES_PER_LOCK: usize = 128;
 /// Clones send to the same listeners; when the last one is dropped, their streams end. So they do
 /// when the server drains; browsers come back by themselves.
 ///
-/// A listener that does not read has some 300 KiB on its way, and then misses events. One that has
-/// missed more than the history holds (256 events, or what [`Broadcast::with_history`] says) is cut
-/// off when it reads again; its browser comes back, and tells the last id that it has seen.
+/// A listener that does not read has 64 KiB on its way, less while memory is short, and then misses
+/// events. One that has missed more than the history holds (256 events, or what
+/// [`Broadcast::with_history`] says) is cut off when it reads again; its browser comes back, and
+/// tells the last id that it has seen.
 ///
 /// ```
 /// use flatpath_http::{Http, Router, sse::{Broadcast, Event}};
@@ -70,10 +84,75 @@ struct Shared {
 
 #[derive(Default)]
 struct History {
-    events: VecDeque<Bytes>,
+    events: VecDeque<Kept>,
     /// The number of the event that comes next.
     next: u64,
     is_over: bool,
+    /// How many connections listen, and one of their server, to whose memory events are charged.
+    listeners: usize,
+    connection: Option<ConnectionHandle>,
+}
+
+/// An event, framed as a chunk (B5).
+struct Kept {
+    chunk: Bytes,
+    /// The same, once it is charged.
+    charged: Option<Bytes>,
+}
+
+const CHUNK_END: &[u8] = b"\r\n";
+
+impl Kept {
+    fn new(event: &[u8]) -> Self {
+        let mut line = [0; CHUNK_LINE_BYTES_MAX];
+        let chunk = [chunk_line(event.len(), &mut line), event, CHUNK_END].concat();
+        Self {
+            chunk: chunk.into(),
+            charged: None,
+        }
+    }
+}
+
+/// The event in a chunk.
+fn content(chunk: &Bytes) -> Bytes {
+    let line = chunk.iter().position(|byte| *byte == b'\n');
+    chunk.slice(line.map_or(0, |at| at + 1)..chunk.len() - CHUNK_END.len())
+}
+
+impl History {
+    /// Charges what is not charged yet, the newest first; where there is no memory the oldest leave
+    /// (B4).
+    fn charge(&mut self) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let is_missing = |kept: &&mut Kept| kept.charged.is_none();
+        while let Some(kept) = self.events.iter_mut().rev().find(is_missing) {
+            kept.charged = connection.hold_common(&kept.chunk);
+            if kept.charged.is_none() {
+                if self.events.len() == 1 {
+                    return;
+                }
+                self.events.pop_front(); // OURS: an event is text of ours.
+            }
+        }
+    }
+
+    /// Another connection listens.
+    fn joined(&mut self, connection: ConnectionHandle) {
+        self.listeners += 1;
+        self.connection.get_or_insert(connection);
+        self.charge();
+    }
+
+    /// With the last listener nothing of it waits for a client.
+    fn left(&mut self) {
+        self.listeners -= 1;
+        if self.listeners == 0 {
+            self.connection = None; // OURS: a name.
+            self.events.iter_mut().for_each(|kept| kept.charged = None);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -108,7 +187,7 @@ impl Broadcast {
 
     /// Sends an event to all who listen. Does not block.
     pub fn send(&self, event: impl Into<Event>) {
-        let event = Bytes::from(event.into());
+        let event = Kept::new(&Bytes::from(event.into()));
         let shared = &self.0.0;
         let mut history = lock(&shared.history);
         // B1.
@@ -118,6 +197,7 @@ impl Broadcast {
         };
         history.events.push_back(event);
         history.next += 1;
+        history.charge();
         drop(history);
         drop(oldest);
         shared.wake_all();
@@ -128,9 +208,8 @@ impl Broadcast {
         Listener {
             first,
             next: lock(&self.0.0.history).next,
+            is_first_charged: false,
             shared: Arc::clone(&self.0.0),
-            taken_bytes: 0,
-            left_bytes: 0,
             place: None,
             is_draining: false,
         }
@@ -192,16 +271,25 @@ pub(crate) struct Listener {
     /// The number of the event that it takes next.
     next: u64,
     shared: Arc<Shared>,
-    /// Of that event: how much it has taken, and what was left when it looked.
-    taken_bytes: usize,
-    left_bytes: usize,
     place: Option<u32>,
+    is_first_charged: bool,
     is_draining: bool,
+}
+
+/// What a listener finds.
+enum Next {
+    /// An event, as a chunk, and whether it is charged.
+    Event(Bytes, bool),
+    Nothing,
+    Complete,
+    /// B2.
+    Missed,
 }
 
 impl Listener {
     pub(crate) fn attach(&mut self, connection: ConnectionHandle) {
         debug_assert!(self.place.is_none(), "a body is sent once");
+        lock(&self.shared.history).joined(connection.clone());
         let mut table = lock(&self.shared.table);
         let place = table.free.pop().unwrap_or_else(|| {
             table.places.push(None);
@@ -215,41 +303,108 @@ impl Listener {
         self.is_draining = true;
     }
 
-    pub(crate) fn next(&mut self) -> Next {
-        if !self.first.is_empty() {
-            return Next::Piece(self.first.clone());
-        }
-        let history = lock(&self.shared.history);
+    /// The event that it takes next, which it has taken then.
+    fn take(&mut self) -> Next {
+        let mut history = lock(&self.shared.history);
         let behind = history.next - self.next;
         if behind > history.events.len() as u64 {
-            // B2.
-            return Next::Aborted;
+            return Next::Missed;
         }
-        match history.events.get(history.events.len() - behind as usize) {
-            Some(event) => {
-                let left = event.slice(self.taken_bytes..);
-                self.left_bytes = left.len();
-                Next::Piece(left)
+        let at = history.events.len() - behind as usize;
+        if history
+            .events
+            .get(at)
+            .is_some_and(|it| it.charged.is_none())
+        {
+            // The newest: there may be memory by now.
+            history.charge();
+        }
+        // It is still where it was, seen from the end.
+        let at = history.events.len().checked_sub(behind as usize);
+        match at.map(|at| history.events.get(at)) {
+            None => Next::Missed,
+            Some(Some(kept)) => {
+                let is_charged = kept.charged.is_some() || history.connection.is_none();
+                let chunk = kept.charged.as_ref().unwrap_or(&kept.chunk);
+                self.next += u64::from(is_charged);
+                Next::Event(chunk.clone(), is_charged)
             }
-            None if history.is_over || self.is_draining => Next::Complete,
-            None => Next::Later,
+            Some(None) if history.is_over || self.is_draining => Next::Complete,
+            Some(None) => Next::Nothing,
         }
     }
 
-    pub(crate) fn advance(&mut self, bytes: usize) {
-        if !self.first.is_empty() {
-            self.first = self.first.slice(bytes..);
-            return;
+    /// Queues what there is room for, `left` bytes at most.
+    pub(crate) fn flush(&mut self, io: &mut Io<'_>, framing: ReplyFraming, left: &mut u64) -> Fed {
+        loop {
+            if *left == 0 {
+                return Fed::Complete;
+            }
+            if io.common_is_full(OUTPUT_BYTES_MAX) {
+                return Fed::Later;
+            }
+            if !self.first.is_empty() {
+                match self.flush_first(io, framing, left) {
+                    true => continue,
+                    false => return Fed::NoMemory,
+                }
+            }
+            match self.take() {
+                Next::Event(_, false) => return Fed::NoMemory,
+                Next::Event(chunk, true) => match framing {
+                    ReplyFraming::Chunked => io.write_common(&chunk),
+                    _ => {
+                        let mut event = content(&chunk);
+                        event.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                        *left -= event.len() as u64;
+                        io.write_common(&event);
+                    }
+                },
+                Next::Nothing => return Fed::Later,
+                Next::Complete => return Fed::Complete,
+                Next::Missed => return Fed::Aborted,
+            }
         }
-        self.taken_bytes += bytes;
-        self.left_bytes -= bytes;
-        if self.left_bytes == 0 {
-            (self.next, self.taken_bytes) = (self.next + 1, 0);
+    }
+
+    /// Queues some of what comes first; false: there is no memory for it.
+    fn flush_first(&mut self, io: &mut Io<'_>, framing: ReplyFraming, left: &mut u64) -> bool {
+        if !self.is_first_charged {
+            match io.hold(std::mem::take(&mut self.first)) {
+                Ok(first) => (self.first, self.is_first_charged) = (first, true),
+                Err(first) => {
+                    self.first = first;
+                    return false;
+                }
+            }
         }
+        let piece = self.first.slice(..self.first.len().min(FIRST_PIECE_BYTES));
+        let Ok(bytes) = write_piece(io, &piece, framing, *left) else {
+            return false;
+        };
+        *left -= bytes;
+        self.first = self.first.slice(piece.len()..);
+        true
+    }
+
+    /// Without a connection: some of the next event, or what has come instead; blocks until there
+    /// is something.
+    pub(crate) fn read(&mut self, room: &mut [u8]) -> Result<usize, Fed> {
+        while self.first.is_empty() {
+            match self.take() {
+                Next::Event(chunk, _) => self.first = content(&chunk),
+                Next::Nothing => self.wait(),
+                Next::Complete => return Err(Fed::Complete),
+                Next::Missed => return Err(Fed::Aborted),
+            }
+        }
+        let bytes = self.first.len().min(room.len());
+        room[..bytes].copy_from_slice(&self.first.split_to(bytes));
+        Ok(bytes)
     }
 
     /// Blocks until there is something.
-    pub(crate) fn wait(&self) {
+    fn wait(&self) {
         let mut history = lock(&self.shared.history);
         while history.next == self.next && !history.is_over {
             let changed = self.shared.changed.wait(history);
@@ -264,6 +419,8 @@ impl Drop for Listener {
             let mut table = lock(&self.shared.table);
             table.places[place as usize] = None;
             table.free.push(place);
+            drop(table);
+            lock(&self.shared.history).left();
         }
     }
 }

@@ -3,13 +3,26 @@
 use std::fmt;
 use std::io::{self, Read};
 
-use flatpath::ConnectionHandle;
+use bytes::Bytes;
+use flatpath::{ConnectionHandle, Io, NoRoom};
 
 use crate::broadcast::Listener;
-use crate::channel::{Kind, Next, Pieces};
+use crate::channel::{Kind, Pieces};
+use crate::respond::ReplyFraming;
 
 /// A comment, which the client of an event stream ignores (WHATWG HTML, 9.2.6).
 const COMMENT: &[u8] = b":\n\n";
+
+/// What follows from what a feed has brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fed {
+    /// No more now; the connection will be called.
+    Later,
+    /// There is no memory for more.
+    NoMemory,
+    Complete,
+    Aborted,
+}
 
 /// Where a body comes from that is fed while it is sent: what
 /// [`Body::Channel`](crate::Body::Channel) holds. Dropped, it is to the sender as if its client
@@ -50,19 +63,11 @@ impl Receiver {
         }
     }
 
-    /// The oldest piece, which stays until [`Receiver::advance`].
-    pub(crate) fn next(&mut self) -> Next {
+    /// Queues what there is room for, `left` bytes at most.
+    pub(crate) fn flush(&mut self, io: &mut Io<'_>, framing: ReplyFraming, left: &mut u64) -> Fed {
         match &mut self.0 {
-            Feed::Channel(pieces) => pieces.next(),
-            Feed::Broadcast(listener) => listener.next(),
-        }
-    }
-
-    /// So much of the oldest piece is on its way.
-    pub(crate) fn advance(&mut self, bytes: usize) {
-        match &mut self.0 {
-            Feed::Channel(pieces) => pieces.advance(bytes),
-            Feed::Broadcast(listener) => listener.advance(bytes),
+            Feed::Channel(pieces) => pieces.flush(io, framing, left),
+            Feed::Broadcast(listener) => listener.flush(io, framing, left),
         }
     }
 
@@ -78,23 +83,58 @@ impl Receiver {
 /// For tests and what wraps a handler: blocks until there is something.
 impl Read for Receiver {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.next() {
-                Next::Piece(piece) => {
-                    let bytes = piece.len().min(room.len());
-                    room[..bytes].copy_from_slice(&piece[..bytes]);
-                    self.advance(bytes);
-                    return Ok(bytes);
-                }
-                Next::Later => match &self.0 {
-                    Feed::Channel(pieces) => pieces.wait(),
-                    Feed::Broadcast(listener) => listener.wait(),
-                },
-                Next::Complete => return Ok(0),
-                Next::Aborted => return Err(io::ErrorKind::UnexpectedEof.into()),
-            }
+        let read = match &mut self.0 {
+            Feed::Channel(pieces) => pieces.read(room),
+            Feed::Broadcast(listener) => listener.read(room),
+        };
+        match read {
+            Ok(bytes) => Ok(bytes),
+            Err(Fed::Aborted) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => Ok(0),
         }
     }
+}
+
+/// Queues a piece, `left` bytes of it at most, as a chunk or as it is; all or nothing. How many
+/// bytes that are.
+pub(crate) fn write_piece(
+    io: &mut Io<'_>,
+    piece: &Bytes,
+    framing: ReplyFraming,
+    left: u64,
+) -> Result<u64, NoRoom> {
+    let cut;
+    let piece = match usize::try_from(left) {
+        Ok(left) if left < piece.len() => {
+            cut = piece.slice(..left);
+            &cut
+        }
+        _ => piece,
+    };
+    if framing == ReplyFraming::Chunked {
+        let mut line = [0; CHUNK_LINE_BYTES_MAX];
+        io.write_piece(chunk_line(piece.len(), &mut line), piece, b"\r\n")?;
+    } else {
+        io.write_piece(b"", piece, b"")?;
+    }
+    Ok(piece.len() as u64)
+}
+
+/// The longest line before a chunk, of 16 hexadecimal digits.
+pub(crate) const CHUNK_LINE_BYTES_MAX: usize = 16 + 2;
+
+/// The line before a chunk of so many bytes: its length in hexadecimal digits.
+pub(crate) fn chunk_line(bytes: usize, line: &mut [u8; CHUNK_LINE_BYTES_MAX]) -> &[u8] {
+    *line = *b"                \r\n";
+    let mut left = bytes;
+    for digit in line[..16].iter_mut().rev() {
+        *digit = b"0123456789abcdef"[left % 16];
+        left /= 16;
+        if left == 0 {
+            break;
+        }
+    }
+    line.trim_ascii_start()
 }
 
 impl fmt::Debug for Receiver {

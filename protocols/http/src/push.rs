@@ -3,15 +3,14 @@
 //! Invariants
 //! - P1: the reply that is due is this one: from its head on until its end the session has it, no
 //!   job is held, and replies after it wait.
-//! - P2: at most the output's bound is queued. The next piece is taken when the connection is
+//! - P2: at most the stream's bound is queued. The next piece is taken when the connection is
 //!   woken, when its output has drained, or when there is memory again.
+//! - P3: none of it is of the memory in reserve, which is there for short requests.
 
 use bytes::Bytes;
-use flatpath::limits::SHARED_COPY_BYTES_MAX;
-use flatpath::{NoRoom, Phase, Stall};
+use flatpath::{Phase, Stall};
 
-use crate::channel::Next;
-use crate::feed::Receiver;
+use crate::feed::{Fed, Receiver, write_piece};
 use crate::respond::ReplyFraming;
 use crate::service::Service;
 use crate::state::Connection;
@@ -63,38 +62,22 @@ pub(crate) fn begin<S: Service>(
 
 /// Queues what there is and has room. True when the reply is complete.
 fn advance<S: Service>(connection: &mut Connection<'_, S>) -> bool {
-    loop {
-        if connection.io.output_is_full() {
-            connection.io.notify_drained();
-            return false;
-        }
-        let Some(push) = &mut connection.session.push else {
-            return false;
-        };
-        match push.receiver.next() {
-            Next::Piece(_) | Next::Later if push.left == 0 => return end(connection),
-            Next::Later => return false,
-            Next::Piece(mut piece) => {
-                piece.truncate(usize::try_from(push.left).unwrap_or(usize::MAX));
-                if connection.io.bin_is_full()
-                    || queue(&mut connection.io, &piece, push.framing).is_err()
-                {
-                    connection.io.stall(Stall::Memory);
-                    return false;
-                }
-                push.left -= piece.len() as u64;
-                push.receiver.advance(piece.len());
-                if push.phase() == Phase::Push {
-                    connection.io.restart_phase(Phase::Push);
-                }
-            }
-            Next::Complete => return end(connection),
-            Next::Aborted => {
-                cut(connection);
-                return false;
-            }
-        }
+    let io = &mut connection.io;
+    let Some(push) = &mut connection.session.push else {
+        return false;
+    };
+    let before = io.output_bytes();
+    let fed = push.receiver.flush(io, push.framing, &mut push.left);
+    if io.output_bytes() > before && push.phase() == Phase::Push {
+        io.restart_phase(Phase::Push);
     }
+    match fed {
+        Fed::Later => return false,
+        Fed::NoMemory => io.stall(Stall::Memory),
+        Fed::Complete => return end(connection),
+        Fed::Aborted => cut(connection),
+    }
+    false
 }
 
 /// Goes on with the stream, if there is one, and with what waits for its end.
@@ -102,43 +85,6 @@ pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) {
     if advance(connection) {
         write::deliver_or_stall(connection);
     }
-}
-
-/// Queues a piece as a chunk, or as it is; all or nothing.
-fn queue(io: &mut flatpath::Io<'_>, piece: &Bytes, framing: ReplyFraming) -> Result<(), NoRoom> {
-    if framing != ReplyFraming::Chunked {
-        return io.write_shared(piece.clone());
-    }
-    let size = format_size(piece.len());
-    let size = size.trim_ascii_start();
-    let is_copied = piece.len() <= SHARED_COPY_BYTES_MAX;
-    let bytes = size.len() + b"\r\n\r\n".len() + if is_copied { piece.len() } else { 0 };
-    let buffer = io.reserve(bytes).ok_or(NoRoom)?;
-    buffer.append(size);
-    buffer.append(b"\r\n");
-    if is_copied {
-        buffer.append(piece);
-        buffer.append(b"\r\n");
-        return Ok(());
-    }
-    // It is too long to be copied, which alone could fail.
-    let shared = io.write_shared(piece.clone());
-    debug_assert!(shared.is_ok(), "long bytes are shared");
-    io.write_static(b"\r\n");
-    Ok(())
-}
-
-/// A length in hexadecimal digits, after spaces.
-fn format_size(bytes: usize) -> [u8; 16] {
-    let (mut digits, mut left) = ([b' '; 16], bytes);
-    for digit in digits.iter_mut().rev() {
-        *digit = b"0123456789abcdef"[left % 16];
-        left /= 16;
-        if left == 0 {
-            break;
-        }
-    }
-    digits
 }
 
 /// All of it is queued.
@@ -184,7 +130,8 @@ pub(crate) fn keep_alive<S: Service>(connection: &mut Connection<'_, S>) {
         && !matches!(push.framing, ReplyFraming::Length(_))
     {
         // Without memory it is left out: the stream lives on.
-        let _queued = queue(&mut connection.io, &Bytes::from_static(words), push.framing);
+        let words = Bytes::from_static(words);
+        let _queued = write_piece(&mut connection.io, &words, push.framing, u64::MAX);
     }
     connection.io.restart_phase(Phase::Push);
 }

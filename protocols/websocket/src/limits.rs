@@ -9,18 +9,18 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// Most frames of a message; a message with more ends the connection with 1009.
     pub fragments_max: u32,
-    /// Bytes that wait for a client before [`Socket::send`](crate::Socket::send) waits too. One
-    /// message may go beyond it.
+    /// Bytes that wait for a client, in its socket and in its connection's output, before
+    /// [`Socket::send`](crate::Socket::send) waits too. One message may go beyond it.
     pub queued_bytes_max: usize,
 }
 
-/// Messages of 1 MiB in 4,096 fragments; 256 KiB queued.
+/// Messages of 1 MiB in 4,096 fragments; 64 KiB queued.
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
             message_bytes_max: 1 << 20,
             fragments_max: 4096,
-            queued_bytes_max: 256 * 1024,
+            queued_bytes_max: 64 * 1024,
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use flatpath::guarded;
 
 use crate::decoder::Received;
 use crate::encode::Opcode;
@@ -39,19 +38,6 @@ impl Message {
         match self {
             Message::Text(text) => text.into_bytes(),
             Message::Binary(bytes) => bytes,
-        }
-    }
-
-    /// The same message without code of the program's in its drop; see [`flatpath::guarded`].
-    pub(crate) fn guarded(self) -> Message {
-        match self {
-            Message::Binary(bytes) => Message::Binary(guarded(bytes)),
-            // It has no owner; the rest is looked at again, to be text.
-            Message::Text(text) if text.as_bytes().is_unique() => Message::Text(text),
-            Message::Text(text) => {
-                let text = ByteString::try_from(guarded(text.into_bytes()));
-                Message::Text(text.expect("the same bytes are text, too"))
-            }
         }
     }
 

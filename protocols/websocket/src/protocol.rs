@@ -16,7 +16,9 @@
 //!   handler sent is queued.
 //! - W5: a handler is opened once, before its first message and after the answer to the handshake:
 //!   its first call is on a connection that sends.
-//! - W6: what one connection has inflated at a time is bounded ([`INFLATED_BYTES_MAX`]): its next
+//! - W6: a pooled handler gets messages while its answers find room: where its client does not
+//!   read, or there is no memory for what waits, its input waits instead of a worker.
+//! - W7: what one connection has inflated at a time is bounded ([`INFLATED_BYTES_MAX`]): its next
 //!   messages come after what waits of others, on a worker as on the network thread.
 //! - W4: after our close frame nothing is sent; what the client still sends is dropped until it
 //!   answers.
@@ -24,6 +26,7 @@
 use std::marker::PhantomData;
 
 use bytes::Bytes;
+use flatpath::limits::PIECE_COPY_BYTES_MAX;
 use flatpath::{
     Context, Io, Job, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope, discard,
 };
@@ -80,7 +83,7 @@ impl<H: Handler> Sockets<H> {
             *input = &[];
             return Ok(false);
         }
-        if context.io.output_is_full() {
+        if open.socket.is_full(&mut context.io) {
             return Err(Stall::Output);
         }
         if open.inflated_bytes >= INFLATED_BYTES_MAX && !input.is_empty() {
@@ -156,8 +159,16 @@ impl<H: Handler> Sockets<H> {
     /// Gives what waits to a worker, unless one is busy with this connection.
     fn hand_on(context: &mut Context<'_, Self>) -> Result<(), Stall> {
         let is_due = |open: &Open<H>| open.desk.is_some() && !open.is_handled();
-        if !context.session.0.as_deref().is_some_and(is_due) {
+        let Some(open) = context.session.0.as_deref().filter(|it| is_due(it)) else {
             return Ok(());
+        };
+        // W6.
+        if open.waiting_bytes > 0 && open.socket.is_full(&mut context.io) {
+            return Err(Stall::Output);
+        }
+        let is_long = open.waiting_bytes > PIECE_COPY_BYTES_MAX;
+        if is_long && context.io.bulk_is_used_up(open.waiting_bytes) {
+            return Err(Stall::Memory);
         }
         let job = context.job().ok_or(Stall::Jobs)?;
         Self::dispatch(context, job);
@@ -167,10 +178,7 @@ impl<H: Handler> Sockets<H> {
     fn dispatch(context: &mut Context<'_, Self>, mut job: Job<Self>) {
         if let Some(open) = &mut context.session.0 {
             job.desk = open.desk.take();
-            // Those that its last run has left come first, and others wait on, counted (W1).
-            if job.messages.is_empty() {
-                job.messages = open.take_waiting();
-            }
+            job.messages = open.take_waiting();
             job.is_heavy = false;
             if open.is_heavy {
                 return context.dispatch_after_others(job);
@@ -366,10 +374,11 @@ impl<H: Handler> Protocol for Sockets<H> {
             open.take_waiting();
             open.end = Some(End::Fault(fault));
         }
-        if open.waiting.is_empty() && job.messages.is_empty() {
-            context.recycle(job);
-        } else {
-            Self::dispatch(context, job);
+        open.put_back(&mut job.messages);
+        let flushed = flush(open, &mut context.io);
+        context.recycle(job);
+        if let Err(stall) = flushed.and_then(|()| Self::hand_on(context)) {
+            context.stall(stall);
         }
         Self::settle(context, true);
     }

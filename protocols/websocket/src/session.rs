@@ -96,9 +96,18 @@ impl<H: Handler> Open<H> {
     }
 
     pub(crate) fn wait(&mut self, received: Received) {
-        // An empty one takes memory, too.
-        self.waiting_bytes += size_of::<Received>() + received.payload.len();
+        self.waiting_bytes += waiting_bytes(&received);
         self.waiting.push_back(received);
+    }
+
+    /// What a worker has left comes before what has waited since.
+    pub(crate) fn put_back(&mut self, left: &mut VecDeque<Received>) {
+        if left.is_empty() {
+            return;
+        }
+        let since = std::mem::replace(&mut self.waiting, std::mem::take(left));
+        self.waiting_bytes += self.waiting.iter().map(waiting_bytes).sum::<usize>();
+        self.waiting.extend(since);
     }
 
     /// All that waits, for a worker.
@@ -131,6 +140,11 @@ impl<H: Handler> Default for Work<H> {
             is_heavy: false,
         }
     }
+}
+
+/// What a message that waits counts for. An empty one takes memory, too.
+fn waiting_bytes(received: &Received) -> usize {
+    size_of::<Received>() + received.payload.len()
 }
 
 #[cfg(test)]

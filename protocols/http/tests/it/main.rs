@@ -10,5 +10,6 @@ mod model;
 mod peer;
 mod push;
 mod router;
+mod unread;
 mod upgrade;
 mod uploads;

@@ -1,6 +1,8 @@
 //! Bodies that are fed from elsewhere, on a simulated server: every order, every fault, every byte
 //! that a waiting stream holds.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -188,48 +190,67 @@ fn pass(server: &mut TestServer) {
     }
 }
 
-/// A server whose memory is taken by a stream that is not read, and another stream that has found
-/// none for its next piece.
-fn scarce(seed: u64) -> (TestServer, Stream, Stream) {
+/// A server whose memory is taken by streams that are not read, and another stream, whose sender
+/// has found none for its piece.
+fn scarce() -> (TestServer, Vec<Stream>, Stream) {
+    const BUFFERS: usize = 64;
     let (http, taken) = pushing(Route::Inline);
-    let mut conditions = Conditions::calm(seed);
+    let mut conditions = Conditions::calm(1);
     conditions.limits = Limits {
-        buffer_bytes_max: 8 * 4096,
-        write_timeout: Duration::from_secs(1),
+        buffer_bytes_max: BUFFERS * 4096,
+        stall_timeout: Duration::from_secs(1),
         ..Limits::default()
     };
     let mut server = TestServer::new(conditions, http);
-    server.world().set_window_bytes(1);
-    let mut hog = Stream::open(&mut server, &taken);
     let mut other = Stream::open(&mut server, &taken);
     server.settle();
-    let send = |stream: &Stream, byte| {
-        let sender = stream.sender.as_ref().expect("open");
-        sender.try_send(vec![byte; 3000]).is_ok()
-    };
-    while send(&hog, b'h') {
-        hog.sent.extend([b'h'; 3000]);
-        pass(&mut server);
-    }
-    assert!(send(&other, b'o'), "its channel is empty");
-    other.sent.extend([b'o'; 3000]);
+    other.arrived.extend(other.client.read());
+    server.world().set_window_bytes(1);
+    let open = |_| Stream::open(&mut server, &taken);
+    let hogs = (0..BUFFERS / 2 + 1).map(open).collect();
     pass(&mut server);
-    (server, hog, other)
+    assert!(
+        !offer(&mut other, b'o'),
+        "the heads of the others take all of it"
+    );
+    pass(&mut server);
+    (server, hogs, other)
+}
+
+fn offer(stream: &mut Stream, byte: u8) -> bool {
+    let sender = stream.sender.as_ref().expect("open");
+    let is_taken = sender.try_send(vec![byte; 3000]).is_ok();
+    if is_taken {
+        stream.sent.extend([byte; 3000]);
+    }
+    is_taken
 }
 
 #[test]
 fn sim_a_stream_that_finds_no_memory_goes_on_when_there_is_some() {
-    let (mut server, mut hog, mut other) = scarce(1);
+    let (mut server, hogs, mut other) = scarce();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
+    let sender = other.sender.as_ref().expect("open");
+    sender.on_event(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    pass(&mut server);
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "there is no room yet");
     server.world().set_window_bytes(64 * 1024);
-    hog.finish(&mut server);
+    for mut hog in hogs {
+        hog.finish(&mut server);
+        assert_eq!(hog.content(), (Vec::new(), true));
+    }
+    server.run_until(|| calls.load(Ordering::Relaxed) == 1);
+    assert!(offer(&mut other, b'o'), "it is told of room");
     other.finish(&mut server);
-    assert!(hog.content() == (hog.sent, true));
     assert!(other.content() == (other.sent, true));
 }
 
 #[test]
 fn sim_a_stream_that_finds_no_memory_for_long_is_cut_off() {
-    let (mut server, _hog, mut other) = scarce(1);
+    let (mut server, _hogs, mut other) = scarce();
     let sender = other.sender.take().expect("open");
     server.run_until(|| sender.is_closed());
     server.run_until(|| other.client.state() == ClientState::Reset);

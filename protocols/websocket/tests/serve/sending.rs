@@ -89,7 +89,8 @@ fn sim_a_client_that_does_not_read_is_sent_no_more_than_the_bound_until_it_does(
         for _ in 0..sent {
             assert_eq!(peer.frame(&mut server), (0x82, vec![7; 5_000]));
         }
-        socket.try_send("room again").expect("it has read");
+        // Once the server knows that it has read.
+        server.run_until(|| socket.try_send("room again").is_ok());
         assert_eq!(peer.text(&mut server), "room again");
     });
 }
@@ -111,6 +112,66 @@ fn sim_a_client_that_answers_nothing_and_reads_nothing_takes_nothing_away_from_o
             assert_eq!(other.text(&mut server), "hello");
             for _ in 0..8 {
                 assert_eq!(deaf.frame(&mut server), (0x82, vec![1; 60_000]));
+            }
+        }
+    });
+}
+
+#[test]
+fn sim_what_waits_in_sockets_is_within_the_budget_and_a_message_to_all_is_charged_once() {
+    const BUDGET: usize = 4 << 20;
+    const SOCKETS: usize = 30;
+    each_seed(8, |seed| {
+        let mut conditions = Conditions::calm(seed);
+        conditions.limits.buffer_bytes_max = BUDGET;
+        let (sockets, handlers) = gives();
+        let mut server = serve(conditions, WebSocket::inline(), handlers);
+        let peers: Vec<Peer> = (0..SOCKETS).map(|_| Peer::open(&mut server)).collect();
+        server.world().set_window_bytes(1);
+        let sockets: Vec<Socket> = sockets.lock().expect("no panic").drain(..).collect();
+        let bytes = [4_000, 20_000, 60_000][seed as usize % 3];
+        // To all: kept once.
+        let message = Message::from(vec![7; bytes]);
+        let mut sent = vec![0; SOCKETS];
+        for socket in &sockets {
+            socket.try_send(message.clone()).expect("room");
+            server.turn();
+        }
+        sent.fill(1);
+        for _ in 0..4 {
+            server.turn();
+        }
+        let held = server.handle().pool_statistics();
+        assert!(
+            held.charged_bytes < 2 * bytes + 1024,
+            "seed {seed}: {held:?}"
+        );
+        // One for each: kept for each, while there is memory.
+        let mut waiting = 0;
+        for _ in 0..40 {
+            for (socket, sent) in sockets.iter().zip(&mut sent) {
+                if socket.try_send(Message::from(vec![7; bytes])).is_ok() {
+                    *sent += 1;
+                    waiting += bytes;
+                }
+            }
+            server.advance(std::time::Duration::from_millis(2));
+            for _ in 0..4 {
+                server.turn();
+            }
+        }
+        assert!(waiting <= BUDGET, "seed {seed}: {waiting} bytes wait");
+        assert!(
+            waiting > BUDGET / 8,
+            "seed {seed}: only {waiting} bytes wait"
+        );
+        let held = server.handle().pool_statistics().in_use_bytes;
+        assert!(held >= waiting / 2, "seed {seed}: {held} bytes are charged");
+        // Whoever reads gets all of it.
+        server.world().set_window_bytes(64 * 1024);
+        for (peer, sent) in peers.iter().zip(sent) {
+            for _ in 0..sent {
+                assert_eq!(peer.frame(&mut server), (0x82, vec![7; bytes]));
             }
         }
     });

@@ -1,0 +1,195 @@
+//! What an outbox holds, and what of it is charged (O3): the part of `outbox.rs` under its lock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use flatpath_structures::pool::Charge;
+
+use super::{Piece, UNCHARGED_BYTES};
+use crate::connection_handle::ConnectionHandle;
+use crate::discard::{discard_last, guarded};
+use crate::error::NoRoom;
+use crate::held::PIECE_BYTES;
+use crate::limits::PIECE_COPY_BYTES_MAX;
+
+pub(super) struct State<T, E> {
+    pub(super) queue: VecDeque<T>,
+    pub(super) queued_bytes: usize,
+    /// What was in the output when the receiver last looked.
+    pub(super) written_bytes: u32,
+    /// What the short pieces in the queue are charged as: all of it, or nothing yet (O3).
+    pub(super) short_bytes: u32,
+    /// What a sender found no memory for.
+    pub(super) wanted_bytes: u32,
+    pub(super) charge: Option<Charge>,
+    pub(super) connection: Option<ConnectionHandle>,
+    pub(super) end: Option<E>,
+    pub(super) on_event: Option<Arc<OnEvent>>,
+    /// The receiver has found nothing, and is to be called (O4).
+    pub(super) awaits: bool,
+    /// A piece was refused: its sender is to be notified (O5).
+    pub(super) was_full: bool,
+    /// What was queued before there was a connection is charged.
+    pub(super) is_charged: bool,
+    /// Nothing more is taken.
+    pub(super) is_closed: bool,
+    /// Nothing more is sent.
+    pub(super) is_over: bool,
+    pub(super) is_draining: bool,
+}
+
+impl<T, E> Default for State<T, E> {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            written_bytes: 0,
+            short_bytes: 0,
+            wanted_bytes: 0,
+            charge: None,
+            connection: None,
+            end: None,
+            on_event: None,
+            awaits: false,
+            was_full: false,
+            is_charged: false,
+            is_closed: false,
+            is_over: false,
+            is_draining: false,
+        }
+    }
+}
+
+/// A function of the sender's.
+pub(super) struct OnEvent(pub(super) Box<dyn Fn() + Send + Sync>);
+
+impl OnEvent {
+    /// A panic ends here: it may be called by a drop, within another panic.
+    pub(super) fn call(self: Arc<Self>) {
+        if crate::contain(|| (self.0)()).is_none() {
+            log::error!("the function of a sender panicked");
+        }
+        discard_last(self);
+    }
+}
+
+pub(super) fn small(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// What a piece is charged as.
+pub(super) fn cost(bytes: usize) -> usize {
+    (bytes + PIECE_BYTES).next_multiple_of(64)
+}
+
+impl<T: Piece, E: Clone> State<T, E> {
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.queued_bytes + self.written_bytes as usize
+    }
+
+    /// Charges a piece, or guards it, so that it can be dropped anywhere.
+    pub(super) fn take_in(&mut self, piece: &mut T) -> Result<(), NoRoom> {
+        let (bytes, is_long) = (piece.bytes(), piece.payload_bytes() > PIECE_COPY_BYTES_MAX);
+        let payload = piece.payload();
+        let Some(connection) = self.connection.clone().filter(|_| self.is_charged) else {
+            self.guard(piece);
+            return Ok(());
+        };
+        let cost = cost(bytes);
+        if self.waiting_bytes() > 0 && connection.is_beyond_fair_part(cost) {
+            return Err(NoRoom);
+        }
+        if is_long {
+            let held = connection.hold(std::mem::take(payload));
+            let is_held = held.is_ok();
+            *payload = held.unwrap_or_else(|back| back);
+            return if is_held { Ok(()) } else { Err(NoRoom) };
+        }
+        let short_bytes = self.short_bytes.saturating_add(small(cost));
+        if self.waiting_bytes() + bytes > UNCHARGED_BYTES {
+            self.charge_short(&connection, short_bytes)?;
+        }
+        self.guard(piece);
+        Ok(())
+    }
+
+    /// Makes a piece one that can be dropped anywhere, and counts it if it is short.
+    pub(super) fn guard(&mut self, piece: &mut T) {
+        let payload = piece.payload();
+        *payload = guarded(std::mem::take(payload));
+        if piece.payload_bytes() <= PIECE_COPY_BYTES_MAX {
+            self.short_bytes += small(cost(piece.bytes()));
+        }
+    }
+
+    /// A charge for a piece of about so many bytes; none where none is due.
+    pub(super) fn admit(&self, bytes: usize) -> Result<Option<Charge>, NoRoom> {
+        let Some(connection) = self.connection.as_ref().filter(|_| self.is_charged) else {
+            return Ok(None);
+        };
+        let waiting_bytes = self.waiting_bytes();
+        if waiting_bytes + bytes <= UNCHARGED_BYTES {
+            return Ok(None);
+        }
+        let cost = cost(bytes);
+        if waiting_bytes > 0 && connection.is_beyond_fair_part(cost) {
+            return Err(NoRoom);
+        }
+        connection.charge(cost).map(Some).ok_or(NoRoom)
+    }
+
+    /// Has the short pieces be charged as so much.
+    fn charge_short(&mut self, connection: &ConnectionHandle, bytes: u32) -> Result<(), NoRoom> {
+        let charged = self.charge.as_ref().map_or(0, Charge::bytes);
+        let missing = (bytes as usize).saturating_sub(charged);
+        if missing == 0 {
+            return Ok(());
+        }
+        self.add_charge(Some(connection.charge(missing).ok_or(NoRoom)?));
+        Ok(())
+    }
+
+    pub(super) fn add_charge(&mut self, more: Option<Charge>) {
+        match (&mut self.charge, more) {
+            (Some(charge), Some(more)) => charge.merge(more),
+            (None, more) => self.charge = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Charges what was queued before there was a connection.
+    pub(super) fn charge_queued(&mut self) -> Result<(), NoRoom> {
+        let Some(connection) = self.connection.clone().filter(|_| !self.is_charged) else {
+            return Ok(());
+        };
+        let is_long = |piece: &&mut T| piece.payload_bytes() > PIECE_COPY_BYTES_MAX;
+        let mut held = Vec::new();
+        for piece in self.queue.iter_mut().filter(is_long) {
+            // All of them, or none.
+            let one = connection.hold(piece.payload().clone());
+            held.push(one.map_err(|_| NoRoom)?);
+        }
+        if self.waiting_bytes() > UNCHARGED_BYTES {
+            self.charge_short(&connection, self.short_bytes)?;
+        }
+        for (piece, held) in self.queue.iter_mut().filter(is_long).zip(held) {
+            *piece.payload() = held;
+        }
+        self.is_charged = true;
+        Ok(())
+    }
+
+    /// Whether a sender that was refused would find room now.
+    pub(super) fn has_room(&self, bytes_max: usize) -> bool {
+        self.waiting_bytes() <= bytes_max / 2 && self.has_memory()
+    }
+
+    fn has_memory(&self) -> bool {
+        let wanted = self.wanted_bytes as usize;
+        let Some(connection) = self.connection.as_ref().filter(|_| wanted > 0) else {
+            return true;
+        };
+        let is_fair = self.waiting_bytes() == 0 || !connection.is_beyond_fair_part(wanted);
+        is_fair && connection.charge(wanted).is_some()
+    }
+}
