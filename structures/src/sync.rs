@@ -98,8 +98,9 @@ mod above {
     use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
     use std::time::Duration;
 
-    /// The lock of everything above the structures: `std`'s, and what it guards stays usable when a
-    /// thread panics while it holds the lock. So nothing under it may panic half way through a change.
+    /// The lock of everything above the structures: `std`'s, and what it guards stays usable when
+    /// a thread panics while it holds the lock. So nothing under it may panic half way through a
+    /// change.
     ///
     /// No structure uses it, and no model checker sees it.
     #[derive(Debug, Default)]
@@ -157,6 +158,16 @@ mod above {
         /// Lets the lock go until a notification, or for no reason: the caller looks again.
         pub fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
             let woken = self.0.wait(guard);
+            woken.unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// The same, until the value is not `is_awaited` any more.
+        pub fn wait_while<'a, T>(
+            &self,
+            guard: Guard<'a, T>,
+            is_awaited: impl FnMut(&mut T) -> bool,
+        ) -> Guard<'a, T> {
+            let woken = self.0.wait_while(guard, is_awaited);
             woken.unwrap_or_else(PoisonError::into_inner)
         }
 
@@ -370,6 +381,7 @@ mod tests {
             while *value == 0 {
                 value = changed.wait(value);
             }
+            value = changed.wait_while(value, |value| *value == 0);
             value = changed.wait_for(value, std::time::Duration::from_millis(1));
             assert_eq!(*value, 1);
         });

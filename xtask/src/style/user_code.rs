@@ -3,7 +3,7 @@
 //!
 //! `under-lock`, in the crates that hold values of a program: while a lock's guard lives, nothing
 //! is dropped that may be a program's, and no closure is called. A guard is what `let` binds to a
-//! call of `lock` or of a function of the same file that returns a `MutexGuard`, or a parameter of
+//! call of `lock` or of a function of the same file that returns a guard, or a parameter of
 //! that type. It lives until it is moved (`drop(guard)`, an argument) or its block ends. Reported
 //! within its life are
 //! - a value taken out and dropped in the same statement: `guard.queue.pop_front();`, `.clear();`
@@ -94,6 +94,9 @@ fn check_locks(source: &Source, faults: &mut Vec<Fault>) {
     }
 }
 
+/// The types of guards: of `flatpath::lock`, and of `std`.
+const GUARDS: [&str; 2] = ["Guard", "MutexGuard"];
+
 /// Names of the functions of a file that return a guard; `lock` in any case.
 fn locking(source: &Source) -> HashSet<&str> {
     let mut names = HashSet::from(["lock"]);
@@ -102,7 +105,10 @@ fn locking(source: &Source) -> HashSet<&str> {
             continue;
         }
         let signature = (index..).take_while(|at| !matches!(source.word(*at), "{" | ";" | ""));
-        let is_arrow = |at: &usize| source.spells(*at, &["-", ">", "MutexGuard"]);
+        let is_arrow = |at: &usize| {
+            let mut guards = GUARDS.iter();
+            guards.any(|guard| source.spells(*at, &["-", ">", guard]))
+        };
         if signature.into_iter().any(|at| is_arrow(&at)) {
             names.insert(source.word(index + 1));
         }
@@ -116,7 +122,8 @@ fn guard_at<'a>(
     index: usize,
     locking: &HashSet<&str>,
 ) -> Option<(&'a str, usize)> {
-    if source.spells(index + 1, &[":", "MutexGuard"]) {
+    let mut guards = GUARDS.iter();
+    if guards.any(|guard| source.spells(index + 1, &[":", guard])) {
         let body = (index..).find(|at| matches!(source.word(*at), "{" | ";" | ""))?;
         return (source.word(body) == "{").then(|| (source.word(index), body + 1));
     }
