@@ -34,8 +34,9 @@ use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use flatpath_structures::lock::{Guard, Lock};
 use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -56,7 +57,7 @@ pub type PipeLeave = Box<dyn Any + Send>;
 
 struct PipePool {
     pipes_max: usize,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Gives leave for another pipe, if pipes are counted.
     count: OnceLock<Box<dyn Fn() -> Option<PipeLeave> + Send + Sync>>,
 }
@@ -85,9 +86,9 @@ impl fmt::Debug for PipePool {
 }
 
 impl PipePool {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> Guard<'_, State> {
         // Nothing that could panic runs under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -117,7 +118,7 @@ impl Pipes {
     pub fn new(pipes_max: usize) -> Pipes {
         Pipes(Arc::new(PipePool {
             pipes_max,
-            state: Mutex::default(),
+            state: Lock::default(),
             count: OnceLock::new(),
         }))
     }

@@ -1,8 +1,10 @@
 //! The test's side of a simulation: the network, its clients, and what leaked.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use flatpath_structures::lock::{Guard, Lock};
 
 use super::faults::{Injected, nanoseconds};
 use super::operations::Patience;
@@ -11,7 +13,7 @@ use crate::socket::Listener;
 
 /// A handle on the simulated network. Clones are the same network.
 #[derive(Clone)]
-pub struct Network(Arc<Mutex<World>>);
+pub struct Network(Arc<Lock<World>>);
 
 /// What the caller of the driver has not given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,12 +35,12 @@ impl Leaks {
 
 impl Network {
     pub(super) fn of(world: World) -> Network {
-        Network(Arc::new(Mutex::new(world)))
+        Network(Arc::new(Lock::new(world)))
     }
 
-    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+    pub(super) fn world(&self) -> Guard<'_, World> {
         // A test that panicked with the lock held has failed already.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The seed, for messages of failing tests.
