@@ -30,8 +30,10 @@ mod visitor;
 mod mounts;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use flatpath_structures::lock::{Guard, Lock};
 
 pub(crate) use visitor::Visitor;
 
@@ -90,7 +92,7 @@ struct Taken {
 struct Inner {
     name: String,
     limits: ShareLimits,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug)]
@@ -131,7 +133,7 @@ impl Share {
         Self(Arc::new(Inner {
             name: name.into(),
             limits,
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 inside: 0,
                 waiting: VecDeque::new(),
                 parking: 0,
@@ -251,9 +253,9 @@ impl Share {
         state.moved.elapsed() >= self.0.limits.stuck_after
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> Guard<'_, State> {
         // Nothing that could panic runs under the lock.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     /// Hands a place to the oldest job that waits (S1), or gives it up.
@@ -314,7 +316,7 @@ mod tests {
         number: usize,
         share: Share,
         connection: ConnectionId,
-        seen: Arc<Mutex<Vec<(usize, Entry)>>>,
+        seen: Arc<Lock<Vec<(usize, Entry)>>>,
         panics: bool,
     }
 
@@ -323,7 +325,7 @@ mod tests {
             let entry = self.share.enter(scope);
             let is_later = matches!(entry, Entry::Later);
             assert_eq!(scope.is_parked(), is_later);
-            self.seen.lock().expect("sound").push((self.number, entry));
+            self.seen.lock().push((self.number, entry));
             if self.panics && is_later {
                 std::panic::resume_unwind(Box::new(()));
             }
@@ -345,7 +347,7 @@ mod tests {
         dispatcher: Dispatcher,
         share: Share,
         connection: ConnectionId,
-        seen: Arc<Mutex<Vec<(usize, Entry)>>>,
+        seen: Arc<Lock<Vec<(usize, Entry)>>>,
     }
 
     fn counters() -> Arc<ThreadCounters> {
@@ -423,7 +425,7 @@ mod tests {
             if !self.shared.run_next(0, || ()) {
                 return None;
             }
-            self.seen.lock().expect("sound").pop()
+            self.seen.lock().pop()
         }
     }
 

@@ -8,8 +8,10 @@
 //!   network thread puts its waker up, fence (in the driver's wait), looks at `version`. One of the
 //!   two sees the other's store; the change itself is read under the lock.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use flatpath_structures::lock::Lock;
 
 use crate::limits::Limits;
 use crate::listener_limits::ListenerLimits;
@@ -26,14 +28,14 @@ pub(crate) struct LimitChange {
 #[derive(Default)]
 pub(crate) struct ChangedLimits {
     version: AtomicU32,
-    last: Mutex<Option<Arc<LimitChange>>>,
+    last: Lock<Option<Arc<LimitChange>>>,
 }
 
 impl ChangedLimits {
     /// The caller wakes the network threads next.
     pub(crate) fn set(&self, change: LimitChange) {
         // Nothing under the lock panics half way.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         *last = Some(Arc::new(change));
         // ORDER: L-E1.
         self.version.fetch_add(1, Ordering::Release);
@@ -49,7 +51,7 @@ impl ChangedLimits {
 
     /// The last change, and its version.
     pub(crate) fn last(&self) -> Option<(u32, Arc<LimitChange>)> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         Some((self.version(), Arc::clone(last.as_ref()?)))
     }
 }

@@ -65,12 +65,13 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use flatpath_driver::monotonic_coarse_ns;
+use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::panics::drop_contained;
 
 use crate::error::LeftBehind;
@@ -202,7 +203,7 @@ impl Drop for OnNetworkThread {
 
 /// The bin of a server.
 pub(crate) struct Bin {
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Items that no worker has taken.
     waiting: AtomicUsize,
     /// Workers that drop one.
@@ -227,7 +228,7 @@ struct State {
 impl Bin {
     pub(crate) fn new(workers_max: u32, items_max: usize) -> Self {
         Self {
-            state: Mutex::default(),
+            state: Lock::default(),
             waiting: AtomicUsize::new(0),
             dropping: AtomicUsize::new(0),
             put: AtomicU64::new(0),
@@ -237,9 +238,9 @@ impl Bin {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> Guard<'_, State> {
         // Nothing under the lock panics half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Takes over what this thread has gathered; a worker is to look at it afterwards.
@@ -356,7 +357,6 @@ impl Drop for Bin {
     /// What no worker could take; one by one, as drops may panic.
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        let state = state.unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut state.items)
             .into_iter()
             .for_each(drop_contained);

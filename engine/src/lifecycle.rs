@@ -24,10 +24,12 @@
 //!   up, fence (in the driver's wait), looks at the state. One of the two sees the other's store.
 
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use flatpath_structures::lock::{Condition, Guard, Lock};
 
 use crate::error::{Error, LeftBehind};
 use crate::limits::Limits;
@@ -63,8 +65,8 @@ pub enum ServerState {
 
 pub(crate) struct Lifecycle {
     server_state: AtomicU8,
-    state: Mutex<State>,
-    changed: Condvar,
+    state: Lock<State>,
+    changed: Condition,
     pulses: Box<[Pulse]>,
 }
 
@@ -103,19 +105,19 @@ impl Lifecycle {
     pub(crate) fn new(threads: usize, limits: &Limits) -> Lifecycle {
         Lifecycle {
             server_state: AtomicU8::new(0),
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 drain_delay: limits.drain_delay,
                 drain_timeout: limits.drain_timeout,
                 ..State::default()
             }),
-            changed: Condvar::new(),
+            changed: Condition::new(),
             pulses: (0..threads).map(|_| Pulse::default()).collect(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> Guard<'_, State> {
         // Nothing under the lock panics half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn server_state(&self) -> ServerState {
@@ -230,8 +232,7 @@ impl Lifecycle {
             if left.is_zero() {
                 break;
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_for(state, left);
         }
         let threads = 0..u16::try_from(started).expect("at most 1024 were granted");
         threads

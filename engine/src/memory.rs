@@ -14,7 +14,9 @@ pub use flatpath_sys::allocator::bound_arenas;
 pub use crate::payload::{Copied, Part, Payload};
 pub use crate::pools::Wanted;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use flatpath_structures::lock::{Guard, Lock};
 
 /// The pages of one region at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ pub struct MemoryFigures {
 
 /// The regions of all network threads that run.
 #[derive(Debug, Default)]
-pub(crate) struct Memory(Arc<Mutex<Vec<Entry>>>);
+pub(crate) struct Memory(Arc<Lock<Vec<Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
@@ -45,7 +47,7 @@ struct Entry {
 /// Regions of one network thread; dropped, they leave.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    entries: Arc<Mutex<Vec<Entry>>>,
+    entries: Arc<Lock<Vec<Entry>>>,
     thread: usize,
 }
 
@@ -88,7 +90,7 @@ impl Drop for Entered {
     }
 }
 
-fn lock(entries: &Mutex<Vec<Entry>>) -> MutexGuard<'_, Vec<Entry>> {
+fn lock(entries: &Lock<Vec<Entry>>) -> Guard<'_, Vec<Entry>> {
     // Nothing under the lock panics half way.
-    entries.lock().unwrap_or_else(PoisonError::into_inner)
+    entries.lock()
 }

@@ -19,8 +19,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use flatpath_structures::lock::{Guard, Lock};
 use rustix::net::{SocketType, sockopt};
 
 use crate::limits::BACKLOG;
@@ -97,9 +98,9 @@ pub struct Listening {
 /// Sockets that were passed to this process and wait for listeners. Clones are the same sockets.
 #[derive(Clone, Debug, Default)]
 pub struct PassedSockets {
-    sockets: Arc<Mutex<Vec<PassedSocket>>>,
+    sockets: Arc<Lock<Vec<PassedSocket>>>,
     /// What is to be done once the server before this one has handed over.
-    later: Arc<Mutex<Vec<Later>>>,
+    later: Arc<Lock<Vec<Later>>>,
 }
 
 /// What a server that takes over does when the one before it accepts no more.
@@ -157,17 +158,17 @@ impl PassedSockets {
         Ok(sockets)
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<PassedSocket>> {
+    fn list(&self) -> Guard<'_, Vec<PassedSocket>> {
         // Nothing under the lock panics half way.
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sockets.lock()
     }
 
     pub(crate) fn add(&self, socket: PassedSocket) {
         self.list().push(socket);
     }
 
-    fn postponed(&self) -> MutexGuard<'_, Vec<Later>> {
-        self.later.lock().unwrap_or_else(PoisonError::into_inner)
+    fn postponed(&self) -> Guard<'_, Vec<Later>> {
+        self.later.lock()
     }
 
     pub(crate) fn postpone(&self, later: Later) {

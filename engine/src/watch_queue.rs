@@ -13,10 +13,11 @@
 //! - V-E1 listed: push, then `any` set (Release) -> `take` clears it (Acquire). The waker's fences
 //!   order `any` before the sleep test.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatpath_driver::Eventfd;
+use flatpath_structures::lock::{Guard, Lock};
 
 /// Why a watch could not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl WatchEntry {
 /// The watches of one network thread that have changed.
 #[derive(Default)]
 pub(crate) struct WatchQueue {
-    list: Mutex<List>,
+    list: Lock<List>,
     any: AtomicBool,
     /// Each entry that may be listed holds one of these.
     members: Arc<()>,
@@ -101,9 +102,9 @@ impl List {
 }
 
 impl WatchQueue {
-    fn list(&self) -> MutexGuard<'_, List> {
+    fn list(&self) -> Guard<'_, List> {
         // Nothing under the lock panics half way.
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock()
     }
 
     /// Lists an entry that is wanted from now on. Where that fails, nothing has changed.
@@ -219,7 +220,7 @@ mod tests {
 
     impl Drop for Looks {
         fn drop(&mut self) {
-            let is_free = self.0.list.try_lock().is_ok();
+            let is_free = self.0.list.try_lock().is_some();
             self.1.store(is_free, Ordering::Relaxed);
         }
     }

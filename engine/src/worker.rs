@@ -28,10 +28,11 @@ mod snapshot;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use flatpath_driver::{Waker, monotonic_coarse_ns};
+use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
@@ -91,7 +92,7 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Place {
     mark: Mark,
-    content: Mutex<Content>,
+    content: Lock<Content>,
 }
 
 #[derive(Default)]
@@ -268,10 +269,10 @@ impl Shared {
         &self.places[index as usize].mark
     }
 
-    fn place(&self, index: u32) -> MutexGuard<'_, Content> {
+    fn place(&self, index: u32) -> Guard<'_, Content> {
         // A place is only moved in and out of; no code that could panic runs under the lock.
         let content = &self.places[index as usize].content;
-        content.lock().unwrap_or_else(PoisonError::into_inner)
+        content.lock()
     }
 
     /// Puts a job in its place, before its index is pushed.
@@ -444,7 +445,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         for place in &mut self.places {
             let content = place.content.get_mut();
-            let content = content.unwrap_or_else(PoisonError::into_inner);
             drop_contained(content.task.take());
         }
     }

@@ -9,12 +9,14 @@
 //! Cost: a lock and a search in a map, once for each mount and service.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use flatpath_structures::lock::Lock;
 
 use super::{Inner, Share, ShareLimits};
 
-static SHARES: Mutex<BTreeMap<u64, Weak<Inner>>> = Mutex::new(BTreeMap::new());
+static SHARES: Lock<BTreeMap<u64, Weak<Inner>>> = Lock::new(BTreeMap::new());
 
 impl ShareLimits {
     /// What a mount allows. Twice as many wait as there may be workers. It is stuck after 150 ms,
@@ -31,7 +33,7 @@ impl Share {
     /// `name` is for the log if nothing has named it yet.
     pub fn of_mount(number: u64, name: impl Into<String>) -> Self {
         // Nothing that could panic runs under the lock.
-        let mut shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = SHARES.lock();
         if let Some(known) = shares.get(&number).and_then(Weak::upgrade) {
             return Self(known);
         }
