@@ -34,9 +34,10 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use flatpath::lock::{Guard, Lock};
 use siphasher::sip128::SipHasher13;
 
 use crate::auth::Credential;
@@ -94,7 +95,7 @@ struct Shard {
 }
 
 struct Inner {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Lock<Shard>]>,
     entries_max: usize,
     secret: (u64, u64),
     /// More secret, for long arguments.
@@ -119,7 +120,7 @@ impl DuplicateRequestCache {
     pub(crate) fn new(entries_max: usize) -> DuplicateRequestCache {
         let random = RandomState::new();
         DuplicateRequestCache(Arc::new(Inner {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Lock::default()).collect(),
             entries_max: entries_max.div_ceil(SHARDS),
             secret: (random.hash_one(1_u8), random.hash_one(2_u8)),
             words: Box::new(std::array::from_fn(|at| random.hash_one(at))),
@@ -206,14 +207,14 @@ impl DuplicateRequestCache {
 }
 
 impl Inner {
-    fn shard(&self, key: RequestKey) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: RequestKey) -> Guard<'_, Shard> {
         lock(&self.shards[usize::from(key.0.to_le_bytes()[0]) % SHARDS])
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Lock<Shard>) -> Guard<'_, Shard> {
     // Nothing that could panic runs under the lock.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.lock()
 }
 
 impl Entry {

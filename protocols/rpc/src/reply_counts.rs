@@ -3,8 +3,10 @@
 //! Relaxed throughout: figures that publish nothing. One thread stores in each set of counters, so
 //! a reply costs a load and a store.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatpath::lock::{Guard, Lock};
 
 /// What is counted beside the classes of the programs.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +23,7 @@ const BESIDE: usize = 3;
 
 /// The counters of a listener, on all network threads; clones read the same ones.
 #[derive(Clone, Debug, Default)]
-pub struct ReplyCounts(Arc<Mutex<Vec<ThreadCounts>>>);
+pub struct ReplyCounts(Arc<Lock<Vec<ThreadCounts>>>);
 
 /// Those of one network thread, which alone adds to them.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +55,8 @@ impl ReplyCounts {
         counts
     }
 
-    fn threads(&self) -> MutexGuard<'_, Vec<ThreadCounts>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn threads(&self) -> Guard<'_, Vec<ThreadCounts>> {
+        self.0.lock()
     }
 
     fn sum(&self, at: usize) -> u64 {
