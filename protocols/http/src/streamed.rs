@@ -5,9 +5,10 @@
 //! other. The router takes the sink out again; where no router does, the response is a 500.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use flatpath::WorkerScope;
+use flatpath::lock::Lock;
 use flatpath::memory::Payload;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
@@ -148,13 +149,13 @@ fn broken(reason: &dyn std::fmt::Display) -> Response {
 
 /// A sink on its way from a handler to its router: an extension of a response.
 #[derive(Clone)]
-struct Carried(Arc<Mutex<Option<Box<dyn Sink>>>>);
+struct Carried(Arc<Lock<Option<Box<dyn Sink>>>>);
 
 impl IntoResponse for Upload {
     fn into_response(self) -> Response {
         let reason = "the handler takes a body piece by piece, and its route is not streamed";
         let mut response = refused(StatusCode::INTERNAL_SERVER_ERROR, &reason);
-        let carried = Carried(Arc::new(Mutex::new(Some(self.0))));
+        let carried = Carried(Arc::new(Lock::new(Some(self.0))));
         response.extensions_mut().insert(carried);
         response
     }
@@ -163,7 +164,7 @@ impl IntoResponse for Upload {
 /// The sink that a handler has answered with.
 pub(crate) fn take(response: &mut Response) -> Option<Box<dyn Sink>> {
     let Carried(carried) = response.extensions_mut().remove()?;
-    let mut sink = carried.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sink = carried.lock();
     sink.take()
 }
 

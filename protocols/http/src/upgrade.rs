@@ -1,9 +1,10 @@
 //! Upgrades: a handler answers 101, and another protocol takes the connection over (RFC 9110
 //! section 7.8).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use flatpath::HandOver;
+use flatpath::lock::Lock;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
@@ -14,11 +15,11 @@ use crate::message::{Body, Request, Response};
 /// The next protocol of a connection, on its way from a handler to the network thread: an extension
 /// of a response with status 101.
 #[derive(Clone, Debug)]
-pub(crate) struct Upgrade(Arc<Mutex<Option<HandOver>>>);
+pub(crate) struct Upgrade(Arc<Lock<Option<HandOver>>>);
 
 impl Upgrade {
     pub(crate) fn take(&self) -> Option<HandOver> {
-        let mut wish = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wish = self.0.lock();
         wish.take()
     }
 }
@@ -97,7 +98,7 @@ pub fn upgrade(
         return Err(Box::new(refused(StatusCode::BAD_REQUEST, &reason)));
     }
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let upgrade = Upgrade(Arc::new(Mutex::new(Some(successor))));
+    let upgrade = Upgrade(Arc::new(Lock::new(Some(successor))));
     response.extensions_mut().insert(upgrade);
     Ok(response)
 }
