@@ -6,10 +6,11 @@
 //! while its socket is idle: the next message simply refers to nothing before it. What inflates has
 //! to stay, as the client may refer to anything.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use flatpath::lock::{Guard, Lock};
 
 use crate::encode::Frame;
 use crate::fault::Fault;
@@ -60,17 +61,17 @@ const TAIL: [u8; 4] = [0x00, 0x00, 0xFF, 0xFF];
 pub(crate) struct Shared {
     pub(crate) options: Deflate,
     /// With their windows.
-    compressors: Mutex<Vec<(u8, Box<Compress>)>>,
+    compressors: Lock<Vec<(u8, Box<Compress>)>>,
     /// All with the largest window, which is right for any.
-    inflaters: Mutex<Vec<Decompress>>,
+    inflaters: Lock<Vec<Decompress>>,
 }
 
 impl Shared {
     pub(crate) fn new(options: Deflate) -> Arc<Shared> {
         Arc::new(Shared {
             options,
-            compressors: Mutex::default(),
-            inflaters: Mutex::default(),
+            compressors: Lock::default(),
+            inflaters: Lock::default(),
         })
     }
 
@@ -107,9 +108,9 @@ impl Shared {
     }
 }
 
-fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(kept: &Lock<T>) -> Guard<'_, T> {
     // Nothing under the lock panics half way.
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+    kept.lock()
 }
 
 /// What compresses the messages to one client.

@@ -1,8 +1,9 @@
 //! The kind of sockets that a program accepts: their handler, limits and options.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use flatpath::Successor;
+use flatpath::lock::{Guard, Lock};
 use flatpath_http::{Request, Response, upgrade};
 
 use crate::codec::{Codec, Inflater, Reader};
@@ -107,7 +108,7 @@ impl<H: Handler> WebSocket<H> {
     /// # Panics
     /// If a subprotocol is not a token.
     pub fn accept(&self, request: &Request, handler: H) -> Result<Response, Rejection> {
-        let slot = Arc::new(Mutex::new(Session::default()));
+        let slot = Arc::new(Lock::new(Session::default()));
         let session = Arc::clone(&slot);
         let begin = move || std::mem::take(&mut *lock(&session));
         let asked = upgrade(request, "websocket", self.successor.begin(begin));
@@ -153,7 +154,7 @@ impl<H: Handler> WebSocket<H> {
     }
 }
 
-fn lock<H: Handler>(slot: &Mutex<Session<H>>) -> MutexGuard<'_, Session<H>> {
+fn lock<H: Handler>(slot: &Lock<Session<H>>) -> Guard<'_, Session<H>> {
     // Nothing under the lock panics half way.
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+    slot.lock()
 }
