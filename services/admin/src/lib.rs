@@ -39,9 +39,10 @@ mod process;
 mod status;
 
 use std::net::ToSocketAddrs;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use flatpath::lock::{Guard, Lock};
 pub use flatpath_http::flatpath;
 
 use exposition::MEDIA_TYPE;
@@ -69,10 +70,10 @@ pub struct Admin(Arc<Shared>);
 struct Shared {
     shown: OnceLock<Handle>,
     /// After which time a handler is slow, if that was said.
-    slow: Mutex<Option<Duration>>,
-    sources: Mutex<Vec<Source>>,
+    slow: Lock<Option<Duration>>,
+    sources: Lock<Vec<Source>>,
     /// By which names it is reached.
-    names: Mutex<Vec<HostPattern>>,
+    names: Lock<Vec<HostPattern>>,
 }
 
 impl Admin {
@@ -91,10 +92,9 @@ impl Admin {
         *self.slow_mut() = after;
     }
 
-    fn slow_mut(&self) -> MutexGuard<'_, Option<Duration>> {
+    fn slow_mut(&self) -> Guard<'_, Option<Duration>> {
         // Nothing under the lock panics half way.
-        let slow = self.0.slow.lock();
-        slow.unwrap_or_else(PoisonError::into_inner)
+        self.0.slow.lock()
     }
 
     /// Shows metrics of the program beside those of the server, which `source` reads at each
@@ -119,9 +119,8 @@ impl Admin {
         self.sources().push(Arc::new(source));
     }
 
-    fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
-        let sources = self.0.sources.lock();
-        sources.unwrap_or_else(PoisonError::into_inner)
+    fn sources(&self) -> Guard<'_, Vec<Source>> {
+        self.0.sources.lock()
     }
 
     /// Starts a server of its own that answers at `address`.
@@ -161,8 +160,8 @@ impl Admin {
         *self.names() = names;
     }
 
-    fn names(&self) -> MutexGuard<'_, Vec<HostPattern>> {
-        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> Guard<'_, Vec<HostPattern>> {
+        self.0.names.lock()
     }
 
     /// What is spoken there.
