@@ -16,10 +16,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use flatpath::ConnectionHandle;
+use flatpath::lock::{Guard, Lock};
 use flatpath_pairing::{
     Consumer, Endpoint, PairingKey, Producer, RegisterError, Registration, Registry,
 };
@@ -56,7 +57,7 @@ pub(crate) struct Client {
     side: Option<Side>,
     end: ConnectionHandle,
     since: Duration,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug, Default)]
@@ -80,8 +81,8 @@ pub(crate) struct Partner {
 pub(crate) type ClientHandle = Arc<Endpoint<Client>>;
 
 impl Client {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     /// Whether a newcomer has replaced it.
@@ -195,7 +196,7 @@ impl Meetings {
             side: handshake.side,
             end,
             since: now,
-            state: Mutex::default(),
+            state: Lock::default(),
         }));
         match self.register(&client) {
             Ok(()) => match client.partner() {
