@@ -5,11 +5,12 @@
 
 use std::collections::HashSet;
 use std::hash::Hash;
-use std::sync::{Condvar, Mutex, PoisonError};
+
+use flatpath::lock::{Condition, Lock};
 
 pub(crate) struct KeyedLock<K> {
-    held: Mutex<HashSet<K>>,
-    released: Condvar,
+    held: Lock<HashSet<K>>,
+    released: Condition,
 }
 
 /// Holds one key until it is dropped.
@@ -21,17 +22,16 @@ pub(crate) struct KeyGuard<'a, K: Eq + Hash> {
 impl<K: Eq + Hash + Clone> KeyedLock<K> {
     pub(crate) fn new() -> Self {
         Self {
-            held: Mutex::new(HashSet::new()),
-            released: Condvar::new(),
+            held: Lock::new(HashSet::new()),
+            released: Condition::new(),
         }
     }
 
     /// Waits until no other thread holds `key`.
     pub(crate) fn lock(&self, key: &K) -> KeyGuard<'_, K> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         while !held.insert(key.clone()) {
-            let woken = self.released.wait(held);
-            held = woken.unwrap_or_else(PoisonError::into_inner);
+            held = self.released.wait(held);
         }
         KeyGuard {
             lock: self,
@@ -42,9 +42,7 @@ impl<K: Eq + Hash + Clone> KeyedLock<K> {
 
 impl<K: Eq + Hash> Drop for KeyGuard<'_, K> {
     fn drop(&mut self) {
-        let held = self.lock.held.lock();
-        held.unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.key);
+        self.lock.held.lock().remove(&self.key);
         self.lock.released.notify_all();
     }
 }

@@ -30,12 +30,13 @@ use std::fs;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use flatpath::blocking::{Share, ShareFigures, ShareLimits};
 use flatpath::housekeeper::{Cause, Next, Task};
+use flatpath::lock::{Guard, Lock};
 use flatpath::metrics::Metric;
 use flatpath_sys::mount_table::unescape;
 use rustix::event::PollFlags;
@@ -68,7 +69,7 @@ pub(crate) struct Mounts {
 #[derive(Debug)]
 struct Known {
     version: AtomicU64,
-    below: Mutex<Vec<(Mount, Share)>>,
+    below: Lock<Vec<(Mount, Share)>>,
     /// Of the directory's own mount, where that may block.
     own: Option<Share>,
     /// Of all mounts that a link led to.
@@ -183,15 +184,15 @@ impl Known {
         };
         Self {
             version: AtomicU64::new(0),
-            below: Mutex::default(),
+            below: Lock::default(),
             own: (locality == Locality::Remote).then(own),
             linked: Share::new("mounts that links lead to", ShareLimits::MOUNT),
         }
     }
 
-    fn below(&self) -> MutexGuard<'_, Vec<(Mount, Share)>> {
+    fn below(&self) -> Guard<'_, Vec<(Mount, Share)>> {
         // Only assigned to under the lock.
-        self.below.lock().unwrap_or_else(PoisonError::into_inner)
+        self.below.lock()
     }
 
     fn update(&self, below: Vec<Mount>) {

@@ -16,10 +16,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Duration;
 
 use flatpath::address_limit;
+use flatpath::lock::{Guard, Lock};
 use rustix::fs::AtFlags;
 
 use crate::conditional::EntityTags;
@@ -33,11 +34,11 @@ use super::store::{Id, Store};
 /// Device and inode of a directory.
 type Directory = (u64, u64);
 
-static LEDGERS: LazyLock<Mutex<HashMap<Directory, Weak<Ledger>>>> = LazyLock::new(Mutex::default);
+static LEDGERS: LazyLock<Lock<HashMap<Directory, Weak<Ledger>>>> = LazyLock::new(Lock::default);
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    sizes: Mutex<Sizes>,
+    sizes: Lock<Sizes>,
     read: OnceLock<()>,
     /// The bound where none is set.
     usual_max: OnceLock<u64>,
@@ -104,7 +105,7 @@ impl Ledger {
         let Ok(stat) = rustix::fs::fstat(directory) else {
             return Arc::default();
         };
-        let mut ledgers = LEDGERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ledgers = LEDGERS.lock();
         ledgers.retain(|_, ledger| ledger.strong_count() > 0);
         let known = ledgers.entry((stat.st_dev, stat.st_ino)).or_default();
         known.upgrade().unwrap_or_else(|| {
@@ -114,8 +115,8 @@ impl Ledger {
         })
     }
 
-    fn sizes(&self) -> MutexGuard<'_, Sizes> {
-        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sizes(&self) -> Guard<'_, Sizes> {
+        self.sizes.lock()
     }
 
     /// Enters what is on the disk, once.
