@@ -29,10 +29,11 @@
 //! Cost: a collect is a `read` of the doorbell, which does not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use flatpath::ConnectionHandle;
 use flatpath::descriptors::DescriptorHold;
+use flatpath::lock::{Guard, Lock};
 use flatpath_driver::{Attachment, Fragment, Region};
 use flatpath_messages::layout::{
     DESCRIPTOR_WORDS, Descriptor, RETURN_WORDS, Return, announced, announcement,
@@ -61,7 +62,7 @@ pub(crate) struct Consumer {
     wakeup: Arc<Wakeup>,
     /// Announces returns.
     return_doorbell: OwnedFd,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// For both doorbells, dropped after them.
     _hold: DescriptorHold,
 }
@@ -122,7 +123,7 @@ impl Consumer {
             statistics: parts.statistics,
             wakeup: parts.wakeup,
             return_doorbell: parts.return_doorbell,
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 window: Window::new(entries),
                 holders: holders?,
                 descriptors: parts.descriptors,
@@ -371,9 +372,9 @@ impl Consumer {
         result
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> Guard<'_, State> {
         // A panic under the lock leaves true counts; the consumer may continue.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

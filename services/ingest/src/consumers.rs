@@ -3,14 +3,15 @@
 //! Cost: an assignment is made once per producer and per death of its consumer, under a lock.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use flatpath::ConnectionHandle;
+use flatpath::lock::{Guard, Lock};
 
 use crate::consumer::Consumer;
 
 #[derive(Debug, Default)]
-pub(crate) struct ConsumerSet(Mutex<State>);
+pub(crate) struct ConsumerSet(Lock<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -81,8 +82,8 @@ impl ConsumerSet {
         self.state().consumers.len()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> Guard<'_, State> {
         // Nothing under the lock panics half way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

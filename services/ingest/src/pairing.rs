@@ -9,9 +9,10 @@
 //!   and so takes the consumer from the producer, before it ends the consumer.
 //! - A2: a registration lives in the session or in the attached peer, and ends with it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use flatpath::ConnectionHandle;
+use flatpath::lock::{Guard, Lock};
 use flatpath_pairing::{self as pairing, Endpoint, PairingKey, Registration, Registry};
 
 use crate::consumer::Consumer;
@@ -30,7 +31,7 @@ impl PairingKey for Token {
 #[derive(Debug)]
 pub(crate) struct Seeker {
     waker: ConnectionHandle,
-    found: Mutex<Option<Arc<Consumer>>>,
+    found: Lock<Option<Arc<Consumer>>>,
 }
 
 /// A consumer that named a token.
@@ -43,9 +44,9 @@ type Ends = Registry<Token, Seeker, Sought>;
 pub(crate) type Registered = Registration<Arc<Ends>>;
 
 impl Seeker {
-    fn found(&self) -> MutexGuard<'_, Option<Arc<Consumer>>> {
+    fn found(&self) -> Guard<'_, Option<Arc<Consumer>>> {
         // Nothing under the lock panics.
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock()
     }
 
     /// The consumer of its token; if there is none, its connection is resumed when one attaches.
@@ -91,7 +92,7 @@ impl Pairings {
         token: u64,
         waker: ConnectionHandle,
     ) -> Option<(Arc<Endpoint<Seeker>>, Registered)> {
-        let found = Mutex::new(None);
+        let found = Lock::new(None);
         let seeker = Arc::new(Endpoint::new(Seeker { waker, found }));
         let registry = Arc::clone(&self.0);
         let registered = Registry::register_producer(registry, Token(token), Arc::clone(&seeker));

@@ -1,10 +1,11 @@
 //! What network threads and the control thread of one listener share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use flatpath::ServiceSocket;
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
+use flatpath::lock::{Guard, Lock};
 use flatpath::memory::Region;
 
 use crate::consumers::ConsumerSet;
@@ -22,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) wakeup: Arc<Wakeup>,
     /// One for each network thread that accepts, once it has made its own.
-    regions: Mutex<Vec<Region>>,
+    regions: Lock<Vec<Region>>,
     /// How many those will be, once the server starts.
     pub(crate) accepting: OnceLock<usize>,
     producers: AtomicU32,
@@ -45,7 +46,7 @@ impl Shared {
             consumers: ConsumerSet::default(),
             statistics: Arc::default(),
             wakeup: Arc::new(Wakeup::new().map_err(Error::Control)?),
-            regions: Mutex::default(),
+            regions: Lock::default(),
             accepting: OnceLock::new(),
             producers: AtomicU32::new(0),
             handed_over: AtomicBool::new(false),
@@ -78,8 +79,8 @@ impl Shared {
         (made.len() == accepting).then(|| made.clone())
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<Region>> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn made(&self) -> Guard<'_, Vec<Region>> {
+        self.regions.lock()
     }
 
     /// A number for a connection that has sent its first byte; `None`: too many are connected.
