@@ -20,8 +20,9 @@ mod cached;
 
 use std::ffi::CStr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use flatpath::lock::{Guard, Lock};
 use flatpath::prompt::FileSystem;
 use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, mount_of, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -90,7 +91,7 @@ pub(crate) struct Export {
     pub(crate) nodes: Nodes,
     hints: PathHints,
     scan: TreeScan,
-    change_locks: Box<[Mutex<()>]>,
+    change_locks: Box<[Lock<()>]>,
 }
 
 impl Export {
@@ -134,7 +135,7 @@ impl Export {
             nodes: Nodes::new(NODES_MAX.min(affordable), verifier),
             hints: PathHints::default(),
             scan: TreeScan::default(),
-            change_locks: (0..CHANGE_LOCKS).map(|_| Mutex::default()).collect(),
+            change_locks: (0..CHANGE_LOCKS).map(|_| Lock::default()).collect(),
         };
         export.refresh_root()?;
         Ok(export)
@@ -572,7 +573,7 @@ impl Export {
 
     /// Keeps other changes made through this server away from a directory or file, so that what it
     /// was before and after a change says that nothing else came between.
-    pub(crate) fn lock_change(&self, key: FileKey) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_change(&self, key: FileKey) -> Guard<'_, ()> {
         lock(&self.change_locks[key.part(CHANGE_LOCKS)])
     }
 
@@ -581,7 +582,7 @@ impl Export {
         &self,
         first: FileKey,
         second: FileKey,
-    ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+    ) -> (Guard<'_, ()>, Option<Guard<'_, ()>>) {
         let (first, second) = (first.part(CHANGE_LOCKS), second.part(CHANGE_LOCKS));
         let (low, high) = (first.min(second), first.max(second));
         let lower = lock(&self.change_locks[low]);

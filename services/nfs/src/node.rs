@@ -16,9 +16,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use flatpath::descriptors::DescriptorHold;
+use flatpath::lock::{Guard, Lock};
 use flatpath_sys::close::close;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, FileType};
@@ -73,7 +74,7 @@ pub(crate) struct Node {
     pub(crate) writer: OnceLock<Data>,
     /// Of a symbolic link: where it points to, which never changes.
     target: OnceLock<Box<[u8]>>,
-    known: Mutex<Known>,
+    known: Lock<Known>,
     /// [`USED`] and [`TOUCHED`], both set by every use.
     used: AtomicU8,
     /// Looks of the sweep since the last use.
@@ -126,7 +127,7 @@ impl Node {
             reader: OnceLock::new(),
             writer: OnceLock::new(),
             target: OnceLock::new(),
-            known: Mutex::default(),
+            known: Lock::default(),
             used: AtomicU8::new(USED | TOUCHED),
             idle: AtomicU8::new(0),
             asked: AtomicBool::new(false),
@@ -147,7 +148,7 @@ impl Node {
             reader: OnceLock::new(),
             writer: OnceLock::new(),
             target: OnceLock::new(),
-            known: Mutex::new(std::mem::take(&mut lock(&self.known))),
+            known: Lock::new(std::mem::take(&mut lock(&self.known))),
             used: AtomicU8::new(0),
             idle: AtomicU8::new(self.idle.load(Ordering::Relaxed)),
             asked: AtomicBool::new(self.is_asked()),
@@ -356,9 +357,9 @@ impl Known {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     // Nothing that could panic half-way runs under these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

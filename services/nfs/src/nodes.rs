@@ -16,9 +16,10 @@
 //! for the disk.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
+use flatpath::lock::{Guard, Lock};
 
 use crate::handle::FileKey;
 use crate::limits::{EVICTED_PER_INSERT_MAX, NODE_SHARDS};
@@ -54,10 +55,10 @@ impl Shard {
 pub(crate) struct Nodes {
     /// Dropped before the nodes (N4).
     verifier: Arc<WriteVerifier>,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Lock<Shard>]>,
     shard_max: usize,
     /// Nodes that a network thread was the last to use, until the sweep drops them.
-    left: Mutex<Vec<Node>>,
+    left: Lock<Vec<Node>>,
     /// Of the server, once it starts.
     budget: OnceLock<DescriptorBudget>,
 }
@@ -66,9 +67,9 @@ impl Nodes {
     pub(crate) fn new(nodes_max: usize, verifier: WriteVerifier) -> Nodes {
         Nodes {
             verifier: Arc::new(verifier),
-            shards: (0..NODE_SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..NODE_SHARDS).map(|_| Lock::default()).collect(),
             shard_max: nodes_max.div_ceil(NODE_SHARDS).max(1),
-            left: Mutex::default(),
+            left: Lock::default(),
             budget: OnceLock::new(),
         }
     }
@@ -91,7 +92,7 @@ impl Nodes {
         self.budget.get().map(|budget| budget.cache(1))
     }
 
-    fn shard(&self, key: FileKey) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: FileKey) -> Guard<'_, Shard> {
         lock(&self.shards[key.part(NODE_SHARDS)])
     }
 
@@ -104,7 +105,7 @@ impl Nodes {
 
     /// As [`Nodes::find`], for a thread that must not wait: a lock that is taken finds nothing.
     pub(crate) fn find_now(&self, key: FileKey) -> Option<Arc<Node>> {
-        let shard = self.shards[key.part(NODE_SHARDS)].try_lock().ok()?;
+        let shard = self.shards[key.part(NODE_SHARDS)].try_lock()?;
         let node = shard.nodes.get(&key)?;
         node.mark_used();
         Some(Arc::clone(node))

@@ -8,8 +8,8 @@
 //! Invariants
 //! - P1: at most `PATH_HINTS_MAX` files are known, in two generations: the older half goes at once.
 
+use flatpath::lock::Lock;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use crate::handle::{FileKey, WireHandle};
 use crate::limits::{DEPTH_MAX, PATH_HINTS_MAX};
@@ -47,7 +47,7 @@ impl Generations {
 }
 
 #[derive(Default)]
-pub(crate) struct PathHints(Mutex<Generations>);
+pub(crate) struct PathHints(Lock<Generations>);
 
 impl PathHints {
     /// `file` was seen as `name` in `parent`, which has this handle if it is deep.

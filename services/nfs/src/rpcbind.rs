@@ -224,9 +224,11 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
     use std::net::TcpListener;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
-    type Mappings = Arc<Mutex<HashMap<(u32, u32), u32>>>;
+    use flatpath::lock::Lock;
+
+    type Mappings = Arc<Lock<HashMap<(u32, u32), u32>>>;
 
     /// What the portmapper does besides keeping its table.
     #[derive(Clone, Copy, PartialEq)]
@@ -253,7 +255,7 @@ mod tests {
         );
         assert_eq!((arguments.len(), word(arguments, 2)), (16, TCP));
         let program = (word(arguments, 0), word(arguments, 1));
-        let mut mappings = mappings.lock().expect("no panic before");
+        let mut mappings = mappings.lock();
         let result = match opened.procedure {
             SET if manner == Manner::Refuses(program.0) || mappings.contains_key(&program) => 0,
             SET => {
@@ -301,7 +303,6 @@ mod tests {
     fn table(mappings: &Mappings) -> Vec<((u32, u32), u32)> {
         let mut table: Vec<_> = mappings
             .lock()
-            .expect("no panic before")
             .iter()
             .map(|(program, port)| (*program, *port))
             .collect();
@@ -327,7 +328,7 @@ mod tests {
         let other = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = u32::from(other.local_addr().expect("bound").port());
         let theirs = ((100_003, 3), port);
-        mappings.lock().expect("fresh").insert(theirs.0, port);
+        mappings.lock().insert(theirs.0, port);
         let refused = Registration::begin_at(address, 4049).expect_err("it is taken");
         assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
         assert!(refused.to_string().contains(&port.to_string()), "{refused}");
@@ -335,7 +336,7 @@ mod tests {
         drop(other);
         let registration = Registration::begin_at(address, 4049).expect("no server is there");
         assert_eq!(table(&mappings).len(), 2);
-        mappings.lock().expect("fresh").insert(theirs.0, 7);
+        mappings.lock().insert(theirs.0, 7);
         registration.end().expect("taken away");
         assert_eq!(table(&mappings), [(theirs.0, 7)], "no longer ours");
     }
@@ -344,7 +345,7 @@ mod tests {
     fn what_a_server_before_has_registered_at_the_port_stays_while_it_is_taken_over() {
         let (address, mappings) = portmapper(Manner::Refuses(NFS.number));
         let before = ((MOUNT.number, MOUNT.version), 4049);
-        mappings.lock().expect("fresh").insert(before.0, before.1);
+        mappings.lock().insert(before.0, before.1);
         Registration::begin_at(address, 4049).expect_err("the other one is refused");
         assert_eq!(table(&mappings), [before]);
         let (address, mappings) = portmapper(Manner::Usual);

@@ -17,9 +17,9 @@
 //! - S2: a key is called absent only after a whole walk has not met it.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use flatpath::lock::{Condition, Lock};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
@@ -36,8 +36,8 @@ use crate::status::Status;
 
 #[derive(Default)]
 pub(crate) struct TreeScan {
-    state: Mutex<State>,
-    walked: Condvar,
+    state: Lock<State>,
+    walked: Condition,
 }
 
 #[derive(Default)]
@@ -130,11 +130,7 @@ impl TreeScan {
             }
             waited = true;
             state.waiting += 1;
-            let (again, _) = self
-                .walked
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = again;
+            state = self.walked.wait_for(state, left);
             state.waiting -= 1;
         }
         state.walking = true;

@@ -21,8 +21,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
+use flatpath::lock::{Condition, Lock};
 use rustix::io::Errno;
 
 use crate::handle::FileKey;
@@ -34,8 +34,8 @@ const ERRORS_PER_LINE: u64 = 1_000;
 pub(crate) struct WriteVerifier {
     number: AtomicU64,
     /// Files on which calls run that may take the kernel's report.
-    syncs: Mutex<HashMap<FileKey, Syncs>>,
-    ended: Condvar,
+    syncs: Lock<HashMap<FileKey, Syncs>>,
+    ended: Condition,
     /// How often it was turned.
     turns: AtomicU64,
 }
@@ -69,8 +69,8 @@ impl WriteVerifier {
     pub(crate) fn new(first: u64) -> WriteVerifier {
         WriteVerifier {
             number: AtomicU64::new(first),
-            syncs: Mutex::default(),
-            ended: Condvar::new(),
+            syncs: Lock::default(),
+            ended: Condition::new(),
             turns: AtomicU64::new(0),
         }
     }
@@ -163,11 +163,7 @@ impl Syncing<'_> {
             all.get(&self.key)
                 .is_some_and(|syncs| syncs.running.iter().any(|ticket| *ticket < end))
         };
-        let mut all = self
-            .verifier
-            .ended
-            .wait_while(all, |all| is_beside(all))
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.verifier.ended.wait_while(all, |all| is_beside(all));
         let losses = all.get_mut(&self.key).map_or(self.losses_before, |syncs| {
             syncs.waiting -= 1;
             syncs.losses
