@@ -26,12 +26,13 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
 use std::time::{Duration, Instant};
 
 use flatpath::Server;
 use flatpath::access_log::{LogFormat, LogOutput, LogSink};
+use flatpath::lock::Lock;
 use flatpath::metrics::{Metric, read};
 use flatpath_admin::Admin;
 
@@ -140,7 +141,7 @@ struct Counters {
 
 #[derive(Debug, Default)]
 struct Shared {
-    slots: Mutex<Vec<Arc<Mutex<Vec<u8>>>>>,
+    slots: Lock<Vec<Arc<Lock<Vec<u8>>>>>,
     /// There are lines that the writer has not taken. Cleared before it looks into the slots, whose
     /// locks order the rest.
     has_lines: AtomicBool,
@@ -151,10 +152,6 @@ struct Shared {
     /// The writer, once it runs. It parks while none of the above is set.
     writer: OnceLock<Thread>,
     counters: Counters,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -183,13 +180,13 @@ struct Sink(Arc<Shared>);
 
 struct Slot {
     shared: Arc<Shared>,
-    lines: Arc<Mutex<Vec<u8>>>,
+    lines: Arc<Lock<Vec<u8>>>,
 }
 
 impl LogSink for Sink {
     fn open(&self) -> Box<dyn LogOutput> {
-        let slot = Arc::new(Mutex::new(Vec::new()));
-        lock(&self.0.slots).push(Arc::clone(&slot));
+        let slot = Arc::new(Lock::new(Vec::new()));
+        self.0.slots.lock().push(Arc::clone(&slot));
         Box::new(Slot {
             shared: Arc::clone(&self.0),
             lines: slot,
@@ -203,10 +200,8 @@ impl LogSink for Sink {
 
 impl LogOutput for Slot {
     fn write(&mut self, lines: &mut Vec<u8>) {
-        let mut slot = match self.lines.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+        let Some(mut slot) = self.lines.try_lock() else {
+            return;
         };
         if slot.len() + lines.len() > SLOT_BYTES_MAX {
             return;
@@ -380,10 +375,10 @@ impl Writer {
 
     /// Writes what is in the slots.
     fn take_all(&mut self) {
-        let slots = lock(&self.shared.slots).clone();
+        let slots = self.shared.slots.lock().clone();
         for slot in slots {
             let mut lines = std::mem::take(&mut self.lines);
-            std::mem::swap(&mut *lock(&slot), &mut lines);
+            std::mem::swap(&mut *slot.lock(), &mut lines);
             self.write(&lines);
             lines.clear();
             self.lines = lines;

@@ -11,11 +11,12 @@
 
 use std::fs;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use flatpath::Stopping;
+use flatpath::lock::{Condition, Guard, Lock};
 
 use crate::logging;
 
@@ -47,8 +48,8 @@ pub(crate) struct Watchdog {
 
 #[derive(Default)]
 struct Shared {
-    due: Mutex<Option<Due>>,
-    changed: Condvar,
+    due: Lock<Option<Due>>,
+    changed: Condition,
 }
 
 #[derive(Clone, Copy)]
@@ -121,13 +122,12 @@ impl Shared {
             {
                 return why;
             }
-            let woken = self.changed.wait_timeout(due, left);
-            due = woken.unwrap_or_else(PoisonError::into_inner).0;
+            due = self.changed.wait_for(due, left);
         }
     }
 
-    fn due(&self) -> MutexGuard<'_, Option<Due>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    fn due(&self) -> Guard<'_, Option<Due>> {
+        self.due.lock()
     }
 }
 

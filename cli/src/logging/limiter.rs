@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use flatpath::lock::{Guard, Lock};
 use log::Level;
 
 /// Lines of one message that pass at once.
@@ -25,7 +25,7 @@ const MESSAGES_MAX: usize = 1024;
 /// The limits of all messages.
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    messages: Mutex<HashMap<u64, Message>>,
+    messages: Lock<HashMap<u64, Message>>,
 }
 
 #[derive(Debug)]
@@ -109,8 +109,8 @@ impl Limiter {
         self.messages().values().any(|message| message.left_out > 0)
     }
 
-    fn messages(&self) -> MutexGuard<'_, HashMap<u64, Message>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages(&self) -> Guard<'_, HashMap<u64, Message>> {
+        self.messages.lock()
     }
 }
 

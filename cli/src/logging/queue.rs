@@ -15,8 +15,9 @@
 //!   comes where the lines would have come.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use flatpath::lock::{Condition, Guard, Lock};
 
 /// Lines queued at most.
 const LINES_MAX: usize = 4096;
@@ -33,11 +34,11 @@ const LATER: Duration = Duration::from_secs(1);
 /// See the header.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    state: Mutex<State>,
+    state: Lock<State>,
     /// For the writer, when there is something for it.
-    filled: Condvar,
+    filled: Condition,
     /// For those that flush, when the writer has come further.
-    emptied: Condvar,
+    emptied: Condition,
 }
 
 #[derive(Debug, Default)]
@@ -135,8 +136,7 @@ impl Queue {
             let left = state.nudged_at.map_or(Duration::MAX, |at| {
                 at.saturating_duration_since(Instant::now())
             });
-            let woken = self.filled.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.filled.wait_for(state, left);
             state.is_asleep = false;
         }
     }
@@ -174,13 +174,12 @@ impl Queue {
             if left.is_zero() {
                 return false;
             }
-            let woken = self.emptied.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.emptied.wait_for(state, left);
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 }
 
