@@ -40,9 +40,11 @@
 //!
 //! [`DESCRIPTORS_RESERVED`]: crate::limits::DESCRIPTORS_RESERVED
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use flatpath_structures::lock::{Condition, Lock};
 
 use crate::address_limit::{AddressLimit, Cells};
 use crate::episode::Episode;
@@ -83,8 +85,8 @@ struct Counts {
     connections: Box<[AtomicUsize]>,
     /// The owners of caches have been woken and have not looked yet.
     woken: AtomicBool,
-    sleep: Mutex<()>,
-    wake: Condvar,
+    sleep: Lock<()>,
+    wake: Condition,
 }
 
 /// Descriptors that are held or cached; dropped, they are given back. Drop it after the file.
@@ -176,8 +178,8 @@ impl DescriptorBudget {
             address_refusals: Episode::new(),
             connections: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             woken: AtomicBool::new(false),
-            sleep: Mutex::default(),
-            wake: Condvar::new(),
+            sleep: Lock::default(),
+            wake: Condition::new(),
         }))
     }
 
@@ -260,11 +262,10 @@ impl DescriptorBudget {
     /// more than the excess, so that the next newcomers find room, too; 0 for none.
     pub fn await_excess(&self, time: Duration) -> usize {
         let counts = &self.0;
-        let guard = counts.sleep.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = counts
-            .wake
-            .wait_timeout_while(guard, time, |()| !counts.woken.load(Relaxed));
-        drop(waited);
+        let guard = counts.sleep.lock();
+        if !counts.woken.load(Relaxed) {
+            drop(counts.wake.wait_for(guard, time));
+        }
         counts.woken.store(false, Relaxed);
         match self.excess() {
             0 => 0,

@@ -23,9 +23,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::pool::{Charge, Reference};
 
 use crate::discard::discard_bytes;
@@ -117,7 +118,7 @@ impl Pools {
 /// Bytes that connections share: how many do, and the charge for them.
 #[derive(Default)]
 pub(crate) struct SharedBytes {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Lock<Shard>; SHARDS],
 }
 
 /// Where bytes are, and how many of them.
@@ -126,11 +127,10 @@ type Place = (usize, usize);
 type Shard = HashMap<Place, (usize, Charge)>;
 
 impl SharedBytes {
-    fn shard(&self, place: Place) -> MutexGuard<'_, Shard> {
+    fn shard(&self, place: Place) -> Guard<'_, Shard> {
         // Blocks begin at multiples of 16.
         let shard = &self.shards[(place.0 >> 4) % SHARDS];
-        // Nothing under the lock panics half way.
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        shard.lock()
     }
 
     /// One share more of these bytes, charged if it is the first one.

@@ -35,9 +35,10 @@
 mod state;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use flatpath_structures::lock::{Condition, Guard, Lock};
 use flatpath_structures::pool::Charge;
 
 use crate::connection_handle::ConnectionHandle;
@@ -105,9 +106,9 @@ pub enum Flushed {
 
 /// See the module. `T` is a piece, `E` the reason of the end.
 pub struct Outbox<T, E> {
-    state: Mutex<State<T, E>>,
+    state: Lock<State<T, E>>,
     /// Room, a piece, or the end.
-    changed: Condvar,
+    changed: Condition,
     bytes_max: usize,
 }
 
@@ -115,15 +116,14 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     /// An empty outbox for what waits for one client, `bytes_max` at most (O1).
     pub fn new(bytes_max: usize) -> Self {
         Self {
-            state: Mutex::default(),
-            changed: Condvar::new(),
+            state: Lock::default(),
+            changed: Condition::new(),
             bytes_max: bytes_max.max(1),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T, E>> {
-        // Nothing under the lock panics half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State<T, E>> {
+        self.state.lock()
     }
 
     /// Adds a piece; waits while there is no room, but not on a network thread (O2).
@@ -141,11 +141,8 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     }
 
     fn await_room(&self) {
-        let mut state = self.lock();
-        while state.was_full && !state.is_closed {
-            let changed = self.changed.wait(state);
-            state = changed.unwrap_or_else(PoisonError::into_inner);
-        }
+        let is_full = |state: &mut State<T, E>| state.was_full && !state.is_closed;
+        drop(self.changed.wait_while(self.lock(), is_full));
     }
 
     /// Adds a piece if there is room for it.
@@ -245,21 +242,21 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         Ok(())
     }
 
-    fn add(&self, mut state: MutexGuard<'_, State<T, E>>, piece: T) {
+    fn add(&self, mut state: Guard<'_, State<T, E>>, piece: T) {
         state.queued_bytes += piece.bytes();
         state.queue.push_back(piece);
         self.wake_receiver(state);
     }
 
     /// The receiver is to notify the sender (O5).
-    fn refuse(&self, mut state: MutexGuard<'_, State<T, E>>, wanted_bytes: u32) {
+    fn refuse(&self, mut state: Guard<'_, State<T, E>>, wanted_bytes: u32) {
         state.wanted_bytes = wanted_bytes;
         if !std::mem::replace(&mut state.was_full, true) {
             self.wake_receiver(state);
         }
     }
 
-    fn wake_receiver(&self, mut state: MutexGuard<'_, State<T, E>>) {
+    fn wake_receiver(&self, mut state: Guard<'_, State<T, E>>) {
         if !std::mem::take(&mut state.awaits) {
             return;
         }
@@ -272,7 +269,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     }
 
     /// Tells the sender, in whichever way it waits.
-    fn notify_sender(&self, state: MutexGuard<'_, State<T, E>>) {
+    fn notify_sender(&self, state: Guard<'_, State<T, E>>) {
         let on_event = state.on_event.clone();
         drop(state);
         self.changed.notify_all();
@@ -381,11 +378,8 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
 
     /// Waits until a receiver without a connection is to look again.
     pub fn wait(&self) {
-        let mut state = self.lock();
-        while state.awaits {
-            let changed = self.changed.wait(state);
-            state = changed.unwrap_or_else(PoisonError::into_inner);
-        }
+        let awaits = |state: &mut State<T, E>| state.awaits;
+        drop(self.changed.wait_while(self.lock(), awaits));
     }
 
     /// Moves pieces to the output for as long as that has room, and decides what is next (O4, O5).

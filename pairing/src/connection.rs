@@ -1,7 +1,8 @@
 //! A TCP connection as an end: spliced to another one, or its bytes go to a callback.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use flatpath::lock::{Guard, Lock};
 use flatpath::{ConnectionHandle, Io, Phase, Received, Stall};
 
 use crate::ends::{Intake, Item, Refused, Sink, Source};
@@ -18,7 +19,7 @@ use crate::gate::{Gate, Passed};
 #[derive(Debug)]
 pub struct ConnectionEnd {
     end: ConnectionHandle,
-    partner: Mutex<Option<ConnectionHandle>>,
+    partner: Lock<Option<ConnectionHandle>>,
     gate: Gate,
 }
 
@@ -27,13 +28,13 @@ impl ConnectionEnd {
     pub fn new(io: &Io<'_>) -> ConnectionEnd {
         ConnectionEnd {
             end: io.handle(),
-            partner: Mutex::new(None),
+            partner: Lock::new(None),
             gate: Gate::default(),
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<ConnectionHandle>> {
-        self.partner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn place(&self) -> Guard<'_, Option<ConnectionHandle>> {
+        self.partner.lock()
     }
 
     /// The connection that it is connected to, if it is.

@@ -10,15 +10,17 @@
 //!   way. On the thread that makes the call they do not wait: they would for ever.
 //! - G3: signals that were not taken are kept, and handed back once, by `take_held`.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::ThreadId;
+
+use flatpath::lock::{Condition, Guard, Lock};
 
 use crate::ends::{Intake, Item};
 
 #[derive(Default)]
 pub(crate) struct Gate {
-    state: Mutex<State>,
-    quiet: Condvar,
+    state: Lock<State>,
+    quiet: Condition,
 }
 
 #[derive(Default)]
@@ -58,18 +60,15 @@ impl Drop for Call<'_> {
 }
 
 impl Gate {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock panics half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     /// The state once no other thread is in a call.
-    fn quiet(&self) -> MutexGuard<'_, State> {
+    fn quiet(&self) -> Guard<'_, State> {
         let this = std::thread::current().id();
         let is_busy = |state: &mut State| state.caller.is_some_and(|(caller, _)| caller != this);
-        self.quiet
-            .wait_while(self.state(), is_busy)
-            .unwrap_or_else(PoisonError::into_inner)
+        self.quiet.wait_while(self.state(), is_busy)
     }
 
     /// Calls the intake, if a consumer is connected and the gate is not held.
@@ -108,8 +107,7 @@ impl Gate {
                 return passed;
             }
             let is_held = |state: &mut State| state.is_stopped;
-            let waited = self.quiet.wait_while(self.state(), is_held);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            drop(self.quiet.wait_while(self.state(), is_held));
         }
     }
 

@@ -27,9 +27,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use flatpath::lock::{Condition, Lock};
 use flatpath::{ConnectionHandle, Io};
 
 use crate::event::Event;
@@ -75,10 +76,10 @@ pub struct Broadcast(Arc<Source>);
 struct Source(Arc<Shared>);
 
 struct Shared {
-    history: Mutex<History>,
+    history: Lock<History>,
     /// An event, or the end.
-    changed: Condvar,
-    table: Mutex<Table>,
+    changed: Condition,
+    table: Lock<Table>,
     events_max: usize,
 }
 
@@ -161,11 +162,6 @@ struct Table {
     free: Vec<u32>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under the locks panics half way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Broadcast {
     /// A broadcast without listeners, with a history of 256 events.
     #[must_use]
@@ -178,9 +174,9 @@ impl Broadcast {
     #[must_use]
     pub fn with_history(events_max: usize) -> Self {
         Self(Arc::new(Source(Arc::new(Shared {
-            history: Mutex::default(),
-            changed: Condvar::new(),
-            table: Mutex::default(),
+            history: Lock::default(),
+            changed: Condition::new(),
+            table: Lock::default(),
             events_max: events_max.max(1),
         }))))
     }
@@ -189,7 +185,7 @@ impl Broadcast {
     pub fn send(&self, event: impl Into<Event>) {
         let event = Kept::new(&Bytes::from(event.into()));
         let shared = &self.0.0;
-        let mut history = lock(&shared.history);
+        let mut history = shared.history.lock();
         // B1.
         let oldest = match history.events.len() == shared.events_max {
             true => history.events.pop_front(),
@@ -207,7 +203,7 @@ impl Broadcast {
     pub(crate) fn listener(&self, first: Bytes) -> Listener {
         Listener {
             first,
-            next: lock(&self.0.0.history).next,
+            next: self.0.0.history.lock().next,
             is_first_charged: false,
             shared: Arc::clone(&self.0.0),
             place: None,
@@ -218,7 +214,7 @@ impl Broadcast {
     /// How many clients listen now.
     #[must_use]
     pub fn listeners(&self) -> usize {
-        let table = lock(&self.0.0.table);
+        let table = self.0.0.table.lock();
         table.places.len() - table.free.len()
     }
 }
@@ -239,7 +235,7 @@ impl fmt::Debug for Broadcast {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        lock(&self.0.history).is_over = true;
+        self.0.history.lock().is_over = true;
         self.0.wake_all();
     }
 }
@@ -250,7 +246,7 @@ impl Shared {
         self.changed.notify_all();
         let mut from = 0;
         loop {
-            let table = lock(&self.table);
+            let table = self.table.lock();
             let Some(places) = table.places.get(from..) else {
                 return;
             };
@@ -289,8 +285,8 @@ enum Next {
 impl Listener {
     pub(crate) fn attach(&mut self, connection: ConnectionHandle) {
         debug_assert!(self.place.is_none(), "a body is sent once");
-        lock(&self.shared.history).joined(connection.clone());
-        let mut table = lock(&self.shared.table);
+        self.shared.history.lock().joined(connection.clone());
+        let mut table = self.shared.table.lock();
         let place = table.free.pop().unwrap_or_else(|| {
             table.places.push(None);
             u32::try_from(table.places.len() - 1).expect("fewer than 4 G connections")
@@ -305,7 +301,7 @@ impl Listener {
 
     /// The event that it takes next, which it has taken then.
     fn take(&mut self) -> Next {
-        let mut history = lock(&self.shared.history);
+        let mut history = self.shared.history.lock();
         let behind = history.next - self.next;
         if behind > history.events.len() as u64 {
             return Next::Missed;
@@ -405,22 +401,22 @@ impl Listener {
 
     /// Blocks until there is something.
     fn wait(&self) {
-        let mut history = lock(&self.shared.history);
-        while history.next == self.next && !history.is_over {
-            let changed = self.shared.changed.wait(history);
-            history = changed.unwrap_or_else(PoisonError::into_inner);
-        }
+        let Shared {
+            history, changed, ..
+        } = &*self.shared;
+        let has_none = |history: &mut History| history.next == self.next && !history.is_over;
+        drop(changed.wait_while(history.lock(), has_none));
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let mut table = lock(&self.shared.table);
+            let mut table = self.shared.table.lock();
             table.places[place as usize] = None;
             table.free.push(place);
             drop(table);
-            lock(&self.shared.history).left();
+            self.shared.history.lock().left();
         }
     }
 }
