@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::gate::{Gate, Opener, PATIENCE, client};
 use crate::lines::on_both;
 use flatpath::{
-    Context, DriverChoice, Job, Protocol, Received, Running, Server, Stall, WorkerScope,
+    Context, DriverChoice, Job, Phase, Protocol, Received, Running, Server, Stall, WorkerScope,
 };
 
 /// As many as wait for each other, or sleep.
@@ -48,6 +48,7 @@ impl AtOnce {
 /// | `w`  | waits at the gate, for other threads          |
 /// | `s`  | sleeps in the kernel until the pipe is closed |
 /// | `c`  | computes for some microseconds                |
+/// | `l`  | the same, for longer                          |
 /// | `r`  | computes until it is over                     |
 struct Kinds {
     gate: Gate,
@@ -68,6 +69,8 @@ impl Protocol for Kinds {
     fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        // Without a deadline.
+        context.phase(Phase::Work);
         for (consumed, byte) in input.iter().enumerate() {
             let Some(mut job) = context.job() else {
                 return Received::Blocked {
@@ -86,6 +89,7 @@ impl Protocol for Kinds {
             b'w' => self.gate.wait(),
             b's' => assert_eq!((&self.pipe).read(&mut [0]).ok(), Some(0)),
             b'r' => while !self.is_over.load(Ordering::Relaxed) {},
+            b'l' => (0..50).for_each(|_| compute()),
             _ => compute(),
         });
     }
@@ -229,15 +233,11 @@ fn what_sleeping_handlers_had_of_workers_computing_ones_do_not_keep() {
         site.client.read_exact(&mut replies).expect("all replies");
         site.asked -= MANY;
         // They take over what is there for a moment.
-        site.ask(b'c', 2_000);
-        let mut replies = [0; 2_000];
-        site.client.read_exact(&mut replies).expect("all replies");
-        site.asked -= 2_000;
         let deadline = Instant::now() + PATIENCE;
         loop {
             // ORDER: Relaxed: no handler runs.
             site.at_once.most.store(0, Ordering::Relaxed);
-            site.ask(b'c', 200);
+            site.ask(b'l', 200);
             let mut replies = [0; 200];
             site.client.read_exact(&mut replies).expect("all replies");
             site.asked -= 200;
