@@ -1,10 +1,10 @@
 //! Shares of memory for addresses and for listeners: who is counted, who stalls, who goes on.
 //!
-//! A connection is counted with its address and its listener (`address_limit.rs`) from a quarter of
-//! the budget in use on. One that comes to hold more than before while either has more than its share
-//! is stalled as if it had its own ([`Stall::Share`]): its input waits, that of others does not. It
-//! is looked at again in each turn, every ten milliseconds at least, so what other threads give
-//! back is seen without a wake-up. Its stall has the deadline of any other: where all that an
+//! A connection is counted with its address and its listener (`address_limit.rs`) from a quarter
+//! of the budget in use on. One that comes to hold more than before while either has more than its
+//! share is stalled as if it had its own ([`Stall::Share`]): its input waits, that of others does
+//! not. It is looked at again in each turn, every ten milliseconds at least, so what other threads
+//! give back is seen without a wake-up. Its stall has the deadline of any other: where all that an
 //! address holds are halves of what it never completes, they are refused one after the other.
 //!
 //! Its peer's address is asked for when a connection is counted first: one system call.
