@@ -155,7 +155,7 @@ statistics! {
         connections_evicted,
         /// Connections ended while others waited for memory: those that held most and moved least.
         connections_ended_for_memory,
-        /// Connections ended because their address held more than its share, and others needed some:
+        /// Connections ended because their address held more than its share and others needed some:
         /// those whose requests had lasted longest.
         connections_ended_for_address,
         /// Times accept was paused because the kernel had no descriptor or no memory.
