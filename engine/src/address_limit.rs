@@ -373,7 +373,9 @@ mod tests {
             let mut held: Vec<(usize, u32)> = Vec::new();
             for step in 0..500 {
                 if random.below(2) == 0 || held.is_empty() {
-                    let (who, count) = (random.below(names.len()), random.below(8) as u32);
+                    // The first address takes most.
+                    let who = random.below(2 * names.len()).saturating_sub(names.len());
+                    let count = random.below(24) as u32;
                     limit.take(who, count);
                     held.push((who, count));
                 } else {
