@@ -123,8 +123,7 @@ mod tests {
                     ingest_memory: Some(1 << 60),
                     ..asked()
                 },
-                "--ingest-memory 1152921504606846976 is too much: at most 4294967295 pages of \
-                 65536 bytes",
+                "--ingest-memory 1048576T is too much: at most 4294967295 pages of 64K",
             ),
             (
                 Settings {
