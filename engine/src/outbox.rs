@@ -122,6 +122,11 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         }
     }
 
+    /// What may wait at most, in bytes (O1).
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     fn lock(&self) -> Guard<'_, State<T, E>> {
         self.state.lock()
     }
@@ -159,7 +164,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
             return Err(Refused::Full(piece));
         }
         if state.take_in(&mut piece).is_err() {
-            self.refuse(state, small(cost(piece.bytes())));
+            self.refuse(state, cost(piece.bytes()));
             return Err(Refused::Full(piece));
         }
         self.add(state, piece);
@@ -210,7 +215,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         match state.admit(bytes) {
             Ok(charge) => Ok(Admitted(charge)),
             Err(NoRoom) => {
-                self.refuse(state, small(cost(bytes)));
+                self.refuse(state, cost(bytes));
                 Err(Refused::Full(()))
             }
         }
@@ -249,8 +254,8 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     }
 
     /// The receiver is to notify the sender (O5).
-    fn refuse(&self, mut state: Guard<'_, State<T, E>>, wanted_bytes: u32) {
-        state.wanted_bytes = wanted_bytes;
+    fn refuse(&self, mut state: Guard<'_, State<T, E>>, wanted_bytes: usize) {
+        state.wants(wanted_bytes);
         if !std::mem::replace(&mut state.was_full, true) {
             self.wake_receiver(state);
         }
@@ -270,7 +275,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
 
     /// Tells the sender, in whichever way it waits.
     fn notify_sender(&self, state: Guard<'_, State<T, E>>) {
-        let on_event = state.on_event.clone();
+        let on_event = state.on_event();
         drop(state);
         self.changed.notify_all();
         if let Some(on_event) = on_event {
@@ -282,15 +287,15 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     pub fn end(&self, reason: E) {
         let mut state = self.lock();
         state.is_closed = true;
-        if state.end.is_none() {
-            state.end = Some(reason); // OURS: a reason is plain data.
+        if state.end().is_none() {
+            state.ends(reason);
             self.wake_receiver(state);
         }
     }
 
     /// The first reason of the end.
     pub fn ended(&self) -> Option<E> {
-        self.lock().end.clone()
+        self.lock().end().cloned()
     }
 
     /// Whether nothing more is taken.
@@ -323,7 +328,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         let before = match state.is_over {
             // Nothing else will happen.
             true => None,
-            false => state.on_event.replace(Arc::clone(&act)),
+            false => state.set_on_event(Some(Arc::clone(&act))),
         };
         drop(state);
         if let Some(before) = before {
@@ -356,7 +361,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         }
         if let Some(end) = end {
             state.is_closed = true;
-            state.end.get_or_insert(end);
+            state.ends(end);
         }
         self.notify_sender(state);
     }
@@ -464,7 +469,11 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         };
         // What was sent meanwhile comes after it; of neither is anything dropped.
         left.append(&mut state.queue);
-        std::mem::swap(&mut state.queue, &mut left);
+        state.queue = match left.is_empty() {
+            // It may rest for long.
+            true => VecDeque::new(),
+            false => left,
+        };
         state.written_bytes = small(io.queued_bytes());
         state.awaits = state.queue.is_empty();
         if flushed == Flushed::All && !state.queue.is_empty() {
@@ -497,7 +506,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     pub fn close(&self, reason: Option<E>) {
         let mut state = self.lock();
         if let Some(reason) = reason {
-            state.end.get_or_insert(reason); // OURS: a reason is plain data.
+            state.ends(reason);
         }
         (state.is_closed, state.is_over) = (true, true);
         let pieces = std::mem::take(&mut state.queue);
@@ -505,7 +514,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         let connection = state.connection.take(); // OURS: a name.
         (state.queued_bytes, state.written_bytes, state.short_bytes) = (0, 0, 0);
         // The last event.
-        let on_event = state.on_event.take();
+        let on_event = state.set_on_event(None);
         drop(state);
         self.changed.notify_all();
         if let Some(on_event) = on_event {

@@ -19,12 +19,10 @@ pub(super) struct State<T, E> {
     pub(super) written_bytes: u32,
     /// What the short pieces in the queue are charged as: all of it, or nothing yet (O3).
     pub(super) short_bytes: u32,
-    /// What a sender found no memory for.
-    pub(super) wanted_bytes: u32,
     pub(super) charge: Option<Charge>,
     pub(super) connection: Option<ConnectionHandle>,
-    pub(super) end: Option<E>,
-    pub(super) on_event: Option<Arc<OnEvent>>,
+    /// In a box: most connections that rest have none of it.
+    seldom: Option<Box<Seldom<E>>>,
     /// The receiver has found nothing, and is to be called (O4).
     pub(super) awaits: bool,
     /// A piece was refused: its sender is to be notified (O5).
@@ -38,6 +36,13 @@ pub(super) struct State<T, E> {
     pub(super) is_draining: bool,
 }
 
+struct Seldom<E> {
+    end: Option<E>,
+    on_event: Option<Arc<OnEvent>>,
+    /// What a sender found no memory for.
+    wanted_bytes: usize,
+}
+
 impl<T, E> Default for State<T, E> {
     fn default() -> Self {
         Self {
@@ -45,11 +50,9 @@ impl<T, E> Default for State<T, E> {
             queued_bytes: 0,
             written_bytes: 0,
             short_bytes: 0,
-            wanted_bytes: 0,
             charge: None,
             connection: None,
-            end: None,
-            on_event: None,
+            seldom: None,
             awaits: false,
             was_full: false,
             is_charged: false,
@@ -85,6 +88,45 @@ pub(super) fn cost(bytes: usize) -> usize {
 impl<T: Piece, E: Clone> State<T, E> {
     pub(super) fn waiting_bytes(&self) -> usize {
         self.queued_bytes + self.written_bytes as usize
+    }
+
+    fn seldom(&mut self) -> &mut Seldom<E> {
+        self.seldom.get_or_insert_with(|| {
+            Box::new(Seldom {
+                end: None,
+                on_event: None,
+                wanted_bytes: 0,
+            })
+        })
+    }
+
+    /// Why nothing is taken any more.
+    pub(super) fn end(&self) -> Option<&E> {
+        self.seldom.as_ref()?.end.as_ref()
+    }
+
+    /// The first reason counts (O6).
+    pub(super) fn ends(&mut self, reason: E) {
+        self.seldom().end.get_or_insert(reason); // OURS: a reason is plain data.
+    }
+
+    pub(super) fn on_event(&self) -> Option<Arc<OnEvent>> {
+        self.seldom.as_ref()?.on_event.clone()
+    }
+
+    /// The function before.
+    pub(super) fn set_on_event(&mut self, act: Option<Arc<OnEvent>>) -> Option<Arc<OnEvent>> {
+        if act.is_none() && self.seldom.is_none() {
+            return None;
+        }
+        std::mem::replace(&mut self.seldom().on_event, act)
+    }
+
+    /// A sender found no memory for so many bytes.
+    pub(super) fn wants(&mut self, bytes: usize) {
+        if bytes > 0 || self.seldom.is_some() {
+            self.seldom().wanted_bytes = bytes;
+        }
     }
 
     /// Charges a piece, or guards it, so that it can be dropped anywhere.
@@ -185,7 +227,7 @@ impl<T: Piece, E: Clone> State<T, E> {
     }
 
     fn has_memory(&self) -> bool {
-        let wanted = self.wanted_bytes as usize;
+        let wanted = self.seldom.as_ref().map_or(0, |seldom| seldom.wanted_bytes);
         let Some(connection) = self.connection.as_ref().filter(|_| wanted > 0) else {
             return true;
         };

@@ -16,7 +16,7 @@ pub(crate) use without::{Codec, Inflater};
 pub(crate) struct Reader {
     inflater: Inflater,
     /// Bytes of the messages that were inflated, not asked for yet.
-    inflated_bytes: usize,
+    inflated_bytes: u32,
 }
 
 impl Reader {
@@ -28,7 +28,7 @@ impl Reader {
     }
 
     /// Bytes of the messages that were inflated since the last call.
-    pub(crate) fn take_inflated_bytes(&mut self) -> usize {
+    pub(crate) fn take_inflated_bytes(&mut self) -> u32 {
         std::mem::take(&mut self.inflated_bytes)
     }
 
@@ -44,7 +44,8 @@ impl Reader {
         let payload = self
             .inflater
             .inflate(&received.payload, limits.message_bytes_max)?;
-        self.inflated_bytes += payload.len();
+        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        self.inflated_bytes = self.inflated_bytes.saturating_add(bytes);
         Message::of(Received {
             payload,
             ..received

@@ -36,7 +36,7 @@ pub(crate) const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
 
 /// Compressed messages of one connection are inflated up to this many bytes at a time, and as far
 /// as the message that goes beyond it; then others have their turn. About half a millisecond.
-pub(crate) const INFLATED_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const INFLATED_BYTES_MAX: u32 = 256 * 1024;
 
 /// Messages that wait for a busy worker, in bytes, from which on no more is read from their client:
 /// what a common receive page holds. One message may go beyond it.

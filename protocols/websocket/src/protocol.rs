@@ -150,7 +150,8 @@ impl<H: Handler> Sockets<H> {
             return;
         };
         let handled = open.socket.inline(|| contain(|| act(desk)));
-        open.inflated_bytes += desk.reader.take_inflated_bytes();
+        let inflated_bytes = desk.reader.take_inflated_bytes();
+        open.inflated_bytes = open.inflated_bytes.saturating_add(inflated_bytes);
         if let Err(fault) = handled.unwrap_or(Err(Fault::Handler)) {
             open.ends(End::Fault(fault));
         }
@@ -345,7 +346,7 @@ impl<H: Handler> Protocol for Sockets<H> {
         if !desk.peer.open() {
             return work.messages.clear();
         }
-        let mut inflated_bytes = 0;
+        let mut inflated_bytes = 0_u32;
         while inflated_bytes < INFLATED_BYTES_MAX
             && let Some(received) = work.messages.pop_front()
         {
@@ -353,7 +354,7 @@ impl<H: Handler> Protocol for Sockets<H> {
                 work.fault = Some(fault);
                 work.messages.clear();
             }
-            inflated_bytes += desk.reader.take_inflated_bytes();
+            inflated_bytes = inflated_bytes.saturating_add(desk.reader.take_inflated_bytes());
         }
         work.is_heavy = inflated_bytes >= INFLATED_BYTES_MAX;
     }

@@ -51,7 +51,7 @@ pub(crate) struct Open<H: Handler> {
     /// Input was left unconsumed.
     pub(crate) has_left: bool,
     /// Bytes inflated in this call of an inline handler's connection.
-    pub(crate) inflated_bytes: usize,
+    pub(crate) inflated_bytes: u32,
     /// Its last run with a worker inflated as much as one may: the next one comes after others'.
     pub(crate) is_heavy: bool,
 }

@@ -46,7 +46,6 @@ flatpath::impl_error! {
 struct Shared {
     outbox: Outbox<Frame, Box<Close>>,
     subprotocol: Option<&'static str>,
-    queued_bytes_max: usize,
     codec: Codec,
 }
 
@@ -92,7 +91,6 @@ impl Socket {
         Socket(Arc::new(Shared {
             outbox: Outbox::new(queued_bytes_max),
             subprotocol,
-            queued_bytes_max,
             codec,
         }))
     }
@@ -204,7 +202,7 @@ impl Socket {
     /// Whether so much is in the output that its client is to read first (S2): less will do while
     /// memory is short. The connection is called when it has.
     pub(crate) fn is_full(&self, io: &mut Io<'_>) -> bool {
-        io.common_is_full(self.0.queued_bytes_max.max(1))
+        io.common_is_full(self.0.outbox.bytes_max())
     }
 
     /// Moves what is queued to the output.
