@@ -95,6 +95,8 @@ pub struct Admitted(Option<Charge>);
 pub enum Flushed {
     /// All that was queued is in the output.
     All,
+    /// The same, and the sender has ended: nothing comes after it.
+    Ended,
     /// As much is in the output as may. The protocol is called when it has drained.
     Full,
     /// There is no memory for the next piece, in the queue or with its sender: stall with
@@ -372,7 +374,8 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         let piece = state.queue.pop_front();
         match &piece {
             Some(piece) => state.queued_bytes -= piece.bytes(),
-            None => state.awaits = true,
+            // The end has called the receiver, which looked for it before.
+            None => state.awaits = state.end().is_none(),
         }
         if state.was_full && state.has_room(self.bytes_max) {
             state.was_full = false;
@@ -402,7 +405,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
             // The common case, for all that brings nothing.
             state.awaits = true;
             state.written_bytes = small(io.queued_bytes());
-            return Flushed::All;
+            return state.all_flushed();
         }
         if state.charge_queued().is_err() {
             return Flushed::NoMemory;
@@ -476,9 +479,12 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         };
         state.written_bytes = small(io.queued_bytes());
         state.awaits = state.queue.is_empty();
-        if flushed == Flushed::All && !state.queue.is_empty() {
-            // They came while the others were written.
-            io.handle().wake();
+        if flushed == Flushed::All {
+            match state.queue.is_empty() {
+                true => flushed = state.all_flushed(),
+                // They came while the others were written.
+                false => io.handle().wake(),
+            }
         }
         if flushed == Flushed::Full || io.queued_bytes() > self.low_bytes() {
             io.notify_drained_below(self.low_bytes());

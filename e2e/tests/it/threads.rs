@@ -56,6 +56,6 @@ fn what_takes_long_has_a_thread_while_it_lasts(driver: Driver) {
         server.process().signal(signal);
     }
     server.await_log("reload: there is no --config FILE to read again");
-    server.await_log("in flight: workers=");
+    server.await_log("metrics of server: ");
     until_true("eight threads", || own_threads(&server) == OF_ALL_SERVICES);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flatpath_structures::pool::Charge;
 
-use super::{Piece, UNCHARGED_BYTES};
+use super::{Flushed, Piece, UNCHARGED_BYTES};
 use crate::connection_handle::ConnectionHandle;
 use crate::discard::{discard_last, guarded};
 use crate::error::NoRoom;
@@ -108,6 +108,14 @@ impl<T: Piece, E: Clone> State<T, E> {
     /// The first reason counts (O6).
     pub(super) fn ends(&mut self, reason: E) {
         self.seldom().end.get_or_insert(reason); // OURS: a reason is plain data.
+    }
+
+    /// What a flush has come to that left nothing. Under the lock, as more may come right after.
+    pub(super) fn all_flushed(&self) -> Flushed {
+        match self.end() {
+            Some(_) => Flushed::Ended,
+            None => Flushed::All,
+        }
     }
 
     pub(super) fn on_event(&self) -> Option<Arc<OnEvent>> {

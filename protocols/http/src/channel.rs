@@ -199,8 +199,8 @@ impl Pieces {
             Ok(*left > 0)
         });
         match flushed {
-            Flushed::All => self.end().unwrap_or(Fed::Later),
-            Flushed::Full => Fed::Later,
+            Flushed::Ended => self.end().unwrap_or(Fed::Complete),
+            Flushed::All | Flushed::Full => Fed::Later,
             Flushed::NoMemory => Fed::NoMemory,
             Flushed::Stopped => Fed::Complete,
         }
@@ -220,9 +220,11 @@ impl Pieces {
             if self.outbox.ended() == Some(End::Aborted) {
                 return Err(Fed::Aborted);
             }
+            // Before the look: what is sent comes before the end.
+            let end = self.end();
             match self.outbox.pop() {
                 Some(piece) => self.front = piece,
-                None => match self.end() {
+                None => match end {
                     Some(end) => return Err(end),
                     None => self.outbox.wait(),
                 },
