@@ -230,4 +230,18 @@ mod tests {
         assert!(pools.handle(0, 1).take(1).is_some(), "once they are read");
         drop(rest);
     }
+
+    #[test]
+    fn bulk_memory_is_never_of_the_reserve() {
+        let pools = Pools::new(1 << 20, 1, 4);
+        let reserve_bytes = pools.reserve_bytes();
+        let buffers = std::iter::from_fn(|| pools.bulk(0, 0).take(1));
+        let buffers: Vec<_> = buffers.collect();
+        assert!(!buffers.is_empty());
+        assert!(pools.bulk(0, 1).charge(1).is_none() && pools.common().charge(1).is_none());
+        assert!(pools.hold(0, 1, vec![7; 100].into()).is_err());
+        assert!(pools.common().take(1).is_none());
+        assert_eq!(pools.reserve_bytes(), reserve_bytes);
+        assert!(pools.handle(0, 2).take(RESERVE_TAKE_MAX).is_some());
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use flatpath::limits::PIECE_COPY_BYTES_MAX;
+use flatpath::limits::{OUTPUT_BYTES_HIGH, PIECE_COPY_BYTES_MAX};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
     Bytes, ConnectionHandle, Context, Flushed, Limits, Outbox, Phase, Protocol, Received, Refused,
@@ -21,11 +21,18 @@ fn cost(bytes: usize) -> usize {
 
 type Box = Arc<Outbox<Bytes, ()>>;
 
+/// Asks for as much of [`COMMON`] as a stream may have in its output.
+const MORE: u8 = b'm';
+
+/// What all connections have.
+const COMMON: &[u8] = &[1; 1_000];
+
 /// Each connection takes from an outbox of its own.
 #[derive(Clone, Default)]
 struct Post {
     boxes: Arc<Mutex<Vec<Box>>>,
     handles: Arc<Mutex<Vec<ConnectionHandle>>>,
+    bytes_max: usize,
 }
 
 impl Post {
@@ -59,9 +66,9 @@ impl Protocol for Post {
 
     fn thread_state(&self) {}
 
-    fn received(&self, context: &mut Context<'_, Self>, _: &[u8]) -> Received {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if context.session.is_none() {
-            let outbox = Arc::new(Outbox::new(BYTES_MAX));
+            let outbox = Arc::new(Outbox::new(self.bytes_max));
             *context.session = Some(Arc::clone(&outbox));
             outbox.attach(context.handle());
             let handle = context.handle();
@@ -70,6 +77,9 @@ impl Protocol for Post {
             context.phase(Phase::Work);
         }
         Self::flush(context);
+        while input.contains(&MORE) && !context.io.common_is_full(BYTES_MAX) {
+            context.io.write_common(&Bytes::from_static(COMMON));
+        }
         Received::Consumed
     }
 
@@ -95,7 +105,14 @@ struct Site {
 
 impl Site {
     fn new(seed: u64, buffer_bytes_max: usize) -> Site {
-        let post = Post::default();
+        Site::with(seed, buffer_bytes_max, BYTES_MAX)
+    }
+
+    fn with(seed: u64, buffer_bytes_max: usize, bytes_max: usize) -> Site {
+        let post = Post {
+            bytes_max,
+            ..Post::default()
+        };
         let mut conditions = Conditions::calm(seed);
         conditions.limits = Limits {
             buffer_bytes_max,
@@ -229,6 +246,94 @@ fn sim_short_pieces_are_charged_while_they_are_queued() {
     }
     assert!(outbox.try_push("x".into()).is_ok(), "it has been read");
     site.end();
+}
+
+#[test]
+fn sim_the_charge_of_short_pieces_is_that_of_those_in_the_queue() {
+    const PIECES: usize = 1024;
+    let bytes_max = PIECES * PIECE_COPY_BYTES_MAX;
+    let mut site = Site::with(1, 8 << 20, bytes_max);
+    site.server.world().set_window_bytes(1);
+    let (_client, outbox) = site.open();
+    let piece = Bytes::from_static(&[1; PIECE_COPY_BYTES_MAX]);
+    for _ in 0..PIECES {
+        outbox.try_push(piece.clone()).expect("room");
+    }
+    let charged = PIECES * cost(PIECE_COPY_BYTES_MAX);
+    assert_eq!(site.charged_bytes(), charged);
+    site.pass();
+    // An output full of them is in buffers now.
+    let written = OUTPUT_BYTES_HIGH / PIECE_COPY_BYTES_MAX;
+    let charged = (PIECES - written) * cost(PIECE_COPY_BYTES_MAX);
+    assert_eq!(site.charged_bytes(), charged);
+    site.end();
+}
+
+#[test]
+fn sim_what_was_admitted_and_became_shorter_is_charged_as_what_it_is() {
+    let mut site = Site::new(1, 4 << 20);
+    let (_client, outbox) = site.open();
+    outbox.try_push(vec![1; 500].into()).expect("room");
+    let admitted = outbox.try_admit(10_000).expect("room");
+    assert_eq!(site.charged_bytes(), cost(10_000));
+    let pushed = outbox.push_admitted(vec![1; 100].into(), admitted);
+    pushed.expect("it is open");
+    assert_eq!(site.charged_bytes(), cost(100));
+    site.end();
+}
+
+/// Holds more than a quarter of a budget of 4 MiB, and less than half, by clients that do not read.
+fn press(site: &mut Site) -> Vec<(Client, Box)> {
+    site.server.world().set_window_bytes(1);
+    let hogs = (0..24).map(|_| {
+        let (client, hog) = site.open();
+        hog.try_push(vec![1; 60_000].into()).expect("room");
+        (client, hog)
+    });
+    let hogs = hogs.collect();
+    site.pass();
+    let held = site.server.handle().pool_statistics().in_use_bytes;
+    assert!((1 << 20..2 << 20).contains(&held), "{held} bytes are held");
+    hogs
+}
+
+#[test]
+fn sim_while_memory_is_short_one_piece_waits_for_a_client_although_there_is_room() {
+    let mut site = Site::new(1, 4 << 20);
+    let _hogs = press(&mut site);
+    for bytes in [400, 5_000, 20_000] {
+        let (_client, outbox) = site.open();
+        outbox.try_push(vec![1; bytes].into()).expect("one piece");
+        let more = outbox.try_push(vec![1; bytes].into());
+        assert!(matches!(more, Err(Refused::Full(_))), "{bytes}: {more:?}");
+        let more = outbox.try_admit(bytes);
+        assert!(matches!(more, Err(Refused::Full(()))), "{bytes}");
+        site.pass();
+        let more = outbox.try_push(vec![1; bytes].into());
+        assert!(matches!(more, Err(Refused::Full(_))), "{bytes}: {more:?}");
+    }
+    site.end();
+}
+
+#[test]
+fn sim_while_memory_is_short_a_client_has_a_fair_part_of_what_all_have() {
+    let read = |is_short: bool| {
+        let mut site = Site::new(1, 4 << 20);
+        let _hogs = is_short.then(|| press(&mut site));
+        let (client, _) = site.open();
+        client.write(&[MORE]);
+        site.pass();
+        site.server.world().set_window_bytes(1 << 20);
+        let mut read = 0;
+        for _ in 0..20 {
+            site.pass();
+            read += client.read().len();
+        }
+        site.end();
+        read
+    };
+    assert_eq!(read(false), BYTES_MAX.next_multiple_of(COMMON.len()));
+    assert_eq!(read(true), COMMON.len());
 }
 
 #[test]

@@ -207,3 +207,22 @@ fn sim_old_events_leave_the_history_when_there_is_no_memory_and_the_newest_stays
         "nobody listens"
     );
 }
+
+#[test]
+fn sim_the_history_holds_what_is_charged_before_anyone_looks_at_it() {
+    const EVENT: usize = 100_000;
+    let (mut server, news, _) = site(1, 1 << 20);
+    let event = Event::new().data("x".repeat(EVENT));
+    let charged = |server: &TestServer| server.handle().pool_statistics().charged_bytes;
+    (0..3).for_each(|_| news.send(event.clone()));
+    assert_eq!(charged(&server), 0, "nobody listens");
+    let _listener = ask(&mut server, 1, GET_EVENTS);
+    let joined = charged(&server);
+    assert!((3 * EVENT..4 * EVENT).contains(&joined), "{joined}");
+    // Nobody takes them, and the history may have sixteen.
+    let held = measure(|| (0..16).for_each(|_| news.send(event.clone())));
+    let sent = charged(&server);
+    assert!((6 * EVENT..=768 * 1024).contains(&sent), "{sent}");
+    let more = sent as i64 - joined as i64 + EVENT as i64;
+    assert!(held.bytes_current < more, "{held:?}, {more} bytes at most");
+}
