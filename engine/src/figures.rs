@@ -16,6 +16,7 @@ use crate::descriptors::DescriptorFigures;
 use crate::lifecycle::ServerState;
 use crate::memory::MemoryFigures;
 use crate::metrics::{Family, Metric, read, read_each};
+pub use crate::pools::{ClassFigures, PoolFigures};
 use crate::statistics::{self, Durations, Statistics};
 
 /// A server at a moment.
@@ -139,34 +140,6 @@ pub struct RunningHandler {
     pub since: Duration,
     /// How long ago that was.
     pub age: Duration,
-}
-
-/// The memory for buffers, of which every connection has what it needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PoolFigures {
-    /// The most that may be allocated.
-    pub budget_bytes: usize,
-    /// By size.
-    pub classes: Vec<ClassFigures>,
-    /// What programs have made and waits for clients, charged beside the buffers.
-    pub charged_bytes: usize,
-    /// Buffers handed out that were smaller than asked for.
-    pub degraded: u64,
-    /// Requests for a buffer that got none.
-    pub refused: u64,
-}
-
-/// Buffers of one size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClassFigures {
-    /// The size.
-    pub buffer_bytes: usize,
-    /// Bytes of those that are handed out.
-    pub in_use_bytes: usize,
-    /// Bytes of those that wait to be used again.
-    pub idle_bytes: usize,
 }
 
 impl JobFigures {

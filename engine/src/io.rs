@@ -24,9 +24,9 @@ use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
 use crate::limits::{
     Limits, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_LOW, PIECE_COPY_BYTES_MAX, SHARED_COPY_BYTES_MAX,
+    UNCHARGED_BYTES,
 };
 use crate::options::Pages;
-use crate::outbox::UNCHARGED_BYTES;
 use crate::payload::Payload;
 use crate::phase::{Phase, Stall};
 use crate::statistics::Counters;
@@ -456,14 +456,6 @@ impl Io<'_> {
             self.notify_drained_below(low.map_or(0, |power| 1 << power));
         }
         is_full
-    }
-
-    /// Whether memory is used up so far that so many bytes more would not be had.
-    #[doc(hidden)]
-    pub fn bulk_is_used_up(&self, bytes: usize) -> bool {
-        let pools = &self.common.shared.pools;
-        let bulk = pools.bulk(self.common.number, self.key.index);
-        pools.fair_bytes() == 0 && bulk.charge(bytes).is_none()
     }
 
     /// Queues a piece of a stream between two framings, as a whole or not at all, and never from

@@ -39,6 +39,10 @@ pub(crate) const SPLICE_PIPES_MAX: usize = 64;
 /// cost less than a second segment and a vectored send.
 pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
 
+/// What may wait for a client without a charge, in bytes: a short message. It is part of what a
+/// connection takes.
+pub(crate) const UNCHARGED_BYTES: usize = 512;
+
 /// A piece of a stream, or a message of a socket, up to this length is always copied, in bytes:
 /// to share it would take as much. A longer one is shared by the queue, the output and other
 /// clients, and copied only up to [`SHARED_COPY_BYTES_MAX`] for a client that reads, while memory

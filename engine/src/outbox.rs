@@ -19,7 +19,7 @@
 //!   the thread with it. It returns "full".
 //! - O3: once the outbox has a connection, all that is queued is charged to it as bulk memory,
 //!   pieces above [`PIECE_COPY_BYTES_MAX`] for as long as they are referenced (`held.rs`), shorter
-//!   ones while they are queued. Only the first [`UNCHARGED_BYTES`] are not: a client that reads
+//!   ones while they are queued. Only the first `UNCHARGED_BYTES` are not: a client that reads
 //!   gets its short messages when memory is used up, too. Where there is no memory the outbox is
 //!   full. Under pressure a connection gets its fair part (`Pools::fair_bytes`), or one piece.
 //! - O4: a receiver that found nothing is called for the piece or the end that comes next; one that
@@ -48,10 +48,6 @@ use crate::held::{Backing, held};
 use crate::io::Io;
 use crate::limits::{OUTPUT_BYTES_HIGH, PIECE_COPY_BYTES_MAX};
 use state::{OnEvent, State, cost, small};
-
-/// What may wait for a client without a charge, in bytes: a short message. It is part of what a
-/// connection takes.
-pub(crate) const UNCHARGED_BYTES: usize = 512;
 
 /// A piece of an outbox.
 pub trait Piece: Send {
@@ -221,6 +217,12 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
                 Err(Refused::Full(()))
             }
         }
+    }
+
+    /// Whether a push of about so many bytes would not be refused now, but for other senders.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        let state = self.lock();
+        state.is_closed || state.waiting_bytes() < self.bytes_max && state.admit(bytes).is_ok()
     }
 
     /// Adds a piece that was admitted.

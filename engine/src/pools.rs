@@ -22,12 +22,39 @@ use flatpath_structures::pool::{
     Owners, Pool, PoolConfig, PoolHandle, PoolStatistics, Reference, Zero,
 };
 
-use crate::figures::{ClassFigures, PoolFigures};
 use crate::held::SharedBytes;
 use crate::limits::{
     BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_HELD_MAX, RESERVE_PART, RESERVE_TAKE_MAX,
     SHARE_BYTES_MIN, SHARE_PART,
 };
+
+/// The memory for buffers, of which every connection has what it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolFigures {
+    /// The most that may be allocated.
+    pub budget_bytes: usize,
+    /// By size.
+    pub classes: Vec<ClassFigures>,
+    /// What programs have made and waits for clients, charged beside the buffers.
+    pub charged_bytes: usize,
+    /// Buffers handed out that were smaller than asked for.
+    pub degraded: u64,
+    /// Requests for a buffer that got none.
+    pub refused: u64,
+}
+
+/// Buffers of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClassFigures {
+    /// The size.
+    pub buffer_bytes: usize,
+    /// Bytes of those that are handed out.
+    pub in_use_bytes: usize,
+    /// Bytes of those that wait to be used again.
+    pub idle_bytes: usize,
+}
 
 /// How much memory a job waits for, see
 /// [`Context::dispatch_with_memory`](crate::Context::dispatch_with_memory).

@@ -13,6 +13,8 @@
 //!   job began; one that was looked at, and whose address has no more than its share, comes after
 //!   the others. One without such a job leaves the list when it is looked at, or with the table.
 //!
+//! The list itself is in `lasting_list.rs`.
+//!
 //! Cost: a job that lasts pays one load, and a few stores where it is its connection's first.
 
 use flatpath_driver::Driver;
@@ -23,45 +25,9 @@ use crate::addresses::AddressId;
 use crate::connection::Connection;
 use crate::episode::Price;
 use crate::limits::{LASTING_ENDED_MAX, LASTING_STEPS_MAX, RELIEF_PERIOD_NS};
-use crate::lists::{Links, List};
 
-use super::holders::Holds;
 use super::introduce::peer_of;
 use super::thread::Network;
-
-/// The connections of one network thread that last (L2).
-#[derive(Debug)]
-pub(crate) struct Lasting {
-    links: Links,
-    list: List,
-    /// When some are ended next, at the earliest.
-    round_ns: u64,
-}
-
-impl Lasting {
-    pub(super) fn new(places: usize) -> Lasting {
-        Lasting {
-            links: Links::new(places),
-            list: List::default(),
-            round_ns: 0,
-        }
-    }
-
-    /// The first of its jobs that last begins.
-    pub(crate) fn enter(&mut self, index: u32, holds: &mut Holds) {
-        if std::mem::replace(&mut holds.lasts, true) {
-            self.links.move_back(&mut self.list, index);
-        } else {
-            self.links.push_back(&mut self.list, index);
-        }
-    }
-
-    pub(super) fn leave(&mut self, index: u32, holds: &mut Holds) {
-        if std::mem::take(&mut holds.lasts) {
-            self.links.remove(&mut self.list, index);
-        }
-    }
-}
 
 /// What is wanted back: requests that last, descriptors of files.
 #[derive(Clone, Copy, Debug, Default)]

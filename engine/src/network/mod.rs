@@ -43,6 +43,7 @@ mod holders;
 mod introduce;
 mod jobs;
 mod lasting;
+mod lasting_list;
 mod listening;
 mod logging;
 mod receive;
@@ -64,7 +65,7 @@ mod waits;
 mod watch;
 
 pub(crate) use holders::Holds;
-pub(crate) use lasting::Lasting;
+pub(crate) use lasting_list::Lasting;
 pub(crate) use setup::{Setup, places_of};
 pub(crate) use thread::Network;
 pub(crate) use turn::After;

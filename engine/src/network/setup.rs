@@ -28,7 +28,7 @@ use crate::worker::{Dispatcher, Shared};
 
 use super::door::Door;
 use super::holders::Holders;
-use super::lasting::Lasting;
+use super::lasting_list::Lasting;
 use super::listening::{Acceptor, Listener};
 use super::resting::Resting;
 use super::starved::Starved;
@@ -184,8 +184,8 @@ impl<D: Driver> Network<D> {
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(thread, regions.into_iter());
         let pipes = counted_pipes(setup.shared.descriptors.clone());
-        let pools = Arc::clone(&setup.shared.pools);
         let common = Common {
+            wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.pools)),
             number: setup.thread,
             turn: Turn {
                 number: 0,
@@ -203,7 +203,6 @@ impl<D: Driver> Network<D> {
             refusals: Refusals::default(),
             tries: Tries::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
-            wakes: Wakes::new(capacity, driver.waker(), pools),
         };
         let mut thread = Thread::new(driver, common, places, region_count);
         thread.shortest_ns = shortest_of(&listeners);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use flatpath_structures::pool::Charge;
 
-use super::{Flushed, Piece, UNCHARGED_BYTES};
+use super::{Flushed, Piece};
 use crate::connection_handle::ConnectionHandle;
 use crate::discard::{discard_last, guarded};
 use crate::error::NoRoom;
 use crate::held::PIECE_BYTES;
-use crate::limits::PIECE_COPY_BYTES_MAX;
+use crate::limits::{PIECE_COPY_BYTES_MAX, UNCHARGED_BYTES};
 
 pub(super) struct State<T, E> {
     pub(super) queue: VecDeque<T>,

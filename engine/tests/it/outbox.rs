@@ -14,6 +14,10 @@ use flatpath_driver::simulation::{Client, Random, each_seed};
 
 const BYTES_MAX: usize = 64 * 1024;
 
+/// While this is written another thread sends the last piece, and ends.
+const LAST_BUT_ONE: &[u8] = b"last but one";
+const LAST: &[u8] = b", and last";
+
 /// What a piece is charged as.
 fn cost(bytes: usize) -> usize {
     (bytes + 128).next_multiple_of(64)
@@ -45,11 +49,16 @@ impl Post {
             return;
         };
         let flushed = outbox.flush(&mut context.io, |io, piece| {
+            if piece == LAST_BUT_ONE {
+                // As another thread does at that moment.
+                outbox.try_push(Bytes::from_static(LAST)).expect("room");
+                outbox.end(());
+            }
             io.write_piece(b"", piece, b"").map(|()| true)
         });
         if flushed == Flushed::NoMemory {
             context.io.stall(Stall::Memory);
-        } else if flushed == Flushed::All && outbox.ended().is_some() {
+        } else if flushed == Flushed::Ended {
             context.io.close_after_output();
         }
     }
@@ -436,5 +445,22 @@ fn sim_what_was_queued_before_the_connection_is_charged_with_it() {
     );
     outbox.close(None);
     assert_eq!(site.charged_bytes(), 0);
+    site.end();
+}
+
+/// Whether all is flushed, and whether the sender has ended, is one question: else the end of a
+/// sender that has just sent its last piece would be taken for the end of what was flushed.
+#[test]
+fn sim_what_is_sent_while_the_queue_is_flushed_comes_before_the_end() {
+    let mut site = Site::new(7, 1 << 20);
+    let (client, outbox) = site.open();
+    outbox
+        .try_push(Bytes::from_static(LAST_BUT_ONE))
+        .expect("room");
+    for _ in 0..4 {
+        site.pass();
+    }
+    let read = client.read();
+    assert_eq!(read, [LAST_BUT_ONE, LAST].concat());
     site.end();
 }

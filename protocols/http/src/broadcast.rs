@@ -33,9 +33,9 @@ use bytes::Bytes;
 use flatpath::lock::{Condition, Lock};
 use flatpath::{ConnectionHandle, Io};
 
+use crate::encode::ReplyFraming;
 use crate::event::Event;
 use crate::feed::{CHUNK_LINE_BYTES_MAX, Fed, chunk_line, write_piece};
-use crate::respond::ReplyFraming;
 
 /// Events that are kept for listeners which are slow, unless the program says otherwise.
 const EVENTS_MAX: usize = 256;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flatpath::{ConnectionHandle, Flushed, Io, Outbox, Refused};
 
+use crate::encode::ReplyFraming;
 use crate::feed::{Fed, write_piece};
-use crate::respond::ReplyFraming;
 
 /// What the pieces are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

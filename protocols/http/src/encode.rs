@@ -8,6 +8,15 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::chars;
 use crate::head::RequestMeta;
 
+/// How the body of a reply is delimited (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyFraming {
+    Length(u64),
+    Chunked,
+    /// By the end of the connection.
+    CloseDelimited,
+}
+
 /// The reply to a client for which there is no room. It may retry, a second later.
 pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\

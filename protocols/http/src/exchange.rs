@@ -23,12 +23,12 @@ use flatpath::memory::{Buffer, Payload, PoolHandle};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
-use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
+use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL, ReplyFraming};
 use crate::head::RequestMeta;
 use crate::limits::REPLY_HEAD_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
 use crate::request_builder::RequestBuilder;
-use crate::respond::{self, ReplyFraming, WrittenHead};
+use crate::respond::{self, WrittenHead};
 use crate::service::{Service, log_panic};
 use crate::sink::{Begun, UploadDecision};
 use crate::stream::Stream;

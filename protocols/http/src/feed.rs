@@ -8,7 +8,7 @@ use flatpath::{ConnectionHandle, Io, NoRoom};
 
 use crate::broadcast::Listener;
 use crate::channel::{Kind, Pieces};
-use crate::respond::ReplyFraming;
+use crate::encode::ReplyFraming;
 
 /// A comment, which the client of an event stream ignores (WHATWG HTML, 9.2.6).
 const COMMENT: &[u8] = b":\n\n";

@@ -10,8 +10,8 @@
 use bytes::Bytes;
 use flatpath::{Phase, Stall};
 
+use crate::encode::ReplyFraming;
 use crate::feed::{Fed, Receiver, write_piece};
-use crate::respond::ReplyFraming;
 use crate::service::Service;
 use crate::state::Connection;
 use crate::stream::LAST_CHUNK;

@@ -14,12 +14,12 @@ use flatpath::memory::Buffer;
 use flatpath::prompt::PromptRight;
 use http::StatusCode;
 
-use crate::encode::{self, Sink};
+use crate::encode::{self, ReplyFraming, Sink};
 use crate::feed::Receiver;
 use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Reader, Response};
-use crate::respond::{self, ReplyFraming};
+use crate::respond;
 use crate::upgrade::{self, Upgrade};
 
 /// Where a request was answered, or is to be. Unless it was answered, whatever was written into the

@@ -3,19 +3,10 @@
 use http::response::Parts;
 use http::{StatusCode, header};
 
-use crate::encode::{self, Sink};
+use crate::encode::{self, ReplyFraming, Sink};
 use crate::head::RequestMeta;
 use crate::message::Body;
 use crate::upgrade;
-
-/// How the body of a reply is delimited (RFC 9112 section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplyFraming {
-    Length(u64),
-    Chunked,
-    /// By the end of the connection.
-    CloseDelimited,
-}
 
 /// What follows a head that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

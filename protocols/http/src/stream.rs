@@ -9,10 +9,10 @@ use flatpath::WorkerScope;
 use flatpath::blocking::Entry;
 use flatpath::memory::{Buffer, PoolHandle};
 
+use crate::encode::ReplyFraming;
 use crate::exchange::{Exchange, State};
 use crate::limits::{STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES, STREAM_SCARCE_BYTES};
 use crate::message::Reader;
-use crate::respond::ReplyFraming;
 
 /// The size of a chunk: always five digits, because it is written before the size is known.
 const CHUNK_PREFIX: &[u8] = b"00000\r\n";

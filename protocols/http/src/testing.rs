@@ -7,6 +7,7 @@ use flatpath::memory::PoolHandle;
 
 use crate::body::{Decoder, Piece};
 use crate::date::DateLine;
+use crate::encode::ReplyFraming;
 use crate::fault::Fault;
 use crate::head::{Head, RequestMeta, header_slots};
 use crate::limits::Limits;
@@ -15,7 +16,6 @@ use crate::names::Names;
 use crate::parse::parse;
 use crate::reply::{Disposition, Out, Reply, Rest};
 use crate::request_builder::RequestBuilder;
-use crate::respond::ReplyFraming;
 use crate::scan::Scan;
 use crate::service::{Place, Service};
 

@@ -8,14 +8,13 @@ use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Job, NoRoom, Stall};
 
-use crate::encode::{self, Bounded, FAILURE, HALF_CLOSED, REFUSAL};
+use crate::encode::{self, Bounded, FAILURE, HALF_CLOSED, REFUSAL, ReplyFraming};
 use crate::exchange::State;
 use crate::head::RequestMeta;
 use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader};
 use crate::push;
 use crate::reply::{Rest, Written};
-use crate::respond::ReplyFraming;
 use crate::service::Service;
 use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step, log};
 use crate::upgrade::Upgrade;

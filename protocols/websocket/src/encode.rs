@@ -2,10 +2,8 @@
 //! fragmented.
 
 use bytes::Bytes;
-use bytestring::ByteString;
 
 use crate::close::Close;
-use crate::message::Message;
 
 /// What a frame is (section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +74,12 @@ impl Frame {
         &mut self.payload
     }
 
-    /// The message that it was made of, which is not compressed.
-    pub(crate) fn into_message(self) -> Message {
-        let is_text = self.head[0] & 0x0F == Opcode::Text as u8;
-        let text = is_text.then(|| ByteString::try_from(self.payload.clone()).ok());
-        text.flatten()
-            .map_or(Message::Binary(self.payload), Message::Text)
+    pub(crate) fn is_text(&self) -> bool {
+        self.head[0] & 0x0F == Opcode::Text as u8
+    }
+
+    pub(crate) fn into_payload(self) -> Bytes {
+        self.payload
     }
 
     /// Bytes that are sent.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use crate::decoder::Received;
-use crate::encode::Opcode;
+use crate::encode::{Frame, Opcode};
 use crate::fault::Fault;
 
 /// A message. A clone shares its bytes, so one message can be sent to many sockets.
@@ -85,5 +85,15 @@ impl From<Vec<u8>> for Message {
 impl From<Bytes> for Message {
     fn from(bytes: Bytes) -> Message {
         Message::Binary(bytes)
+    }
+}
+/// The message that a frame was made of, which is not compressed.
+impl From<Frame> for Message {
+    fn from(frame: Frame) -> Message {
+        let is_text = frame.is_text();
+        let payload = frame.into_payload();
+        let text = is_text.then(|| ByteString::try_from(payload.clone()).ok());
+        text.flatten()
+            .map_or(Message::Binary(payload), Message::Text)
     }
 }

@@ -26,7 +26,6 @@
 use std::marker::PhantomData;
 
 use bytes::Bytes;
-use flatpath::limits::PIECE_COPY_BYTES_MAX;
 use flatpath::{
     Context, Io, Job, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope, discard,
 };
@@ -164,22 +163,38 @@ impl<H: Handler> Sockets<H> {
             return Ok(());
         };
         // W6.
-        if open.waiting_bytes > 0 && open.socket.is_full(&mut context.io) {
-            return Err(Stall::Output);
-        }
-        let is_long = open.waiting_bytes > PIECE_COPY_BYTES_MAX;
-        if is_long && context.io.bulk_is_used_up(open.waiting_bytes) {
-            return Err(Stall::Memory);
+        if let Some(next) = open.waiting.front() {
+            if open.socket.is_full(&mut context.io) {
+                return Err(Stall::Output);
+            }
+            if !open.socket.has_room_for(next.payload.len()) {
+                // It has its part, until the client has read it, or nothing that could be read.
+                return Err(match context.io.common_is_full(1) {
+                    true => Stall::Output,
+                    false => Stall::Memory,
+                });
+            }
         }
         let job = context.job().ok_or(Stall::Jobs)?;
         Self::dispatch(context, job);
         Ok(())
     }
 
+    /// Outside of `received`: sends what was sent, and hands on what waits.
+    fn go_on(context: &mut Context<'_, Self>) {
+        let Some(open) = &mut context.session.0 else {
+            return;
+        };
+        let flushed = flush(open, &mut context.io);
+        if let Err(stall) = flushed.and_then(|()| Self::hand_on(context)) {
+            context.stall(stall);
+        }
+    }
+
     fn dispatch(context: &mut Context<'_, Self>, mut job: Job<Self>) {
         if let Some(open) = &mut context.session.0 {
             job.desk = open.desk.take();
-            job.messages = open.take_waiting();
+            job.messages = open.take_batch();
             job.is_heavy = false;
             if open.is_heavy {
                 return context.dispatch_after_others(job);
@@ -355,6 +370,11 @@ impl<H: Handler> Protocol for Sockets<H> {
                 work.messages.clear();
             }
             inflated_bytes = inflated_bytes.saturating_add(desk.reader.take_inflated_bytes());
+            // W6: the first was weighed when it was handed on. The others go back.
+            let next = work.messages.front();
+            if next.is_some_and(|next| !desk.peer.socket.has_room_for(next.payload.len())) {
+                break;
+            }
         }
         work.is_heavy = inflated_bytes >= INFLATED_BYTES_MAX;
     }
@@ -376,11 +396,8 @@ impl<H: Handler> Protocol for Sockets<H> {
             open.end = Some(End::Fault(fault));
         }
         open.put_back(&mut job.messages);
-        let flushed = flush(open, &mut context.io);
         context.recycle(job);
-        if let Err(stall) = flushed.and_then(|()| Self::hand_on(context)) {
-            context.stall(stall);
-        }
+        Self::go_on(context);
         Self::settle(context, true);
     }
 
@@ -394,6 +411,8 @@ impl<H: Handler> Protocol for Sockets<H> {
     }
 
     fn drained(&self, context: &mut Context<'_, Self>) {
+        // What waits may be all that came: no input brings another call.
+        Self::go_on(context);
         Self::settle(context, false);
     }
 

@@ -7,7 +7,7 @@ use crate::codec::Reader;
 use crate::decoder::{Decoder, Received};
 use crate::fault::Fault;
 use crate::handler::{Handler, Peer};
-use crate::limits::Limits;
+use crate::limits::{Limits, WAITING_BYTES_MAX};
 use crate::socket::Socket;
 
 /// What a connection keeps. It is a pointer, so that the table of connections is small; all that it
@@ -110,7 +110,24 @@ impl<H: Handler> Open<H> {
         self.waiting.extend(since);
     }
 
-    /// All that waits, for a worker.
+    /// Of what waits as much as a worker gets at a time. The rest waits on, counted (W1): what a
+    /// worker has left, and what came meanwhile, would be more with each run.
+    pub(crate) fn take_batch(&mut self) -> VecDeque<Received> {
+        if self.waiting_bytes <= WAITING_BYTES_MAX {
+            return self.take_waiting();
+        }
+        let (mut batch, mut bytes) = (VecDeque::new(), 0);
+        while bytes < WAITING_BYTES_MAX
+            && let Some(received) = self.waiting.pop_front()
+        {
+            bytes += waiting_bytes(&received);
+            batch.push_back(received);
+        }
+        self.waiting_bytes -= bytes;
+        batch
+    }
+
+    /// All that waits.
     pub(crate) fn take_waiting(&mut self) -> VecDeque<Received> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
@@ -151,7 +168,6 @@ fn waiting_bytes(received: &Received) -> usize {
 mod tests {
     use super::*;
     use crate::codec::Codec;
-    use crate::limits::WAITING_BYTES_MAX;
     use crate::message::Message;
 
     #[test]

@@ -8,7 +8,7 @@
 //! - S1: frames are sent in the order of the calls that queued them. A close frame is the last.
 //! - S2: a sender begins only while less than `queued_bytes_max` wait for the client, in the queue
 //!   and in the output. So one that answers each message it is given always may: no message is
-//!   given to it before ([`Socket::is_full`]).
+//!   given to it before ([`Socket::is_full`], [`Socket::has_room_for`]).
 //! - S3: a message that is compressed has its room and its charge before, as the compressor
 //!   cannot take it back.
 
@@ -66,8 +66,8 @@ impl Piece for Frame {
 /// The message of a frame that was not taken.
 fn given_back(refused: Refused<Frame>) -> SendError {
     match refused {
-        Refused::Full(frame) => SendError::Full(frame.into_message()),
-        Refused::Closed(frame) => SendError::Closed(frame.into_message()),
+        Refused::Full(frame) => SendError::Full(frame.into()),
+        Refused::Closed(frame) => SendError::Closed(frame.into()),
     }
 }
 
@@ -171,7 +171,7 @@ impl Socket {
         // goes out as it is. Other senders wait, for their order.
         let Some((frame, in_order)) = self.0.codec.compress(&message) else {
             let pushed = self.0.outbox.push_admitted(plain(message), admitted);
-            return pushed.map_err(|frame| SendError::Closed(frame.into_message()));
+            return pushed.map_err(|frame| SendError::Closed(frame.into()));
         };
         let pushed = self.0.outbox.push_admitted(frame, admitted);
         drop(in_order);
@@ -203,6 +203,11 @@ impl Socket {
     /// memory is short. The connection is called when it has.
     pub(crate) fn is_full(&self, io: &mut Io<'_>) -> bool {
         io.common_is_full(self.0.outbox.bytes_max())
+    }
+
+    /// Whether a worker's answer of about so many bytes would find room (S2).
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        self.0.outbox.has_room_for(bytes)
     }
 
     /// Moves what is queued to the output.

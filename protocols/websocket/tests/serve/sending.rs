@@ -1,11 +1,13 @@
 //! Sending from other threads than the one that reads, to clients that read slowly or not.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use flatpath_test::{ClientState, Conditions, each_seed};
+use flatpath_test::{ClientState, Conditions, TestServer, each_seed};
 use flatpath_websocket::{Handler, Limits, Message, SendError, Socket, WebSocket};
 
-use crate::client::{Peer, close, frame, serve};
+use crate::client::{Peer, close, frame, frames, serve};
 
 /// Gives its socket away.
 struct Gives(Arc<Mutex<Vec<Socket>>>);
@@ -155,7 +157,7 @@ fn sim_what_waits_in_sockets_is_within_the_budget_and_a_message_to_all_is_charge
                     waiting += bytes;
                 }
             }
-            server.advance(std::time::Duration::from_millis(2));
+            server.advance(Duration::from_millis(2));
             for _ in 0..4 {
                 server.turn();
             }
@@ -173,6 +175,90 @@ fn sim_what_waits_in_sockets_is_within_the_budget_and_a_message_to_all_is_charge
             for _ in 0..sent {
                 assert_eq!(peer.frame(&mut server), (0x82, vec![7; bytes]));
             }
+        }
+    });
+}
+
+/// Answers each message with the same, and counts the answers that find no room: one that waited
+/// would keep a worker.
+struct Answers(Arc<AtomicUsize>);
+
+impl Handler for Answers {
+    fn message(&mut self, socket: &Socket, message: Message) {
+        if socket.try_send(message).is_err() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Clients flood a server with messages and do not read, and another is answered meanwhile; then
+/// they read. How many answers found no room before that, and how many jobs went out while all
+/// waited.
+fn flood(seed: u64, buffer_bytes_max: usize, clients: usize, bytes: usize) -> (usize, u64) {
+    const EACH: usize = 200_000;
+    let mut conditions = Conditions::calm(seed);
+    conditions.limits.buffer_bytes_max = buffer_bytes_max;
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    let refused = || refused.load(Ordering::Relaxed);
+    let handlers = move || Answers(Arc::clone(&count));
+    let mut server = serve(conditions, WebSocket::pooled(), handlers);
+    let other = Peer::open(&mut server);
+    let floods: Vec<Peer> = (0..clients).map(|_| Peer::open(&mut server)).collect();
+    server.world().set_window_bytes(10_000);
+    let messages = EACH / bytes;
+    let flood = frame(0x82, &vec![7; bytes]).repeat(messages);
+    let pass = |server: &mut TestServer| {
+        server.advance(Duration::from_millis(1));
+        server.turn();
+    };
+    for peer in &floods {
+        peer.send(&flood);
+        (0..4).for_each(|_| pass(&mut server));
+    }
+    (0..400).for_each(|_| pass(&mut server));
+    let unread = refused();
+    other.send(&frame(0x81, b"hello"));
+    assert_eq!(other.text(&mut server), "hello", "seed {seed}");
+    let jobs = server.statistics().jobs_dispatched;
+    (0..100).for_each(|_| pass(&mut server));
+    let more = server.statistics().jobs_dispatched - jobs;
+    let mut read = vec![Vec::new(); clients];
+    let all = |read: &[Vec<u8>]| read.iter().map(|it| frames(it).0.len()).sum::<usize>();
+    for turn in 0.. {
+        let (got, refused) = (all(&read), refused());
+        let is_short = server.statistics().connections_ended_for_memory > 0;
+        if is_short || got + refused == clients * messages {
+            break;
+        }
+        assert!(turn < 400, "seed {seed}: {got} answers, {refused} refused");
+        for _ in 0..50 {
+            pass(&mut server);
+            for (flood, read) in floods.iter().zip(&mut read) {
+                read.extend(flood.client.read());
+            }
+        }
+    }
+    (unread, more)
+}
+
+#[test]
+fn sim_floods_of_clients_that_do_not_read_wait_without_a_worker() {
+    each_seed(4, |seed| {
+        for bytes in [100, 1_000, 5_000, 60_000] {
+            let unread = flood(seed, 64 << 20, 4, bytes);
+            assert_eq!(unread, (0, 0), "seed {seed}, {bytes} bytes");
+        }
+    });
+}
+
+#[test]
+fn sim_floods_wait_without_a_worker_while_there_is_no_memory_for_answers() {
+    each_seed(4, |seed| {
+        for (clients, bytes) in [(40, 1_000), (100, 5_000)] {
+            let (unread, _) = flood(seed, 2 << 20, clients, bytes);
+            // Some saw the same room.
+            assert!(unread < clients / 5, "seed {seed}, {bytes}: {unread}");
         }
     });
 }
