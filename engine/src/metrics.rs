@@ -71,14 +71,13 @@ pub struct Metric<S: ?Sized + 'static> {
 }
 
 impl<S: ?Sized> Metric<S> {
-    /// A counter; its name ends in `_total`.
-    pub const fn counter(
+    const fn new(
+        kind: Kind,
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
         read: fn(&S, &mut Samples),
     ) -> Metric<S> {
-        let kind = Kind::Counter;
         Metric {
             name,
             kind,
@@ -86,6 +85,16 @@ impl<S: ?Sized> Metric<S> {
             labels,
             read,
         }
+    }
+
+    /// A counter; its name ends in `_total`.
+    pub const fn counter(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        read: fn(&S, &mut Samples),
+    ) -> Metric<S> {
+        Metric::new(Kind::Counter, name, help, labels, read)
     }
 
     /// A gauge.
@@ -95,14 +104,7 @@ impl<S: ?Sized> Metric<S> {
         labels: &'static [&'static str],
         read: fn(&S, &mut Samples),
     ) -> Metric<S> {
-        let kind = Kind::Gauge;
-        Metric {
-            name,
-            kind,
-            help,
-            labels,
-            read,
-        }
+        Metric::new(Kind::Gauge, name, help, labels, read)
     }
 
     /// A histogram.
@@ -112,14 +114,7 @@ impl<S: ?Sized> Metric<S> {
         labels: &'static [&'static str],
         read: fn(&S, &mut Samples),
     ) -> Metric<S> {
-        let kind = Kind::Histogram;
-        Metric {
-            name,
-            kind,
-            help,
-            labels,
-            read,
-        }
+        Metric::new(Kind::Histogram, name, help, labels, read)
     }
 }
 
