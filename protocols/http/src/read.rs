@@ -20,7 +20,7 @@ use crate::limits::{
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply, Rest, Written};
-use crate::service::{BodyPlan, Place, Service, log_panic};
+use crate::service::{Place, Service, log_panic};
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::{upgrade, upload, write};
 
@@ -113,11 +113,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         head.peer = connection.io.peer();
     }
     let has_body = head.framing() != Framing::Empty;
-    // `None`: it is streamed.
-    let body_bytes_max = match plan.body {
-        BodyPlan::Whole { bytes_max } => Some(bytes_max.unwrap_or(limits.body_bytes_max)),
-        BodyPlan::Streamed => None,
-    };
+    let body_bytes_max = plan.body.bytes_max(limits.body_bytes_max);
     if let (Framing::Length(length), Some(bytes_max)) = (head.framing(), body_bytes_max)
         && length > bytes_max
     {

@@ -58,6 +58,16 @@ pub enum BodyPlan {
     Streamed,
 }
 
+impl BodyPlan {
+    /// The longest body, in bytes; `None` where it is streamed.
+    pub(crate) fn bytes_max(self, of_listener: u64) -> Option<u64> {
+        match self {
+            Self::Whole { bytes_max } => Some(bytes_max.unwrap_or(of_listener)),
+            Self::Streamed => None,
+        }
+    }
+}
+
 impl Default for BodyPlan {
     fn default() -> Self {
         Self::Whole { bytes_max: None }
