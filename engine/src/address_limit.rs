@@ -10,10 +10,10 @@
 //!
 //! Addresses are counted in a table of two rows that is keyed by a secret (a count-min sketch:
 //! Cormode and Muthukrishnan, 2005): the smaller of an address's two counts is never too small, and
-//! too large only where others share both of its cells. One [`Cells`] of a connection names its
+//! too large only where others share both of its cells. One `Cells` of a connection names its
 //! place in all tables of a server. It takes a system call to find out, so nothing is counted while
 //! three quarters of a bound are free; what was taken then belongs to no address, and the others
-//! share what is left, until its connection's address is asked for ([`AddressLimit::name`]).
+//! share what is left, until its connection's address is asked for (`AddressLimit::name`).
 //!
 //! | may run beside | what changes counts | what asks |
 //! |----------------|---------------------|-----------|
