@@ -140,6 +140,12 @@ impl Site {
         self.folder.path().join(name)
     }
 
+    /// The file with the bytes of an upload that is not finished.
+    fn data(&self, address: &str) -> PathBuf {
+        let id = address.rsplit('/').next().expect("a number");
+        self.path(&format!(".flatpath-upload-{id}"))
+    }
+
     /// Files that clients see.
     pub(super) fn published(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = BTreeMap::new();
@@ -368,17 +374,13 @@ fn uploads_expire_and_are_removed_with_all_they_left() {
     let now = SystemTime::now();
     let [old, young, finished] = ["old", "young", "finished"].map(|name| site.create(name, 3));
     assert_eq!(site.patch(&finished, 0, b"abc"), 204);
-    let data = |address: &str| {
-        let id = address.rsplit('/').next().expect("a number");
-        site.path(&format!(".flatpath-upload-{id}"))
-    };
-    let file = fs::File::options().write(true).open(data(&old));
+    let file = fs::File::options().write(true).open(site.data(&old));
     let long_ago = now - 2 * expires;
     file.expect("there").set_modified(long_ago).expect("ours");
     assert_eq!(site.offset(&old), Err(410), "expired, and not yet removed");
     sweep(&site.uploads(), now);
     assert_eq!(site.offset(&old), Err(404));
-    assert!(!data(&old).exists());
+    assert!(!site.data(&old).exists());
     assert_eq!(site.offset(&young), Ok(0));
     assert_eq!(site.offset(&finished), Ok(3));
     let later = SystemTime::now() + 2 * expires;
@@ -394,8 +396,7 @@ fn uploads_expire_and_are_removed_with_all_they_left() {
 fn a_sweep_keeps_no_other_process_from_writing() {
     let site = Site::new(WriteOptions::default());
     let address = site.create("file", 3);
-    let id = address.rsplit('/').next().expect("a number");
-    let file = fs::File::open(site.path(&format!(".flatpath-upload-{id}"))).expect("there");
+    let file = fs::File::open(site.data(&address)).expect("there");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -462,6 +463,12 @@ fn an_address_leaves_unfinished_uploads_to_others_and_what_it_left_alone_longest
             address
         })
         .collect();
+    // Files that are made within one tick of the kernel's clock have one time.
+    for (number, address) in (0..).zip(&all) {
+        let made = SystemTime::now() - Duration::from_secs(60 - number);
+        let file = fs::File::options().write(true).open(site.data(address));
+        file.expect("there").set_modified(made).expect("ours");
+    }
     assert_eq!(create_from(&site, crowd, "more").0, 503);
     assert_eq!(site.patch(&all[0], 0, b"ab"), 204);
     // The server starts again: what it knows is on the disk.
