@@ -1,4 +1,5 @@
-//! What each connection of a network thread holds of the memory for buffers.
+//! What each connection of a network thread holds of the memory for buffers, and which of them
+//! last.
 //!
 //! Holders are kept in lists by the power of two of what they hold. A connection moves up when an
 //! event finds it holding more; down, and to the back of its list, only when a shortage has the
@@ -97,6 +98,41 @@ impl Holders {
         if class > 0 {
             self.links
                 .remove(&mut self.lists[usize::from(class)], index);
+        }
+    }
+}
+
+/// The connections of one network thread that last, in the order in which they began to: see L2 in
+/// `lasting.rs`.
+#[derive(Debug)]
+pub(crate) struct Lasting {
+    pub(super) links: Links,
+    pub(super) list: List,
+    /// When some are ended next, at the earliest.
+    pub(super) round_ns: u64,
+}
+
+impl Lasting {
+    pub(super) fn new(places: usize) -> Lasting {
+        Lasting {
+            links: Links::new(places),
+            list: List::default(),
+            round_ns: 0,
+        }
+    }
+
+    /// The first of its jobs that last begins.
+    pub(crate) fn enter(&mut self, index: u32, holds: &mut Holds) {
+        if std::mem::replace(&mut holds.lasts, true) {
+            self.links.move_back(&mut self.list, index);
+        } else {
+            self.links.push_back(&mut self.list, index);
+        }
+    }
+
+    pub(super) fn leave(&mut self, index: u32, holds: &mut Holds) {
+        if std::mem::take(&mut holds.lasts) {
+            self.links.remove(&mut self.list, index);
         }
     }
 }

@@ -13,8 +13,6 @@
 //!   job began; one that was looked at, and whose address has no more than its share, comes after
 //!   the others. One without such a job leaves the list when it is looked at, or with the table.
 //!
-//! The list itself is in `lasting_list.rs`.
-//!
 //! Cost: a job that lasts pays one load, and a few stores where it is its connection's first.
 
 use flatpath_driver::Driver;

@@ -43,7 +43,6 @@ mod holders;
 mod introduce;
 mod jobs;
 mod lasting;
-mod lasting_list;
 mod listening;
 mod logging;
 mod receive;
@@ -64,8 +63,7 @@ mod user_data;
 mod waits;
 mod watch;
 
-pub(crate) use holders::Holds;
-pub(crate) use lasting_list::Lasting;
+pub(crate) use holders::{Holds, Lasting};
 pub(crate) use setup::{Setup, places_of};
 pub(crate) use thread::Network;
 pub(crate) use turn::After;

@@ -27,8 +27,7 @@ use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
 use super::door::Door;
-use super::holders::Holders;
-use super::lasting_list::Lasting;
+use super::holders::{Holders, Lasting};
 use super::listening::{Acceptor, Listener};
 use super::resting::Resting;
 use super::starved::Starved;
