@@ -85,7 +85,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Headings are repeated after this many lines.
 const LINES_BETWEEN_HEADINGS: usize = 20;
 
-/// Shows the metrics until it is told to end.
+/// Shows the metrics until a signal ends it.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let arguments = &Arguments::of(matches);
     let first = feed::ask(&arguments.address).map_err(|why| no_answer(&arguments.address, &why))?;

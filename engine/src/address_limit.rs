@@ -142,7 +142,7 @@ impl Account {
     }
 }
 
-/// Who holds more than its share.
+/// Whose share is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excess {
     Address,

@@ -28,7 +28,7 @@ pub(crate) struct Common {
     pub(crate) dispatcher: Dispatcher,
     /// Connections whose jobs last, longest first.
     pub(crate) lasting: Lasting,
-    /// Files hold so many descriptors that it counts for which address.
+    /// Files hold so many descriptors that the address of whoever takes one must be known.
     pub(crate) counts_addresses: bool,
     pub(crate) counters: Arc<ThreadCounters>,
     pub(crate) refusals: Refusals,

@@ -158,7 +158,7 @@ impl BoundEpisode {
 
     /// The bound was met; `limit` says where it lies.
     pub(crate) fn note(&mut self, now_ns: u64, price: Price, limit: impl FnOnce() -> String) {
-        // What nobody has ended is told before the next begins.
+        // Logs the end of an episode that is over before the next one begins.
         self.end(now_ns);
         if self.episode.begins_at(now_ns) {
             let what = match price {

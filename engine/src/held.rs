@@ -8,7 +8,7 @@
 //! Bytes that several connections share (one message to many sockets) are charged once: the table
 //! of [`SharedBytes`] finds them by their place in memory, where nothing else can be for as long as
 //! one of those connections refers to them. Each connection is counted for all that it refers to,
-//! so that those who hold most and move least are found, whoever shares it.
+//! shared or not, so that those that hold most and move least are found.
 //!
 //! | may run beside | hold | a drop of held bytes |
 //! |----------------|------|----------------------|

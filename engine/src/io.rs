@@ -114,7 +114,7 @@ impl Io<'_> {
         }
     }
 
-    /// While files hold so many descriptors that it counts for which address.
+    /// Finds out the address if [`Common::counts_addresses`] says so.
     #[inline]
     pub(crate) fn learn_address_if_counted(&mut self) {
         if self.common.counts_addresses {
