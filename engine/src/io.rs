@@ -33,6 +33,13 @@ use crate::statistics::Counters;
 use crate::turn::Turn;
 use crate::worker::Reservation;
 
+/// Output at which more of a stream is wanted, of which `bytes_max` may be in the output: about
+/// half, as a power of two or 0.
+pub(crate) fn low_mark(bytes_max: usize) -> usize {
+    let half = bytes_max.min(OUTPUT_BYTES_HIGH) / 2;
+    half.checked_ilog2().map_or(0, |power| 1 << power)
+}
+
 /// The connection that a protocol is called for, and what its network thread lends it.
 ///
 /// # How to end a connection
@@ -452,8 +459,7 @@ impl Io<'_> {
         let bytes_max = bytes_max.min(self.common.shared.pools.fair_bytes().max(1));
         let is_full = self.outgoing_is_full(bytes_max);
         if is_full {
-            let low = (bytes_max / 2).checked_ilog2();
-            self.notify_drained_below(low.map_or(0, |power| 1 << power));
+            self.notify_drained_below(low_mark(bytes_max));
         }
         is_full
     }

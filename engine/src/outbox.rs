@@ -18,7 +18,7 @@
 //! - O2: on a network thread a push never waits: it would wait for itself, and all connections of
 //!   the thread with it. It returns "full".
 //! - O3: once the outbox has a connection, all that is queued is charged to it as bulk memory,
-//!   pieces above [`PIECE_COPY_BYTES_MAX`] for as long as they are referenced (`held.rs`), shorter
+//!   pieces above `PIECE_COPY_BYTES_MAX` for as long as they are referenced (`held.rs`), shorter
 //!   ones while they are queued. Only the first `UNCHARGED_BYTES` are not: a client that reads
 //!   gets its short messages when memory is used up, too. Where there is no memory the outbox is
 //!   full. Under pressure a connection gets its fair part (`Pools::fair_bytes`), or one piece.
@@ -45,9 +45,8 @@ use crate::connection_handle::ConnectionHandle;
 use crate::discard::{discard_last, on_network_thread};
 use crate::error::NoRoom;
 use crate::held::{Backing, held};
-use crate::io::Io;
-use crate::limits::{OUTPUT_BYTES_HIGH, PIECE_COPY_BYTES_MAX};
-use state::{OnEvent, State, cost, small};
+use crate::io::{Io, low_mark};
+use state::{OnEvent, State, cost, is_long, small};
 
 /// A piece of an outbox.
 pub trait Piece: Send {
@@ -157,7 +156,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         if state.is_closed {
             return Err(Refused::Closed(piece));
         }
-        if state.waiting_bytes() >= self.bytes_max {
+        if state.is_full(self.bytes_max) {
             self.refuse(state, 0);
             return Err(Refused::Full(piece));
         }
@@ -206,7 +205,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         if state.is_closed {
             return Err(Refused::Closed(()));
         }
-        if state.waiting_bytes() >= self.bytes_max {
+        if state.is_full(self.bytes_max) {
             self.refuse(state, 0);
             return Err(Refused::Full(()));
         }
@@ -222,7 +221,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     /// Whether a push of about so many bytes would not be refused now, but for other senders.
     pub fn has_room_for(&self, bytes: usize) -> bool {
         let state = self.lock();
-        state.is_closed || state.waiting_bytes() < self.bytes_max && state.admit(bytes).is_ok()
+        state.is_closed || !state.is_full(self.bytes_max) && state.admit(bytes).is_ok()
     }
 
     /// Adds a piece that was admitted.
@@ -235,7 +234,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
             return Err(piece);
         }
         match admitted.0 {
-            Some(charge) if piece.payload_bytes() > PIECE_COPY_BYTES_MAX => {
+            Some(charge) if is_long(&piece) => {
                 let payload = piece.payload();
                 *payload = held(std::mem::take(payload), Backing::Own(charge));
             }
@@ -429,7 +428,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
                 break;
             };
             bytes += piece.bytes();
-            if piece.payload_bytes() <= PIECE_COPY_BYTES_MAX {
+            if !is_long(piece) {
                 short_bytes += small(cost(piece.bytes()));
             }
             pieces.pop_front();
@@ -441,10 +440,9 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         self.flushed(io, pieces, (bytes, short_bytes), flushed)
     }
 
-    /// Output at which the receiver looks again, in bytes: about half of the bound.
+    /// Output at which the receiver looks again, in bytes.
     fn low_bytes(&self) -> usize {
-        let half = self.bytes_max.min(OUTPUT_BYTES_HIGH) / 2;
-        half.checked_ilog2().map_or(0, |power| 1 << power)
+        low_mark(self.bytes_max)
     }
 
     /// Puts back what is left of a flush.
@@ -495,14 +493,14 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
             if state.has_room(self.bytes_max) {
                 state.was_full = false;
                 self.notify_sender(state);
-            } else if io.queued_bytes() > self.low_bytes() {
-                io.notify_drained_below(self.low_bytes());
-            } else if io.queued_bytes() > 0 {
+            } else if io.queued_bytes() == 0 {
+                if flushed == Flushed::All {
+                    // Nothing is on its way that could make room.
+                    flushed = Flushed::NoMemory;
+                }
+            } else if io.queued_bytes() <= self.low_bytes() {
                 // It is memory that misses: some comes back as the client reads.
                 io.notify_drained_below(0);
-            } else if flushed == Flushed::All {
-                // Nothing is on its way that could make room.
-                flushed = Flushed::NoMemory;
             }
         }
         drop(surplus);

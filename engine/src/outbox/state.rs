@@ -80,6 +80,11 @@ pub(super) fn small(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
+/// Whether a piece is shared, and charged by itself; others are copied (O3).
+pub(super) fn is_long(piece: &impl Piece) -> bool {
+    piece.payload_bytes() > PIECE_COPY_BYTES_MAX
+}
+
 /// What a piece is charged as.
 pub(super) fn cost(bytes: usize) -> usize {
     (bytes + PIECE_BYTES).next_multiple_of(64)
@@ -88,6 +93,16 @@ pub(super) fn cost(bytes: usize) -> usize {
 impl<T: Piece, E: Clone> State<T, E> {
     pub(super) fn waiting_bytes(&self) -> usize {
         self.queued_bytes + self.written_bytes as usize
+    }
+
+    /// Whether as much waits as may.
+    pub(super) fn is_full(&self, bytes_max: usize) -> bool {
+        self.waiting_bytes() >= bytes_max
+    }
+
+    /// Whether the connection may have so much more: one piece, or its fair part (O3).
+    fn is_fair(&self, connection: &ConnectionHandle, cost: usize) -> bool {
+        self.waiting_bytes() == 0 || !connection.is_beyond_fair_part(cost)
     }
 
     fn seldom(&mut self) -> &mut Seldom<E> {
@@ -139,14 +154,14 @@ impl<T: Piece, E: Clone> State<T, E> {
 
     /// Charges a piece, or guards it, so that it can be dropped anywhere.
     pub(super) fn take_in(&mut self, piece: &mut T) -> Result<(), NoRoom> {
-        let (bytes, is_long) = (piece.bytes(), piece.payload_bytes() > PIECE_COPY_BYTES_MAX);
+        let (bytes, is_long) = (piece.bytes(), is_long(piece));
         let payload = piece.payload();
         let Some(connection) = self.connection.clone().filter(|_| self.is_charged) else {
             self.guard(piece);
             return Ok(());
         };
         let cost = cost(bytes);
-        if self.waiting_bytes() > 0 && connection.is_beyond_fair_part(cost) {
+        if !self.is_fair(&connection, cost) {
             return Err(NoRoom);
         }
         if is_long {
@@ -167,7 +182,7 @@ impl<T: Piece, E: Clone> State<T, E> {
     pub(super) fn guard(&mut self, piece: &mut T) {
         let payload = piece.payload();
         *payload = guarded(std::mem::take(payload));
-        if piece.payload_bytes() <= PIECE_COPY_BYTES_MAX {
+        if !is_long(piece) {
             self.short_bytes += small(cost(piece.bytes()));
         }
     }
@@ -177,12 +192,11 @@ impl<T: Piece, E: Clone> State<T, E> {
         let Some(connection) = self.connection.as_ref().filter(|_| self.is_charged) else {
             return Ok(None);
         };
-        let waiting_bytes = self.waiting_bytes();
-        if waiting_bytes + bytes <= UNCHARGED_BYTES {
+        if self.waiting_bytes() + bytes <= UNCHARGED_BYTES {
             return Ok(None);
         }
         let cost = cost(bytes);
-        if waiting_bytes > 0 && connection.is_beyond_fair_part(cost) {
+        if !self.is_fair(connection, cost) {
             return Err(NoRoom);
         }
         connection.charge(cost).map(Some).ok_or(NoRoom)
@@ -212,7 +226,7 @@ impl<T: Piece, E: Clone> State<T, E> {
         let Some(connection) = self.connection.clone().filter(|_| !self.is_charged) else {
             return Ok(());
         };
-        let is_long = |piece: &&mut T| piece.payload_bytes() > PIECE_COPY_BYTES_MAX;
+        let is_long = |piece: &&mut T| is_long(*piece);
         let mut held = Vec::new();
         for piece in self.queue.iter_mut().filter(is_long) {
             // All of them, or none.
@@ -239,7 +253,6 @@ impl<T: Piece, E: Clone> State<T, E> {
         let Some(connection) = self.connection.as_ref().filter(|_| wanted > 0) else {
             return true;
         };
-        let is_fair = self.waiting_bytes() == 0 || !connection.is_beyond_fair_part(wanted);
-        is_fair && connection.charge(wanted).is_some()
+        self.is_fair(connection, wanted) && connection.charge(wanted).is_some()
     }
 }
