@@ -33,7 +33,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::addresses::Prefix;
-use crate::limits::ADDRESS_ROW;
+use crate::limits::{ADDRESS_ROW, LIGHT_PART};
 
 /// What a connection that waits for memory counts for, in smallest buffers: its longest input.
 pub(crate) const WAITING_BUFFERS: u32 = 16;
@@ -251,6 +251,12 @@ impl AddressLimit {
         let capacity = self.capacity.saturating_sub(load(&self.loose)) as usize;
         let share = share_of(capacity, others, self.capacity as usize / 2);
         cells.is_address() && held.saturating_add(more) > share
+    }
+
+    /// Whether an address holds next to nothing: so little that a quarter of the bound is enough for
+    /// dozens of such addresses.
+    pub(crate) fn is_light(&self, cells: Cells) -> bool {
+        cells.is_address() && self.held(cells) < self.capacity / LIGHT_PART
     }
 
     /// Who has more than its share, and so lets connections of the two wait. For one that waits

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use crate::address_limit::Cells;
 use crate::connection_handle::ConnectionId;
 use crate::free_list::FreeList;
 use crate::io::Io;
@@ -24,6 +25,9 @@ pub(crate) struct Envelope<P: Protocol> {
     pub(crate) connection: ConnectionId,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) rank: Rank,
+    /// Where its connection's address is counted, and whether the job is.
+    pub(crate) cells: Cells,
+    pub(crate) is_counted: bool,
 }
 
 impl<P: Protocol> Deref for Job<P> {
@@ -55,6 +59,14 @@ impl<P: Protocol> Task for Envelope<P> {
 
     fn rank(&self) -> Rank {
         self.rank
+    }
+
+    fn cells(&self) -> Cells {
+        self.cells
+    }
+
+    fn is_counted(&self) -> bool {
+        self.is_counted
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
@@ -110,6 +122,8 @@ impl<'a, P: Protocol> Context<'a, P> {
                 connection,
                 reservation: None,
                 rank: Rank::Next,
+                cells: Cells::UNKNOWN,
+                is_counted: false,
             })
         });
         envelope.connection = connection;
@@ -135,7 +149,8 @@ impl<'a, P: Protocol> Context<'a, P> {
     }
 
     /// The same for a job that has had its part of a worker's time and comes again: workers take it
-    /// when no other waits, and one such in [`AFTER_OTHERS_PART`] in any case.
+    /// when no other waits, and one such in [`AFTER_OTHERS_PART`] in any case. So are jobs of an
+    /// address that has more than its share of those that wait.
     ///
     /// [`AFTER_OTHERS_PART`]: crate::limits::AFTER_OTHERS_PART
     pub fn dispatch_after_others(&mut self, job: Job<P>) {
@@ -143,10 +158,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     }
 
     fn send(&mut self, mut job: Job<P>, rank: Rank) {
-        job.0.rank = rank;
-        job.0.connection = self.io.id();
-        self.io.learn_address_if_counted();
-        self.io.connection.control.jobs_out += 1;
+        self.goes(&mut job, rank);
         let common = &mut *self.io.common;
         let listener = job.0.connection.listener;
         common
@@ -157,15 +169,28 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// The same for a job that found no buffer: it waits, without a worker, until there may be one,
     /// behind those that wait already for as much. What needs little is first.
     pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
-        job.0.rank = Rank::Next;
-        job.0.connection = self.io.id();
-        self.io.learn_address_if_counted();
-        self.io.connection.control.jobs_out += 1;
+        self.goes(&mut job, Rank::Next);
         let common = &mut *self.io.common;
         let now_ns = common.turn.now_ns;
         common
             .dispatcher
             .dispatch_with_memory(job.0, wanted, now_ns);
+    }
+
+    /// A job goes out for this connection: after others if its address has more than its share.
+    #[inline]
+    fn goes(&mut self, job: &mut Job<P>, rank: Rank) {
+        let envelope = &mut *job.0;
+        envelope.connection = self.io.id();
+        self.io.learn_address_if_counted();
+        let (connection, common) = (&mut *self.io.connection, &*self.io.common);
+        connection.control.jobs_out += 1;
+        envelope.cells = connection.holds.cells;
+        envelope.rank = rank;
+        envelope.is_counted = common.dispatcher.weighs_jobs();
+        if envelope.is_counted && common.dispatcher.exceeds_with(envelope.cells) {
+            envelope.rank = Rank::AfterOthers;
+        }
     }
 
     /// Keeps a finished (or unused) job for the next request.

@@ -121,10 +121,11 @@ impl Io<'_> {
         }
     }
 
-    /// Finds out the address if [`Common::counts_addresses`] says so.
+    /// Finds out the address if something is counted by it for whoever sends a job.
     #[inline]
     pub(crate) fn learn_address_if_counted(&mut self) {
-        if self.common.counts_addresses {
+        let is_full = self.common.shared.pools.fair_bytes() == 0;
+        if self.common.counts_addresses || is_full || self.common.dispatcher.weighs_jobs() {
             self.learn_address();
         }
     }

@@ -84,6 +84,10 @@ pub(crate) const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
 /// Places in each of the two rows in which addresses' holdings are counted: 32 KiB in all.
 pub(crate) const ADDRESS_ROW: usize = 4096;
 
+/// An address that holds less than this part of the budget takes as much at once as if memory were
+/// plentiful: 64 such addresses fit the last quarter.
+pub(crate) const LIGHT_PART: u32 = 256;
+
 /// Places of the table in which connections that hold memory are counted for their address, each
 /// [`WEIGH_PERIOD_NS`], from a quarter of the budget in use on.
 pub(crate) const COUNTED_PER_LOOK: u32 = 256;
@@ -268,6 +272,13 @@ pub(crate) const WHEEL_SLOTS: u32 = 4096;
 /// Of the jobs that workers take, one in this many is one that comes after others
 /// ([`Context::dispatch_after_others`](crate::Context::dispatch_after_others)), if any waits.
 pub const AFTER_OTHERS_PART: u64 = 8;
+
+/// Jobs of one network thread that wait or run, from which on it counts for which address: each
+/// waits for that many at most, a few milliseconds.
+pub(crate) const JOBS_WEIGHED: usize = 32;
+
+/// As many jobs may be of one address; those above its share come after others.
+pub(crate) const JOBS_PER_ADDRESS: usize = 64;
 
 /// A sampling period of the scaler: work that waited this long with every worker busy starts
 /// another worker.

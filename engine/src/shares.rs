@@ -16,20 +16,23 @@
 //! for it. Its listener may be beyond its share by such jobs for a while, and nothing else of it
 //! goes out meanwhile.
 //!
+//! Jobs that come after others ([`Rank`]) leave half of the common rest, and of a bound of their
+//! listener's, to those that do not: a crowd of one address does not make others wait for a worker
+//! to come back.
+//!
 //! Invariants
 //! - H1: `common_used` is the sum over all listeners of what is out beyond the guarantee. Without
 //!   resumed jobs it is at most `common`.
-//! - H2: a job waits only if its listener may not have one more out. (So it cannot be forgotten:
+//! - H2: a job waits only if its listener may not have one more of its rank out. (So it cannot be forgotten:
 //!   something of this thread is out, and its return looks again.)
-//! - H3: jobs of one listener go out in the order in which they came.
+//! - H3: jobs of one listener and one rank go out in the order in which they came.
 //!
 //! The bound of what waits is that of the jobs in flight. Not here: shares of mounts or clients.
 //!
 //! Cost: `offer` and `returned` are O(1); `next` walks over the listeners, only while jobs wait.
 
-use std::collections::VecDeque;
-
 use crate::limits::{SHARE_LOG_NS, SHARE_PATIENCE_NS};
+use crate::worker::{Rank, Waiting};
 
 /// What decides over shares, for one network thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +77,7 @@ struct Share<T> {
     out: u32,
     /// Jobs that are parked; `out` does not count them.
     parked: u32,
-    /// With the time when each began to wait.
-    waiting: VecDeque<(T, u64)>,
+    waiting: Waiting<T>,
     /// When jobs of it last waited, and whether that was logged.
     waited_ns: u64,
     is_logged: bool,
@@ -98,7 +100,7 @@ impl<T> Shares<T> {
             max: max.unwrap_or(u32::MAX),
             out: 0,
             parked: 0,
-            waiting: VecDeque::new(),
+            waiting: Waiting::new(),
             waited_ns: 0,
             is_logged: false,
         };
@@ -120,9 +122,14 @@ impl<T> Shares<T> {
         }
     }
 
-    fn may_go(&self, listener: usize) -> bool {
+    fn may_go(&self, listener: usize, rank: Rank) -> bool {
+        let part = |whole: u32| match rank {
+            Rank::Next => whole,
+            Rank::AfterOthers => whole.div_ceil(2),
+        };
         let share = &self.listeners[listener];
-        share.out < share.max && (share.out < self.guaranteed || self.common_used < self.common)
+        share.out < part(share.max)
+            && (share.out < self.guaranteed || self.common_used < part(self.common))
     }
 
     fn goes(&mut self, listener: usize) {
@@ -133,9 +140,9 @@ impl<T> Shares<T> {
 
     /// A job is to go out: it is handed back if it may, else it waits.
     #[inline]
-    pub(crate) fn offer(&mut self, listener: u16, job: T, now_ns: u64) -> Option<T> {
+    pub(crate) fn offer(&mut self, listener: u16, job: T, rank: Rank, now_ns: u64) -> Option<T> {
         let listener = usize::from(listener);
-        if self.may_go(listener) {
+        if self.may_go(listener, rank) {
             self.goes(listener);
             return Some(job);
         }
@@ -143,7 +150,7 @@ impl<T> Shares<T> {
         if share.waiting.is_empty() && now_ns >= share.waited_ns.saturating_add(SHARE_LOG_NS) {
             share.is_logged = false;
         }
-        share.waiting.push_back((job, now_ns));
+        share.waiting.push(job, rank, now_ns);
         self.waiting += 1;
         None
     }
@@ -176,22 +183,25 @@ impl<T> Shares<T> {
         }
         let count = self.listeners.len();
         let in_turn = (self.turn..self.turn + count).map(|at| at % count);
-        let mut ready =
-            in_turn.filter(|at| !self.listeners[*at].waiting.is_empty() && self.may_go(*at));
-        let listener = ready.next()?;
+        let mut ready = in_turn.filter_map(|at| {
+            let may_go = [Rank::Next, Rank::AfterOthers].map(|rank| self.may_go(at, rank));
+            let job = self.listeners[at]
+                .waiting
+                .pop(|rank| may_go[rank as usize])?;
+            Some((at, job))
+        });
+        let (listener, job) = ready.next()?;
         self.turn = listener + 1;
         self.goes(listener);
         self.waiting -= 1;
-        let share = &mut self.listeners[listener];
-        share.waited_ns = now_ns;
-        let (job, _) = share.waiting.pop_front()?;
+        self.listeners[listener].waited_ns = now_ns;
         Some((u16::try_from(listener).expect("listeners are few"), job))
     }
 
     /// The listener of the job that has waited longest, and since when.
     pub(crate) fn oldest(&self) -> Option<(u16, u64)> {
         let fronts = (0..).zip(&self.listeners);
-        let fronts = fronts.filter_map(|(at, share)| Some((at, share.waiting.front()?.1)));
+        let fronts = fronts.filter_map(|(at, share)| Some((at, share.waiting.oldest()?.1)));
         fronts.min_by_key(|(_, since_ns)| *since_ns)
     }
 
@@ -210,7 +220,7 @@ impl<T> Shares<T> {
         }
         let shares = self.listeners.iter_mut().enumerate();
         let late = shares.filter_map(|(listener, share)| {
-            let (_, since_ns) = share.waiting.front()?;
+            let (_, since_ns) = share.waiting.oldest()?;
             let is_late = now_ns >= since_ns.saturating_add(SHARE_PATIENCE_NS);
             let is_new = is_late && !std::mem::replace(&mut share.is_logged, is_late);
             is_new.then_some((listener, share.waiting.len(), share.out))
@@ -222,10 +232,7 @@ impl<T> Shares<T> {
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         self.waiting = 0;
         let waiting = self.listeners.iter_mut();
-        waiting
-            .flat_map(|share| share.waiting.drain(..))
-            .map(|(job, _)| job)
-            .collect()
+        waiting.flat_map(|share| share.waiting.drain()).collect()
     }
 }
 

@@ -34,10 +34,11 @@ use std::time::Instant;
 use flatpath_driver::{Waker, monotonic_coarse_ns};
 use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::panics::{contain, drop_contained};
+use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
-use crate::address_limit::{AddressKeys, AddressLimit};
+use crate::address_limit::{AddressKeys, AddressLimit, Cells};
 use crate::blocking::{Home, Inside, Share, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::connection_handle::ConnectionId;
@@ -58,7 +59,7 @@ use crate::watch_queue::WatchQueue;
 
 pub(crate) use dispatcher::Dispatcher;
 use job_queue::JobQueue;
-pub(crate) use job_queue::Rank;
+pub(crate) use job_queue::{Rank, Waiting};
 use parked::Parked;
 pub(crate) use reservation::Reservation;
 
@@ -73,6 +74,14 @@ pub(crate) trait Task: Any + Send {
     /// When a worker is to take it.
     fn rank(&self) -> Rank {
         Rank::Next
+    }
+    /// Where the address that it is for is counted, as far as that is known.
+    fn cells(&self) -> Cells {
+        Cells::UNKNOWN
+    }
+    /// Whether it is counted there among the jobs that wait or run.
+    fn is_counted(&self) -> bool {
+        false
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
@@ -305,7 +314,7 @@ impl Shared {
         let mark = self.mark(index);
         mark.runs(thread, home.listener, monotonic_coarse_ns());
         let mut scope = WorkerScope {
-            pool: self.pools.handle(home.thread, home.key.index),
+            pool: self.pool_for(home, task.cells()),
             descriptors: &self.descriptors,
             place: self.pools.owner(home.thread, home.key.index) as usize,
             lifecycle: &self.lifecycle,
@@ -336,6 +345,17 @@ impl Shared {
             // This worker looks there next, so that none is woken for it.
             self.bin.take_gathered();
         }
+    }
+
+    /// Where buffers for a job come from. While memory is short, an address that holds next to
+    /// nothing need not take less.
+    #[inline]
+    fn pool_for(&self, home: ConnectionId, cells: Cells) -> PoolHandle<'_> {
+        let pool = self.pools.handle(home.thread, home.key.index);
+        if pool.fair_bytes() != usize::MAX && self.holdings.is_light(cells) {
+            return pool.for_light_user();
+        }
+        pool
     }
 
     /// Lets a job wait for a share. It holds no worker meanwhile, so its network thread may let

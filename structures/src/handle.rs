@@ -10,8 +10,10 @@ use crate::buffer::Buffer;
 use crate::charge::Charge;
 use crate::pool::Pool;
 
-/// A borrowed right to take buffers for one owner. Two words and a number, copied
-/// freely.
+/// The part of the budget that a light user may hold in any case.
+const LIGHT_PART: usize = 1024;
+
+/// A borrowed right to take buffers for one owner. A few words, copied freely.
 ///
 /// ```
 /// use flatpath_structures::pool::{Owners, Pool, PoolConfig, PoolHandle};
@@ -28,6 +30,7 @@ pub struct PoolHandle<'a> {
     pool: &'a Pool,
     reserve: Option<&'a Pool>,
     reserve_take_max: usize,
+    is_light: bool,
     owner: u32,
 }
 
@@ -38,6 +41,7 @@ impl<'a> PoolHandle<'a> {
             pool,
             reserve: None,
             reserve_take_max: 0,
+            is_light: false,
             owner,
         }
     }
@@ -57,6 +61,15 @@ impl<'a> PoolHandle<'a> {
     pub fn for_bulk(self) -> PoolHandle<'a> {
         PoolHandle {
             reserve: None,
+            ..self
+        }
+    }
+
+    /// The same for a user that holds next to nothing: it may take more while memory is short.
+    #[must_use]
+    pub fn for_light_user(self) -> PoolHandle<'a> {
+        PoolHandle {
+            is_light: true,
             ..self
         }
     }
@@ -100,10 +113,15 @@ impl<'a> PoolHandle<'a> {
         self.pool.is_pressed()
     }
 
-    /// What one of many users had better hold, in bytes; see [`Pool::fair_bytes`].
+    /// What one of many users had better hold, in bytes; see [`Pool::fair_bytes`]. A light one may
+    /// hold a thousandth of the budget in any case.
     #[inline]
     pub fn fair_bytes(&self) -> usize {
-        self.pool.fair_bytes()
+        let fair_bytes = self.pool.fair_bytes();
+        if self.is_light {
+            return fair_bytes.max(self.pool.budget_bytes() / LIGHT_PART);
+        }
+        fair_bytes
     }
 }
 
@@ -141,6 +159,16 @@ mod tests {
         assert!(handle.take(65).is_some());
         drop(small);
         assert_eq!(reserve.statistics().in_use_bytes, 0);
+    }
+
+    #[test]
+    fn a_light_user_has_some_of_what_is_short() {
+        let main = pool(1 << 20);
+        let heavy = PoolHandle::new(&main, 0);
+        let fair = || (heavy.fair_bytes(), heavy.for_light_user().fair_bytes());
+        assert_eq!(fair(), (usize::MAX, usize::MAX));
+        main.weigh(true);
+        assert_eq!(fair(), (0, 1024));
     }
 
     #[test]

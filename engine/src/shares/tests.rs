@@ -12,7 +12,7 @@ fn shares(workers: u32, listeners: usize) -> Shares<u32> {
 /// How many jobs of listener 0 go out when it has as many as it likes.
 fn goes_out(shares: &mut Shares<u32>, listener: u16) -> u32 {
     let offers = 0..1000;
-    let gone = offers.filter(|job| shares.offer(listener, *job, 0).is_some());
+    let gone = offers.filter(|job| shares.offer(listener, *job, Rank::Next, 0).is_some());
     u32::try_from(gone.count()).expect("small")
 }
 
@@ -76,11 +76,28 @@ fn listeners_take_turns() {
 }
 
 #[test]
+fn jobs_that_come_after_others_leave_half_to_them() {
+    for (listeners, most, kept) in [(2, 96 + 16, 48), (1, 96 + 32, 48)] {
+        let mut shares = shares(128, listeners);
+        let offers = 0..1000;
+        let later = offers.filter(|job| shares.offer(0, *job, Rank::AfterOthers, 0).is_some());
+        let later = later.count();
+        assert_eq!(later, most - kept);
+        let offers = (0..1000).filter(|job| shares.offer(0, *job, Rank::Next, 0).is_some());
+        assert_eq!(offers.count(), kept);
+        // What comes back makes room for those whose turn it is.
+        (0..2).for_each(|_| shares.returned(0));
+        assert!(shares.next(0).is_some() && shares.next(0).is_some() && shares.next(0).is_none());
+        assert_eq!(shares.waiting(), 2000 - most - 2);
+    }
+}
+
+#[test]
 fn an_episode_is_logged_once() {
     let mut shares = shares(2, 2);
     let late = SHARE_PATIENCE_NS;
-    assert_eq!(shares.offer(0, 1, 0), Some(1));
-    assert_eq!(shares.offer(0, 2, 0), None);
+    assert_eq!(shares.offer(0, 1, Rank::Next, 0), Some(1));
+    assert_eq!(shares.offer(0, 2, Rank::Next, 0), None);
     assert_eq!(shares.overdue(late - 1), []);
     assert_eq!(shares.overdue(late), [(0, 1, 1)]);
     assert_eq!(shares.overdue(late + 1), []);
@@ -88,7 +105,7 @@ fn an_episode_is_logged_once() {
     assert_eq!(shares.next(late), Some((0, 2)));
     // Soon afterwards it is the same episode, later it is another.
     for (began, lines) in [(late + 1, 0), (late + SHARE_LOG_NS, 1)] {
-        assert_eq!(shares.offer(0, 3, began), None);
+        assert_eq!(shares.offer(0, 3, Rank::Next, began), None);
         assert_eq!(shares.overdue(began + late).len(), lines);
         shares.returned(0);
         assert_eq!(shares.next(late), Some((0, 3)));
@@ -97,10 +114,11 @@ fn an_episode_is_logged_once() {
 
 /// What should be so, counted by listener.
 struct Model {
-    shares: Shares<u32>,
+    shares: Shares<(Rank, u32)>,
     most: Vec<u32>,
-    offered: Vec<u32>,
-    gone: Vec<u32>,
+    /// By rank.
+    offered: Vec<[u32; 2]>,
+    gone: Vec<[u32; 2]>,
     back: Vec<u32>,
     parked: Vec<u32>,
     /// Jobs that were resumed: so many may be out beyond the shares.
@@ -114,8 +132,8 @@ impl Model {
         let none = vec![0; most.len()];
         Model {
             shares: Shares::new(rule),
-            offered: none.clone(),
-            gone: none.clone(),
+            offered: vec![[0; 2]; most.len()],
+            gone: vec![[0; 2]; most.len()],
             back: none.clone(),
             parked: none,
             most,
@@ -124,12 +142,13 @@ impl Model {
     }
 
     fn out(&self, at: usize) -> u32 {
-        self.gone[at] - self.back[at] - self.parked[at]
+        self.gone[at].iter().sum::<u32>() - self.back[at] - self.parked[at]
     }
 
-    fn went(&mut self, at: usize, job: u32) {
-        assert_eq!(self.gone[at], job, "out of order");
-        self.gone[at] += 1;
+    fn went(&mut self, at: usize, (rank, job): (Rank, u32)) {
+        let gone = &mut self.gone[at][rank as usize];
+        assert_eq!(*gone, job, "out of order");
+        *gone += 1;
     }
 
     fn let_go(&mut self) {
@@ -138,10 +157,11 @@ impl Model {
         }
     }
 
-    fn offer(&mut self, at: usize) {
-        let job = self.offered[at];
-        self.offered[at] += 1;
-        if let Some(job) = self.shares.offer(at as u16, job, 0) {
+    fn offer(&mut self, at: usize, rank: Rank) {
+        let offered = &mut self.offered[at][rank as usize];
+        let job = (rank, *offered);
+        *offered += 1;
+        if let Some(job) = self.shares.offer(at as u16, job, rank, 0) {
             self.went(at, job);
         }
     }
@@ -165,8 +185,11 @@ impl Model {
             let out = self.out(at);
             assert!(out <= self.most[at].saturating_add(self.beyond));
             used += out.saturating_sub(self.shares.guaranteed);
-            let waits = self.offered[at] > self.gone[at];
-            assert!(!waits || !self.shares.may_go(at), "H2");
+            for rank in [Rank::Next, Rank::AfterOthers] {
+                let (offered, gone) = (self.offered[at], self.gone[at]);
+                let waits = offered[rank as usize] > gone[rank as usize];
+                assert!(!waits || !self.shares.may_go(at, rank), "H2");
+            }
         }
         assert_eq!(used, self.shares.common_used, "H1");
         assert!(used <= self.shares.common + self.beyond, "H1");
@@ -198,7 +221,8 @@ fn model_no_job_that_may_go_waits_and_none_is_forgotten() {
             let at = dice(count as u64) as usize;
             let out = model.out(at);
             match dice(acts) {
-                0 | 1 => model.offer(at),
+                0 => model.offer(at, Rank::Next),
+                1 => model.offer(at, Rank::AfterOthers),
                 2 | 3 if out > 0 => model.give_back(at),
                 4 => {
                     let most = model.parked[at] + out;

@@ -1,21 +1,26 @@
 //! The dispatcher: a network thread's side of dispatch. A job goes to the workers' queue, or waits
 //! here: for its listener's share of them, for its share of what may block, for memory.
 //!
+//! While many jobs wait or run, those of an address that has more than its share of them come after
+//! others (`address_limit.rs`), wherever they wait: a crowd of one address delays the jobs of
+//! another by those within its share.
+//!
 //! Invariants: those of the module above. A job that waits has its reservation, so what waits is
 //! bounded as what is in flight.
+//! - J2: a job that is counted for its address is so until `collect`, at the cells that it carries.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::address_limit::Cells;
+use crate::address_limit::{AddressLimit, Cells};
 use crate::discard::discard;
+use crate::limits::{JOBS_PER_ADDRESS, JOBS_WEIGHED};
 use crate::pools::Wanted;
 use crate::shares::{ShareRule, Shares};
 use crate::statistics::ThreadCounters;
 
 use super::reservation::{Reservation, Reservations};
-use super::{Shared, Task};
+use super::{Shared, Task, Waiting};
 
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct Dispatcher {
@@ -26,8 +31,12 @@ pub(crate) struct Dispatcher {
     reservations: Reservations,
     /// Which jobs may occupy workers, and those that wait for that.
     shares: Shares<Box<dyn Task>>,
-    /// Jobs that found no memory and since when, by what they want, oldest first.
-    without_memory: [VecDeque<(Box<dyn Task>, u64)>; 2],
+    /// Jobs that found no memory, by what they want.
+    without_memory: [Waiting<Box<dyn Task>>; 2],
+    /// Jobs that wait here, are queued, or run.
+    pending: usize,
+    /// Those of them that began while many were, by address.
+    by_address: AddressLimit,
     /// More jobs last than may.
     is_overdrawn: bool,
     /// Where its places begin, and how many of them were in use at some time.
@@ -62,7 +71,9 @@ impl Dispatcher {
             places_used: 0,
             reservations: Reservations::new(in_flight_max, listeners, places),
             shares: Shares::new(rule),
-            without_memory: [VecDeque::new(), VecDeque::new()],
+            without_memory: [Waiting::new(), Waiting::new()],
+            pending: 0,
+            by_address: AddressLimit::new(JOBS_PER_ADDRESS, 0, 0),
             is_overdrawn: false,
             queued: 0,
         }
@@ -144,8 +155,14 @@ impl Dispatcher {
     /// Queues a job of a listener, or holds it back until the listener's share allows it; the
     /// wake-up follows once, at [`Dispatcher::flush`].
     pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
+        self.pending += 1;
+        self.offer(task, listener, now_ns);
+    }
+
+    fn offer(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
         self.count_parked(listener);
-        match self.shares.offer(listener, task, now_ns) {
+        let rank = task.rank();
+        match self.shares.offer(listener, task, rank, now_ns) {
             Some(task) => self.queue(task, listener, now_ns),
             None => {
                 self.counters.of(listener).held_back_share.add(1);
@@ -163,14 +180,16 @@ impl Dispatcher {
     ) {
         let listener = task.connection().listener;
         self.counters.of(listener).held_back_memory.add(1);
-        self.without_memory[wanted as usize].push_back((task, now_ns));
+        self.pending += 1;
+        let rank = task.rank();
+        self.without_memory[wanted as usize].push(task, rank, now_ns);
         self.tell_held_back();
     }
 
     /// Says since when the oldest of what waits here has waited, to those who read figures.
     #[cold]
     fn tell_held_back(&self) {
-        let fronts = self.without_memory.iter().filter_map(VecDeque::front);
+        let fronts = self.without_memory.iter().filter_map(Waiting::oldest);
         let fronts = fronts.map(|(task, since_ns)| (task.connection().listener, *since_ns));
         let oldest = fronts.chain(self.shares.oldest());
         let oldest = oldest.min_by_key(|(_, since_ns)| *since_ns);
@@ -178,7 +197,7 @@ impl Dispatcher {
     }
 
     pub(crate) fn waiting_for_memory(&self) -> usize {
-        self.without_memory.iter().map(VecDeque::len).sum()
+        self.without_memory.iter().map(Waiting::len).sum()
     }
 
     /// Whether any job waits here: for memory, or for its listener's share of the workers; or more
@@ -196,14 +215,27 @@ impl Dispatcher {
     /// Dispatches the oldest of those that wait for so much, `jobs_max` at most.
     pub(crate) fn try_memory(&mut self, wanted: Wanted, jobs_max: usize, now_ns: u64) {
         for _ in 0..jobs_max {
-            let Some((task, _)) = self.without_memory[wanted as usize].pop_front() else {
+            let Some(task) = self.without_memory[wanted as usize].pop(|_| true) else {
                 break;
             };
             let listener = task.connection().listener;
             self.counters.of(listener).held_back_memory_over.add(1);
-            self.dispatch(task, listener, now_ns);
+            self.offer(task, listener, now_ns);
             self.tell_held_back();
         }
+    }
+
+    /// Whether so many jobs wait or run that it counts for which address.
+    #[inline]
+    pub(crate) fn weighs_jobs(&self) -> bool {
+        self.pending >= JOBS_WEIGHED
+    }
+
+    /// Counts a job that is to be dispatched for an address. True: the address has more than its
+    /// share of them.
+    pub(crate) fn exceeds_with(&self, cells: Cells) -> bool {
+        self.by_address.change(0, cells, 0, 1);
+        self.by_address.exceeds(cells, 0)
     }
 
     fn queue(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
@@ -254,6 +286,10 @@ impl Dispatcher {
         debug_assert!(task.is_some(), "an index in the inbox brings its job");
         self.free.push(index);
         if let Some(task) = &task {
+            self.pending -= 1;
+            if task.is_counted() {
+                self.by_address.change(0, task.cells(), 1, 0);
+            }
             let listener = task.connection().listener;
             self.count_parked(listener);
             self.shares.returned(listener);
@@ -341,9 +377,7 @@ impl Drop for Dispatcher {
     /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
     fn drop(&mut self) {
         let tasks = self.without_memory.iter_mut();
-        tasks
-            .flat_map(|tasks| tasks.drain(..))
-            .for_each(|(task, _)| discard(task));
+        tasks.flat_map(Waiting::drain).for_each(discard);
         self.shares.take_all().into_iter().for_each(discard);
     }
 }

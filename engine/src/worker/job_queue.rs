@@ -1,15 +1,19 @@
-//! The jobs that wait for a worker, by their indices: those that have not run yet, and those that
-//! have had their part of a worker's time and come again.
+//! The jobs that wait, in two ranks: those whose turn it is, and those that come after others. These
+//! have had their part of a worker's time, or are of an address that has more than its share of the
+//! jobs. [`JobQueue`] has the indices of those that a worker may take; [`Waiting`] is the same for
+//! one thread.
 //!
 //! | may run beside | push | pop | is_empty |
 //! |----------------|------|-----|----------|
 //! | each of them   | yes  | yes | yes      |
 //!
 //! Invariants
-//! - J1: while jobs of both kinds wait, one in [`AFTER_OTHERS_PART`] that is taken has run before:
-//!   neither kind waits for ever.
+//! - J1: while jobs of both ranks wait, one in [`AFTER_OTHERS_PART`] that is taken comes after
+//!   others: neither rank waits for ever.
 //!
 //! Ordering: that of the queues.
+
+use std::collections::VecDeque;
 
 use flatpath_structures::queue::Queue;
 
@@ -22,6 +26,17 @@ pub(crate) enum Rank {
     Next,
     /// After those, but for one in [`AFTER_OTHERS_PART`].
     AfterOthers,
+}
+
+impl Rank {
+    /// Which is looked at first when so many jobs were taken before.
+    #[inline]
+    fn first(taken: u64) -> Rank {
+        if taken.is_multiple_of(AFTER_OTHERS_PART) {
+            return Rank::AfterOthers;
+        }
+        Rank::Next
+    }
 }
 
 pub(crate) struct JobQueue {
@@ -52,11 +67,11 @@ impl JobQueue {
         if self.after_others.is_empty() {
             return self.next.pop();
         }
-        let (mut first, mut second) = (&self.next, &self.after_others);
-        if taken.is_multiple_of(AFTER_OTHERS_PART) {
-            (first, second) = (second, first);
+        let (next, after_others) = (&self.next, &self.after_others);
+        match Rank::first(taken) {
+            Rank::Next => next.pop().or_else(|| after_others.pop()),
+            Rank::AfterOthers => after_others.pop().or_else(|| next.pop()),
         }
-        first.pop().or_else(|| second.pop())
     }
 
     #[inline]
@@ -65,24 +80,83 @@ impl JobQueue {
     }
 }
 
+/// What waits with a network thread, each since a time. `T` is a job.
+pub(crate) struct Waiting<T> {
+    ranks: [VecDeque<(T, u64)>; 2],
+    taken: u64,
+}
+
+impl<T> Waiting<T> {
+    pub(crate) fn new() -> Waiting<T> {
+        Waiting {
+            ranks: [VecDeque::new(), VecDeque::new()],
+            taken: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, job: T, rank: Rank, now_ns: u64) {
+        self.ranks[rank as usize].push_back((job, now_ns));
+    }
+
+    /// The next job, of a rank that may go.
+    pub(crate) fn pop(&mut self, may_go: impl Fn(Rank) -> bool) -> Option<T> {
+        let taken = self.taken.wrapping_add(1);
+        let order = match Rank::first(taken) {
+            Rank::Next => [Rank::Next, Rank::AfterOthers],
+            Rank::AfterOthers => [Rank::AfterOthers, Rank::Next],
+        };
+        let mut ranks = order.into_iter().filter(|rank| may_go(*rank));
+        let (job, _) = ranks.find_map(|rank| self.ranks[rank as usize].pop_front())?;
+        self.taken = taken;
+        Some(job)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ranks.iter().map(VecDeque::len).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranks.iter().all(VecDeque::is_empty)
+    }
+
+    /// The job that has waited longest, and since when.
+    pub(crate) fn oldest(&self) -> Option<&(T, u64)> {
+        let fronts = self.ranks.iter().filter_map(VecDeque::front);
+        fronts.min_by_key(|(_, since_ns)| *since_ns)
+    }
+
+    /// Everything that waits, whatever its rank.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        let ranks = self.ranks.iter_mut();
+        ranks.flat_map(|jobs| jobs.drain(..)).map(|(job, _)| job)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn those_that_have_run_come_after_others_and_not_never() {
-        let jobs = JobQueue::new(64);
+    fn those_of_the_later_rank_come_after_others_and_not_never() {
+        let (jobs, mut waiting) = (JobQueue::new(64), Waiting::new());
         for index in 0..20 {
-            jobs.push(index, Rank::AfterOthers);
-            jobs.push(32 + index, Rank::Next);
+            for (job, rank) in [(index, Rank::AfterOthers), (32 + index, Rank::Next)] {
+                jobs.push(job, rank);
+                waiting.push(job, rank, u64::from(index));
+            }
         }
+        let order = [32, 33, 34, 35, 36, 37, 38, 0, 39, 40, 41, 42, 43, 44, 45, 1];
         let first: Vec<u32> = (1..=16).filter_map(|taken| jobs.pop(taken)).collect();
-        assert_eq!(
-            first,
-            [32, 33, 34, 35, 36, 37, 38, 0, 39, 40, 41, 42, 43, 44, 45, 1]
-        );
+        assert_eq!(first, order);
+        let first: Vec<u32> = (1..=16).filter_map(|_| waiting.pop(|_| true)).collect();
+        assert_eq!(first, order);
+        assert_eq!(waiting.oldest(), Some(&(2, 2)));
         let rest = (17..).map_while(|taken| jobs.pop(taken));
         assert_eq!(rest.count(), 24, "each once");
         assert!(jobs.is_empty());
+        assert_eq!(waiting.pop(|rank| rank == Rank::AfterOthers), Some(2));
+        assert_eq!((waiting.len(), waiting.is_empty()), (23, false));
+        assert_eq!(waiting.drain().count(), 23, "each once");
+        assert!(waiting.is_empty());
     }
 }

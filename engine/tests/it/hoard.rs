@@ -28,6 +28,7 @@ static LARGE: [u8; LARGE_BYTES] = [b'.'; LARGE_BYTES];
 pub(crate) struct Hoard {
     chunks: Arc<AtomicUsize>,
     runs: Arc<AtomicUsize>,
+    fair_bytes: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -48,6 +49,11 @@ impl Hoard {
     /// How often jobs ran.
     pub(crate) fn runs(&self) -> usize {
         self.runs.load(Ordering::Relaxed)
+    }
+
+    /// What the last job had better have held, in bytes.
+    pub(crate) fn fair_bytes(&self) -> usize {
+        self.fair_bytes.load(Ordering::Relaxed)
     }
 
     fn send_chunk(&self, context: &mut Context<'_, Self>) {
@@ -139,6 +145,8 @@ impl Protocol for Hoard {
 
     fn run(&self, job: &mut Chunk, scope: &mut WorkerScope<'_>) {
         self.runs.fetch_add(1, Ordering::Relaxed);
+        let fair_bytes = scope.pool().fair_bytes();
+        self.fair_bytes.store(fair_bytes, Ordering::Relaxed);
         job.0 = scope.pool().for_bulk().take(CHUNK_BYTES);
     }
 

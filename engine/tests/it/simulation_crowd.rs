@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lines::Lines;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, DriverConfig, Phase, Protocol, Received, Stall};
+use flatpath::{Context, DriverConfig, ListenerLimits, Phase, Protocol, Received, Stall};
 use flatpath_driver::simulation::{Client, Network};
 
 const PAGES: u32 = 32;
@@ -57,6 +57,87 @@ fn sim_pipelining_clients_leave_pages_to_the_others() {
     assert!(server.statistics().crowding > 0);
     for client in &crowd {
         client.abort();
+    }
+    server.force();
+    server.end(1000);
+}
+
+/// How many answers of workers a crowd of one address has before a client of another has one that
+/// asks after it.
+fn answers_before(seed: u64, listeners: usize) -> usize {
+    const CROWD: usize = 20;
+    const TURNS_MAX: usize = 10_000;
+    let peer = |host| Some(([192, 0, 2, host], 7).into());
+    let limits = vec![ListenerLimits::default(); listeners];
+    let mut server = SimulatedServer::with_limited(Conditions::calm(seed), 16, &limits, Lines);
+    let crowd: Vec<Client> = (0..CROWD).map(|_| server.connect_from(peer(1))).collect();
+    for client in &crowd {
+        client.write(&b"work 1\n".repeat(50));
+    }
+    let innocent = server.connect_from(peer(2));
+    server.turn();
+    innocent.write(b"work 2\n");
+    let mut answers = 0;
+    for _ in 0..TURNS_MAX {
+        server.turn();
+        let bytes: usize = crowd.iter().map(|client| client.read().len()).sum();
+        answers += bytes / b"done 1\n".len();
+        if innocent.read() == b"done 2\n" {
+            server.force();
+            server.end(1000);
+            return answers;
+        }
+    }
+    panic!("no answer");
+}
+
+/// Those that were queued before anything was counted, and one in eight afterwards.
+#[test]
+fn sim_jobs_of_a_crowd_of_one_address_do_not_make_others_wait() {
+    for listeners in [1, 3] {
+        for seed in 1..20 {
+            let answers = answers_before(seed, listeners);
+            assert!(
+                answers < 200,
+                "{answers} of 1,000 first, {listeners} listeners"
+            );
+        }
+    }
+}
+
+/// A crowd that was, and is answered, leaves nothing that its address would pay for.
+#[test]
+fn sim_jobs_of_an_address_are_counted_until_they_are_back() {
+    let peer = |host| Some(([192, 0, 2, host], 7).into());
+    let mut server = SimulatedServer::new(Conditions::calm(3), Lines);
+    let ask = |server: &mut SimulatedServer, host, times| {
+        let client = server.connect_from(peer(host));
+        client.write(&b"work 1\n".repeat(times));
+        server.turn();
+        client
+    };
+    let settle = |server: &mut SimulatedServer| {
+        for _ in 0..2_000 {
+            server.turn();
+        }
+    };
+    // More than are counted at once, several times.
+    for _ in 0..4 {
+        let clients: Vec<Client> = (0..4).map(|_| ask(&mut server, 1, 60)).collect();
+        settle(&mut server);
+        for client in &clients {
+            assert_eq!(client.read().len(), 60 * b"done 1\n".len());
+        }
+    }
+    // The other address has so many that its last ones come after others, the first has few.
+    let many: Vec<Client> = (0..4).map(|_| ask(&mut server, 2, 60)).collect();
+    let few = ask(&mut server, 1, 1);
+    let mut answers = 0;
+    while few.read().is_empty() {
+        server.turn();
+        let bytes: usize = many.iter().map(|client| client.read().len()).sum();
+        answers += bytes / b"done 1\n".len();
+        assert!(answers < 200, "its jobs come after those of the other");
     }
     server.force();
     server.end(1000);

@@ -18,6 +18,7 @@ const HELD: usize = 128;
 
 struct Site {
     server: SimulatedServer,
+    hoard: Hoard,
 }
 
 impl Site {
@@ -27,9 +28,11 @@ impl Site {
             buffer_bytes_max: BUFFERS / 7 * 8 * 4096,
             ..Limits::default()
         };
-        let protocols = (Hoard::default(), Hoard::default());
+        let hoard = Hoard::default();
+        let protocols = (hoard.clone(), Hoard::default());
         Site {
             server: SimulatedServer::with_two(conditions, protocols),
+            hoard,
         }
     }
 
@@ -140,5 +143,25 @@ fn sim_what_addresses_hold_is_counted_until_they_are_gone() {
         drop(clients);
         other.abort();
         site.pass();
+    }
+}
+
+/// Together many addresses hold nearly all, each of them less than its share.
+#[test]
+fn sim_jobs_of_an_address_that_holds_nothing_need_not_take_less_while_memory_is_short() {
+    const ADDRESSES: usize = 28;
+    let mut site = Site::new();
+    let host = |number: usize| format!("192.0.2.{}", 1 + number);
+    let holders: Vec<Client> = (0..ADDRESSES)
+        .map(|number| site.holder(number % 2, Some(&host(number)), BUFFERS / ADDRESSES - 1))
+        .collect();
+    assert!(holders.iter().all(|it| it.state() == ClientState::Open));
+    for (number, fair_bytes) in [(0, 0), (ADDRESSES, BUFFERS * 4096 / 1024)] {
+        let peer = SocketAddr::new(host(number).parse().expect("an address"), 7);
+        let client = site.server.connect_to(0, Some(peer));
+        client.write(b"job\n");
+        site.pass();
+        assert_eq!(client.read(), b"ok\n");
+        assert_eq!(site.hoard.fair_bytes(), fair_bytes, "address {number}");
     }
 }
