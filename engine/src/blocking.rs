@@ -11,7 +11,8 @@
 //! | each of them   | yes   | yes                        | yes          |
 //!
 //! Invariants
-//! - S1: jobs wait only while the share is full; who leaves hands its place to the oldest of them.
+//! - S1: jobs wait only while the share is full (C2 of `concurrency_limit`); one that leaves hands
+//!   its place to the oldest of them.
 //! - S2: a waiting job's index is in no queue, inbox or free list. It lies in its place of the
 //!   table, and goes back to the queue once (see W1 of `worker`).
 //! - S3: within one run a job has one place in a share at most, and is told `Later` once: a job
@@ -20,8 +21,7 @@
 //! Ordering: everything is under one lock. A job is parked after it was put in its place, and the
 //! share is looked at again then, so that no leaving is missed.
 //!
-//! Beside it, `shares` bounds the workers of each listener. A job that waits here holds no worker
-//! and does not count there until it is queued again.
+//! A job that waits here has left the limit of its listener until it is queued again.
 //!
 //! Cost: a lock, a reading of the clock and a small allocation to enter; the first two to leave.
 
@@ -29,11 +29,14 @@ mod visitor;
 
 mod mounts;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use flatpath_structures::lock::{Guard, Lock};
+
+use crate::concurrency_limit::ConcurrencyLimit;
+use crate::episode::Episode;
+use crate::worker::Rank;
 
 pub(crate) use visitor::Visitor;
 
@@ -93,20 +96,22 @@ struct Inner {
     name: String,
     limits: ShareLimits,
     state: Lock<State>,
+    /// It is full.
+    full: Episode,
 }
 
 #[derive(Debug)]
 struct State {
-    inside: u32,
-    waiting: VecDeque<Parked>,
-    /// Jobs that were told `Later` and are not in `waiting` yet.
+    limit: ConcurrencyLimit<Parked>,
+    /// Jobs that were told `Later` and do not wait in `limit` yet.
     parking: usize,
     moved: Instant,
     waited: u64,
     refused: u64,
-    /// The log has been told that it is full.
-    is_told: bool,
 }
+
+/// What enters a share is the one member of its limit.
+const ONLY: usize = 0;
 
 /// Where jobs that wait for a share lie.
 pub(crate) trait Home: Send + Sync {
@@ -134,14 +139,13 @@ impl Share {
             name: name.into(),
             limits,
             state: Lock::new(State {
-                inside: 0,
-                waiting: VecDeque::new(),
+                limit: ConcurrencyLimit::alone(1),
                 parking: 0,
                 moved: Instant::now(),
                 waited: 0,
                 refused: 0,
-                is_told: false,
             }),
+            full: Episode::new(),
         }))
     }
 
@@ -163,15 +167,11 @@ impl Share {
             return job.enters(granted);
         }
         let mut state = self.state();
-        if state.inside < places(job.workers_max) {
-            state.inside += 1;
-            state.moved = Instant::now();
+        if state.enter(job.workers_max) {
             drop(state);
             return job.enters(self.inside());
         }
-        let is_first = !std::mem::replace(&mut state.is_told, true);
-        let queued = state.waiting.len() + state.parking;
-        let entry = if self.is_stuck(&state) || queued >= self.0.limits.waiting_max {
+        let entry = if self.is_stuck(&state) || state.waiting() >= self.0.limits.waiting_max {
             state.refused += 1;
             Entry::Full
         } else {
@@ -180,9 +180,9 @@ impl Share {
             job.parked = Some(self.clone());
             Entry::Later
         };
-        let inside = state.inside;
+        let inside = state.limit.inside(ONLY);
         drop(state);
-        if is_first {
+        if self.0.full.begins() {
             log::warn!(
                 "{}: {inside} workers are there, which is its share: others wait or are refused",
                 self.0.name
@@ -194,11 +194,8 @@ impl Share {
     /// Sends the jobs that wait for a stuck share back to workers, which find it stuck.
     pub fn refuse_stuck(&self) {
         let mut state = self.state();
-        let waiting = if self.is_stuck(&state) {
-            std::mem::take(&mut state.waiting)
-        } else {
-            VecDeque::new()
-        };
+        let is_stuck = self.is_stuck(&state);
+        let waiting = state.limit.take_waiting(|_| is_stuck);
         drop(state);
         for parked in waiting {
             if let Some(home) = parked.home.upgrade() {
@@ -211,8 +208,8 @@ impl Share {
     pub fn figures(&self) -> ShareFigures {
         let state = self.state();
         ShareFigures {
-            inside: state.inside,
-            waiting: state.waiting.len() + state.parking,
+            inside: state.limit.inside(ONLY),
+            waiting: state.waiting(),
             waited: state.waited,
             refused: state.refused,
         }
@@ -222,16 +219,12 @@ impl Share {
     pub(crate) fn park(&self, home: Arc<dyn Home>, index: u32) {
         let mut state = self.state();
         state.parking -= 1;
-        if state.inside < places(home.workers_max()) {
-            state.inside += 1;
-            state.moved = Instant::now();
+        if state.enter(home.workers_max()) {
             drop(state);
             return home.resume(index, Some(self.inside()));
         }
-        state.waiting.push_back(Parked {
-            home: Arc::downgrade(&home),
-            index,
-        });
+        let home = Arc::downgrade(&home);
+        state.limit.wait(ONLY, Parked { home, index }, Rank::Next);
     }
 
     /// A job that was told `Later` does not wait after all.
@@ -262,23 +255,39 @@ impl Share {
     fn leave(&self) {
         let mut state = self.state();
         state.moved = Instant::now();
-        while let Some(parked) = state.waiting.pop_front() {
+        state.limit.leave(ONLY);
+        while let Some(parked) = state.limit.next() {
             if let Some(home) = parked.home.upgrade() {
                 drop(state);
                 return home.resume(parked.index, Some(self.inside()));
             }
+            state.limit.leave(ONLY);
         }
-        state.inside -= 1;
-        // The episode is over when none is left, so that a share at its bound is logged once.
-        let is_over = state.inside == 0 && std::mem::take(&mut state.is_told);
-        let refused = state.refused;
+        let (inside, refused) = (state.limit.inside(ONLY), state.refused);
         drop(state);
-        if is_over {
+        // The episode is over when none is left, so that a share at its bound is logged once.
+        if inside == 0 && self.0.full.end().is_some() {
             log::info!(
                 "{}: no worker is there ({refused} refused so far)",
                 self.0.name
             );
         }
+    }
+}
+
+impl State {
+    /// A job enters, if there is a place for it in a share of so many workers.
+    fn enter(&mut self, workers_max: u32) -> bool {
+        self.limit.set_max(ONLY, places(workers_max));
+        let enters = self.limit.enter(ONLY, Rank::Next);
+        if enters {
+            self.moved = Instant::now();
+        }
+        enters
+    }
+
+    fn waiting(&self) -> usize {
+        self.limit.waiting() + self.parking
     }
 }
 
@@ -301,7 +310,6 @@ mod tests {
     use crate::limits::Limits;
     use crate::pools::Pools;
     use crate::scope::WorkerScope;
-    use crate::shares::ShareRule;
     use crate::statistics::ThreadCounters;
     use crate::worker::{Dispatcher, ListenerName, Shared, Task};
     use flatpath_structures::slots::Slots;
@@ -372,10 +380,9 @@ mod tests {
             worker_pool,
             pools,
         ));
-        let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[None]);
         let key = Slots::new(1).insert(()).expect("room for one");
         Bench {
-            dispatcher: Dispatcher::new(Arc::clone(&shared), counters(), 0, (JOBS, 1), &rule),
+            dispatcher: Dispatcher::new(Arc::clone(&shared), counters(), 0, (JOBS, 1)),
             shared,
             share: Share::new("a mount", limits),
             connection: ConnectionId {
@@ -459,43 +466,33 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_waits_does_not_count_in_the_share_of_its_listener() {
-        const MOST: u32 = 3;
+    fn a_job_that_waits_does_not_count_in_the_limit_of_its_listener() {
         let mut bench = bench(PATIENT);
-        let rule = ShareRule::of(WORKERS_MAX, (0, 1), 1, &[Some(MOST)]);
-        bench.dispatcher =
-            Dispatcher::new(Arc::clone(&bench.shared), counters(), 0, (JOBS, 1), &rule);
+        bench.shared.concurrency.set_max(0, Some(3));
         let (first, second) = (bench.ask(0, false), bench.ask(1, false));
+        // What a worker keeps holds it: those two have left their listener.
+        bench.shared.concurrency.enter_beyond(0);
+        bench.shared.concurrency.enter_beyond(0);
         bench.dispatch(2);
         bench.dispatch(3);
-        assert!(bench.dispatcher.holds_back(), "three are out");
+        assert!(bench.dispatcher.holds_back(), "three are inside");
         assert!(matches!(bench.run().expect("queued").1, Entry::Later));
-        bench.dispatcher.follow_parked(0);
         assert!(
             !bench.dispatcher.holds_back(),
             "one of them holds no worker"
         );
         assert!(matches!(bench.run().expect("let out"), (3, Entry::Later)));
 
-        // Both are queued again, and count: out are they and nothing else.
+        // Both are queued again, and count: inside are they and nothing else.
         drop((first, second));
-        let back = bench.shared.inboxes[0].arrived.take_all();
-        back.for_each(|index| drop(bench.dispatcher.collect(index, 0)));
         bench.dispatch(4);
-        assert!(!bench.dispatcher.holds_back());
-        bench.dispatch(5);
         assert!(bench.dispatcher.holds_back(), "resumed jobs count again");
         let mut seen = Vec::new();
-        loop {
-            let Some((number, entry)) = bench.run() else {
-                break;
-            };
+        while let Some((number, entry)) = bench.run() {
             drop(entry);
             seen.push(number);
-            let back = bench.shared.inboxes[0].arrived.take_all();
-            back.for_each(|index| drop(bench.dispatcher.collect(index, 0)));
         }
-        assert_eq!(seen, [2, 3, 4, 5], "none is forgotten");
+        assert_eq!(seen, [2, 3, 4], "none is forgotten");
     }
 
     /// What one run of a job is told that asks `times` times, and keeps what it is given.

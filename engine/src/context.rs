@@ -142,7 +142,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     }
 
     /// Sends a job to the workers; it comes back through [`Protocol::finished`] of this connection,
-    /// whichever it was made for. It waits while the listener has its share of the workers
+    /// whichever it was made for. It waits while jobs of the listener occupy as many workers as may
     /// ([`Limits::workers_per_listener`](crate::Limits::workers_per_listener)).
     pub fn dispatch(&mut self, job: Job<P>) {
         self.send(job, Rank::Next);

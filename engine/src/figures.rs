@@ -111,11 +111,9 @@ pub struct TurnAge {
 pub struct JobFigures {
     /// In the queue, until a worker takes them.
     pub queued: usize,
-    /// Not in the queue yet: they wait for their listener's share of the workers, or for memory.
-    /// Of several listeners of a network thread, only the one that has waited longest is considered
-    /// in `oldest_queued`.
+    /// Not in the queue yet: they wait for the concurrency limit of their listener, or for memory.
     pub held_back: usize,
-    /// Waiting for their share of what may block, such as a mount.
+    /// Waiting for the concurrency limit of what may block, such as a mount.
     pub parked: usize,
     /// With a worker.
     pub running: usize,

@@ -383,12 +383,9 @@ pub(crate) const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
 /// Connections looked at in one turn after limits have changed: a few tens of microseconds.
 pub(crate) const RELIMITED_PER_TURN: u32 = 1024;
 
-/// A job that has waited so long for its listener's share of the workers is worth a line in the
+/// A job that has waited so long for the concurrency limit of its listener is worth a line in the
 /// log, in nanoseconds.
-pub(crate) const SHARE_PATIENCE_NS: u64 = 1_000_000_000;
-
-/// Waits for a share with less than this between them are one episode and one line, in nanoseconds.
-pub(crate) const SHARE_LOG_NS: u64 = 60_000_000_000;
+pub(crate) const LISTENER_PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Bytes dropped from a lingering connection before it is closed anyway.
 pub(crate) const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -415,9 +412,9 @@ pub struct Limits {
     pub pages_per_connection_max: u32,
     /// Requests with workers or queued for them, over all connections of one network thread.
     pub in_flight_max: usize,
-    /// Workers that the jobs of one listener may occupy at a time, over all network threads, at
-    /// least one on each; the others wait. Zero: with several listeners each leaves the others
-    /// their part of a quarter of all workers, one at least; with one listener no limit.
+    /// Workers that the jobs of one listener may occupy at a time, over all network threads; the
+    /// others wait. Zero: with several listeners each leaves the others their part of a quarter of
+    /// all workers, one at least; with one listener no limit.
     /// [`ListenerOptions::workers_max`](crate::ListenerOptions::workers_max) sets it for one
     /// listener.
     pub workers_per_listener: u32,

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const LISTENER_BITS: u32 = 16;
-const STATE_BITS: u32 = 2;
+const STATE_BITS: u32 = 3;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// How far a job has come.
@@ -21,8 +21,10 @@ pub(crate) enum JobState {
     Queued = 1,
     /// With a worker.
     Running = 2,
-    /// It holds no worker and waits for a [share](crate::blocking).
+    /// It holds no worker and waits for what may [block](crate::blocking).
     Parked = 3,
+    /// It is not queued yet: it waits for the concurrency limit of its listener, or for memory.
+    HeldBack = 4,
 }
 
 /// A job in a place, as its mark has it.
@@ -75,6 +77,7 @@ impl Mark {
             1 => JobState::Queued,
             2 => JobState::Running,
             3 => JobState::Parked,
+            4 => JobState::HeldBack,
             _ => return None,
         };
         Some(Marked {
@@ -98,6 +101,8 @@ mod tests {
         let read = mark.read().expect("it was set");
         assert_eq!((read.state, read.listener), (JobState::Queued, u16::MAX));
         assert_eq!(read.since_ms, u64::MAX / NS_PER_MS);
+        mark.set(JobState::HeldBack, 1, 0);
+        assert_eq!(mark.read().map(|read| read.state), Some(JobState::HeldBack));
         mark.runs(7, 3, 5 * NS_PER_MS);
         let expected = Marked {
             state: JobState::Running,

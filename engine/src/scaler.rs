@@ -220,10 +220,11 @@ fn sample(shared: &Shared) -> Sample {
     let is_wanted = is_wanted(shared);
     let (put, taken) = shared.bin.counts();
     let (taken, dispatched) = (shared.popped() + taken, shared.dispatched() + put);
+    let held_back = u64::from(shared.concurrency.waiting());
     Sample {
         is_wanted,
         taken,
-        queued: dispatched.saturating_sub(taken),
+        queued: dispatched.saturating_sub(taken + held_back),
         active: shared.worker_pool.active(),
         now: shared.started.elapsed(),
     }

@@ -339,7 +339,7 @@ impl SimulatedServer {
                 thread.network.collect_jobs();
             }
             self.empty_bin();
-            // One that came back may have let out another that waited for its share.
+            // What was dropped may have let others go on that waited.
             if self.shared.queue.is_empty() {
                 break;
             }

@@ -12,7 +12,6 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::mark::{JobState, Mark};
 use crate::metrics::{Histogram, Metric};
 
 /// Classes of requests that a listener may count; see
@@ -262,10 +261,6 @@ statistics! {
         opened,
         /// Pairs whose end has begun; those between `spliced_pairs` and this are spliced now.
         unspliced,
-        /// Of `held_back_share`, requests that have gone to workers since; the others wait now.
-        held_back_share_over,
-        /// Of `held_back_memory`, requests that have gone to workers since; the others wait now.
-        held_back_memory_over,
     }
 }
 
@@ -273,13 +268,6 @@ impl Statistics {
     /// Connections open now.
     pub fn connections(&self) -> u64 {
         self.opened.saturating_sub(self.connections_closed)
-    }
-
-    /// Jobs that are not with workers nor in their queue: they wait for their listener's share, or
-    /// for memory.
-    pub fn held_back(&self) -> u64 {
-        let over = self.held_back_share_over + self.held_back_memory_over;
-        self.jobs_held_back().saturating_sub(over)
     }
 }
 
@@ -304,29 +292,6 @@ pub(crate) struct ThreadCounters {
     pub(crate) dispatch_ns: Count,
     /// Places for jobs that were in use at some time: the first ones of the thread's.
     pub(crate) places_used: Count,
-    pub(crate) held_back: HeldBack,
-}
-
-/// The oldest of the jobs that a network thread holds back, as it said last.
-#[derive(Debug, Default)]
-pub(crate) struct HeldBack {
-    mark: Mark,
-}
-
-impl HeldBack {
-    /// The oldest of them is for a listener, and has waited since that time.
-    pub(crate) fn tell(&self, oldest: Option<(u16, u64)>) {
-        match oldest {
-            Some((listener, since_ns)) => self.mark.set(JobState::Queued, listener, since_ns),
-            None => self.mark.clear(),
-        }
-    }
-
-    /// Its listener and since when it has waited, in milliseconds.
-    pub(crate) fn oldest(&self) -> Option<(u16, u64)> {
-        let mark = self.mark.read()?;
-        Some((mark.listener, mark.since_ms))
-    }
 }
 
 impl ThreadCounters {
@@ -342,7 +307,6 @@ impl ThreadCounters {
             signal_panics: Count::default(),
             dispatch_ns: Count::default(),
             places_used: Count::default(),
-            held_back: HeldBack::default(),
         }
     }
 
@@ -429,13 +393,13 @@ mod tests {
         let counters = Counters::default();
         counters.requests[3].add(1);
         counters.sent_bytes.add(2);
-        counters.held_back_share_over.add(3);
+        counters.unspliced.add(3);
         counters.handler_panics.add_from_any(4);
         let one = counters.read();
         let mut sum = one;
         sum += one;
         assert_eq!((one.requests[3], sum.requests[3]), (1, 2));
-        assert_eq!((sum.sent_bytes, sum.held_back_share_over), (4, 6));
+        assert_eq!((sum.sent_bytes, sum.unspliced), (4, 6));
         assert_eq!(sum.handler_panics, 8);
     }
 

@@ -22,7 +22,6 @@
 mod dispatcher;
 mod in_flight;
 mod job_queue;
-mod parked;
 mod reservation;
 mod snapshot;
 
@@ -41,6 +40,7 @@ use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoo
 use crate::address_limit::{AddressKeys, AddressLimit, Cells};
 use crate::blocking::{Home, Inside, Share, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
+use crate::concurrency_limit::Listeners;
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::DescriptorBudget;
 use crate::discard::{Bin, has_gathered};
@@ -52,15 +52,13 @@ use crate::pools::Pools;
 use crate::relief::Relief;
 use crate::scaler_waker::ScalerWaker;
 use crate::scope::WorkerScope;
-use crate::shares::ShareRule;
 use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
 use crate::watch_queue::WatchQueue;
 
 pub(crate) use dispatcher::Dispatcher;
 use job_queue::JobQueue;
-pub(crate) use job_queue::{Rank, Waiting};
-use parked::Parked;
+pub(crate) use job_queue::{Rank, Ranked};
 pub(crate) use reservation::Reservation;
 
 /// What the names of a server's threads begin with.
@@ -91,8 +89,6 @@ pub(crate) struct Inbox {
     pub(crate) arrived: Queue,
     pub(crate) waker: OnceLock<Waker>,
     pub(crate) watches: WatchQueue,
-    /// Jobs of this thread that wait for a share, by listener.
-    parked: Parked,
     /// What the thread counts; there once it has been set up.
     pub(crate) counters: OnceLock<Arc<ThreadCounters>>,
 }
@@ -107,7 +103,7 @@ struct Place {
 #[derive(Default)]
 struct Content {
     task: Option<Box<dyn Task>>,
-    /// A place in a share that it has waited for.
+    /// Its place in the limit that it has waited for.
     granted: Option<Inside>,
 }
 
@@ -139,6 +135,8 @@ pub(crate) struct Shared {
     pub(crate) workers_max: u32,
     /// Listeners of the server, however many network threads accept for each.
     pub(crate) listeners: Box<[ListenerName]>,
+    /// Of the jobs of its listeners.
+    pub(crate) concurrency: Listeners,
     places: Box<[Place]>,
     places_per_thread: usize,
     pub(crate) inboxes: Box<[Inbox]>,
@@ -188,6 +186,7 @@ impl Shared {
             worker_pool: WorkerPool::new(worker_pool),
             workers_min: worker_pool.workers_min,
             workers_max: worker_pool.workers_max,
+            concurrency: Listeners::new(worker_pool.workers_max, listeners.len()),
             places: (0..places).map(|_| Place::default()).collect(),
             places_per_thread: limits.in_flight_max,
             inboxes: (0..threads)
@@ -195,7 +194,6 @@ impl Shared {
                     arrived: Queue::new(capacity),
                     waker: OnceLock::new(),
                     watches: WatchQueue::default(),
-                    parked: Parked::new(listeners.len()),
                     counters: OnceLock::new(),
                 })
                 .collect(),
@@ -225,24 +223,6 @@ impl Shared {
         }
     }
 
-    /// How the listeners of a network thread share the workers; `wanted` as each of them wants it.
-    pub(crate) fn share_rule(
-        &self,
-        thread: u16,
-        limits: &Limits,
-        wanted: &[Option<u32>],
-    ) -> ShareRule {
-        let default = Some(limits.workers_per_listener).filter(|most| *most > 0);
-        let wanted: Vec<_> = wanted.iter().map(|most| most.or(default)).collect();
-        let threads = u32::try_from(self.inboxes.len()).expect("at most 1024 were granted");
-        ShareRule::of(
-            self.workers_max,
-            (u32::from(thread), threads),
-            self.listeners.len(),
-            &wanted,
-        )
-    }
-
     pub(crate) fn server_state(&self) -> ServerState {
         self.lifecycle.server_state()
     }
@@ -269,11 +249,6 @@ impl Shared {
         }
     }
 
-    /// Whether jobs of this network thread have been parked since it looked.
-    pub(crate) fn has_parked(&self, thread: u16) -> bool {
-        self.inboxes[usize::from(thread)].parked.has_more()
-    }
-
     fn mark(&self, index: u32) -> &Mark {
         &self.places[index as usize].mark
     }
@@ -284,11 +259,52 @@ impl Shared {
         content.lock()
     }
 
-    /// Puts a job in its place, before its index is pushed.
+    /// Puts a job in its place, before its index goes anywhere.
     #[inline]
-    fn put(&self, index: u32, task: Box<dyn Task>, listener: u16, now_ns: u64) {
+    fn put(&self, index: u32, task: Box<dyn Task>, mark: (u16, JobState), now_ns: u64) {
         self.place(index).task = Some(task);
-        self.mark(index).set(JobState::Queued, listener, now_ns);
+        let (listener, state) = mark;
+        self.mark(index).set(state, listener, now_ns);
+    }
+
+    /// Whose the job is that waits in its place, and when a worker is to take it.
+    fn lying(&self, index: u32) -> (ConnectionId, Rank) {
+        let place = self.place(index);
+        let task = place
+            .task
+            .as_ref()
+            .expect("W1: a job that waits has its place");
+        (task.connection(), task.rank())
+    }
+
+    /// Queues a job that has waited in its place.
+    fn queue_again(&self, index: u32) {
+        let (home, rank) = self.lying(index);
+        let mark = self.mark(index);
+        mark.set(JobState::Queued, home.listener, monotonic_coarse_ns());
+        self.queue.push(index, rank);
+    }
+
+    /// A job of this connection holds no worker any more. What enters instead needs no wake-up:
+    /// this worker looks at the queue next.
+    fn leave_listener(&self, home: ConnectionId) {
+        let listener = self.number_of(home.thread, home.listener);
+        self.concurrency
+            .leave(listener, |index| self.queue_again(index));
+    }
+
+    /// Logs which listeners have waited for their concurrency limit for long.
+    pub(crate) fn log_long_waits(&self, now_ns: u64) {
+        for wait in self.concurrency.long_waits(now_ns) {
+            let listener = &self.listeners[wait.listener];
+            log::warn!(
+                "listener {}: {} workers, which is its limit, busy for a second; {} jobs of it \
+                 wait, other listeners' do not",
+                listener.name,
+                wait.inside,
+                wait.waiting
+            );
+        }
     }
 
     /// Runs the oldest queued job, if there is one, on this thread, whose number the kernel gave.
@@ -303,7 +319,7 @@ impl Shared {
     }
 
     /// Runs the job of an index that came from the queue, and sends it home; one that finds the
-    /// share full that it has to enter stays where it lies.
+    /// limit full that it has to enter stays where it lies.
     fn run(self: &Arc<Self>, index: u32, thread: u32) {
         self.popped.fetch_add(1, Ordering::Relaxed);
         let mut place = self.place(index);
@@ -341,6 +357,7 @@ impl Shared {
         if let Some(waker) = inbox.waker.get() {
             waker.wake();
         }
+        self.leave_listener(home);
         if has_gathered() {
             // This worker looks there next, so that none is woken for it.
             self.bin.take_gathered();
@@ -358,20 +375,15 @@ impl Shared {
         pool
     }
 
-    /// Lets a job wait for a share. It holds no worker meanwhile, so its network thread may let
-    /// another job of the listener go out.
+    /// Lets a job wait for what may block. It holds no worker meanwhile, so another one of its
+    /// listener may have it.
     #[cold]
     fn park(self: &Arc<Self>, home: ConnectionId, index: u32, share: &Share) {
         let now_ns = monotonic_coarse_ns();
         self.mark(index)
             .set(JobState::Parked, home.listener, now_ns);
-        let inbox = &self.inboxes[usize::from(home.thread)];
-        inbox.parked.add(home.listener);
+        self.leave_listener(home);
         share.park(Arc::<Shared>::clone(self), index);
-        inbox.parked.tell();
-        if let Some(waker) = inbox.waker.get() {
-            waker.wake();
-        }
     }
 
     /// Has a worker look for the work that has been queued, or the scaler where none may.
@@ -414,7 +426,8 @@ impl Shared {
         self.popped.load(Ordering::Relaxed)
     }
 
-    /// Jobs queued so far, counted once each. O(threads × listeners).
+    /// Jobs dispatched so far, once each, those included that wait for their listener.
+    /// O(threads × listeners).
     pub(crate) fn dispatched(&self) -> u64 {
         let counters = self.threads().flat_map(|(_, thread)| thread.listeners());
         counters
@@ -442,20 +455,12 @@ impl Home for Shared {
     }
 
     fn resume(&self, index: u32, grant: Option<Inside>) {
-        let mut place = self.place(index);
-        let task = place.task.as_ref().expect("S2: a parked job lies here");
-        // Before the job can come back: the queue and the inbox are the edges.
-        let home = task.connection();
-        let inbox = &self.inboxes[usize::from(home.thread)];
-        inbox.parked.remove(home.listener);
-        let rank = task.rank();
-        place.granted = grant;
-        drop(place);
-        let now_ns = monotonic_coarse_ns();
-        self.mark(index)
-            .set(JobState::Queued, home.listener, now_ns);
+        self.place(index).granted = grant;
+        let (home, _) = self.lying(index);
+        let listener = self.number_of(home.thread, home.listener);
+        self.concurrency.enter_beyond(listener);
         self.popped.fetch_sub(1, Ordering::Relaxed);
-        self.queue.push(index, rank);
+        self.queue_again(index);
         self.wake_worker();
     }
 }

@@ -93,7 +93,7 @@ mod tests {
             },
         );
         let before = Instant::now();
-        share.state().inside = 1;
+        assert!(share.state().enter(WORKERS_MAX));
         share.state().moved = before - stuck_after;
         assert!(share.is_stuck(&share.state()));
         drop(share.inside());

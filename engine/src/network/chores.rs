@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flatpath_driver::Driver;
 
 use crate::connection::Closing;
-use crate::limits::{IDLE_BYTES_KEPT, SHARE_PATIENCE_NS, TRIM_PERIOD_NS, TURN_WOKEN_MAX};
+use crate::limits::{IDLE_BYTES_KEPT, LISTENER_PATIENCE_NS, TRIM_PERIOD_NS, TURN_WOKEN_MAX};
 use crate::phase::Stall;
 
 use super::thread::Network;
@@ -59,9 +59,7 @@ impl<D: Driver> Network<D> {
         }
         let common = &mut self.thread.common;
         if common.dispatcher.holds_back() {
-            common
-                .dispatcher
-                .log_waits(common.number, common.turn.now_ns);
+            common.shared.log_long_waits(common.turn.now_ns);
         }
         self.thread.due_ns = self.next_due_ns();
     }
@@ -95,7 +93,7 @@ impl<D: Driver> Network<D> {
             common
                 .dispatcher
                 .holds_back()
-                .then_some(now_ns + SHARE_PATIENCE_NS),
+                .then_some(now_ns + LISTENER_PATIENCE_NS),
             self.state_ends_ns(),
             self.late_told_ns(),
             Some(self.thread.rested_ns).filter(|rested_ns| *rested_ns > now_ns),

@@ -39,13 +39,11 @@ impl<D: Driver> Network<D> {
                 self.jobs_collected(key);
             }
         }
-        let common = &mut self.thread.common;
-        common.dispatcher.follow_parked(common.turn.now_ns);
     }
 
     fn collect_job(&mut self, index: u32, called: &mut Option<Key>) {
         let common = &mut self.thread.common;
-        let Some(task) = common.dispatcher.collect(index, common.turn.now_ns) else {
+        let Some(task) = common.dispatcher.collect(index) else {
             return;
         };
         let home = task.connection();

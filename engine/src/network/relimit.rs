@@ -12,7 +12,7 @@ use crate::limits::RELIMITED_PER_TURN;
 use crate::lists::{Links, List};
 
 use super::listening::Listener;
-use super::setup::shortest_of;
+use super::setup::{limit_workers, shortest_of};
 use super::thread::Network;
 
 impl<D: Driver> Network<D> {
@@ -43,10 +43,7 @@ impl<D: Driver> Network<D> {
             listener.take_limits(wanted, (&common.limits, threads));
             is_recounted |= listener.is_bounded() != was_bounded;
         }
-        let wanted: Vec<_> = self.listeners.iter().map(|it| it.workers_max).collect();
-        let shared = &common.shared;
-        let rule = shared.share_rule(common.number, &common.limits, &wanted);
-        common.dispatcher.change_shares(&rule);
+        limit_workers(&common.shared, &common.limits, &self.listeners);
         if common.server_state >= ServerState::Draining {
             self.shorten_idle_timeouts();
         }

@@ -89,12 +89,23 @@ fn dispatcher_of(
         .counters
         .set(Arc::clone(&counters));
     debug_assert!(published.is_ok(), "a network thread starts once");
-    let wanted: Vec<_> = listeners.iter().map(|it| it.workers_max).collect();
-    let rule = shared.share_rule(thread, limits, &wanted);
+    limit_workers(shared, limits, listeners);
     let own = Arc::clone(&counters);
     let (shared, thread) = (Arc::clone(shared), usize::from(thread));
-    let dispatcher = Dispatcher::new(shared, own, thread, (limits.in_flight_max, places), &rule);
+    let dispatcher = Dispatcher::new(shared, own, thread, (limits.in_flight_max, places));
     (counters, dispatcher)
+}
+
+/// Has the jobs of each listener occupy no more workers than its own limit, or that of the server,
+/// allows. Every network thread of a listener says the same.
+pub(super) fn limit_workers(shared: &Shared, limits: &Limits, listeners: &[Listener]) {
+    let default = Some(limits.workers_per_listener).filter(|max| *max > 0);
+    for listener in listeners {
+        let max = listener.workers_max.or(default);
+        shared
+            .concurrency
+            .set_max(usize::from(listener.number), max);
+    }
 }
 
 /// The listeners, and the sockets of all of them.

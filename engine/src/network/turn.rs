@@ -32,7 +32,6 @@ fn has_news(common: &Common) -> bool {
         || shared.changed_limits.version() != common.limits_version
         || common.wakes.any()
         || inbox.watches.any()
-        || shared.has_parked(thread)
         || shared.relief.is_asked(thread)
 }
 

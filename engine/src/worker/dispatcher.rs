@@ -1,5 +1,6 @@
-//! The dispatcher: a network thread's side of dispatch. A job goes to the workers' queue, or waits
-//! here: for its listener's share of them, for its share of what may block, for memory.
+//! The dispatcher: a network thread's side of dispatch. A job lies in its place from then on. Its
+//! index goes to the workers' queue, or waits for that: here for memory, or in the concurrency
+//! limit of its listener.
 //!
 //! While many jobs wait or run, those of an address that has more than its share of them come after
 //! others (`address_limit.rs`), wherever they wait: a crowd of one address delays the jobs of
@@ -15,32 +16,30 @@ use std::time::{Duration, Instant};
 use crate::address_limit::{AddressLimit, Cells};
 use crate::discard::discard;
 use crate::limits::{JOBS_PER_ADDRESS, JOBS_WEIGHED};
+use crate::mark::JobState;
 use crate::pools::Wanted;
-use crate::shares::{ShareRule, Shares};
 use crate::statistics::ThreadCounters;
 
 use super::reservation::{Reservation, Reservations};
-use super::{Shared, Task, Waiting};
+use super::{Rank, Ranked, Shared, Task};
 
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     counters: Arc<ThreadCounters>,
-    thread: usize,
     free: Vec<u32>,
     reservations: Reservations,
-    /// Which jobs may occupy workers, and those that wait for that.
-    shares: Shares<Box<dyn Task>>,
     /// Jobs that found no memory, by what they want.
-    without_memory: [Waiting<Box<dyn Task>>; 2],
-    /// Jobs that wait here, are queued, or run.
+    without_memory: [Ranked<u32>; 2],
+    /// Jobs that wait or run.
     pending: usize,
     /// Those of them that began while many were, by address.
     by_address: AddressLimit,
     /// More jobs last than may.
     is_overdrawn: bool,
-    /// Where its places begin, and how many of them were in use at some time.
+    /// Where its places begin, how many they are, and how many were in use at some time.
     first: u32,
+    places: u32,
     places_used: u32,
     /// Jobs queued since the last flush: a wake-up is due for them.
     queued: u64,
@@ -55,9 +54,8 @@ impl Dispatcher {
         counters: Arc<ThreadCounters>,
         thread: usize,
         (in_flight_max, places): (usize, usize),
-        rule: &ShareRule,
     ) -> Dispatcher {
-        let listeners = rule.listeners.len().max(1);
+        let listeners = counters.listeners().count().max(1);
         let index = |index| u32::try_from(index).expect("checked in Shared::new");
         let first = index(thread * in_flight_max);
         let free = (first..first + index(in_flight_max)).rev().collect();
@@ -65,23 +63,17 @@ impl Dispatcher {
             queueing: shared.observes_dispatch.then_some(Duration::ZERO),
             shared,
             counters,
-            thread,
             free,
             first,
+            places: index(in_flight_max),
             places_used: 0,
             reservations: Reservations::new(in_flight_max, listeners, places),
-            shares: Shares::new(rule),
-            without_memory: [Waiting::new(), Waiting::new()],
+            without_memory: [Ranked::new(), Ranked::new()],
             pending: 0,
             by_address: AddressLimit::new(JOBS_PER_ADDRESS, 0, 0),
             is_overdrawn: false,
             queued: 0,
         }
-    }
-
-    /// Has listeners share the workers so from now on.
-    pub(crate) fn change_shares(&mut self, rule: &ShareRule) {
-        self.shares.change(rule);
     }
 
     /// Does a part of dispatch, and adds up what it took if that is wanted.
@@ -152,23 +144,12 @@ impl Dispatcher {
         self.room().min(self.reservations.lasting_room())
     }
 
-    /// Queues a job of a listener, or holds it back until the listener's share allows it; the
-    /// wake-up follows once, at [`Dispatcher::flush`].
+    /// Queues a job of a listener, or holds it back until the listener's concurrency limit allows
+    /// it; the wake-up follows once, at [`Dispatcher::flush`].
     pub(crate) fn dispatch(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
-        self.pending += 1;
-        self.offer(task, listener, now_ns);
-    }
-
-    fn offer(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
-        self.count_parked(listener);
         let rank = task.rank();
-        match self.shares.offer(listener, task, rank, now_ns) {
-            Some(task) => self.queue(task, listener, now_ns),
-            None => {
-                self.counters.of(listener).held_back_share.add(1);
-                self.tell_held_back();
-            }
-        }
+        let index = self.put(task, listener, JobState::Queued, now_ns);
+        self.enter(index, (listener, rank), now_ns);
     }
 
     /// Holds a job back until there may be memory for it; see [`Dispatcher::try_memory`].
@@ -180,48 +161,41 @@ impl Dispatcher {
     ) {
         let listener = task.connection().listener;
         self.counters.of(listener).held_back_memory.add(1);
-        self.pending += 1;
         let rank = task.rank();
-        self.without_memory[wanted as usize].push(task, rank, now_ns);
-        self.tell_held_back();
+        let index = self.put(task, listener, JobState::HeldBack, now_ns);
+        self.without_memory[wanted as usize].push(index, rank);
     }
 
-    /// Says since when the oldest of what waits here has waited, to those who read figures.
-    #[cold]
-    fn tell_held_back(&self) {
-        let fronts = self.without_memory.iter().filter_map(Waiting::oldest);
-        let fronts = fronts.map(|(task, since_ns)| (task.connection().listener, *since_ns));
-        let oldest = fronts.chain(self.shares.oldest());
-        let oldest = oldest.min_by_key(|(_, since_ns)| *since_ns);
-        self.counters.held_back.tell(oldest);
+    /// Puts a job in a place, where it stays until it is collected.
+    fn put(&mut self, task: Box<dyn Task>, listener: u16, state: JobState, now_ns: u64) -> u32 {
+        self.pending += 1;
+        self.timed(|dispatcher| {
+            let index = dispatcher
+                .free
+                .pop()
+                .expect("W1: a reserved job has a place");
+            dispatcher.note_used(index);
+            dispatcher
+                .shared
+                .put(index, task, (listener, state), now_ns);
+            index
+        })
     }
 
-    pub(crate) fn waiting_for_memory(&self) -> usize {
-        self.without_memory.iter().map(Waiting::len).sum()
-    }
-
-    /// Whether any job waits here: for memory, or for its listener's share of the workers; or more
-    /// last than may.
-    #[inline]
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting_for_memory() > 0 || self.holds_back() || self.is_overdrawn
-    }
-
-    /// Those of them that wait for so much.
-    pub(crate) fn waiting_for(&self, wanted: Wanted) -> usize {
-        self.without_memory[wanted as usize].len()
-    }
-
-    /// Dispatches the oldest of those that wait for so much, `jobs_max` at most.
-    pub(crate) fn try_memory(&mut self, wanted: Wanted, jobs_max: usize, now_ns: u64) {
-        for _ in 0..jobs_max {
-            let Some(task) = self.without_memory[wanted as usize].pop(|_| true) else {
-                break;
-            };
-            let listener = task.connection().listener;
-            self.counters.of(listener).held_back_memory_over.add(1);
-            self.offer(task, listener, now_ns);
-            self.tell_held_back();
+    /// A job in its place goes to the workers' queue, or waits for its listener.
+    fn enter(&mut self, index: u32, (listener, rank): (u16, Rank), now_ns: u64) {
+        let counters = self.counters.of(listener);
+        counters.jobs_dispatched.add(1);
+        let number = self.counters.number(listener);
+        let concurrency = &self.shared.concurrency;
+        let enters = concurrency.enter((number, rank), (index, now_ns), || {
+            counters.held_back_share.add(1);
+            let mark = self.shared.mark(index);
+            mark.set(JobState::HeldBack, listener, now_ns);
+        });
+        if enters {
+            self.queued += 1;
+            self.timed(|dispatcher| dispatcher.shared.queue.push(index, rank));
         }
     }
 
@@ -238,19 +212,33 @@ impl Dispatcher {
         self.by_address.exceeds(cells, 0)
     }
 
-    fn queue(&mut self, task: Box<dyn Task>, listener: u16, now_ns: u64) {
-        self.queued += 1;
-        self.counters.of(listener).jobs_dispatched.add(1);
-        self.timed(|dispatcher| {
-            let index = dispatcher
-                .free
-                .pop()
-                .expect("W1: a reserved job has a place");
-            dispatcher.note_used(index);
-            let rank = task.rank();
-            dispatcher.shared.put(index, task, listener, now_ns);
-            dispatcher.shared.queue.push(index, rank);
-        });
+    pub(crate) fn waiting_for_memory(&self) -> usize {
+        self.without_memory.iter().map(Ranked::len).sum()
+    }
+
+    /// Whether any job waits: for memory, or for the concurrency limit of a listener; or more last
+    /// than may.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting_for_memory() > 0 || self.holds_back() || self.is_overdrawn
+    }
+
+    /// Those of them that wait for so much.
+    pub(crate) fn waiting_for(&self, wanted: Wanted) -> usize {
+        self.without_memory[wanted as usize].len()
+    }
+
+    /// Dispatches the oldest of those that wait for so much, `jobs_max` at most.
+    pub(crate) fn try_memory(&mut self, wanted: Wanted, jobs_max: usize, now_ns: u64) {
+        for _ in 0..jobs_max {
+            let Some(index) = self.without_memory[wanted as usize].pop(|_| true) else {
+                break;
+            };
+            let (home, rank) = self.shared.lying(index);
+            let mark = self.shared.mark(index);
+            mark.set(JobState::Queued, home.listener, now_ns);
+            self.enter(index, (home.listener, rank), now_ns);
+        }
     }
 
     /// A place is in use: which of them readers look at. Places are taken from the first on.
@@ -280,8 +268,8 @@ impl Dispatcher {
         }
     }
 
-    /// Takes back a job that came through the inbox, and queues the next that waited for its share.
-    pub(crate) fn collect(&mut self, index: u32, now_ns: u64) -> Option<Box<dyn Task>> {
+    /// Takes back a job that came through the inbox.
+    pub(crate) fn collect(&mut self, index: u32) -> Option<Box<dyn Task>> {
         let task = self.shared.place(index).task.take();
         debug_assert!(task.is_some(), "an index in the inbox brings its job");
         self.free.push(index);
@@ -290,94 +278,51 @@ impl Dispatcher {
             if task.is_counted() {
                 self.by_address.change(0, task.cells(), 1, 0);
             }
-            let listener = task.connection().listener;
-            self.count_parked(listener);
-            self.shares.returned(listener);
-            self.let_go(now_ns);
         }
         task
     }
 
-    #[inline]
-    fn let_go(&mut self, now_ns: u64) {
-        if self.holds_back() {
-            self.let_out(now_ns);
-        }
-    }
-
-    fn let_out(&mut self, now_ns: u64) {
-        while let Some((listener, next)) = self.shares.next(now_ns) {
-            self.counters.of(listener).held_back_share_over.add(1);
-            self.queue(next, listener, now_ns);
-        }
-        self.tell_held_back();
-    }
-
-    /// One load: what is parked does not count as out.
-    #[inline]
-    fn count_parked(&mut self, listener: u16) {
-        let parked = self.shared.inboxes[self.thread].parked.of(listener);
-        self.shares.parked(listener, parked);
-    }
-
-    /// Lets jobs go out in the stead of those that have been parked since the last call.
-    #[inline]
-    pub(crate) fn follow_parked(&mut self, now_ns: u64) {
-        if self.shared.inboxes[self.thread].parked.has_more() {
-            self.count_all_parked(now_ns);
-        }
-    }
-
-    fn count_all_parked(&mut self, now_ns: u64) {
-        self.shared.inboxes[self.thread].parked.told();
-        for listener in 0..self.reservations.listeners() {
-            let number = u16::try_from(listener).expect("listeners are few");
-            self.count_parked(number);
-        }
-        self.let_go(now_ns);
-    }
-
-    /// Whether jobs wait for their share.
+    /// Whether jobs of any network thread wait for the concurrency limit of their listener. A load.
     #[inline]
     pub(crate) fn holds_back(&self) -> bool {
-        self.shares.waiting() > 0
-    }
-
-    /// Logs which listeners have waited for their share for long.
-    pub(crate) fn log_waits(&mut self, thread: u16, now_ns: u64) {
-        for (listener, waiting, out) in self.shares.overdue(now_ns) {
-            let number = u16::try_from(listener).expect("listeners are few");
-            let name = self
-                .shared
-                .lifecycle
-                .listener(thread, number)
-                .unwrap_or("?");
-            log::warn!(
-                "listener {name} has its share of the workers, {out}, busy for a second; {waiting} \
-                 jobs of it wait, other listeners' do not"
-            );
-        }
+        self.shared.concurrency.waiting() > 0
     }
 
     /// The thread drains and has no connection left: what waits is for the workers to finish.
     pub(crate) fn let_all_go(&mut self, now_ns: u64) {
         self.try_memory(Wanted::Small, usize::MAX, now_ns);
         self.try_memory(Wanted::Large, usize::MAX, now_ns);
-        for task in self.shares.take_all() {
-            let listener = task.connection().listener;
-            self.counters.of(listener).held_back_share_over.add(1);
-            self.queue(task, listener, now_ns);
+        for index in self.take_held_back() {
+            self.queued += 1;
+            let (home, _) = self.shared.lying(index);
+            self.shared
+                .concurrency
+                .enter_beyond(self.counters.number(home.listener));
+            self.shared.queue_again(index);
         }
-        self.tell_held_back();
         self.flush();
+    }
+
+    /// This thread's jobs that wait for their listener.
+    fn take_held_back(&self) -> Vec<u32> {
+        let own = self.first..self.first + self.places;
+        let concurrency = &self.shared.concurrency;
+        concurrency.take_waiting(|index| own.contains(&index))
     }
 }
 
 impl Drop for Dispatcher {
     /// What waits when the thread ends by force or before its time; one by one, as drops may panic.
     fn drop(&mut self) {
-        let tasks = self.without_memory.iter_mut();
-        tasks.flat_map(Waiting::drain).for_each(discard);
-        self.shares.take_all().into_iter().for_each(discard);
+        let mut waiting = self.take_held_back();
+        let without_memory = self.without_memory.iter_mut();
+        waiting.extend(without_memory.flat_map(|jobs| jobs.take(|_| true)));
+        for index in waiting {
+            let task = self.shared.place(index).task.take();
+            self.shared.mark(index).clear();
+            if let Some(task) = task {
+                discard(task);
+            }
+        }
     }
 }

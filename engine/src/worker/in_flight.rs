@@ -66,7 +66,7 @@ impl Shared {
         left.collect()
     }
 
-    /// What is with workers or waits for one, by listener; without what is held back.
+    /// What is with workers or waits for one, by listener.
     pub(crate) fn jobs(&self) -> Vec<JobFigures> {
         let mut all = vec![JobFigures::default(); self.listeners.len()];
         let now_ms = now_ms();
@@ -78,16 +78,10 @@ impl Shared {
                 JobState::Queued => (&mut jobs.queued, &mut jobs.oldest_queued),
                 JobState::Running => (&mut jobs.running, &mut jobs.longest_running),
                 JobState::Parked => (&mut jobs.parked, &mut jobs.oldest_queued),
+                JobState::HeldBack => (&mut jobs.held_back, &mut jobs.oldest_queued),
             };
             *count += 1;
             *oldest = (*oldest).max(Some(age(mark.since_ms, now_ms)));
-        }
-        for (_, counters) in self.threads() {
-            if let Some((listener, since_ms)) = counters.held_back.oldest()
-                && let Some(jobs) = all.get_mut(counters.number(listener))
-            {
-                jobs.oldest_queued = jobs.oldest_queued.max(Some(age(since_ms, now_ms)));
-            }
         }
         all
     }

@@ -1,7 +1,7 @@
 //! The jobs that wait, in two ranks: those whose turn it is, and those that come after others. These
 //! have had their part of a worker's time, or are of an address that has more than its share of the
-//! jobs. [`JobQueue`] has the indices of those that a worker may take; [`Waiting`] is the same for
-//! one thread.
+//! jobs. [`JobQueue`] has the indices of those that a worker may take; [`Ranked`] is the same for
+//! what is under a lock or of one thread.
 //!
 //! | may run beside | push | pop | is_empty |
 //! |----------------|------|-----|----------|
@@ -80,22 +80,23 @@ impl JobQueue {
     }
 }
 
-/// What waits with a network thread, each since a time. `T` is a job.
-pub(crate) struct Waiting<T> {
-    ranks: [VecDeque<(T, u64)>; 2],
+/// The same for what is under a lock or of one thread. `T` is a job.
+#[derive(Debug)]
+pub(crate) struct Ranked<T> {
+    ranks: [VecDeque<T>; 2],
     taken: u64,
 }
 
-impl<T> Waiting<T> {
-    pub(crate) fn new() -> Waiting<T> {
-        Waiting {
+impl<T> Ranked<T> {
+    pub(crate) fn new() -> Ranked<T> {
+        Ranked {
             ranks: [VecDeque::new(), VecDeque::new()],
             taken: 0,
         }
     }
 
-    pub(crate) fn push(&mut self, job: T, rank: Rank, now_ns: u64) {
-        self.ranks[rank as usize].push_back((job, now_ns));
+    pub(crate) fn push(&mut self, job: T, rank: Rank) {
+        self.ranks[rank as usize].push_back(job);
     }
 
     /// The next job, of a rank that may go.
@@ -106,7 +107,7 @@ impl<T> Waiting<T> {
             Rank::AfterOthers => [Rank::AfterOthers, Rank::Next],
         };
         let mut ranks = order.into_iter().filter(|rank| may_go(*rank));
-        let (job, _) = ranks.find_map(|rank| self.ranks[rank as usize].pop_front())?;
+        let job = ranks.find_map(|rank| self.ranks[rank as usize].pop_front())?;
         self.taken = taken;
         Some(job)
     }
@@ -115,20 +116,21 @@ impl<T> Waiting<T> {
         self.ranks.iter().map(VecDeque::len).sum()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ranks.iter().all(VecDeque::is_empty)
+    /// The oldest of each rank.
+    pub(crate) fn fronts(&self) -> impl Iterator<Item = &T> {
+        self.ranks.iter().filter_map(VecDeque::front)
     }
 
-    /// The job that has waited longest, and since when.
-    pub(crate) fn oldest(&self) -> Option<&(T, u64)> {
-        let fronts = self.ranks.iter().filter_map(VecDeque::front);
-        fronts.min_by_key(|(_, since_ns)| *since_ns)
-    }
-
-    /// Everything that waits, whatever its rank.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
-        let ranks = self.ranks.iter_mut();
-        ranks.flat_map(|jobs| jobs.drain(..)).map(|(job, _)| job)
+    /// Takes what is `wanted`, the oldest of each rank first.
+    pub(crate) fn take(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
+        for jobs in &mut self.ranks {
+            let all = std::mem::take(jobs);
+            let (out, kept) = all.into_iter().partition::<Vec<_>, _>(|job| wanted(job));
+            *jobs = kept.into();
+            taken.extend(out);
+        }
+        taken
     }
 }
 
@@ -138,11 +140,11 @@ mod tests {
 
     #[test]
     fn those_of_the_later_rank_come_after_others_and_not_never() {
-        let (jobs, mut waiting) = (JobQueue::new(64), Waiting::new());
+        let (jobs, mut waiting) = (JobQueue::new(64), Ranked::new());
         for index in 0..20 {
             for (job, rank) in [(index, Rank::AfterOthers), (32 + index, Rank::Next)] {
                 jobs.push(job, rank);
-                waiting.push(job, rank, u64::from(index));
+                waiting.push(job, rank);
             }
         }
         let order = [32, 33, 34, 35, 36, 37, 38, 0, 39, 40, 41, 42, 43, 44, 45, 1];
@@ -150,13 +152,13 @@ mod tests {
         assert_eq!(first, order);
         let first: Vec<u32> = (1..=16).filter_map(|_| waiting.pop(|_| true)).collect();
         assert_eq!(first, order);
-        assert_eq!(waiting.oldest(), Some(&(2, 2)));
+        assert!(waiting.fronts().eq(&[46, 2]));
         let rest = (17..).map_while(|taken| jobs.pop(taken));
         assert_eq!(rest.count(), 24, "each once");
         assert!(jobs.is_empty());
         assert_eq!(waiting.pop(|rank| rank == Rank::AfterOthers), Some(2));
-        assert_eq!((waiting.len(), waiting.is_empty()), (23, false));
-        assert_eq!(waiting.drain().count(), 23, "each once");
-        assert!(waiting.is_empty());
+        assert_eq!(waiting.take(|job| *job >= 32).len(), 6);
+        assert_eq!((waiting.len(), waiting.take(|_| true).len()), (17, 17));
+        assert_eq!(waiting.len(), 0);
     }
 }

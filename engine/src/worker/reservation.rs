@@ -79,10 +79,6 @@ impl Reservations {
         }
     }
 
-    pub(super) fn listeners(&self) -> usize {
-        self.counts.by_listener.len()
-    }
-
     /// Takes a place for a listener, if one is left to it: those that are kept for the others and
     /// not in use are not.
     pub(super) fn reserve(&self, listener: u16) -> Option<Reservation> {

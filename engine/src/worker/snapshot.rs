@@ -53,15 +53,13 @@ impl Shared {
             let (_, counters) = listeners.find(|(own, _)| *own == number)?;
             Some((thread, counters.read()))
         });
-        let mut figures = ListenerFigures {
+        ListenerFigures {
             name: listener.name,
             address: listener.address.clone(),
             request_classes: listener.request_classes,
             jobs,
             threads: threads.collect(),
-        };
-        figures.jobs.held_back = figures.total().held_back() as usize;
-        figures
+        }
     }
 
     fn thread_figures(&self, number: usize, counters: &ThreadCounters) -> ThreadFigures {

@@ -45,9 +45,8 @@ fn all_are_served(running: Running, mut slow: TcpStream) {
     let handle = running.handle();
     handle.drain();
     running.wait().expect("a clean end");
-    let statistics = handle.statistics();
-    let over = statistics.held_back_share_over;
-    assert_eq!(statistics.held_back_share, over, "none waits for ever");
+    let held_back = handle.figures().jobs().held_back;
+    assert_eq!(held_back, 0, "none waits for ever");
 }
 
 #[test]
@@ -83,6 +82,35 @@ fn a_share_may_be_set() {
         drop(opener);
         all_are_served(running, slow);
         assert_eq!(gate.waiting_max(), 2);
+    });
+}
+
+#[test]
+fn a_limit_holds_for_all_network_threads_together() {
+    on_both(|choice| {
+        let gate = Gate::default();
+        let opener = Opener(gate.clone());
+        let limits = Limits {
+            workers_per_listener: 1,
+            ..Limits::default()
+        };
+        let server = Server::new().driver(choice).workers(4..=4).limits(limits);
+        let server = server.network_threads(2);
+        let server = server.listen("127.0.0.1:0", Gated(gate.clone()));
+        let running = server.start().expect("started");
+        // Enough for both threads to have some, but for one time in a hundred.
+        let mut clients = [(); 8].map(|()| client(running.addresses()[0].address));
+        for client in &mut clients {
+            client.write_all(b"w").expect("written");
+        }
+        gate.await_waiting(1);
+        await_share_waits(&running, clients.len() as u64 - 1);
+        assert_eq!(gate.waiting_max(), 1);
+        drop(opener);
+        for client in &mut clients {
+            client.read_exact(&mut [0]).expect("an answer");
+        }
+        assert_eq!(gate.waiting_max(), 1);
     });
 }
 

@@ -1,0 +1,268 @@
+//! What enters, what waits, in which order, and what is logged of it.
+
+use super::*;
+
+fn limit(workers: u32, listeners: usize) -> ConcurrencyLimit<u32> {
+    ConcurrencyLimit::divided(workers, listeners)
+}
+
+impl ConcurrencyLimit<u32> {
+    /// A job enters, or waits.
+    fn offer(&mut self, member: usize, job: u32, rank: Rank) -> bool {
+        let enters = self.enter(member, rank);
+        if !enters {
+            self.wait(member, job, rank);
+        }
+        enters
+    }
+}
+
+/// How many jobs of a listener enter when it has as many as it likes.
+fn enter(limit: &mut ConcurrencyLimit<u32>, member: usize) -> u32 {
+    enter_as(limit, member, Rank::Next)
+}
+
+fn enter_as(limit: &mut ConcurrencyLimit<u32>, member: usize, rank: Rank) -> u32 {
+    let offers = (0..1000).filter(|job| limit.offer(member, *job, rank));
+    u32::try_from(offers.count()).expect("small")
+}
+
+#[test]
+fn one_listener_alone_has_no_limit() {
+    assert_eq!(enter(&mut limit(4, 1), 0), 1000);
+}
+
+#[test]
+fn a_listener_leaves_what_is_guaranteed_to_the_others() {
+    let mut limit = limit(128, 2);
+    // A quarter is kept for both, sixteen for each; 96 are common.
+    assert_eq!(enter(&mut limit, 0), 96 + 16);
+    assert_eq!(enter(&mut limit, 1), 16);
+}
+
+#[test]
+fn two_that_take_all_they_can_leave_the_third_its_own() {
+    let mut limit = limit(12, 3);
+    assert_eq!(enter(&mut limit, 0) + enter(&mut limit, 1), 11);
+    assert_eq!(enter(&mut limit, 2), 1);
+}
+
+#[test]
+fn with_fewer_workers_than_listeners_each_has_one() {
+    let mut limit = limit(1, 2);
+    assert_eq!((enter(&mut limit, 0), enter(&mut limit, 1)), (1, 1));
+}
+
+#[test]
+fn a_limit_that_was_asked_for_holds_for_one_listener_alone_too() {
+    let mut limit = limit(128, 1);
+    limit.set_max(0, 3);
+    assert_eq!(enter(&mut limit, 0), 3);
+}
+
+#[test]
+fn listeners_take_turns() {
+    let mut limit = limit(8, 2);
+    // One each, and six in common, which the first has taken.
+    assert_eq!(enter(&mut limit, 0), 7);
+    assert_eq!(enter(&mut limit, 1), 1);
+    let mut insides = Vec::new();
+    for _ in 0..4 {
+        limit.leave(0);
+        assert!(limit.next().is_some(), "one waits");
+        assert!(limit.next().is_none(), "one left, one enters");
+        insides.push((limit.inside(0), limit.inside(1)));
+    }
+    assert_eq!(insides, [(7, 1), (6, 2), (6, 2), (5, 3)]);
+}
+
+#[test]
+fn jobs_that_come_after_others_leave_half_to_them() {
+    let mut limit = limit(128, 2);
+    // Sixteen are guaranteed, and half of 96 are left.
+    assert_eq!(enter_as(&mut limit, 0, Rank::AfterOthers), 16 + 48);
+    assert_eq!(enter(&mut limit, 0), 48);
+    // Those whose turn it is enter instead of one that leaves.
+    for _ in 0..2 {
+        limit.leave(0);
+        assert!(limit.next().is_some() && limit.next().is_none());
+    }
+    assert_eq!(limit.waiting(), 2000 - 112 - 2);
+    let mut alone = ConcurrencyLimit::alone(3);
+    assert_eq!(enter_as(&mut alone, 0, Rank::AfterOthers), 2);
+    assert_eq!(enter(&mut alone, 0), 1);
+}
+
+#[test]
+fn jobs_that_are_taken_wait_no_more_and_the_others_keep_their_order() {
+    let mut limit = limit(2, 2);
+    assert_eq!(enter(&mut limit, 0), 1);
+    let taken = limit.take_waiting(|job| job % 2 == 0);
+    assert_eq!((taken.len(), limit.waiting()), (499, 500));
+    limit.leave(0);
+    assert_eq!(limit.next(), Some(1));
+    limit.leave(0);
+    assert_eq!(limit.next(), Some(3));
+}
+
+#[test]
+fn jobs_that_wait_for_long_are_logged_once() {
+    let listeners = Listeners::new(2, 2);
+    let enter = |index, now_ns| listeners.enter((0, Rank::Next), (index, now_ns), || ());
+    let late = LISTENER_PATIENCE_NS;
+    assert!(enter(1, 0));
+    assert!(!enter(2, 0));
+    assert_eq!(listeners.long_waits(late - 1), []);
+    let wait = LongWait {
+        listener: 0,
+        waiting: 1,
+        inside: 1,
+    };
+    assert_eq!(listeners.long_waits(late), [wait]);
+    assert_eq!(listeners.long_waits(late + 1), []);
+    assert_eq!(listeners.waiting(), 1);
+    let went = Lock::new(Vec::new());
+    listeners.leave(0, |index| went.lock().push(index));
+    assert_eq!((went.into_inner(), listeners.waiting()), (vec![2], 0));
+    // Soon afterwards it is the same episode.
+    assert!(!enter(3, late + 2));
+    assert_eq!(listeners.long_waits(2 * late + 2), []);
+}
+
+/// What should be so, counted by member.
+struct Model {
+    limit: ConcurrencyLimit<u32>,
+    most: Vec<u32>,
+    /// By rank.
+    offered: Vec<[u32; 2]>,
+    entered: Vec<[u32; 2]>,
+    left: Vec<u32>,
+    parked: Vec<u32>,
+    /// Jobs that were resumed: so many may be inside beyond the limits.
+    beyond: u32,
+}
+
+impl Model {
+    fn new(workers: u32, most: Vec<u32>) -> Model {
+        let none = vec![0; most.len()];
+        let mut limit = ConcurrencyLimit::divided(workers, most.len());
+        for (at, most) in most.iter().enumerate() {
+            limit.set_max(at, *most);
+        }
+        Model {
+            limit,
+            offered: vec![[0; 2]; most.len()],
+            entered: vec![[0; 2]; most.len()],
+            left: none.clone(),
+            parked: none,
+            most,
+            beyond: 0,
+        }
+    }
+
+    fn inside(&self, at: usize) -> u32 {
+        self.entered[at].iter().sum::<u32>() - self.left[at] - self.parked[at]
+    }
+
+    /// A job's number tells its member and its rank.
+    fn entered(&mut self, job: u32) {
+        let (at, rank) = ((job % 10) as usize, (job / 10 % 2) as usize);
+        let entered = &mut self.entered[at][rank];
+        assert_eq!(*entered, job / 20, "C3: out of order");
+        *entered += 1;
+    }
+
+    fn offer(&mut self, at: usize, rank: Rank) {
+        let offered = &mut self.offered[at][rank as usize];
+        let job = *offered * 20 + rank as u32 * 10 + at as u32;
+        *offered += 1;
+        if self.limit.offer(at, job, rank) {
+            self.entered(job);
+        }
+    }
+
+    fn leave(&mut self, at: usize) {
+        self.limit.leave(at);
+        while let Some(job) = self.limit.next() {
+            self.entered(job);
+        }
+    }
+
+    fn finish(&mut self, at: usize) {
+        self.left[at] += 1;
+        self.leave(at);
+    }
+
+    fn park(&mut self, at: usize) {
+        self.parked[at] += 1;
+        self.leave(at);
+    }
+
+    fn resume(&mut self, at: usize) {
+        self.parked[at] -= 1;
+        self.beyond += 1;
+        self.limit.enter_beyond(at);
+    }
+
+    fn check(&self) {
+        let mut used = 0;
+        for at in 0..self.most.len() {
+            let inside = self.inside(at);
+            assert_eq!(inside, self.limit.inside(at));
+            assert!(inside <= self.most[at].saturating_add(self.beyond));
+            used += inside.saturating_sub(self.limit.guaranteed);
+            for rank in [Rank::Next, Rank::AfterOthers] {
+                let (offered, entered) = (self.offered[at], self.entered[at]);
+                let waits = offered[rank as usize] > entered[rank as usize];
+                assert!(!waits || !self.limit.may_enter(at, rank), "C2");
+            }
+        }
+        assert_eq!(used, self.limit.common_used, "C1");
+        assert!(used <= self.limit.common + self.beyond, "C1");
+    }
+}
+
+/// Random jobs that enter, leave, are parked and resumed, against the invariants: none that may
+/// enter waits, none is forgotten, each member's jobs enter in order.
+#[test]
+fn model_no_job_that_may_enter_waits_and_none_is_forgotten() {
+    for seed in 1..200_u64 {
+        let mut random = seed;
+        let mut draw = |sides: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 8) % sides
+        };
+        let count = 1 + draw(4) as usize;
+        let workers = 1 + draw(12) as u32;
+        let most = (0..count).map(|_| match draw(6) {
+            drawn @ 0..3 => drawn as u32 + 1,
+            _ => u32::MAX,
+        });
+        let mut model = Model::new(workers, most.collect());
+        // Half of the runs without parking: there the limits hold exactly.
+        let acts = 4 + 2 * (seed % 2);
+        for _ in 0..300 {
+            let at = draw(count as u64) as usize;
+            match draw(acts) {
+                0 => model.offer(at, Rank::Next),
+                1 => model.offer(at, Rank::AfterOthers),
+                2 | 3 if model.inside(at) > 0 => model.finish(at),
+                4 if model.inside(at) > 0 => model.park(at),
+                5 if model.parked[at] > 0 => model.resume(at),
+                _ => {}
+            }
+            model.check();
+        }
+        // Everything is resumed and leaves, so everything enters.
+        for at in 0..count {
+            (0..model.parked[at]).for_each(|_| model.resume(at));
+        }
+        while let Some(at) = (0..count).find(|at| model.inside(*at) > 0) {
+            model.finish(at);
+        }
+        assert_eq!(model.entered, model.offered, "seed {seed}: forgotten");
+        assert_eq!(model.limit.waiting(), 0);
+    }
+}
