@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use flatpath::Server;
 use flatpath::access_log::{LogFormat, LogOutput, LogSink};
+use flatpath::episode::Episode;
 use flatpath::lock::Lock;
 use flatpath::metrics::{Metric, read};
 use flatpath_admin::Admin;
@@ -284,7 +285,7 @@ impl AccessLog {
             shared: Arc::clone(&self.shared),
             target,
             output,
-            failing: false,
+            failing: Episode::until_ended(),
             is_cut: false,
             gather,
             lines: Vec::new(),
@@ -333,8 +334,8 @@ struct Writer {
     shared: Arc<Shared>,
     target: Target,
     output: Output,
-    /// Writing did not work the last time.
-    failing: bool,
+    /// Writing does not work.
+    failing: Episode,
     /// What was written last ends within a line.
     is_cut: bool,
     /// [`GATHER`]
@@ -399,12 +400,13 @@ impl Writer {
         } = &self.shared.counters;
         good.fetch_add(count_lines(written), Ordering::Relaxed);
         dropped.fetch_add(count_lines(unwritten), Ordering::Relaxed);
-        let was_failing = std::mem::replace(&mut self.failing, outcome.is_err());
         match outcome {
-            Err(cause) if !was_failing => {
+            Err(cause) if self.failing.begins() => {
                 log::error!("access log: cannot be written, lines are lost: {cause}");
             }
-            Ok(()) if was_failing => log::info!("access log: it can be written again"),
+            Ok(()) if self.failing.end().is_some() => {
+                log::info!("access log: it can be written again");
+            }
             _ => {}
         }
     }
@@ -423,7 +425,7 @@ impl Writer {
             Ok(output) => {
                 self.output = output;
                 self.is_cut = false;
-                self.failing = false;
+                self.failing.end();
                 log::info!("access log: opened again");
             }
             // Better the old file than none.

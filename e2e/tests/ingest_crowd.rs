@@ -2,9 +2,9 @@
 //! sides.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use flatpath::lock::{Guard, Lock};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_testkit::ingest::{figures, launch, message, told};
 use flatpath_testkit::noise;
@@ -18,9 +18,9 @@ const PRODUCERS: usize = 10_000;
 const ROUNDS: u64 = 3;
 
 /// One server at a time: two crowds would need more descriptors than a process may have.
-fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn one_at_a_time() -> Guard<'static, ()> {
+    static TURN: Lock<()> = Lock::new(());
+    TURN.lock()
 }
 
 /// FNV-1a, 64 bits.

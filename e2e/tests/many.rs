@@ -3,9 +3,9 @@
 //! These tests run one after the other: two of them at once would need more descriptors than a
 //! process usually may have.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use flatpath::lock::{Guard, Lock};
 use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, Swarm, each_driver, until};
@@ -21,9 +21,9 @@ each_driver!(
 const CLIENTS: usize = 10_000;
 const BODY: &str = "a small file\n";
 
-fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn one_at_a_time() -> Guard<'static, ()> {
+    static TURN: Lock<()> = Lock::new(());
+    TURN.lock()
 }
 
 /// As many clients as the machine allows, at most [`CLIENTS`].

@@ -2,7 +2,7 @@
 //!
 //! A network thread formats lines into a buffer of its own and offers it, whole lines, to the
 //! program's [`LogOutput`] at the end of each turn in which there were some. What that leaves is
-//! offered again; beyond [`PENDING_BYTES_MAX`] lines are dropped, and counted by the sink.
+//! offered again; beyond 256 KiB lines are dropped, and counted by the sink.
 //!
 //! Text of clients is escaped, so that a line is a line and a field a field, whatever they send:
 //! - [`LogFormat::Combined`]: `"`, `\` and all bytes but printable ASCII as `\xHH`, as nginx does.
@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use flatpath_structures::panics::{contain, drop_contained};
 
+use crate::episode::Episode;
 use crate::turn::Turn;
 
 use lines::Begin;
@@ -32,7 +33,7 @@ use lines::Begin;
 pub(crate) const AGAIN_NS: u64 = 10_000_000;
 
 /// Lines that an output did not take yet, in bytes, beyond which new ones are dropped.
-pub const PENDING_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const PENDING_BYTES_MAX: usize = 256 * 1024;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,7 +163,7 @@ pub struct AccessLog {
     sink: Arc<dyn LogSink>,
     /// There until the log is dropped.
     output: Option<Box<dyn LogOutput>>,
-    has_panicked: bool,
+    panics: Episode,
     /// The time as the format has it, and of which second.
     second: Option<u64>,
     time: Vec<u8>,
@@ -177,7 +178,7 @@ impl AccessLog {
             // CONTAINED: by the start of the thread, which fails.
             output: Some(sink.open()),
             sink,
-            has_panicked: false,
+            panics: Episode::until_ended(),
             second: None,
             time: Vec::new(),
         }
@@ -202,7 +203,7 @@ impl AccessLog {
         if contain(|| output.write(lines)).is_some() {
             return;
         }
-        if !std::mem::replace(&mut self.has_panicked, true) {
+        if self.panics.begins() {
             log::error!("the output of the access log panicked (reported once)");
         }
         self.lines.truncate(count);

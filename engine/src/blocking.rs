@@ -145,7 +145,7 @@ impl Share {
                 waited: 0,
                 refused: 0,
             }),
-            full: Episode::new(),
+            full: Episode::until_ended(),
         }))
     }
 

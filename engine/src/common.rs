@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::access_log::{AccessLog, LogEnd};
 use crate::address_limit::Cells;
+use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::network::{Holds, Lasting};
 use crate::prompt::Tries;
-use crate::refusals::Refusals;
 use crate::statistics::{Counters, ThreadCounters};
 use crate::turn::Turn;
 use crate::wakes::Wakes;

@@ -76,7 +76,8 @@ struct Counts {
     cached: AtomicUsize,
     /// What the kernel missed although the counts allowed it: caches give back as much.
     missed: AtomicUsize,
-    refused: AtomicU64,
+    refused_room: AtomicU64,
+    refused_address: AtomicU64,
     given_back: AtomicU64,
     refusals: Episode,
     returns: Episode,
@@ -146,8 +147,10 @@ pub struct DescriptorFigures {
     pub cached: usize,
     /// Descriptors that caches have closed for others since the start.
     pub given_back: u64,
-    /// Holds refused since the start.
-    pub refused: u64,
+    /// Files refused since the start, because there was no descriptor for them.
+    pub refused_room: u64,
+    /// Because their address held its share of the descriptors.
+    pub refused_address: u64,
 }
 
 impl DescriptorBudget {
@@ -171,7 +174,8 @@ impl DescriptorBudget {
             round_ns: AtomicU64::new(0),
             cached: AtomicUsize::new(0),
             missed: AtomicUsize::new(0),
-            refused: AtomicU64::new(0),
+            refused_room: AtomicU64::new(0),
+            refused_address: AtomicU64::new(0),
             given_back: AtomicU64::new(0),
             refusals: Episode::new(),
             returns: Episode::new(),
@@ -374,7 +378,7 @@ impl DescriptorBudget {
 
     fn note_address_refusal(&self) {
         let counts = &self.0;
-        counts.refused.fetch_add(1, Relaxed);
+        counts.refused_address.fetch_add(1, Relaxed);
         if counts.address_refusals.begins() {
             log::warn!(
                 "descriptors for files: an address has its share of {}; what it asks for beyond \
@@ -386,7 +390,7 @@ impl DescriptorBudget {
 
     fn note_refusal(&self, held: usize, open: usize) {
         let counts = &self.0;
-        counts.refused.fetch_add(1, Relaxed);
+        counts.refused_room.fetch_add(1, Relaxed);
         if counts.refusals.begins() {
             log::warn!(
                 "descriptors for files: {held} of {} in use beside {open} connections; downloads, \
@@ -428,7 +432,8 @@ impl DescriptorBudget {
             held_max: self.0.files_max,
             cached: self.0.cached.load(Relaxed),
             given_back: self.0.given_back.load(Relaxed),
-            refused: self.0.refused.load(Relaxed),
+            refused_room: self.0.refused_room.load(Relaxed),
+            refused_address: self.0.refused_address.load(Relaxed),
         }
     }
 }

@@ -74,6 +74,7 @@ use flatpath_driver::monotonic_coarse_ns;
 use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::panics::drop_contained;
 
+use crate::episode::Episode;
 use crate::error::LeftBehind;
 use crate::held::{Backing, held};
 
@@ -139,7 +140,7 @@ pub fn discard_bytes(bytes: Bytes) {
 }
 
 /// Discards what a reference is the last to, and drops any other reference at once.
-pub fn discard_last<T: Send + Sync + 'static>(reference: Arc<T>) {
+pub(crate) fn discard_last<T: Send + Sync + 'static>(reference: Arc<T>) {
     if let Some(last) = Arc::into_inner(reference) {
         discard(last);
     }
@@ -214,6 +215,8 @@ pub(crate) struct Bin {
     droppers_max: usize,
     /// With so many it is full (B6).
     items_max: usize,
+    /// It is full, and until it is empty again.
+    full: Episode,
 }
 
 #[derive(Default)]
@@ -221,8 +224,6 @@ struct State {
     items: VecDeque<Item>,
     /// The workers that drop something, by the numbers that the kernel gave them, and since when.
     droppers: Vec<(u32, u64)>,
-    /// The log has been told that it is full.
-    is_told: bool,
 }
 
 impl Bin {
@@ -235,6 +236,7 @@ impl Bin {
             taken: AtomicU64::new(0),
             droppers_max: (workers_max / WORKERS_DIVISOR).max(1) as usize,
             items_max: items_max.max(ITEMS_MIN),
+            full: Episode::until_ended(),
         }
     }
 
@@ -253,9 +255,9 @@ impl Bin {
         // ORDER: Relaxed: E1; and figures.
         self.waiting.store(state.items.len(), Ordering::Relaxed);
         self.put.fetch_add(count as u64, Ordering::Relaxed);
-        let is_told = self.is_full() && !std::mem::replace(&mut state.is_told, true);
+        let is_first = self.is_full() && self.full.begins();
         drop(state);
-        if is_told {
+        if is_first {
             log::warn!(
                 "{} values of the program wait to be dropped, as their drops block: requests wait",
                 self.items_max
@@ -317,9 +319,9 @@ impl Bin {
         self.dropping.store(state.droppers.len(), Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
         if state.items.is_empty() {
-            // A peak's room goes with it, and the log may tell of the next.
+            // A peak's room goes with it.
             state.items = VecDeque::new(); // OURS: it is empty.
-            state.is_told = false;
+            self.full.end();
         }
         Some(item)
     }

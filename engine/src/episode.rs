@@ -1,14 +1,16 @@
 //! Events that may come without end, and the few lines that the log has of them.
 //!
-//! The first event begins an [`Episode`], which is over when none came for ten seconds, or when the
-//! caller knows that it is. The log has a line when it begins. A caller that looks for its end has
-//! another one then ([`Episode::end_at`], [`Episode::end`]); one that only sees the events has one
-//! for each thousand ([`Episode::tells`]).
+//! The first event begins an [`Episode`], which is over when none came for ten seconds
+//! ([`Episode::new`]), or when the caller says so ([`Episode::until_ended`]). The log has a line
+//! when it begins. A caller that looks for its end has another one then ([`Episode::end`]);
+//! one that only sees the events has one for each thousand ([`Episode::tells`]).
 //!
 //! Any thread may note events. Two that come at the same time as the first may both begin it.
 //!
 //! Cost: a comparison per event and per turn. Nothing is written between the lines.
 
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,8 +23,10 @@ const QUIET_NS: u64 = 10_000_000_000;
 const EVENTS_PER_LINE: u64 = 1_000;
 
 /// Events of one kind. Times are in nanoseconds of one clock, and not 0.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Episode {
+    /// It is over when nothing was noted for this long.
+    quiet_ns: u64,
     /// When the first event was; 0 if there is no episode.
     since_ns: AtomicU64,
     last_ns: AtomicU64,
@@ -40,10 +44,27 @@ pub struct Over {
     pub lasted_ns: u64,
 }
 
+impl Default for Episode {
+    fn default() -> Episode {
+        Episode::new()
+    }
+}
+
 impl Episode {
-    /// One that has not begun.
+    /// One that has not begun, and is over when nothing was noted for ten seconds.
     pub const fn new() -> Episode {
+        Episode::of(QUIET_NS)
+    }
+
+    /// One that has not begun, and is over when its caller [ends](Episode::end) it: for a state
+    /// that lasts although nothing happens.
+    pub const fn until_ended() -> Episode {
+        Episode::of(u64::MAX)
+    }
+
+    const fn of(quiet_ns: u64) -> Episode {
         Episode {
+            quiet_ns,
             since_ns: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             count: AtomicU64::new(0),
@@ -57,9 +78,9 @@ impl Episode {
     }
 
     /// The same at a time of the caller's clock.
-    pub fn begins_at(&self, now_ns: u64) -> bool {
+    pub(crate) fn begins_at(&self, now_ns: u64) -> bool {
         let last_ns = self.last_ns.swap(now_ns, Relaxed);
-        let is_first = self.since_ns.load(Relaxed) == 0 || now_ns >= end_ns(last_ns);
+        let is_first = self.since_ns.load(Relaxed) == 0 || now_ns >= self.end_after(last_ns);
         if is_first {
             self.since_ns.store(now_ns.max(1), Relaxed);
             self.count.store(0, Relaxed);
@@ -75,7 +96,7 @@ impl Episode {
     }
 
     /// The same at a time of the caller's clock.
-    pub fn tells_at(&self, now_ns: u64) -> Option<u64> {
+    pub(crate) fn tells_at(&self, now_ns: u64) -> Option<u64> {
         let is_first = self.begins_at(now_ns);
         let is_next = || self.untold.load(Relaxed) + 1 >= EVENTS_PER_LINE;
         if is_first || is_next() {
@@ -85,14 +106,23 @@ impl Episode {
         None
     }
 
+    /// Events of the episode so far; 0 without one.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    fn end_after(&self, last_ns: u64) -> u64 {
+        last_ns.saturating_add(self.quiet_ns)
+    }
+
     /// When the episode is over if nothing more is noted.
-    pub fn end_ns(&self) -> Option<u64> {
+    pub(crate) fn end_ns(&self) -> Option<u64> {
         let has_begun = self.since_ns.load(Relaxed) > 0;
-        has_begun.then(|| end_ns(self.last_ns.load(Relaxed)))
+        has_begun.then(|| self.end_after(self.last_ns.load(Relaxed)))
     }
 
     /// Ends the episode if it is over, for a line in the log.
-    pub fn end_at(&self, now_ns: u64) -> Option<Over> {
+    pub(crate) fn end_at(&self, now_ns: u64) -> Option<Over> {
         let is_over = self.end_ns().is_some_and(|end_ns| now_ns >= end_ns);
         is_over.then(|| self.end())?
     }
@@ -107,10 +137,6 @@ impl Episode {
     }
 }
 
-fn end_ns(last_ns: u64) -> u64 {
-    last_ns.saturating_add(QUIET_NS)
-}
-
 /// Nanoseconds since the first call in this process, plus one.
 fn clock_ns() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
@@ -118,6 +144,25 @@ fn clock_ns() -> u64 {
     u64::try_from(elapsed.as_nanos())
         .unwrap_or(u64::MAX)
         .saturating_add(1)
+}
+
+/// Refusals that a stranger can cause as often as he likes, of one network thread: one line in the
+/// log for many of them.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Episode);
+
+impl Refusals {
+    pub(crate) fn note(&mut self, now_ns: u64, peer: Option<SocketAddr>, why: &dyn Display) {
+        let Some(untold) = self.0.tells_at(now_ns) else {
+            return;
+        };
+        let peer = peer.map_or("an unknown address".into(), |peer| peer.to_string());
+        let before = match untold {
+            0 => String::new(),
+            count => format!("; {count} others since the last such line"),
+        };
+        log::warn!("connection from {peer} refused: {why}{before}");
+    }
 }
 
 /// What happened at one bound since it was reached.
@@ -231,6 +276,18 @@ mod tests {
         assert_eq!(episode.tells_at(3), Some(EVENTS_PER_LINE - 1));
         assert_eq!(episode.tells_at(4), None);
         assert_eq!(episode.tells_at(4 + QUIET_NS), Some(1), "another episode");
+    }
+
+    #[test]
+    fn an_episode_until_its_end_outlasts_any_quiet() {
+        let episode = Episode::until_ended();
+        assert!(episode.begins_at(5));
+        assert!(!episode.begins_at(5 + 2 * QUIET_NS));
+        assert_eq!(episode.end_at(u64::MAX - 1), None);
+        assert_eq!(episode.count(), 2);
+        assert!(episode.end().is_some());
+        assert_eq!(episode.count(), 0);
+        assert!(episode.begins_at(6 + 2 * QUIET_NS));
     }
 
     #[test]

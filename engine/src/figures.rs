@@ -293,8 +293,12 @@ const SERVER: &[Metric<Figures>] = &[
                 out.put(&[&size, "idle"], class.idle_bytes);
             }
         }),
+    Metric::gauge("flatpath_charged_bytes",
+        "Bytes that handlers and services have made and clients have not taken: of the memory for \
+         buffers, but without one.", &[],
+        |it, out| out.put(&[], it.pool.charged_bytes)),
     Metric::gauge("flatpath_buffer_budget_bytes",
-        "The most memory for buffers.", &[],
+        "The most memory for buffers, charged bytes included.", &[],
         |it, out| out.put(&[], it.pool.budget_bytes)),
     Metric::counter("flatpath_buffers_refused_total",
         "Requests for a buffer that got none, because the budget was used up.", &[],
@@ -327,8 +331,12 @@ const SERVER: &[Metric<Figures>] = &[
         "The most descriptors for all of these together.", &[],
         |it, out| out.put(&[], it.descriptors.room)),
     Metric::counter("flatpath_descriptors_refused_total",
-        "Files not opened because there was no descriptor for them.", &[],
-        |it, out| out.put(&[], it.descriptors.refused)),
+        "Files not opened: there was no descriptor for them, or their address had its share.",
+        &["reason"],
+        |it, out| {
+            out.put(&["room"], it.descriptors.refused_room);
+            out.put(&["address"], it.descriptors.refused_address);
+        }),
     Metric::counter("flatpath_descriptors_given_back_total",
         "Descriptors that caches closed for connections and files.", &[],
         |it, out| out.put(&[], it.descriptors.given_back)),

@@ -16,7 +16,7 @@ pub use crate::pools::Wanted;
 
 use std::sync::Arc;
 
-use flatpath_structures::lock::{Guard, Lock};
+use flatpath_structures::lock::Lock;
 
 /// The pages of one region at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Memory {
         thread: usize,
         regions: impl Iterator<Item = (&'static str, Region)>,
     ) -> Entered {
-        lock(&self.0).extend(regions.map(|(name, region)| Entry {
+        self.0.lock().extend(regions.map(|(name, region)| Entry {
             name,
             thread,
             region,
@@ -70,7 +70,7 @@ impl Memory {
 
     /// The counts now, in the order of the network threads.
     pub(crate) fn read(&self) -> Vec<MemoryFigures> {
-        let entries = lock(&self.0);
+        let entries = self.0.lock();
         let figures = entries.iter().map(|entry| MemoryFigures {
             name: entry.name,
             thread: entry.thread,
@@ -86,11 +86,8 @@ impl Memory {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        lock(&self.entries).retain(|entry| entry.thread != self.thread);
+        self.entries
+            .lock()
+            .retain(|entry| entry.thread != self.thread);
     }
-}
-
-fn lock(entries: &Lock<Vec<Entry>>) -> Guard<'_, Vec<Entry>> {
-    // Nothing under the lock panics half way.
-    entries.lock()
 }

@@ -33,6 +33,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::episode::Episode;
 use crate::error::LeftBehind;
 use crate::limits::{GROWTH_PERIOD, GROWTH_RETRY_MAX};
 use crate::worker::{Shared, work};
@@ -178,7 +179,7 @@ fn oversee(
     mut workers: Vec<JoinHandle<()>>,
 ) -> Vec<JoinHandle<()>> {
     let mut calm = 0;
-    let mut refusals = Refusals::default();
+    let refusals = Refusals(Episode::until_ended());
     loop {
         // ORDER: Acquire pairs with the Release in `stop`.
         if shared.scaler.stop.load(Ordering::Acquire) {
@@ -196,7 +197,7 @@ fn oversee(
         }
         let sample = sample(shared);
         let step = growth.sample(&sample, || look(shared, sample.active));
-        take(shared, step, &mut growth, &mut workers, &mut refusals);
+        take(shared, step, &mut growth, &mut workers, &refusals);
         calm = if sample.is_wanted { 0 } else { calm + 1 };
         if is_woken && calm >= CALM {
             calm = 0;
@@ -245,7 +246,7 @@ fn take(
     step: Step,
     growth: &mut Growth,
     workers: &mut Vec<JoinHandle<()>>,
-    refusals: &mut Refusals,
+    refusals: &Refusals,
 ) {
     let worker_pool = &shared.worker_pool;
     let idle = worker_pool.workers().saturating_sub(worker_pool.active());
@@ -266,7 +267,7 @@ fn grow(
     shared: &Arc<Shared>,
     wanted: u64,
     workers: &mut Vec<JoinHandle<()>>,
-    refusals: &mut Refusals,
+    refusals: &Refusals,
 ) -> u64 {
     let most = usize::try_from(shared.workers_max).unwrap_or(usize::MAX);
     for started in 0..wanted {
@@ -278,13 +279,16 @@ fn grow(
             Ok(worker) => {
                 shared.workers_grown.add(1);
                 workers.push(worker);
-                if let Some(count) = refusals.end() {
-                    log::info!("workers can be started again, after {count} attempts");
+                if let Some(over) = refusals.0.end() {
+                    log::info!(
+                        "workers can be started again, after {} attempts",
+                        over.count
+                    );
                 }
             }
             Err(cause) => {
                 let there = workers.len();
-                if refusals.add() {
+                if refusals.0.begins() {
                     log::warn!("no worker beside {there} can be started: {cause}; trying on");
                 }
                 return started;
@@ -295,28 +299,16 @@ fn grow(
 }
 
 /// Attempts to start a worker that the kernel refused in a row.
-#[derive(Debug, Default)]
-struct Refusals {
-    count: u64,
-}
+#[derive(Debug)]
+struct Refusals(Episode);
 
 impl Refusals {
-    /// Counts one; whether it is the first.
-    fn add(&mut self) -> bool {
-        self.count += 1;
-        self.count == 1
-    }
-
-    /// An attempt succeeded; how many before it did not, if any.
-    fn end(&mut self) -> Option<u64> {
-        let count = std::mem::take(&mut self.count);
-        (count > 0).then_some(count)
-    }
-
     /// How long to wait before the next sample.
     fn wait(&self) -> Duration {
-        let doubled = GROWTH_PERIOD.saturating_mul(1 << self.count.min(30));
-        doubled.min(GROWTH_RETRY_MAX)
+        let refused = self.0.count().min(30);
+        GROWTH_PERIOD
+            .saturating_mul(1 << refused)
+            .min(GROWTH_RETRY_MAX)
     }
 }
 
@@ -354,18 +346,18 @@ mod tests {
 
     #[test]
     fn refused_threads_are_asked_for_less_and_less_often_and_told_once() {
-        let mut refusals = Refusals::default();
+        let refusals = Refusals(Episode::until_ended());
         let (period, most) = (GROWTH_PERIOD, GROWTH_RETRY_MAX);
         for _ in 0..2 {
             assert_eq!(refusals.wait(), period);
-            assert_eq!(refusals.end(), None);
+            assert_eq!(refusals.0.end(), None);
             let mut before = period;
             for count in 0..100 {
-                assert_eq!(refusals.add(), count == 0, "told once");
+                assert_eq!(refusals.0.begins(), count == 0, "told once");
                 assert_eq!(refusals.wait(), (before * 2).min(most));
                 before = refusals.wait();
             }
-            assert_eq!(refusals.end(), Some(100));
+            assert_eq!(refusals.0.end().map(|over| over.count), Some(100));
         }
     }
 

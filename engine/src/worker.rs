@@ -16,8 +16,9 @@
 //!   inbox. Each network thread has a range of its own, so free lists need no lock.
 //! - W2: every popped job comes back to its inbox, panicked or not.
 //!
-//! Ordering: the queue and the inbox publish the job (their edges); the mutex around a place is
+//! Ordering: the queue and the inbox publish the job (their edges); the lock around a place is
 //! never contended, because of W1.
+//! - E1 wake-up of the scaler: as in the header of `scaler.rs`.
 
 mod dispatcher;
 mod in_flight;
@@ -26,8 +27,9 @@ mod reservation;
 mod snapshot;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Instant;
 
 use flatpath_driver::{Waker, monotonic_coarse_ns};
@@ -50,7 +52,6 @@ use crate::mark::{JobState, Mark};
 use crate::memory::Memory;
 use crate::pools::Pools;
 use crate::relief::Relief;
-use crate::scaler_waker::ScalerWaker;
 use crate::scope::WorkerScope;
 use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
@@ -471,6 +472,30 @@ impl Drop for Shared {
         for place in &mut self.places {
             let content = place.content.get_mut();
             drop_contained(content.task.take());
+        }
+    }
+}
+
+/// Wakes the thread that starts workers (`scaler.rs`).
+#[derive(Debug, Default)]
+pub(crate) struct ScalerWaker {
+    pub(crate) is_woken: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    pub(crate) thread: OnceLock<Thread>,
+}
+
+impl ScalerWaker {
+    /// Work was queued and no worker was idle. One load when it has been woken already.
+    pub(crate) fn wake(&self) {
+        // ORDER: E1: the caller's fence orders the push before this load.
+        if !self.is_woken.load(Ordering::Relaxed) && !self.is_woken.swap(true, Ordering::Relaxed) {
+            self.unpark();
+        }
+    }
+
+    pub(crate) fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 }

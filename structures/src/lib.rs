@@ -41,16 +41,16 @@
 //! | [`pairing`] | joins a producer and a consumer by key | `irqbypass` |
 //! | [`wheel`] | time-outs that hardly ever expire | hashed timing wheel |
 //! | [`panics`] | ends a panic of foreign code | `catch_unwind` |
-//! | [`lock`] | a lock that a panic does not poison | `parking_lot::Mutex` |
+//! | [`lock`] | locks that a panic does not poison | `parking_lot::Mutex` |
 //!
 //! Every file opens with its contract: who may run beside whom, invariants, ordering edges, cost.
 //! Each named edge can be weakened from outside; `drill.toml` lists how, and the test that then
 //! fails. What none of these does: look at a clock, or grow without a bound. Two enter the kernel:
 //! an idle [`worker_pool`] parks, and the end of a [`pool`] has all processors fence.
 
-/// The lock and the condition variable of the crates above.
+/// The locks and the condition variable of the crates above.
 pub mod lock {
-    pub use crate::sync::{Condition, Guard, Lock};
+    pub use crate::sync::{Condition, Guard, Lock, ReadWriteLock};
 }
 pub mod pairing;
 pub mod panics;

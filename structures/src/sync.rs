@@ -16,7 +16,7 @@
     reason = "one set for three builds; none of them uses it all"
 )]
 
-pub use self::above::{Condition, Guard, Lock};
+pub use self::above::{Condition, Guard, Lock, ReadWriteLock};
 pub(crate) use self::imp::*;
 
 /// The ordering of a named edge, or a weaker one while the drill of that name runs.
@@ -95,7 +95,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 mod above {
-    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+    use std::sync::{
+        Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        TryLockError,
+    };
     use std::time::Duration;
 
     /// The lock of everything above the structures: `std`'s, and what it guards stays usable when
@@ -142,6 +145,31 @@ mod above {
         pub fn get_mut(&mut self) -> &mut T {
             let value = self.0.get_mut();
             value.unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    /// A [`Lock`] that any number of threads may hold to read.
+    #[derive(Debug, Default)]
+    pub struct ReadWriteLock<T: ?Sized>(RwLock<T>);
+
+    impl<T> ReadWriteLock<T> {
+        /// A lock that guards `value`.
+        pub const fn new(value: T) -> ReadWriteLock<T> {
+            ReadWriteLock(RwLock::new(value))
+        }
+    }
+
+    impl<T: ?Sized> ReadWriteLock<T> {
+        /// Waits until no thread writes.
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            let guard = self.0.read();
+            guard.unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// Waits until no other thread reads or writes.
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            let guard = self.0.write();
+            guard.unwrap_or_else(PoisonError::into_inner)
         }
     }
 
@@ -350,7 +378,23 @@ mod imp {
 
 #[cfg(test)]
 mod tests {
-    use super::{Condition, Lock};
+    use super::{Condition, Lock, ReadWriteLock};
+
+    #[test]
+    fn a_lock_of_readers_outlives_a_panic_of_its_writer() {
+        let lock = ReadWriteLock::new(1);
+        let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            *lock.write() = 2;
+            let _writes = lock.write();
+            panic!("as a test");
+        }));
+        assert!(broken.is_err());
+        let (one, other) = (lock.read(), lock.read());
+        assert_eq!((*one, *other), (2, 2));
+        drop((one, other));
+        *lock.write() = 3;
+        assert_eq!(*lock.read(), 3);
+    }
 
     #[test]
     fn a_lock_outlives_a_panic_under_it() {

@@ -23,10 +23,11 @@ mod sink;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use env_filter::Filter;
+use flatpath::lock::ReadWriteLock;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::units::similar;
@@ -71,16 +72,11 @@ static FILTER: OnceLock<Levels> = OnceLock::new();
 
 /// A filter that can be replaced. It is asked for each record of a level that some target logs.
 #[derive(Clone)]
-struct Levels(Arc<RwLock<Filter>>);
+struct Levels(Arc<ReadWriteLock<Filter>>);
 
 impl Levels {
     fn new(filter: Filter) -> Levels {
-        Levels(Arc::new(RwLock::new(filter)))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Filter> {
-        // Nothing under the lock panics half way.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        Levels(Arc::new(ReadWriteLock::new(filter)))
     }
 }
 
@@ -135,7 +131,7 @@ pub(crate) fn start(chosen: Option<&str>) -> io::Result<()> {
     std::thread::Builder::new()
         .name("flatpath-log".into())
         .spawn(move || writer.run())?;
-    let level = filter.read().filter();
+    let level = filter.0.read().filter();
     let logger = Logger {
         filter,
         queue: Arc::clone(&queue),
@@ -155,7 +151,7 @@ pub(crate) fn set_levels(chosen: Option<&str>) {
     };
     let filter = filter(chosen);
     log::set_max_level(filter.filter());
-    *levels.0.write().unwrap_or_else(PoisonError::into_inner) = filter;
+    *levels.0.write() = filter;
 }
 
 /// Writes a line that is no log record, such as the reason why a command failed.
@@ -215,11 +211,11 @@ struct Logger {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.filter.read().enabled(metadata)
+        self.filter.0.read().enabled(metadata)
     }
 
     fn log(&self, record: &Record<'_>) {
-        if !self.filter.read().matches(record) {
+        if !self.filter.0.read().matches(record) {
             return;
         }
         if record.level() > Level::Info || record.target() == REPORT {
@@ -329,7 +325,7 @@ impl Writer {
             .target("flatpath::log")
             .args(args)
             .build();
-        if self.filter.read().matches(&record) {
+        if self.filter.0.read().matches(&record) {
             drop(self.sink.write_all(format(&record, &"").as_bytes()));
         }
     }

@@ -363,9 +363,11 @@ impl<'a> Pair<'a> {
         let buffers = |state| self.now("flatpath_buffer_bytes", &[("state", state)]);
         let received = |state| self.now("flatpath_receive_bytes", &[("state", state)]);
         format!(
-            "buffers {} in use {} idle of {}, {} refused  receive memory {} retained {} free\n",
+            "buffers {} in use {} idle {} charged of {}, {} refused  \
+             receive memory {} retained {} free\n",
             shown(buffers("in_use"), bytes),
             shown(buffers("idle"), bytes),
+            shown(self.now("flatpath_charged_bytes", &[]), bytes),
             shown(self.now("flatpath_buffer_budget_bytes", &[]), bytes),
             shown(self.now("flatpath_buffers_refused_total", &[]), amount),
             shown(received("retained"), bytes),

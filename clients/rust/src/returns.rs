@@ -8,9 +8,9 @@
 //!   that a slice of this process still points to.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flatpath_messages::layout::{RETURN_WORDS, Return, announcement};
+use flatpath_structures::lock::Lock;
 use flatpath_sys::shared_memory::{SharedBytes, SharedWords};
 
 /// Returns that are gathered before the doorbell is rung.
@@ -21,7 +21,7 @@ const BATCH_MAX: u32 = 32;
 pub(crate) struct Shared {
     pub(crate) regions: Vec<SharedBytes>,
     pub(crate) entries: u32,
-    queue: Mutex<ReturnQueue>,
+    queue: Lock<ReturnQueue>,
     doorbell: OwnedFd,
     /// R3.
     pub(crate) socket: OwnedFd,
@@ -46,7 +46,7 @@ impl Shared {
         doorbell: OwnedFd,
         socket: OwnedFd,
     ) -> Shared {
-        let queue = Mutex::new(ReturnQueue {
+        let queue = Lock::new(ReturnQueue {
             ring,
             written: 0,
             unannounced: 0,
@@ -62,7 +62,7 @@ impl Shared {
     }
 
     pub(crate) fn give_back(&self, given: Return) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let place = (queue.written % u64::from(self.entries)) as usize * RETURN_WORDS;
         for (word, value) in given.words().into_iter().enumerate() {
             queue.ring.store(place + word, value);
@@ -77,19 +77,19 @@ impl Shared {
 
     /// Announces everything that was given back.
     pub(crate) fn flush(&self) {
-        self.announce(&mut self.queue());
+        self.announce(&mut self.queue.lock());
     }
 
     /// A thread begins to wait for messages.
     pub(crate) fn begin_wait(&self) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.waiting = true;
         self.announce(&mut queue);
     }
 
     /// It has ended.
     pub(crate) fn end_wait(&self) {
-        self.queue().waiting = false;
+        self.queue.lock().waiting = false;
     }
 
     fn announce(&self, queue: &mut ReturnQueue) {
@@ -101,10 +101,5 @@ impl Shared {
         // A server that is gone needs nothing back. The pipe is never full: there is room for a
         // byte for each entry of the ring.
         let _ = rustix::io::write(&self.doorbell, &bytes);
-    }
-
-    fn queue(&self) -> MutexGuard<'_, ReturnQueue> {
-        // Nothing under the lock panics half way.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

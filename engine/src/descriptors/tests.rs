@@ -17,7 +17,8 @@ fn files_leave_a_part_of_the_room_to_connections_however_many_are_held() {
     assert_eq!(budget.places(), 192 - holds.len());
     assert!(budget.places() - holds.len() >= 192 / CONNECTIONS_PART);
     let figures = budget.figures();
-    assert_eq!((figures.held, figures.refused), (holds.len(), 1));
+    assert_eq!((figures.held, figures.refused_room), (holds.len(), 1));
+    assert_eq!(figures.refused_address, 0);
     holds.pop();
     assert!(budget.hold(2).is_none());
     drop(budget.hold(1).expect("as many as were given back"));
@@ -76,7 +77,11 @@ fn an_address_with_less_than_its_share_is_served_where_another_has_all() {
     assert!(budget.begins_round(7));
     all.truncate(36 - 8);
     assert!(!budget.is_exceeded_by(cells(1)));
+    let before = budget.figures();
     assert!(budget.hold_for(one, 1).is_none(), "it has its share");
+    let after = budget.figures();
+    assert_eq!(after.refused_address, before.refused_address + 1);
+    assert_eq!(after.refused_room, before.refused_room);
     assert!(budget.hold_for(other, 2).is_some());
     drop((all, granted));
     assert_eq!((budget.held_by(1), budget.figures().held), (0, 0));

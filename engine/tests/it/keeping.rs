@@ -7,9 +7,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use flatpath::lock::Lock;
 use flatpath::memory::{Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
@@ -25,7 +26,7 @@ use flatpath_testkit::{PATIENCE, until_true};
 /// See the module.
 #[derive(Clone, Default)]
 struct Tally {
-    hoard: Arc<Mutex<Vec<Payload>>>,
+    hoard: Arc<Lock<Vec<Payload>>>,
     pages: Option<RegionConfig>,
     /// Keeps whatever can be kept. Who needs a whole body before going on must not.
     insists: bool,
@@ -126,7 +127,7 @@ impl Protocol for Tally {
         let is_hoarded = job.body.parts().next().map(|part| part.bytes()[0]) == Some(b'H');
         let body = std::mem::take(&mut job.body);
         if is_hoarded {
-            let mut hoard = self.hoard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hoard = self.hoard.lock();
             hoard.push(body);
         }
     }
@@ -257,7 +258,7 @@ fn who_keeps_too_much_stalls_and_nobody_else_feels_it() {
         }
         assert_eq!(stalls(), 1);
         // The hoard is emptied, and the connection goes on.
-        let hoard = std::mem::take(&mut *tally.hoard.lock().expect("no panic"));
+        let hoard = std::mem::take(&mut *tally.hoard.lock());
         assert_eq!(hoard.len(), 8);
         for payload in &hoard {
             let kept: Vec<u8> = payload
@@ -288,7 +289,7 @@ fn a_region_that_is_used_up_copies_and_recovers() {
                 client.ask(&message(b'H', number as u64, 30_000));
             }
             assert!(handle.statistics().body_bytes_copied > 0, "none was copied");
-            tally.hoard.lock().expect("no panic").clear();
+            tally.hoard.lock().clear();
         }
         let (kept, copied) = (
             handle.statistics().body_bytes_retained,

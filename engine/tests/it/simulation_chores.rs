@@ -2,9 +2,10 @@
 //! due: a chore that is not found to be due then would wait for whatever comes next.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use flatpath::lock::Lock;
 use flatpath::memory::Wanted;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
@@ -28,7 +29,7 @@ struct Outside {
     /// Ends the stall of one that said `outside`.
     waker: OnceLock<ConnectionHandle>,
     /// What another thread might do after the chores of the turn in which one says `meanwhile`.
-    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    meanwhile: Lock<Option<Box<dyn FnOnce() + Send>>>,
     /// A job has run.
     has_run: AtomicBool,
 }
@@ -36,11 +37,6 @@ struct Outside {
 impl Chores {
     fn waker(&self) -> &ConnectionHandle {
         self.0.waker.get().expect("one is stalled")
-    }
-
-    fn meanwhile(&self) -> MutexGuard<'_, Option<Box<dyn FnOnce() + Send>>> {
-        let meanwhile = self.0.meanwhile.lock();
-        meanwhile.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,7 +115,7 @@ impl Protocol for Chores {
             here.notify();
         }
         if std::mem::take(&mut here.is_meanwhile)
-            && let Some(act) = self.meanwhile().take()
+            && let Some(act) = self.0.meanwhile.lock().take()
         {
             act();
         }
@@ -231,7 +227,7 @@ fn sim_no_wait_lasts_when_a_stall_ends_after_the_chores() {
     other.write(b"outside\n");
     turns(&mut server, 50);
     let waker = protocol.waker().clone();
-    *protocol.meanwhile() = Some(Box::new(move || waker.wake()));
+    *protocol.0.meanwhile.lock() = Some(Box::new(move || waker.wake()));
     here.write(b"meanwhile\n");
     let longest = longest_wait(&mut server, || !other.read().is_empty());
     assert!(longest < STEP, "a wait lasted {longest:?}");
@@ -245,7 +241,7 @@ fn sim_no_wait_lasts_when_the_drain_begins_after_the_chores() {
     other.write(b"idle\n");
     turns(&mut server, 50);
     let handle = server.handle();
-    *protocol.meanwhile() = Some(Box::new(move || handle.drain()));
+    *protocol.0.meanwhile.lock() = Some(Box::new(move || handle.drain()));
     here.write(b"meanwhile\n");
     let longest = longest_wait(&mut server, || other.read() == b"draining\n");
     assert!(longest < STEP, "a wait lasted {longest:?}");
@@ -278,7 +274,7 @@ fn sim_no_wait_lasts_when_an_eventfd_is_watched_after_the_chores() {
         .watch(event, move |_| signalled.store(true, Ordering::Relaxed));
     let source = Arc::new(source);
     let started = Arc::clone(&source);
-    *protocol.meanwhile() = Some(Box::new(move || started.start().expect("room")));
+    *protocol.0.meanwhile.lock() = Some(Box::new(move || started.start().expect("room")));
     here.write(b"meanwhile\n");
     let longest = longest_wait(&mut server, || is_signalled.load(Ordering::Relaxed));
     assert!(longest < STEP, "a wait lasted {longest:?}");

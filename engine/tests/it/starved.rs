@@ -6,9 +6,10 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use flatpath::lock::Lock;
 use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
@@ -26,21 +27,21 @@ const HOLDS: u8 = 100;
 /// See the module.
 #[derive(Clone, Default)]
 struct Keeper {
-    kept: Arc<Mutex<Vec<(u8, Payload)>>>,
+    kept: Arc<Lock<Vec<(u8, Payload)>>>,
     /// Those that were called before: `R` has them notified, and then they receive into the common
     /// buffers.
-    met: Arc<Mutex<Vec<ConnectionHandle>>>,
+    met: Arc<Lock<Vec<ConnectionHandle>>>,
 }
 
 impl Keeper {
     fn names(&self) -> Vec<u8> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.iter().map(|(name, _)| *name).collect()
     }
 
     /// Drops the message that was kept first, on this thread: its page is free then.
     fn give_back(&self) -> u8 {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let (name, payload) = kept.remove(0);
         assert!(
             matches!(payload.parts().next(), Some(Part::Kept(_))),
@@ -86,7 +87,7 @@ impl Protocol for Keeper {
         };
         if !context.session.is_met {
             (context.session.is_met, context.session.name) = (true, *first);
-            let mut met = self.met.lock().expect("not poisoned");
+            let mut met = self.met.lock();
             if context.session.name == b'R' {
                 met.iter().for_each(ConnectionHandle::wake);
             }
@@ -102,7 +103,7 @@ impl Protocol for Keeper {
         }
         let mut payload = Payload::new();
         context.retain_or_copy(input, &mut payload).expect("room");
-        let mut kept = self.kept.lock().expect("not poisoned");
+        let mut kept = self.kept.lock();
         kept.push((context.session.name, payload));
         Received::Blocked {
             consumed: input.len(),
@@ -137,9 +138,7 @@ fn one_by_one(choice: DriverChoice) {
     for name in 1..=5 {
         let mut client = TcpStream::connect(running.addresses()[0].address).expect("a listener");
         client.write_all(&[name]).expect("sent");
-        until_true("the name", || {
-            keeper.met.lock().expect("whole").len() == name as usize
-        });
+        until_true("the name", || keeper.met.lock().len() == name as usize);
         client.write_all(&[name; 100]).expect("sent");
         clients.push(client);
         if u32::from(name) <= PAGES {
@@ -162,7 +161,7 @@ fn one_by_one(choice: DriverChoice) {
         0,
         "closed for slowness"
     );
-    keeper.kept.lock().expect("whole").clear();
+    keeper.kept.lock().clear();
     drop(clients);
     running.handle().force();
     running.wait().expect("ends");
@@ -221,9 +220,7 @@ impl World {
         client.write(&[name]);
         self.clients.push(client);
         let met = self.clients.len();
-        self.until("a name", |world| {
-            world.keeper.met.lock().expect("whole").len() == met
-        });
+        self.until("a name", |world| world.keeper.met.lock().len() == met);
         self.clients[met - 1].write(&[name; 100]);
     }
 
@@ -318,7 +315,7 @@ fn sim_the_pages_that_a_connection_holds_unread_are_free_when_it_ends() {
         world.until("the others are served", |world| {
             world.keeper.names().len() == PAGES as usize
         });
-        world.keeper.kept.lock().expect("whole").clear();
+        world.keeper.kept.lock().clear();
         world.server.force();
         world.server.end(1000);
     }

@@ -199,7 +199,7 @@ impl DuplicateRequestCache {
     /// Calls remembered, executed or not.
     #[cfg(test)]
     fn len(&self) -> usize {
-        let shards = self.0.shards.iter().map(lock);
+        let shards = self.0.shards.iter().map(Lock::lock);
         shards
             .map(|shard| shard.entries.len() + shard.twins.len())
             .sum()
@@ -208,13 +208,8 @@ impl DuplicateRequestCache {
 
 impl Inner {
     fn shard(&self, key: RequestKey) -> Guard<'_, Shard> {
-        lock(&self.shards[usize::from(key.0.to_le_bytes()[0]) % SHARDS])
+        self.shards[usize::from(key.0.to_le_bytes()[0]) % SHARDS].lock()
     }
-}
-
-fn lock(shard: &Lock<Shard>) -> Guard<'_, Shard> {
-    // Nothing that could panic runs under the lock.
-    shard.lock()
 }
 
 impl Entry {

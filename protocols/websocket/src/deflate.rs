@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
-use flatpath::lock::{Guard, Lock};
+use flatpath::lock::Lock;
 
 use crate::encode::Frame;
 use crate::fault::Fault;
@@ -76,7 +76,7 @@ impl Shared {
     }
 
     fn compressor(&self, bits: u8) -> Box<Compress> {
-        let mut kept = lock(&self.compressors);
+        let mut kept = self.compressors.lock();
         let found = kept.iter().position(|(known, _)| *known == bits);
         let found = found.map(|at| kept.swap_remove(at).1);
         drop(kept);
@@ -88,29 +88,24 @@ impl Shared {
 
     fn keep_compressor(&self, bits: u8, mut compressor: Box<Compress>) {
         compressor.reset();
-        let mut kept = lock(&self.compressors);
+        let mut kept = self.compressors.lock();
         if kept.len() < KEPT_MAX {
             kept.push((bits, compressor));
         }
     }
 
     fn inflater(&self) -> Decompress {
-        let kept = lock(&self.inflaters).pop();
+        let kept = self.inflaters.lock().pop();
         kept.unwrap_or_else(|| Decompress::new_with_window_bits(false, WINDOW_BITS_MAX))
     }
 
     fn keep_inflater(&self, mut inflater: Decompress) {
         inflater.reset(false);
-        let mut kept = lock(&self.inflaters);
+        let mut kept = self.inflaters.lock();
         if kept.len() < KEPT_MAX {
             kept.push(inflater);
         }
     }
-}
-
-fn lock<T>(kept: &Lock<T>) -> Guard<'_, T> {
-    // Nothing under the lock panics half way.
-    kept.lock()
 }
 
 /// What compresses the messages to one client.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flatpath::Successor;
-use flatpath::lock::{Guard, Lock};
+use flatpath::lock::Lock;
 use flatpath_http::{Request, Response, upgrade};
 
 use crate::codec::{Codec, Inflater, Reader};
@@ -110,7 +110,7 @@ impl<H: Handler> WebSocket<H> {
     pub fn accept(&self, request: &Request, handler: H) -> Result<Response, Rejection> {
         let slot = Arc::new(Lock::new(Session::default()));
         let session = Arc::clone(&slot);
-        let begin = move || std::mem::take(&mut *lock(&session));
+        let begin = move || std::mem::take(&mut *session.lock());
         let asked = upgrade(request, "websocket", self.successor.begin(begin));
         let mut response = asked.map_err(Rejection::NotAsked)?;
         let accept = handshake::accept(request)?;
@@ -126,7 +126,7 @@ impl<H: Handler> WebSocket<H> {
             peer: Peer::new(handler, socket),
             reader: Reader::new(inflater),
         };
-        *lock(&slot) = Session(Some(Box::new(Open::new(desk, may_compress))));
+        *slot.lock() = Session(Some(Box::new(Open::new(desk, may_compress))));
         handshake::complete(&mut response, accept, subprotocol, header);
         Ok(response)
     }
@@ -152,9 +152,4 @@ impl<H: Handler> WebSocket<H> {
     fn extension(&self, _: &Request) -> Extension {
         Extension::default()
     }
-}
-
-fn lock<H: Handler>(slot: &Lock<Session<H>>) -> Guard<'_, Session<H>> {
-    // Nothing under the lock panics half way.
-    slot.lock()
 }

@@ -20,9 +20,9 @@ mod cached;
 
 use std::ffi::CStr;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
-use flatpath::lock::{Guard, Lock};
+use flatpath::lock::{Guard, Lock, ReadWriteLock};
 use flatpath::prompt::FileSystem;
 use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, mount_of, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,7 +36,7 @@ use crate::limits::{
     CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
 };
 use crate::names::{PATH_ONLY, open_name};
-use crate::node::{Node, lock};
+use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::path_hints::PathHints;
 use crate::status::Status;
@@ -76,7 +76,7 @@ pub(crate) enum LookBy {
 pub(crate) struct Export {
     root: OwnedFd,
     pub(crate) root_key: FileKey,
-    root_path: RwLock<Vec<u8>>,
+    root_path: ReadWriteLock<Vec<u8>>,
     /// What may be tried on the network thread.
     pub(crate) files: FileSystem,
     /// Every file of the file system lies inside.
@@ -126,7 +126,7 @@ impl Export {
             files,
             root,
             root_key,
-            root_path: RwLock::default(),
+            root_path: ReadWriteLock::default(),
             number,
             secret,
             descriptors,
@@ -215,10 +215,7 @@ impl Export {
     fn refresh_root(&self) -> rustix::io::Result<()> {
         let mut room = [0; KERNEL_PATH_BYTES_MAX];
         let path = self.kernel_path(self.root.as_fd(), &mut room)?;
-        let mut kept = self
-            .root_path
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.root_path.write();
         kept.clear();
         // The root of all is the empty prefix.
         kept.extend_from_slice(path.strip_suffix(b"/").unwrap_or(path));
@@ -235,15 +232,10 @@ impl Export {
     /// Also when the root has got another name since the last question.
     fn is_below_root(&self, path: &[u8]) -> bool {
         let is_below = || {
-            path.strip_prefix(&self.root_path()[..])
+            path.strip_prefix(&self.root_path.read()[..])
                 .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
         };
         is_below() || (self.refresh_root().is_ok() && is_below())
-    }
-
-    fn root_path(&self) -> RwLockReadGuard<'_, Vec<u8>> {
-        let root_path = self.root_path.read();
-        root_path.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn location_of(&self, file: BorrowedFd<'_>, kind: FileType, key: FileKey) -> Location {
@@ -286,7 +278,7 @@ impl Export {
 
     /// The kernel marks a name that is gone, but a file may also be called that way.
     fn is_named_deleted(&self, path: &[u8], key: FileKey) -> bool {
-        let Some(relative) = path.get(self.root_path().len() + 1..) else {
+        let Some(relative) = path.get(self.root_path.read().len() + 1..) else {
             return false;
         };
         open_name(&self.root, relative)
@@ -574,7 +566,7 @@ impl Export {
     /// Keeps other changes made through this server away from a directory or file, so that what it
     /// was before and after a change says that nothing else came between.
     pub(crate) fn lock_change(&self, key: FileKey) -> Guard<'_, ()> {
-        lock(&self.change_locks[key.part(CHANGE_LOCKS)])
+        self.change_locks[key.part(CHANGE_LOCKS)].lock()
     }
 
     /// The same for two; always in the same order, once if they share a lock.
@@ -585,8 +577,8 @@ impl Export {
     ) -> (Guard<'_, ()>, Option<Guard<'_, ()>>) {
         let (first, second) = (first.part(CHANGE_LOCKS), second.part(CHANGE_LOCKS));
         let (low, high) = (first.min(second), first.max(second));
-        let lower = lock(&self.change_locks[low]);
-        (lower, (low != high).then(|| lock(&self.change_locks[high])))
+        let lower = self.change_locks[low].lock();
+        (lower, (low != high).then(|| self.change_locks[high].lock()))
     }
 
     /// What tells a client that its cookies belong to this directory. Cookies are the file system's

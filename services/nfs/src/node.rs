@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use flatpath::descriptors::DescriptorHold;
-use flatpath::lock::{Guard, Lock};
+use flatpath::lock::Lock;
 use flatpath_sys::close::close;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, FileType};
@@ -148,7 +148,7 @@ impl Node {
             reader: OnceLock::new(),
             writer: OnceLock::new(),
             target: OnceLock::new(),
-            known: Lock::new(std::mem::take(&mut lock(&self.known))),
+            known: Lock::new(std::mem::take(&mut self.known.lock())),
             used: AtomicU8::new(0),
             idle: AtomicU8::new(self.idle.load(Ordering::Relaxed)),
             asked: AtomicBool::new(self.is_asked()),
@@ -303,7 +303,7 @@ impl Node {
 
     /// True when the kernel granted this before and the file has not changed since.
     pub(crate) fn is_granted(&self, who: &Who, access: Access, changed: Time) -> bool {
-        lock(&self.known).is_granted(who, access, changed)
+        self.known.lock().is_granted(who, access, changed)
     }
 
     /// Remembers a verdict, unless the file was changed so recently that the next change could
@@ -312,7 +312,7 @@ impl Node {
         if changed.is_recent(GRANT_AGE_MIN) {
             return;
         }
-        let grants = &mut lock(&self.known).grants;
+        let grants = &mut self.known.lock().grants;
         grants
             .retain(|grant| grant.changed == changed && (grant.who, grant.access) != (who, access));
         grants.truncate(GRANTS_MAX - 1);
@@ -325,12 +325,12 @@ impl Node {
 
     /// Remembers what a reader that may read found.
     pub(crate) fn saw(&self, seen: Seen) {
-        lock(&self.known).seen = Some(seen);
+        self.known.lock().seen = Some(seen);
     }
 
     /// What was seen last, if `who` might read the data of the file as it was then.
     pub(crate) fn seen_by(&self, who: &Who) -> Option<Seen> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         known.seen.filter(|seen| {
             seen.user == who.user || known.is_granted(who, Access::READ_OK, seen.changed)
         })
@@ -355,11 +355,6 @@ impl Known {
             .iter()
             .any(|grant| grant.who == *who && grant.access == access && grant.changed == changed)
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
-    // Nothing that could panic half-way runs under these locks.
-    mutex.lock()
 }
 
 #[cfg(test)]
@@ -417,7 +412,7 @@ pub(crate) mod tests {
         for user in 10..40 {
             node.grant(who(user), Access::READ_OK, now);
         }
-        assert!(lock(&node.known).grants.len() <= GRANTS_MAX);
+        assert!(node.known.lock().grants.len() <= GRANTS_MAX);
     }
 
     #[test]

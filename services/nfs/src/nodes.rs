@@ -23,7 +23,7 @@ use flatpath::lock::{Guard, Lock};
 
 use crate::handle::FileKey;
 use crate::limits::{EVICTED_PER_INSERT_MAX, NODE_SHARDS};
-use crate::node::{Node, lock};
+use crate::node::Node;
 use crate::verifier::WriteVerifier;
 
 #[derive(Default)]
@@ -93,7 +93,7 @@ impl Nodes {
     }
 
     fn shard(&self, key: FileKey) -> Guard<'_, Shard> {
-        lock(&self.shards[key.part(NODE_SHARDS)])
+        self.shards[key.part(NODE_SHARDS)].lock()
     }
 
     pub(crate) fn find(&self, key: FileKey) -> Option<Arc<Node>> {
@@ -113,12 +113,12 @@ impl Nodes {
 
     /// Leaves a node that is in no table any more to the sweep: closing it may wait for the disk.
     pub(crate) fn leave(&self, node: Node) {
-        lock(&self.left).push(node);
+        self.left.lock().push(node);
     }
 
     /// Closes what was left.
     pub(crate) fn close_left(&self) {
-        let left = std::mem::take(&mut *lock(&self.left));
+        let left = std::mem::take(&mut *self.left.lock());
         // Synced and closed without the lock.
         drop(left);
     }
@@ -162,7 +162,7 @@ impl Nodes {
         while taken < count {
             let before = taken;
             for shard in &self.shards {
-                if let Some(node) = lock(shard).evict() {
+                if let Some(node) = shard.lock().evict() {
                     taken += node.descriptors();
                     list.push(node);
                 }
@@ -175,7 +175,7 @@ impl Nodes {
 
     /// Adds the nodes of one of [`NODE_SHARDS`] parts to a list.
     pub(crate) fn list(&self, shard: usize, list: &mut Vec<Arc<Node>>) {
-        list.extend(lock(&self.shards[shard]).nodes.values().cloned());
+        list.extend(self.shards[shard].lock().nodes.values().cloned());
     }
 
     /// Replaces a node that no call uses by one without open data (N2): calls get nodes
@@ -197,7 +197,7 @@ impl Nodes {
     pub(crate) fn len(&self) -> usize {
         self.shards
             .iter()
-            .map(|shard| lock(shard).nodes.len())
+            .map(|shard| shard.lock().nodes.len())
             .sum()
     }
 }

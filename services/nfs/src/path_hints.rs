@@ -13,7 +13,6 @@ use std::collections::HashMap;
 
 use crate::handle::{FileKey, WireHandle};
 use crate::limits::{DEPTH_MAX, PATH_HINTS_MAX};
-use crate::node::lock;
 
 struct Hint {
     parent: FileKey,
@@ -63,12 +62,12 @@ impl PathHints {
             name: name.into(),
             handle: deep.map(Box::new),
         };
-        lock(&self.0).insert(file, Known::At(hint));
+        self.0.lock().insert(file, Known::At(hint));
     }
 
     /// The deep directory in which `file` was seen last, and its name there.
     pub(crate) fn below(&self, file: FileKey) -> Option<(WireHandle, Box<[u8]>)> {
-        match lock(&self.0).find(file) {
+        match self.0.lock().find(file) {
             Some(Known::At(hint)) => {
                 let handle = hint.handle.as_deref()?;
                 Some((*handle, hint.name.clone()))
@@ -79,27 +78,27 @@ impl PathHints {
 
     /// The last name of `file` was taken away.
     pub(crate) fn mark_gone(&self, file: FileKey) {
-        lock(&self.0).insert(file, Known::Gone);
+        self.0.lock().insert(file, Known::Gone);
     }
 
     pub(crate) fn is_gone(&self, file: FileKey) -> bool {
-        matches!(lock(&self.0).find(file), Some(Known::Gone))
+        matches!(self.0.lock().find(file), Some(Known::Gone))
     }
 
     pub(crate) fn contains(&self, file: FileKey) -> bool {
-        matches!(lock(&self.0).find(file), Some(Known::At(_)))
+        matches!(self.0.lock().find(file), Some(Known::At(_)))
     }
 
     /// `file` was looked for and not found where it was.
     pub(crate) fn remove(&self, file: FileKey) {
-        let mut hints = lock(&self.0);
+        let mut hints = self.0.lock();
         hints.young.remove(&file);
         hints.old.remove(&file);
     }
 
     /// The names from `root` down to `file`, if every step is known.
     pub(crate) fn path(&self, root: FileKey, file: FileKey) -> Option<Vec<Box<[u8]>>> {
-        let hints = lock(&self.0);
+        let hints = self.0.lock();
         let mut names = Vec::new();
         let mut at = file;
         while at != root {
@@ -163,7 +162,7 @@ mod tests {
         for inode in 2..3 * PATH_HINTS_MAX as u64 {
             hints.insert(key(inode), key(1), b"x", None);
         }
-        let kept = lock(&hints.0);
+        let kept = hints.0.lock();
         assert!(kept.young.len() + kept.old.len() <= PATH_HINTS_MAX);
         drop(kept);
         assert!(

@@ -30,7 +30,6 @@ use crate::limits::{
     SCAN_TIME_MAX, SCAN_WAITERS_MAX,
 };
 use crate::names::{RESOLVE, open_name};
-use crate::node::lock;
 use crate::path_hints::PathHints;
 use crate::status::Status;
 
@@ -66,7 +65,7 @@ struct Walking<'a> {
 impl TreeScan {
     #[cfg(test)]
     pub(crate) fn in_progress(&self) -> impl Drop + '_ {
-        lock(&self.state).walking = true;
+        self.state.lock().walking = true;
         Walking {
             scan: self,
             wanted: Vec::new(),
@@ -76,7 +75,7 @@ impl TreeScan {
 
     #[cfg(test)]
     pub(crate) fn waiters(&self) -> usize {
-        lock(&self.state).waiting
+        self.state.lock().waiting
     }
 
     /// Finds `wanted` below `root`, and leaves hints for the directories it passed.
@@ -108,7 +107,7 @@ impl TreeScan {
     /// Waits for its turn to walk. `None`: that is not needed any more.
     fn begin(&self, wanted: FileKey, hints: &PathHints) -> Result<Option<Walking<'_>>, Status> {
         let began = Instant::now();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut waited = false;
         loop {
             let now = Instant::now();
@@ -151,7 +150,7 @@ impl Walking<'_> {
     fn end(self, missed: &[FileKey]) {
         let now = Instant::now();
         let until = now + (self.began.elapsed() * ABSENT_SHARE).max(ABSENT_TIME_MIN);
-        let mut state = lock(&self.scan.state);
+        let mut state = self.scan.state.lock();
         for key in &self.wanted {
             state.absent.remove(key);
         }
@@ -168,7 +167,7 @@ impl Walking<'_> {
 
 impl Drop for Walking<'_> {
     fn drop(&mut self) {
-        lock(&self.scan.state).walking = false;
+        self.scan.state.lock().walking = false;
         self.scan.walked.notify_all();
     }
 }

@@ -22,22 +22,19 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flatpath::episode::Episode;
 use flatpath::lock::{Condition, Lock};
 use rustix::io::Errno;
 
 use crate::handle::FileKey;
-use crate::node::lock;
-
-/// The first error is logged, and then one of so many: a full disk makes one with each write.
-const ERRORS_PER_LINE: u64 = 1_000;
 
 pub(crate) struct WriteVerifier {
     number: AtomicU64,
     /// Files on which calls run that may take the kernel's report.
     syncs: Lock<HashMap<FileKey, Syncs>>,
     ended: Condition,
-    /// How often it was turned.
-    turns: AtomicU64,
+    /// Errors, of which a full disk makes one with each write.
+    errors: Episode,
 }
 
 /// Calls on one file that run, or wait for others.
@@ -71,7 +68,7 @@ impl WriteVerifier {
             number: AtomicU64::new(first),
             syncs: Lock::default(),
             ended: Condition::new(),
-            turns: AtomicU64::new(0),
+            errors: Episode::new(),
         }
     }
 
@@ -97,21 +94,20 @@ impl WriteVerifier {
         // ORDER: AcqRel pairs with the load in `read`: a client that sees the new number writes
         // again.
         self.number.fetch_add(1, Ordering::AcqRel);
-        if let Some(syncs) = lock(&self.syncs).get_mut(&key) {
+        if let Some(syncs) = self.syncs.lock().get_mut(&key) {
             syncs.losses += 1;
         }
-        let before = self.turns.fetch_add(1, Ordering::Relaxed);
-        if before.is_multiple_of(ERRORS_PER_LINE) {
+        if let Some(untold) = self.errors.tells() {
             log::warn!(
                 "data that was written may be lost: {errno}; clients have to write it again \
-                 ({before} such errors before)"
+                 ({untold} more such errors since the last line)"
             );
         }
     }
 
     /// Enters a call that may take the kernel's report on a file.
     pub(crate) fn enter(&self, key: FileKey) -> Syncing<'_> {
-        let mut all = lock(&self.syncs);
+        let mut all = self.syncs.lock();
         let syncs = all.entry(key).or_default();
         let ticket = syncs.next;
         syncs.next += 1;
@@ -141,7 +137,7 @@ impl WriteVerifier {
 impl WriteVerifier {
     /// Calls on a file that wait for others.
     pub(crate) fn waiting(&self, key: FileKey) -> usize {
-        lock(&self.syncs).get(&key).map_or(0, |syncs| syncs.waiting)
+        self.syncs.lock().get(&key).map_or(0, |syncs| syncs.waiting)
     }
 }
 
@@ -151,7 +147,7 @@ impl Syncing<'_> {
     /// # Errors
     /// One of them was told that data is lost, perhaps this call's.
     pub(crate) fn end(self) -> Result<(), Lost> {
-        let mut all = lock(&self.verifier.syncs);
+        let mut all = self.verifier.syncs.lock();
         let Some(syncs) = all.get_mut(&self.key) else {
             return Ok(());
         };
@@ -179,7 +175,7 @@ impl Syncing<'_> {
 
 impl Drop for Syncing<'_> {
     fn drop(&mut self) {
-        let mut all = lock(&self.verifier.syncs);
+        let mut all = self.verifier.syncs.lock();
         if let Some(syncs) = all.get_mut(&self.key) {
             syncs.running.retain(|ticket| *ticket != self.ticket);
             if syncs.running.is_empty() && syncs.waiting == 0 {
@@ -248,7 +244,7 @@ mod tests {
                 };
                 assert_eq!(waiter.join().expect("no panic"), expected);
             });
-            assert!(lock(&verifier.syncs).is_empty(), "nothing is left");
+            assert!(verifier.syncs.lock().is_empty(), "nothing is left");
         }
     }
 
@@ -268,6 +264,6 @@ mod tests {
             assert_eq!(waiter.join().expect("no panic"), Ok(()), "`later` runs");
             drop(later);
         });
-        assert!(lock(&verifier.syncs).is_empty());
+        assert!(verifier.syncs.lock().is_empty());
     }
 }

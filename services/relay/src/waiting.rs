@@ -17,6 +17,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use flatpath::episode::{Episode, Over};
+
 /// Quarters of the places that may be taken when the log reports that places are free again.
 const ROOM_AGAIN: usize = 3;
 
@@ -39,8 +41,8 @@ pub(crate) struct Waiting<G> {
     count: usize,
     /// Numbers given, in order of arrival.
     arrivals: u64,
-    /// Clients that lost their place since the places were full, while they are.
-    displaced: Option<u64>,
+    /// Clients that lose their place, while the places are full.
+    displaced: Episode,
 }
 
 impl<G> Default for Waiting<G> {
@@ -50,7 +52,7 @@ impl<G> Default for Waiting<G> {
             ranks: BTreeSet::new(),
             count: 0,
             arrivals: 0,
-            displaced: None,
+            displaced: Episode::until_ended(),
         }
     }
 }
@@ -73,9 +75,9 @@ impl<G: Clone> Waiting<G> {
     pub(crate) fn leave(&mut self, ticket: Ticket, places: usize) {
         self.remove(ticket);
         if self.count <= places / 4 * ROOM_AGAIN
-            && let Some(displaced) = self.displaced.take()
+            && let Some(Over { count, .. }) = self.displaced.end()
         {
-            log::info!("relay: places to wait are free again; {displaced} clients lost theirs");
+            log::info!("relay: places to wait are free again; {count} clients lost theirs");
         }
     }
 
@@ -94,13 +96,12 @@ impl<G: Clone> Waiting<G> {
         let (taken, Reverse(number), holder) = *self.ranks.last()?;
         let client = self.groups.get(&holder)?.get(&number)?.clone();
         self.remove(Ticket { holder, number });
-        if self.displaced.is_none() {
+        if self.displaced.begins() {
             log::warn!(
                 "relay: all {places} places to wait are taken, {taken} by one address; clients of \
                  the address with most lose theirs to new ones, longest waiting first"
             );
         }
-        *self.displaced.get_or_insert(0) += 1;
         Some(client)
     }
 
@@ -159,7 +160,7 @@ mod tests {
             waiting.leave(ticket, places);
         }
         assert_eq!((waiting.count, waiting.groups.len()), (0, 0));
-        assert!(waiting.ranks.is_empty() && waiting.displaced.is_none());
+        assert!(waiting.ranks.is_empty() && waiting.displaced.count() == 0);
         displaced
     }
 

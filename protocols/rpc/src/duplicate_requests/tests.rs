@@ -233,7 +233,7 @@ fn clients_with_the_same_calls_at_once_each_get_their_own_reply() {
         }
     }
     for shard in &duplicates.0.shards {
-        let shard = lock(shard);
+        let shard = shard.lock();
         assert_eq!(shard.order.len(), shard.entries.len());
     }
 }
