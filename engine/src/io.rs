@@ -279,7 +279,7 @@ impl Io<'_> {
 
     /// Whether so much of programs waits to be dropped that nothing new of theirs is to be taken:
     /// stall with [`Stall::Memory`], and look again. See [`discard`](crate::discard).
-    pub fn bin_is_full(&self) -> bool {
+    pub(crate) fn bin_is_full(&self) -> bool {
         self.common.shared.bin.is_full()
     }
 
@@ -448,7 +448,7 @@ impl Io<'_> {
 
     /// True when more of a stream should wait, of which `bytes_max` may be in the output.
     #[doc(hidden)]
-    pub fn outgoing_is_full(&self, bytes_max: usize) -> bool {
+    pub(crate) fn outgoing_is_full(&self, bytes_max: usize) -> bool {
         self.queued_bytes() >= bytes_max.min(OUTPUT_BYTES_HIGH)
     }
 

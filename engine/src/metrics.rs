@@ -305,7 +305,7 @@ impl Family {
     /// Without one of its labels: samples that it alone told apart are summed. As it is, if it has
     /// no such label. O(samples²), for tens of them.
     #[must_use]
-    pub fn sum_without(mut self, label: &str) -> Family {
+    pub(crate) fn sum_without(mut self, label: &str) -> Family {
         let Some(at) = self.labels.iter().position(|own| *own == label) else {
             return self;
         };

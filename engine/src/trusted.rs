@@ -19,7 +19,7 @@ use rustix::fs::{Mode, Stat, stat};
 /// # Errors
 /// `PermissionDenied`, with the name of the directory and what is wrong with it, where another user
 /// could replace what is at the path; what the system reports where one cannot be looked at.
-pub fn check_directory_of(path: &Path) -> io::Result<()> {
+pub(crate) fn check_directory_of(path: &Path) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -97,7 +97,7 @@ impl HandlerState {
 
     /// Answers with what `handle` makes of the request, if it makes something of it; else it is
     /// left to workers. The request has no body.
-    pub fn answer_if(
+    pub(crate) fn answer_if(
         &mut self,
         head: &Head<'_>,
         reply: &mut Reply<'_>,

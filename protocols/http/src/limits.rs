@@ -10,7 +10,7 @@ pub const METHOD_BYTES_MAX: usize = 32;
 pub const TARGET_BYTES_MAX: usize = 8 * 1024;
 
 /// Longest request line with its line end.
-pub const REQUEST_LINE_BYTES_MAX: usize = METHOD_BYTES_MAX
+pub(crate) const REQUEST_LINE_BYTES_MAX: usize = METHOD_BYTES_MAX
     + 1 // the space after the method
     + TARGET_BYTES_MAX
     + 1 // the space after the target
@@ -32,81 +32,81 @@ pub const HEAD_BYTES_MAX: usize =
     EMPTY_LINES_MAX * "\r\n".len() + REQUEST_LINE_BYTES_MAX + HEADERS_BYTES_MAX + "\r\n".len();
 
 /// Most digits of a chunk size: 16 hexadecimal digits are 64 bits.
-pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
+pub(crate) const CHUNK_SIZE_DIGITS_MAX: usize = 16;
 
 /// Framing bytes a chunked body may carry beyond what its data justifies, see
 /// [`Decoder`](crate::Decoder).
-pub const CHUNK_EXCESS_BYTES_MAX: u64 = 16 * 1024;
+pub(crate) const CHUNK_EXCESS_BYTES_MAX: u64 = 16 * 1024;
 
 /// Framing bytes that each chunk may cost for nothing: sixteen digits, which covers size lines
 /// without extensions.
-pub const CHUNK_FREE_BYTES: u64 = CHUNK_SIZE_DIGITS_MAX as u64;
+pub(crate) const CHUNK_FREE_BYTES: u64 = CHUNK_SIZE_DIGITS_MAX as u64;
 
 /// Most bytes of one chunk's size line: digits, extensions, line end.
-pub const CHUNK_LINE_BYTES_MAX: usize = CHUNK_SIZE_DIGITS_MAX
+pub(crate) const CHUNK_LINE_BYTES_MAX: usize = CHUNK_SIZE_DIGITS_MAX
     + 4 * 1024 // extensions, which no client sends
     + "\r\n".len();
 
 /// Most bytes of all trailer lines together; they are checked and dropped.
-pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
+pub(crate) const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 /// Requests of one connection that may be in flight at once. Past it the connection stalls.
 pub const PIPELINE_MAX: usize = 16;
 
 /// Bytes of a body that is read only to find the request after it: answering early must not make
 /// the connection worth less than reading on.
-pub const DISCARD_BYTES_MAX: u64 = 64 * 1024;
+pub(crate) const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 
 /// Largest first buffer for a body, however long it says it is: memory follows what has arrived.
-pub const BODY_FIRST_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const BODY_FIRST_BYTES_MAX: usize = 16 * 1024;
 
 /// Data of a streamed body that is worth a worker.
-pub const UPLOAD_PIECE_BYTES: usize = 256 * 1024;
+pub(crate) const UPLOAD_PIECE_BYTES: usize = 256 * 1024;
 
 /// The same while memory runs short: a buffer of the smallest class.
-pub const UPLOAD_PRESSED_BYTES: usize = 4 * 1024;
+pub(crate) const UPLOAD_PRESSED_BYTES: usize = 4 * 1024;
 
 /// The same in parts: well below the fragments that a connection may hold, so that it continues
 /// receiving while a worker has this many.
-pub const UPLOAD_PIECE_PARTS: usize = 12;
+pub(crate) const UPLOAD_PIECE_PARTS: usize = 12;
 
 /// Data of a streamed body that waits for its worker; with more the connection stalls.
-pub const UPLOAD_WAITING_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const UPLOAD_WAITING_BYTES_MAX: usize = 1024 * 1024;
 
 /// Data shorter than this is copied where framing surrounds it: chunks may be of one byte.
-pub const UPLOAD_COPY_BYTES_MAX: usize = 1024;
+pub(crate) const UPLOAD_COPY_BYTES_MAX: usize = 1024;
 
 /// A body announced with more than this is received into the listener's own pages.
-pub const UPLOAD_LARGE_BYTES: u64 = 32 * 1024;
+pub(crate) const UPLOAD_LARGE_BYTES: u64 = 32 * 1024;
 
 /// Buffer for the head of a pooled reply, taken before the request is dispatched.
-pub const REPLY_BUFFER_BYTES: usize = 4 * 1024;
+pub(crate) const REPLY_BUFFER_BYTES: usize = 4 * 1024;
 
 /// Longest head of a reply.
-pub const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const REPLY_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Room that must be there before a service may answer inline: a small reply.
-pub const INLINE_REPLY_BYTES: usize = 512;
+pub(crate) const INLINE_REPLY_BYTES: usize = 512;
 
 /// Data of a streamed body that one run of a worker reads.
-pub const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
+pub(crate) const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
 
 /// The same when a connection had better hold less than that, see
 /// [`flatpath::memory::PoolHandle::fair_bytes`].
-pub const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
+pub(crate) const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
 
 /// The same when it had better hold nothing: as much as the smallest buffer holds, so that a socket
 /// which takes nothing keeps no more.
-pub const STREAM_SCARCE_BYTES: usize = 4 * 1024 - 64;
+pub(crate) const STREAM_SCARCE_BYTES: usize = 4 * 1024 - 64;
 
 /// Heads and chunks up to this many bytes are copied after other output when there is any.
-pub const GATHER_BYTES_MAX: usize = 4 * 1024;
+pub(crate) const GATHER_BYTES_MAX: usize = 4 * 1024;
 
 /// Scratch space for inline replies that grew larger than this is given back.
-pub const SCRATCH_KEPT_MAX: usize = 64 * 1024;
+pub(crate) const SCRATCH_KEPT_MAX: usize = 64 * 1024;
 
 /// Recycled things of one kind that a network thread keeps.
-pub const SPARES_MAX: usize = 1024;
+pub(crate) const SPARES_MAX: usize = 1024;
 
 /// Replies count as sent, in the access log, when no more of the connection's output than this is
 /// left: less than a socket takes at once.
@@ -114,7 +114,7 @@ pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Shared bodies up to this many bytes are copied after an inline head at once; the engine
 /// decides about longer ones.
-pub const INLINE_COPY_BYTES_MAX: usize = 1024;
+pub(crate) const INLINE_COPY_BYTES_MAX: usize = 1024;
 
 /// What a server may set, in bytes but for the number of headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Default for Limits {
 impl Limits {
     /// The same limits, each brought down to what the crate's buffers can hold.
     #[must_use]
-    pub fn within_bounds(self) -> Self {
+    pub(crate) fn within_bounds(self) -> Self {
         Self {
             target_bytes_max: self.target_bytes_max.min(TARGET_BYTES_MAX),
             headers_bytes_max: self.headers_bytes_max.min(HEADERS_BYTES_MAX),

@@ -39,7 +39,7 @@ impl Scan {
 
     /// True until the first byte was looked at.
     #[must_use]
-    pub fn is_untouched(&self) -> bool {
+    pub(crate) fn is_untouched(&self) -> bool {
         self.scanned == 0
     }
 

@@ -101,7 +101,7 @@ impl Source for PoolHandle<'_> {
 
 /// Bytes of a record that lie in one place.
 #[derive(Debug)]
-pub enum RecordChunk {
+pub(crate) enum RecordChunk {
     /// In a pooled buffer.
     Copied(Buffer),
     /// In a receive page.
@@ -110,7 +110,7 @@ pub enum RecordChunk {
 
 impl RecordChunk {
     /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         match self {
             RecordChunk::Copied(buffer) => buffer.filled(),
             RecordChunk::Retained(fragment) => fragment.bytes(),

@@ -6,7 +6,7 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | `/`            | a page that shows the metrics live, for people; see `page.html`             |
 //! | `/metrics`     | all metrics for Prometheus                                                  |
-//! | `/healthz`     | 200, or 503 when a network thread has been in one turn for [`STUCK_AFTER`]  |
+//! | `/healthz`     | 200, or 503 when a network thread has been in one turn for 30 s             |
 //! | `/readyz`      | 200, or 503 before the server runs and from the moment a drain begins       |
 //! | `/status.json` | the same metrics as one object, see `status.rs`                             |
 //!
@@ -54,10 +54,10 @@ use own::Reading;
 use process::Process;
 
 /// A network thread that has been in one turn for so long is stuck.
-pub const STUCK_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// A handler that has run for so long is slow, unless [`Admin::slow`] says otherwise.
-pub const SLOW_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// Reads metrics of its own, at each scrape.
 type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;

@@ -12,10 +12,10 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const LINKS_MAX: usize = 40;
 
 /// Tries of a lookup that the kernel broke off because something was renamed meanwhile (`EAGAIN`).
-pub const RENAME_TRIES_MAX: usize = 16;
+pub(crate) const RENAME_TRIES_MAX: usize = 16;
 
 /// Tries to read a small file between two of its changes.
-pub const CHANGE_TRIES_MAX: usize = 3;
+pub(crate) const CHANGE_TRIES_MAX: usize = 3;
 
 /// Ranges taken from one `Range` header; a header with more is ignored and the whole file is sent.
 /// Download managers ask for up to 16 at once, PDF viewers for fewer.
@@ -27,13 +27,13 @@ pub const RANGE_OVERLAPS_MAX: usize = 2;
 
 /// Entries that a directory listing shows. 10,000 entries × about 160 bytes of HTML = 1.6 MB at
 /// most for ordinary names, and 10,000 lookups, which a worker does in about 10 ms.
-pub const LISTING_ENTRIES_MAX: usize = 10_000;
+pub(crate) const LISTING_ENTRIES_MAX: usize = 10_000;
 
 /// Bytes read from a file at a time on the way into a small answer.
 pub const READ_BYTES: usize = 64 * 1024;
 
 /// Largest file that is cached by a network thread, and that a worker reads in one go.
-pub const CACHE_FILE_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const CACHE_FILE_BYTES_MAX: usize = 64 * 1024;
 
 /// Files kept per network thread.
 pub const CACHE_ENTRIES_MAX: usize = 1_024;
@@ -42,73 +42,73 @@ pub const CACHE_ENTRIES_MAX: usize = 1_024;
 pub const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Longest request path that is a key of the cache: longer ones are rare and always cold.
-pub const CACHE_TARGET_BYTES_MAX: usize = 512;
+pub(crate) const CACHE_TARGET_BYTES_MAX: usize = 512;
 
 /// Directories above a cached file. Each costs one `statx` per turn to make sure that it has not
 /// become a link, so files further down are read by a worker each time.
-pub const CACHE_DEPTH_MAX: usize = 8;
+pub(crate) const CACHE_DEPTH_MAX: usize = 8;
 
 /// A file changed this shortly ago may change again without getting a new time: two clock ticks at
 /// the slowest tick rate of Linux, 2 × 10 ms.
-pub const RACY_NS: u64 = 2 * 10_000_000;
+pub(crate) const RACY_NS: u64 = 2 * 10_000_000;
 
 /// The same where a file system keeps whole seconds only: the two seconds of FAT.
-pub const RACY_COARSE_NS: u64 = 2 * 1_000_000_000;
+pub(crate) const RACY_COARSE_NS: u64 = 2 * 1_000_000_000;
 
 /// Longest file that PUT or an upload makes, by default: 1 TiB.
-pub const UPLOAD_FILE_BYTES_MAX: u64 = 1 << 40;
+pub(crate) const UPLOAD_FILE_BYTES_MAX: u64 = 1 << 40;
 
 /// Descriptors that a download holds beside its socket while it is read: the file.
-pub const DOWNLOAD_DESCRIPTORS: usize = 1;
+pub(crate) const DOWNLOAD_DESCRIPTORS: usize = 1;
 
 /// The same for a PUT: the file and its directory.
-pub const PUT_DESCRIPTORS: usize = 1 + 1;
+pub(crate) const PUT_DESCRIPTORS: usize = 1 + 1;
 
 /// The same for an upload by tus: the file, its directory, and that of the records.
-pub const TUS_DESCRIPTORS: usize = 1 + 1 + 1;
+pub(crate) const TUS_DESCRIPTORS: usize = 1 + 1 + 1;
 
 /// Resumable uploads that may be unfinished at once, by default.
-pub const UNFINISHED_MAX: usize = 1_024;
+pub(crate) const UNFINISHED_MAX: usize = 1_024;
 
 /// The part of the file system that the bytes of all unfinished uploads may take, unless said
 /// otherwise: what was broken off and never comes back leaves the other half to everything else,
 /// and no upload is refused that could not fill the disk by itself.
-pub const UNFINISHED_DISK_PART: u64 = 2;
+pub(crate) const UNFINISHED_DISK_PART: u64 = 2;
 
 /// How long an unfinished upload is kept after its last byte, by default: a day, so that
 /// what was broken off in the evening is resumed in the morning.
-pub const UPLOAD_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const UPLOAD_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long an upload is kept that never got a byte: five minutes, as what is lost with it is one
 /// request.
-pub const UPLOAD_EMPTY_EXPIRES: Duration = Duration::from_secs(5 * 60);
+pub(crate) const UPLOAD_EMPTY_EXPIRES: Duration = Duration::from_secs(5 * 60);
 
 /// Uploads that are tried to be removed for that of an address with less than its share.
-pub const UPLOADS_REMOVED_TRIES: usize = 8;
+pub(crate) const UPLOADS_REMOVED_TRIES: usize = 8;
 
 /// The longest time for which an answer from the cache is given without looking at its file again,
 /// where looking may block (a network or user-space file system, or another mount than that of the
 /// served directory). NFS clients themselves trust what they know for 3 to 60 seconds.
-pub const STAT_AGE_NS: u64 = 1_000_000_000;
+pub(crate) const STAT_AGE_NS: u64 = 1_000_000_000;
 
 /// The part of that time after which one request is sent to a worker to look again, while the
 /// others are still answered: 1/2.
-pub const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
+pub(crate) const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
 
 /// Mounts below the served directory that are distinguished.
-pub const MOUNTS_MAX: usize = 1_024;
+pub(crate) const MOUNTS_MAX: usize = 1_024;
 
 /// How long the server remembers that an upload is finished, for a client that lost the answer.
-pub const FINISHED_KEPT: Duration = Duration::from_secs(60 * 60);
+pub(crate) const FINISHED_KEPT: Duration = Duration::from_secs(60 * 60);
 
 /// Times between two looks for expired uploads: a quarter of the time they are kept, within these.
-pub const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(250);
+pub(crate) const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(250);
 /// See [`SWEEP_INTERVAL_MIN`].
-pub const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
+pub(crate) const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of one upload's record: three headers, each as long as a request's head may be
 /// (64 KiB), with every byte escaped to three.
 pub const RECORD_BYTES_MAX: u64 = 3 * 3 * 64 * 1024;
 
 /// Tries to make the directory of records while the sweep removes it for being empty.
-pub const STORE_TRIES_MAX: usize = 4;
+pub(crate) const STORE_TRIES_MAX: usize = 4;

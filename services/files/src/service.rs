@@ -151,7 +151,7 @@ impl Files {
 
     /// Sets for how long a small file is answered without looking at it again, where looking may
     /// block: on another mount than the directory's own, or on a file system that is not local.
-    /// Zero: a worker looks each time. [`STAT_AGE_NS`](crate::limits::STAT_AGE_NS) by default.
+    /// Zero: a worker looks each time. One second by default.
     #[must_use]
     pub fn stat_age(self, age_max: Duration) -> Self {
         Self {

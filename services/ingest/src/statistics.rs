@@ -115,7 +115,7 @@ pub struct Figures {
 
 impl Figures {
     /// Pages that can be received into.
-    pub fn pages_in_ring(&self) -> u64 {
+    pub(crate) fn pages_in_ring(&self) -> u64 {
         // Read while pages move: the two figures may not fit each other.
         self.pages.saturating_sub(self.pages_retained)
     }

@@ -150,7 +150,7 @@ impl CallCounts {
     }
 
     /// Files and directories that are kept open for calls to come.
-    pub fn files_open(&self) -> usize {
+    pub(crate) fn files_open(&self) -> usize {
         self.export.nodes.len()
     }
 }
