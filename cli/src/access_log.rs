@@ -43,7 +43,7 @@ use crate::settings::{self, Settings};
 /// How long lines gather before they are written together.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// What one network thread may have waiting for the writer.
+/// Bytes that one network thread may have waiting for the writer.
 const SLOT_BYTES_MAX: usize = 1024 * 1024;
 
 /// A slot with this much is not left to gather more.
@@ -53,7 +53,7 @@ const SLOT_BYTES_MUCH: usize = 128 * 1024;
 /// until there is room for all of it.
 const PIPE_BYTES: usize = 4096;
 
-/// What the end of the process waits for the writer.
+/// The longest that the end of the process waits for the writer.
 const END: Duration = Duration::from_secs(1);
 
 /// Where `--access-log` leads.
@@ -132,7 +132,7 @@ fn count_lines(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-/// What happened to lines.
+/// Counts of lines.
 #[derive(Debug, Default)]
 struct Counters {
     written: AtomicU64,
@@ -176,7 +176,7 @@ pub(crate) struct AccessLog {
     ended: Option<Receiver<()>>,
 }
 
-/// What a server logs to.
+/// The access log of a server.
 struct Sink(Arc<Shared>);
 
 struct Slot {
@@ -254,7 +254,7 @@ impl AccessLog {
         }
     }
 
-    /// What has the writer open the file again, so that a file that was renamed is left: for
+    /// A function that has the writer open the file again, so that a renamed file is left: for
     /// SIGHUP. It may be called at any time and on any thread, and does not wait for the writer.
     pub(crate) fn reopener(&self) -> impl Fn() + Send + use<> {
         let shared = Arc::clone(&self.shared);
@@ -311,7 +311,7 @@ impl AccessLog {
         };
         self.shared.set(&self.shared.ends);
         if ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
-            return log::warn!("access log: not all is written, it takes too long");
+            return log::warn!("access log: flush timed out, lines are lost");
         }
         let dropped = self.shared.counters.dropped.load(Ordering::Relaxed);
         if dropped > 0 {
@@ -336,7 +336,7 @@ struct Writer {
     output: Output,
     /// Writing does not work.
     failing: Episode,
-    /// What was written last ends within a line.
+    /// The last write ended within a line.
     is_cut: bool,
     /// [`GATHER`]
     gather: Duration,

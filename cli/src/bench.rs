@@ -1,10 +1,10 @@
 //! `flatpath bench`: runs the program `flatpath-bench` in the place of this one.
 //!
 //! The measurements are a program of their own, so that the server links no plots and no other
-//! servers. It is looked for beside this executable, then in `PATH`. It takes over this process:
-//! its arguments, its exit status and the signals it gets are those of `flatpath bench`. The
-//! environment variable `FLATPATH` tells it which server to measure: this executable, unless the
-//! variable is set already.
+//! servers. It is looked for in the directory of this executable, then in `PATH`. It takes over
+//! this process: its arguments, its exit status and the signals it gets are those of `flatpath
+//! bench`. The environment variable `FLATPATH` tells it which server to measure: this executable,
+//! unless the variable is set already.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Failure {
     Failure::Failed(format!("cannot run {}: {cause}", program.display()))
 }
 
-/// The bench beside `own`, or the first one in the directories of `path`.
+/// The bench in the directory of `own`, or the first one in the directories of `path`.
 fn find(own: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     let beside = own.parent().map(Path::to_path_buf);
     // An empty entry of PATH means the current directory: a program there may be anyone's.
@@ -106,7 +106,7 @@ mod tests {
         let path = env::join_paths([at("first"), at("second")]).expect("a path");
         let found = || find(&at("own/flatpath"), Some(&path));
         assert_eq!(found(), None);
-        // What cannot be executed is not the program.
+        // A file that cannot be executed is not the program.
         fs::write(at("first").join(PROGRAM), "text").expect("a file");
         assert_eq!(found(), None);
         symlink("/bin/sh", at("second").join(PROGRAM)).expect("a link");

@@ -1,6 +1,6 @@
 //! `flatpath check`: what a configuration file comes to, as another one with the same meaning.
 //!
-//! The output has each setting: those that are set, and as comments those that are not, with their
+//! The output has each setting that is set, and the others as comments, with their
 //! defaults; what a reload takes over is marked. A listener of a table has what it inherits written
 //! out. A file with a mistake is refused as `serve` refuses it. Nothing is bound, created or
 //! written.
@@ -109,7 +109,7 @@ fn write_table(file: &Configuration, table: &ListenerTable, text: &mut String) {
     }
 }
 
-/// What follows a setting that SIGHUP changes.
+/// The mark of a setting that SIGHUP changes.
 fn mark(part: Part, setting: &Setting) -> &'static str {
     match setting.is_reloaded(part) {
         true => "  # SIGHUP reloads it",

@@ -35,10 +35,10 @@ use crate::units::listen_address;
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// What a file says.
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Configuration {
-    /// What stands above the tables.
+    /// The settings above the tables.
     pub(crate) settings: Settings,
     /// The same, as it is written.
     pub(crate) entries: Vec<Entry>,
@@ -50,7 +50,7 @@ pub(crate) struct Configuration {
 pub(crate) struct ListenerTable {
     pub(crate) protocol: ListenerProtocol,
     pub(crate) addresses: Vec<ListenAddress>,
-    /// What it sets itself.
+    /// Its own settings.
     pub(crate) own: Settings,
     pub(crate) entries: Vec<Entry>,
 }

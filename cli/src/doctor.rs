@@ -53,7 +53,7 @@ struct Report {
     limits: MachineLimits,
     scanners: Scanners,
     verdict: Verdict,
-    /// What could be better, each with its cure.
+    /// Possible improvements, each with its remedy.
     advice: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ struct MachineLimits {
     locked_memory_bytes: Bounds,
     /// `kernel.io_uring_disabled`: 0 allows every process, 1 a group, 2 none.
     io_uring_disabled: Option<u64>,
-    /// `kernel.io_uring_group`: who may all the same, when it is 1.
+    /// `kernel.io_uring_group`: the group that may nevertheless, when it is 1.
     io_uring_group: Option<i64>,
     /// `net.core.somaxconn`: connections that may wait to be accepted.
     backlog_max: Option<u64>,
@@ -76,11 +76,11 @@ struct MachineLimits {
 #[derive(Debug)]
 struct Bounds {
     now: Option<u64>,
-    /// What the process may raise it to by itself.
+    /// The value to which the process may raise it itself.
     at_most: Option<u64>,
 }
 
-/// What `flatpath serve` will do here without flags.
+/// The behaviour of `flatpath serve` here without flags.
 #[derive(Debug)]
 struct Verdict {
     driver: &'static str,
@@ -290,7 +290,7 @@ fn advice(limits: &MachineLimits, verdict: &Verdict) -> Vec<String> {
     advice
 }
 
-/// What a lone client pays where idle processors halt at once: docs/figures.md, "One client, one
+/// The cost for a lone client where idle processors halt at once: docs/figures.md, "One client, one
 /// call at a time".
 fn advice_on_idle(idle: &IdleSetting) -> Option<String> {
     idle.halts_at_once().then(|| {
@@ -306,7 +306,7 @@ fn advice_on_idle(idle: &IdleSetting) -> Option<String> {
     })
 }
 
-/// What programs that permit each access to a file do to tries on network threads.
+/// The effect of programs that permit each access to a file on tries on network threads.
 fn advice_on_scanners(scanners: &Scanners) -> Option<String> {
     (!scanners.programs.is_empty()).then(|| {
         format!(
@@ -404,7 +404,7 @@ fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::
     }
 }
 
-/// What `serve` without options has for buffers.
+/// The memory for buffers of `serve` without options.
 fn buffers_of_serve() -> usize {
     let settings = Settings::default();
     let listeners = listeners::of(&settings, &[]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Options that have no effect beside the others, and are likely a mistake.
+//! Options that have no effect together with the others, and are likely a mistake.
 
 use clap::ArgMatches;
 

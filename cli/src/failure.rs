@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// What went wrong, in words that name the cause and, where there is one, the cure.
+/// A failure, with its cause and, where there is one, the remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The command was given what cannot be meant. Code 2.

@@ -1,7 +1,7 @@
 //! `flatpath generate DIR`: manual pages and completions, made from the command line's own
 //! definition, so that they say what this binary understands.
 //!
-//! Behind the feature `generate`, which the packages are built with: whoever builds the command
+//! Behind the feature `generate`, which the packages are built with: a user who builds the command
 //! alone needs no typesetter.
 
 use std::fs;

@@ -39,7 +39,7 @@ pub(crate) struct Listener {
     pub(crate) limits: ListenerLimits,
 }
 
-/// What runs beside the listeners, and is asked while they serve.
+/// Services that run next to the listeners and are asked while they serve.
 #[derive(Default)]
 pub(crate) struct Services {
     pub(crate) relays: Vec<Relay>,
@@ -59,7 +59,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// None yet; they take those of these sockets that are theirs.
+    /// None yet; each takes its own of these sockets.
     pub(crate) fn with(passed: &PassedSockets) -> Services {
         Services {
             passed: passed.clone(),

@@ -1,4 +1,4 @@
-//! What `--memory` is divided into: one term for each thing that takes memory, and the pool gets
+//! The parts of `--memory`: one term for each thing that takes memory, and the pool gets
 //! what is left.
 //!
 //! The terms are upper bounds of what each part can touch, so that their sum is what the process
@@ -72,7 +72,7 @@ const SLACK_PART: usize = 5;
 /// The least for the pool: what one connection may hold at least.
 const POOL_BYTES_MIN: usize = 2 * MIB;
 
-/// What the division depends on.
+/// The facts that the division depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct Demands {
     /// `--memory`, in bytes.

@@ -22,7 +22,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
     let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
     let state = settings.nfs_state.clone().or_else(default_state);
     if state.is_none() {
-        log::warn!("no --nfs-state and no home: file handles end with this server");
+        log::warn!("no --nfs-state and no home directory: NFS handles become stale on restart");
     }
     let options = Options {
         directory: dir.to_owned(),
@@ -118,7 +118,7 @@ impl Rpcbind {
         Arc::clone(&self.registered.handed_over)
     }
 
-    /// What withdraws the registration when it is called, without waiting for that.
+    /// A function that begins to remove the registration, without waiting for that.
     pub(crate) fn withdrawal(&self) -> impl Fn() + Send + 'static {
         let registered = Arc::clone(&self.registered);
         move || Registered::begin_withdrawal(&registered)
@@ -151,7 +151,7 @@ impl Registered {
         }
         match registration.end() {
             Ok(()) => log::info!("no longer registered with rpcbind"),
-            Err(cause) => log::warn!("rpcbind still names this server: {cause}"),
+            Err(cause) => log::warn!("the registration with rpcbind could not be removed: {cause}"),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Drop for Reporter {
     }
 }
 
-/// What was logged last.
+/// The numbers that were logged last.
 struct Report {
     handle: Handle,
     statistics: Arc<Statistics>,

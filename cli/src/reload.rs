@@ -38,7 +38,7 @@ impl DrainTimes {
         DrainTimes(Arc::new(Lock::new(times)))
     }
 
-    /// What to ask for it, with the delay.
+    /// The thread to ask for it, with the delay.
     pub(crate) fn whole(&self) -> impl Fn() -> Duration + Send + use<> {
         let times = self.clone();
         move || {
@@ -54,7 +54,7 @@ impl DrainTimes {
     }
 }
 
-/// What a reload needs, and changes.
+/// State that a reload needs and changes.
 pub(crate) struct Reload {
     /// The configuration file, if there is one.
     pub(crate) path: Option<PathBuf>,
@@ -72,8 +72,8 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// What to call for a reload, from any thread, without waiting. It calls `reopen` at once: log
-    /// files are opened again whatever the configuration file says.
+    /// A function that asks for a reload, from any thread, without waiting. It calls `reopen` at
+    /// once: log files are opened again whatever the configuration file says.
     pub(crate) fn on_signal(
         self,
         reopen: impl Fn() + Send + 'static,
@@ -159,7 +159,7 @@ impl Reload {
         logging::set_levels(settings.log.as_deref());
     }
 
-    /// What an operator should know of a file that is about to be taken over.
+    /// Warnings about a file that is about to be applied.
     fn differences(&self, last: &Configuration, file: &Configuration) -> Vec<Difference> {
         let name = self.path.as_deref().map(|path| path.display().to_string());
         let name = name.unwrap_or_default();
@@ -223,7 +223,7 @@ impl Difference {
     }
 }
 
-/// What becomes of a setting that is not as it was.
+/// The effect of a setting that has changed.
 enum Change {
     /// A reload takes it over: its value.
     To(String),

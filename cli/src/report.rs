@@ -1,4 +1,4 @@
-//! What a running server reports of itself when it gets SIGUSR1: all metrics that are not 0, as
+//! The report of a running server on SIGUSR1: all metrics that are not 0, as
 //! lines in the log, one for each listener, for each network thread and for the rest.
 //!
 //! By the housekeeper: some metrics are under locks that other threads hold for moments, and the
@@ -13,7 +13,7 @@ use flatpath_admin::Admin;
 
 use crate::logging::REPORT;
 
-/// What to call for a report, from any thread, without waiting.
+/// A function that asks for a report, from any thread, without waiting.
 ///
 /// # Errors
 /// The housekeeper cannot be started.

@@ -1,6 +1,6 @@
 //! A restart that loses no connection: `--handover PATH`.
 //!
-//! The listening sockets change hands in [`flatpath::handover`]. What a server has beside them:
+//! The listening sockets change hands in [`flatpath::handover`]. What a server has in addition:
 //!
 //! | of                | what becomes of it                                                    |
 //! |-------------------|-----------------------------------------------------------------------|

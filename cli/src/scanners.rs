@@ -14,7 +14,7 @@ use std::path::Path;
 /// (include/uapi/linux/fanotify.h).
 const PERMISSION_EVENTS: u64 = 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x10_0000;
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanners {
     /// The programs, with their process numbers.

@@ -173,7 +173,7 @@ fn reporters(services: &Services, running: &Running) -> Vec<Reporter> {
     reporters.collect()
 }
 
-/// What is done when another process accepts in the place of this one, before the drain.
+/// The steps when another process accepts in place of this one, before the drain.
 fn on_handover(
     services: &Services,
     rpcbind: &Rpcbind,
@@ -227,7 +227,7 @@ fn server(settings: &Settings, parts: &Parts) -> Server {
 /// Heaps of the allocator for all threads: what they hand each other is pooled, so few are enough.
 const ARENAS_MAX: u16 = 2;
 
-/// What `--memory` is to be divided among.
+/// The parts that `--memory` is divided among.
 pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
     let count = |is_counted: fn(&Listener) -> bool| {
         let counted = listeners.iter().filter(|listener| is_counted(listener));
@@ -292,7 +292,7 @@ fn explain(error: &Error) -> Failure {
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::AddrInUse => {
             let what = match address.internet() {
                 Some(address) => format!("port {} is taken", address.port()),
-                None => "somebody listens there, or the file is no socket".into(),
+                None => "another process listens there, or the file is no socket".into(),
             };
             Failure::Failed(format!(
                 "cannot listen on {address}: {what}; stop the program that uses it, or name \

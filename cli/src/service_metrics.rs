@@ -21,7 +21,7 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// What reads all of them, now that the listeners have their addresses.
+    /// Reads all of them, now that the listeners have their addresses.
     pub(crate) fn source(
         self,
         running: &Running,

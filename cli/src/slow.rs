@@ -22,7 +22,7 @@ type Run = (u32, bool, Duration);
 
 /// The task that looks, until this is dropped.
 pub(crate) struct SlowWatch {
-    /// What makes a handler slow, in nanoseconds; `u64::MAX` for nothing.
+    /// The time from which a handler is slow, in nanoseconds; `u64::MAX` for never.
     slow_ns: Arc<AtomicU64>,
     task: Task,
 }

@@ -30,7 +30,7 @@ use pair::Pair;
 use screen::COLUMNS;
 use terminal::Terminal;
 
-/// What the command line says.
+/// The arguments of the command.
 struct Arguments {
     address: ListenAddress,
     once: bool,
@@ -102,7 +102,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Failure> {
         as_lines(arguments, &mut shown)
     };
     match written {
-        // Whoever read has read enough.
+        // The reader has closed its end.
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(()),
         outcome => {
             outcome.map_err(|cause| Failure::Failed(format!("cannot write the metrics: {cause}")))

@@ -72,7 +72,7 @@ impl Buffers {
 
     pub(crate) fn recycle(&mut self, piece: Piece) {
         self.region.check(&piece);
-        // What was retained comes back with `reclaim`.
+        // Retained pages come back with `reclaim`.
         if piece.base.into_inner().is_none() {
             self.free.push(piece.buffer);
         }

@@ -1,4 +1,4 @@
-//! What comes out of a wait: completions, and the received bytes they carry.
+//! The results of a wait: completions, and the received bytes they carry.
 
 use std::cell::OnceCell;
 
@@ -36,7 +36,7 @@ impl Completion {
     }
 }
 
-/// What happened to an operation.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub enum Outcome {
     /// Accept: a connection, the caller's to use and close, whatever `more` says.

@@ -1,4 +1,4 @@
-//! What a driver is made with.
+//! The configuration of a driver.
 
 use crate::region::{Backing, RegionConfig, SmallReceives};
 

@@ -31,12 +31,12 @@ pub const USER_DATA_MAX: u64 = (1 << 62) - 1;
 pub enum OperationMode {
     /// Once; its only completion has `more` false.
     Single,
-    /// Until it fails, is cancelled, ends (end of stream), or the driver ends it early for want of
+    /// Until it fails, is cancelled, ends (end of stream), or the driver ends it early for lack of
     /// room. The final completion may carry a connection or bytes like any other.
     Multishot,
 }
 
-/// What becomes of the socket after the last byte of a send.
+/// The next step for the socket after the last byte of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSend {
     /// It stays open.
@@ -120,7 +120,7 @@ pub trait Driver {
     /// blocking mode this driver wants (one system call).
     ///
     /// # Errors
-    /// What `fcntl` says; the descriptor is closed then.
+    /// The error of `fcntl`; the descriptor is closed then.
     fn register(&mut self, descriptor: OwnedFd) -> io::Result<Socket>;
 
     /// Where a connection comes from: one system call, none in the simulation. `None` as for
@@ -138,8 +138,8 @@ pub trait Driver {
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode);
 
     /// A connection that has come to a listener on which no accept is under way; never waits. For
-    /// an end that loses nothing: the kernel wakes one of those who share a listener for each
-    /// connection, and a cancelled accept may have been the one. One system call.
+    /// an end that loses nothing: the kernel wakes one of the threads that share a listener for
+    /// each connection, and a cancelled accept may have been the one. One system call.
     fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket>;
 
     /// Starts receiving into the pages of a region.
@@ -171,7 +171,7 @@ pub trait Driver {
     }
 
     /// The next [`Driver::wait`] returns when a page of the region is free, and at once if one is
-    /// by then. For a caller with receives that failed for want of a page: pages come back from
+    /// by then. For a caller with receives that failed for lack of a page: pages come back from
     /// other threads as well, at any time (D6). Holds for one wait, so call it before each.
     fn await_pages(&mut self, region_id: u16) {
         self.region(region_id).await_page();
@@ -235,8 +235,8 @@ pub trait Driver {
     /// takes what was written since the last one. It lasts until it is cancelled; what is written
     /// after that stays in the eventfd. Failed: the descriptor cannot be watched.
     ///
-    /// Cost: one system call for each completion, beside the wait's, and for epoll one to begin and
-    /// one to end.
+    /// Cost: one system call for each completion, in addition to the wait's, and for epoll one to
+    /// begin and one to end.
     fn poll_eventfd(&mut self, event: Arc<Eventfd>, user_data: u64);
 
     /// Ends the sending direction (FIN); receiving continues. One system call.

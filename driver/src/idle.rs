@@ -1,4 +1,5 @@
-//! What idle processors of a virtual machine do: it decides what waking a thread costs.
+//! The behaviour of idle processors of a virtual machine, which decides the cost of waking a
+//! thread.
 //!
 //! A processor that has halted is left to the hypervisor. To wake it takes an interrupt from
 //! another processor, which on many hosts is a call of the hypervisor on both sides: some ten
@@ -67,7 +68,7 @@ impl IdleSetting {
         }
     }
 
-    /// What makes idle processors poll for up to `halt_poll_ns`, as a command and what keeps it.
+    /// The command with which idle processors poll for up to `halt_poll_ns`, and what keeps it.
     pub fn cure(&self, halt_poll_ns: u64) -> String {
         if self.driver != POLLING {
             return "load the module cpuidle_haltpoll, with force=1 (modprobe cpuidle_haltpoll \

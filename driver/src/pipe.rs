@@ -4,12 +4,12 @@
 //! copies nothing. The driver moves them on to the socket, which sends from those same pages. So
 //! this process does not touch data that is served unchanged.
 //!
-//! What is sent is what the pages hold when the network takes them: a change of the file meanwhile
-//! may be seen. The kernel's own NFS server and `sendfile` do the same. The length is fixed when
-//! the pipe is filled, whatever happens to the file afterwards.
+//! The bytes that are sent are those in the pages when the network takes them: a change of the file
+//! until then may be seen. The kernel's own NFS server and `sendfile` do the same. The length is
+//! fixed when the pipe is filled, whatever happens to the file afterwards.
 //!
-//! What a stream has received can be moved to another one in the same way (`splice_from`): the
-//! packets' own memory moves, and neither this process nor the kernel copies it.
+//! Bytes that a stream has received can be moved to another one in the same way (`splice_from`):
+//! the packets' own memory moves, and neither this process nor the kernel copies it.
 //!
 //! | may run beside    | `splice_file`, `splice_from` | drop of a `Piped` |
 //! |-------------------|------------------------------|-------------------|
@@ -129,7 +129,7 @@ impl Pipes {
         let _ = self.0.count.set(Box::new(leave));
     }
 
-    /// Closes the idle pipes. Returns how many those were.
+    /// Closes the idle pipes, and returns their number.
     pub fn close_idle(&self) -> usize {
         let mut state = self.0.lock();
         let idle = std::mem::take(&mut state.idle);
@@ -150,7 +150,7 @@ impl Pipes {
     /// cannot do it. Read the file then.
     ///
     /// # Errors
-    /// What reading the file would say.
+    /// The error that reading the file would give.
     pub fn splice_file(
         &self,
         file: impl AsFd,
@@ -282,7 +282,7 @@ impl Piped {
     /// The bytes, copied out of the pipe: for where they cannot be moved on by reference.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn into_bytes(mut self) -> io::Result<bytes::Bytes> {
         let mut all = vec![0; self.bytes];
         let mut filled = 0;
@@ -335,7 +335,7 @@ pub(crate) fn write_front(
     }
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     if closes || list.has_pipe() {
-        // What follows, a close or a pipe, takes the last bytes along in one segment.
+        // The next operation, a close or a pipe, takes the last bytes along in one segment.
         flags |= SendFlags::MORE;
     }
     if list.segments() == 1 {
@@ -384,7 +384,7 @@ fn without_waiting(
     }
     ioctl_fionbio(socket, true)?;
     let result = call();
-    // What has moved has moved, whatever this says; it could fail for no open socket.
+    // The bytes have moved, whatever this returns; it cannot fail for an open socket.
     if let Err(cause) = ioctl_fionbio(socket, false) {
         log::warn!("the mode of a socket: {cause}");
     }

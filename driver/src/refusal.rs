@@ -57,7 +57,7 @@ impl Cause {
         }
     }
 
-    /// What helps. Looks at the machine where the number alone does not tell.
+    /// The remedy. Looks at the machine if the number alone is not enough.
     fn cure(self) -> String {
         if let Some(cure) = Surroundings::look().cure(self) {
             return cure.to_owned();
@@ -73,7 +73,7 @@ impl Cause {
                  there, or use epoll"
             }
             Cause::Unsupported => "run Linux 6.0 or newer",
-            Cause::Inoperative => "ask who runs the sandbox, or use epoll",
+            Cause::Inoperative => "ask the operator of the sandbox, or use epoll",
             Cause::Memory => {
                 "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=), or use smaller rings \
                  and fewer receive buffers"
@@ -94,7 +94,7 @@ impl Cause {
     }
 }
 
-/// What refuses calls of the kernel, as far as this process can see.
+/// The causes that refuse system calls, as far as this process can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Surroundings {
     /// A kernel in user space answers instead of Linux.
@@ -121,7 +121,7 @@ impl Surroundings {
         }
     }
 
-    /// What helps against `cause` here, where it is one of these that refuses.
+    /// The remedy against `cause` here, if it is one of these.
     fn cure(self, cause: Cause) -> Option<&'static str> {
         let refused = matches!(cause, Cause::Absent | Cause::Forbidden);
         match self.switch {
@@ -154,18 +154,18 @@ fn is_filtered(status: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Refusal {
-    /// What was tried.
+    /// The step that was tried.
     pub step: &'static str,
     /// The kernel's error number; zero when it was no system call that failed.
     pub errno: i32,
-    /// What the number means at this step.
+    /// The meaning of the number at this step.
     pub cause: Cause,
-    /// What helps.
+    /// The remedy.
     pub cure: String,
 }
 
 impl Refusal {
-    /// What the kernel's answer to `step` means.
+    /// The meaning of the kernel's answer to `step`.
     pub(crate) fn of(step: &'static str, errno: Errno) -> Refusal {
         let cause = Cause::of(errno);
         Refusal {

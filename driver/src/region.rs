@@ -58,7 +58,7 @@ pub const BUFFERS_MAX: u32 = 32_768;
 /// Bytes of one page at most.
 pub(crate) const BUFFER_BYTES_MAX: u32 = 1 << 24;
 
-/// What the memory of a region is.
+/// The kind of a region's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
     /// Memory of this process alone.
@@ -77,7 +77,7 @@ pub struct RegionConfig {
     pub page_bytes: u32,
     /// Pages that are never retained, so that there is always something to receive into.
     pub reserve_pages: u32,
-    /// What the memory is.
+    /// The kind of the memory.
     pub backing: Backing,
     /// What a receive takes that was started by
     /// [`Driver::receive_sharing`](crate::Driver::receive_sharing).
@@ -119,13 +119,13 @@ pub struct Region(tokens::PageRefs<RegionMemory>);
 /// The memory of a region, and the stack by which idle pages return to the driver.
 pub struct RegionMemory {
     base: NonNull<u8>,
-    /// What `base` points to.
+    /// The mapping that `base` points to.
     _mapping: Mapping,
     page_bytes: u32,
     serial: u64,
     retained_max: u32,
     descriptor: Option<OwnedFd>,
-    /// Retained pages, and those that are idle again.
+    /// Retained pages, and pages that are idle again.
     retained: Returns,
     /// See `fills`.
     filling: AtomicU32,
@@ -158,7 +158,7 @@ impl Region {
     /// Maps the memory. Nothing is touched yet.
     ///
     /// # Errors
-    /// What the kernel says; INVAL for sizes that no driver takes.
+    /// The kernel's error; INVAL for sizes that no driver takes.
     pub(crate) fn new(config: &RegionConfig) -> io::Result<Region> {
         static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
         check(config)?;

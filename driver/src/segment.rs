@@ -1,4 +1,4 @@
-//! What a send consists of: up to eight segments, each owned until the kernel has taken its bytes.
+//! A send: up to eight segments, each owned until the kernel has taken its bytes.
 //!
 //! Invariants
 //! - S1: no segment in a list is empty.
@@ -17,7 +17,7 @@ use crate::pipe::Piped;
 /// Segments in one list at most: a head, a body and their trailers; more is copied or sent next.
 pub const SEGMENTS_MAX: usize = 8;
 
-/// Bytes to send and who owns them meanwhile.
+/// Bytes to send, with their owner until they are sent.
 #[derive(Debug)]
 pub enum Segment {
     /// Counted bytes: a cached file, a constant reply.
@@ -31,7 +31,7 @@ pub enum Segment {
         /// The end, exclusive.
         to: u32,
     },
-    /// What lies in a pipe.
+    /// Bytes in a pipe.
     Piped(Piped),
 }
 
@@ -74,7 +74,7 @@ impl Segment {
         self.len() == 0
     }
 
-    /// What is left to send; `None` when it lies in a pipe.
+    /// The rest to send; `None` if it is in a pipe.
     pub fn memory(&self) -> Option<&[u8]> {
         match self {
             Segment::Shared(shared) => Some(&shared.0),
@@ -142,7 +142,7 @@ impl SendList {
         self.bytes == 0
     }
 
-    /// What is left to send, segment by segment, up to the first pipe.
+    /// The rest to send, segment by segment, up to the first pipe.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.segments.iter().flatten().map_while(Segment::memory)
     }
@@ -153,7 +153,7 @@ impl SendList {
         left.any(|segment| matches!(segment, Segment::Piped(_)))
     }
 
-    /// What is to be sent next, when it lies in a pipe.
+    /// The next bytes to send, if they are in a pipe.
     pub(crate) fn front_pipe(&self) -> Option<&Piped> {
         match self.segments.iter().flatten().next() {
             Some(Segment::Piped(piped)) => Some(piped),
@@ -164,7 +164,7 @@ impl SendList {
     /// Copies what lies in pipes to memory: for sockets that nothing can be moved to.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn empty_pipes(&mut self) -> io::Result<()> {
         for place in &mut self.segments {
             *place = match place.take() {

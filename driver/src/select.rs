@@ -6,7 +6,7 @@ use crate::config::DriverConfig;
 use crate::probe;
 use crate::refusal::Refusal;
 
-/// What the operator asks for.
+/// The operator's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DriverChoice {

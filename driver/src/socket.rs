@@ -71,8 +71,8 @@ impl Socket {
 }
 
 /// A socket that connections are accepted from. The caller owns it. Several drivers, of this
-/// process or another one, may accept from the same socket in turn or at once, each with a
-/// descriptor of its own; the kernel may give one of them most of what comes.
+/// process or another one, may accept from the same socket, one after the other or at the same
+/// time, each with a descriptor of its own; the kernel may give one of them most of what comes.
 #[derive(Debug)]
 pub struct Listener {
     source: Source,

@@ -1,4 +1,4 @@
-//! What a driver counts.
+//! The counters of a driver.
 
 /// Counters since the driver was made, and gauges where it is noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct DriverStatistics {
     pub completion_overflows: u64,
     /// Calls of `accept`: the first one and every re-arming.
     pub accepts_armed: u64,
-    /// Receives that ended for want of a buffer.
+    /// Receives that ended for lack of a buffer.
     pub stalls: u64,
     /// Receives that lie after another one in their page.
     pub shared_receives: u64,

@@ -128,7 +128,7 @@ impl Waker {
         self.0.sleeper.may_sleep(ready)
     }
 
-    /// Back from the kernel. A write that is under way meanwhile is seen as one spurious wake-up.
+    /// Back from the kernel. A write that is under way is seen as one spurious wake-up.
     pub(crate) fn awake(&self) {
         self.0.sleeper.awake();
     }

@@ -110,7 +110,7 @@ pub(crate) fn tune(listener: impl AsFd) -> io::Result<()> {
 /// removing it has left there is replaced.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] when somebody listens there, or the file is no socket.
+/// [`io::ErrorKind::AddrInUse`] when another process listens there, or the file is no socket.
 pub(crate) fn bind_unix(
     path: &Path,
     kind: SocketType,

@@ -110,7 +110,7 @@ mod kind {
     }
 }
 
-/// What a refusal leaves, for models: nothing on the one side, this thread's fence on the other.
+/// The fences after a refusal, for models: none on the one side, this thread's fence on the other.
 #[cfg(all(test, loom))]
 pub(crate) mod refused {
     use std::cell::Cell;
@@ -211,8 +211,9 @@ mod tests {
         });
     }
 
-    /// The same without chance: a kernel that refuses is noticed by who asks it, in each handshake.
-    /// In a process of its own, as the two sides agree again only by fencing in full.
+    /// The same without chance: a kernel that refuses is noticed by the thread that asks it, in
+    /// each handshake. In a process of its own, as the two sides agree again only by fencing in
+    /// full.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn the_seldom_side_asks_the_kernel_and_says_so_when_it_is_refused() {

@@ -55,7 +55,7 @@ impl Buffer {
         self.block.memory().len()
     }
 
-    /// What was filled and not consumed yet.
+    /// The bytes that were filled and not consumed yet.
     #[inline]
     pub fn filled(&self) -> &[u8] {
         let marks = self.block.marks();

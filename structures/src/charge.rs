@@ -1,6 +1,6 @@
 //! Charge: bytes of a pool's budget without a buffer, for memory that came from elsewhere.
 //!
-//! What a program has allocated itself, and what waits in the server, is counted beside the
+//! Memory that a program has allocated itself, and that waits in the server, is counted beside the
 //! buffers: so one budget bounds both. A [`Charge`] is the right to so many bytes, from
 //! [`PoolHandle::charge`](crate::pool::PoolHandle::charge) until it is dropped, on any thread.
 //!
@@ -52,7 +52,7 @@ impl Charge {
         }
     }
 
-    /// What is charged, in bytes.
+    /// The charge, in bytes.
     pub fn bytes(&self) -> usize {
         self.units as usize * UNIT_BYTES
     }
@@ -84,7 +84,7 @@ impl Drop for Charge {
     }
 }
 
-/// What so many bytes are charged as.
+/// The charge for a number of bytes.
 pub(crate) fn rounded(bytes: usize) -> usize {
     bytes
         .checked_next_multiple_of(UNIT_BYTES)

@@ -97,7 +97,7 @@ pub(crate) struct Depot {
     far_used: AtomicU32,
     closed: AtomicBool,
     chains: Stack,
-    /// What follows an index in its chain.
+    /// The next index in the chain of an index.
     after: Table<AtomicU32>,
     /// Counts of the calls that named no magazine, or came after the close.
     shared: Tally,
@@ -177,7 +177,7 @@ impl Depot {
         }
     }
 
-    /// What is on top of the caller's magazine, if that is near: the short half of [`Depot::take`].
+    /// The top of the caller's magazine, if that is near: the short half of [`Depot::take`].
     #[inline(always)]
     pub(crate) fn take_near(&self, thread: u32) -> Option<u32> {
         let magazine = self.near.get(thread as usize)?;

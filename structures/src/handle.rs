@@ -113,8 +113,8 @@ impl<'a> PoolHandle<'a> {
         self.pool.is_pressed()
     }
 
-    /// What one of many users had better hold, in bytes; see [`Pool::fair_bytes`]. A light one may
-    /// hold a thousandth of the budget in any case.
+    /// The most that one of many users should hold, in bytes; see [`Pool::fair_bytes`]. A light one
+    /// may hold a thousandth of the budget in any case.
     #[inline]
     pub fn fair_bytes(&self) -> usize {
         let fair_bytes = self.pool.fair_bytes();

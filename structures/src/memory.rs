@@ -47,7 +47,7 @@ use std::mem::ManuallyDrop;
 const RESERVE: Ordering = edge!("memory_reserve_acquire", Acquire, Relaxed);
 const GIVE_BACK: Ordering = edge!("memory_give_back_release", Release, Relaxed);
 
-/// What all size_classes of a pool share.
+/// State that all size classes of a pool share.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_max: usize,
@@ -267,7 +267,7 @@ impl SizeClass {
         Some(Claim { size_class, index })
     }
 
-    /// Frees every idle block and lets those that come back free themselves. No thread takes any
+    /// Frees every idle block; a block that comes back later frees itself. No thread takes any
     /// more.
     pub(crate) fn close(size_class: &Arc<SizeClass>) {
         let is_settled = size_class
@@ -279,7 +279,7 @@ impl SizeClass {
         }
     }
 
-    /// After a close: frees what was pushed on the depot's stack meanwhile.
+    /// After a close: frees what was pushed on the depot's stack until then.
     #[cold]
     fn free_stacked(size_class: &Arc<SizeClass>) {
         size_class
@@ -480,7 +480,7 @@ impl Drop for OwnedBlock {
 }
 
 impl OwnedBlock {
-    /// What `drop` does where the short path does not lead.
+    /// The long path of `drop`.
     #[cold]
     #[inline(never)]
     fn return_otherwise(&mut self) {

@@ -8,7 +8,7 @@
 //!
 //! Under loom and shuttle a thread has the number that the model gives it with `be_number`.
 
-/// What a thread gets that has no number: one that is ending, or any in a model.
+/// The number of a thread without one: one that is ending, or any in a model.
 pub(crate) const NO_NUMBER: u32 = u32::MAX;
 
 #[cfg(all(test, any(loom, shuttle)))]

@@ -19,7 +19,7 @@
 
 use crate::sync::{Arc, AtomicU32, Ordering};
 
-/// What a count counts in, in bytes: blocks are rounded up to it.
+/// The unit of a count, in bytes: blocks are rounded up to it.
 pub(crate) const UNIT_BYTES: usize = 64;
 
 /// The counts of all owners of one or several pools; clones share them.

@@ -57,7 +57,7 @@ const SHARDS: usize = match () {
 const CLAIM: Ordering = edge!("pairing_claim_acquire", Acquire, Relaxed);
 const RELEASE: Ordering = edge!("pairing_release", Release, Relaxed);
 
-/// What names a pair. Two keys are the same if their words are. Give each kind of event a type of
+/// The name of a pair. Two keys are the same if their words are. Give each kind of event a type of
 /// its own, and a key to one event at a time: any two sides with the same word become a pair.
 pub trait PairingKey: Copy {
     /// The key as a word. 0 is the empty key, under which no side can register.
@@ -304,7 +304,7 @@ impl<K, P: ?Sized, C: ?Sized> fmt::Debug for Registry<K, P, C> {
     }
 }
 
-/// What a [`Registration`] needs of its registry. Only registries have it.
+/// A [`Registration`]'s view of its registry. Only registries have it.
 pub trait Registered: sealed::Sealed {}
 
 impl<K, P, C> Registered for Registry<K, P, C>

@@ -45,7 +45,7 @@ const FREED_PER_TAKE_MAX: usize = 64;
 /// [`Pool::fair_bytes`]: that many users have room at once.
 const FAIR_PART: usize = 4096;
 
-/// What a pool is made of.
+/// The configuration of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
     /// The sizes of buffers, in bytes. Order and repetition do not matter.
@@ -67,10 +67,10 @@ impl Default for PoolConfig {
     }
 }
 
-/// What happens to the contents of a buffer that is returned.
+/// The treatment of a returned buffer's contents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Zero {
-    /// What was written is zeroed before the next take can have the buffer. For buffers that
+    /// The written part is zeroed before the next take can have the buffer. For buffers that
     /// serve one peer after the other.
     WrittenOnPut,
     /// The next user finds what the last one left.
@@ -96,7 +96,7 @@ pub struct Pool {
     users: Arc<Users>,
 }
 
-/// What may take: the pools, not the buffers.
+/// The owners that may take: pools, not buffers.
 #[derive(Debug)]
 struct Users {
     size_classes: Box<[Arc<SizeClass>]>,
@@ -107,7 +107,7 @@ struct Users {
     fair_bytes: AtomicUsize,
 }
 
-/// What a pool did since it was made, and what it holds.
+/// Counts since a pool was made, and the memory that it uses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PoolStatistics {
     /// Buffers handed out that were idle.
@@ -289,7 +289,8 @@ impl Pool {
         freed_bytes
     }
 
-    /// What the pool did and holds. O(threads); exact when nothing moves, else a little old.
+    /// Counts of the pool, and the memory that it uses. O(threads); exact when nothing moves, else
+    /// a little old.
     pub fn statistics(&self) -> PoolStatistics {
         let mut sum = PoolStatistics {
             degraded: self.users.degraded.load(Ordering::Relaxed),
@@ -363,13 +364,13 @@ impl Pool {
         is_pressed
     }
 
-    /// What the last [`Pool::weigh`] found: users of memory had better take less. One load.
+    /// Whether the last [`Pool::weigh`] found that users of memory should take less. One load.
     #[inline]
     pub fn is_pressed(&self) -> bool {
         self.users.is_pressed.load(Ordering::Relaxed)
     }
 
-    /// What one of many users had better hold, in bytes, as the last [`Pool::weigh`] found: a small
+    /// The most that one of many users should hold, in bytes, by the last [`Pool::weigh`]: a small
     /// part of what is free beyond a quarter, so that later users find room beside the early ones
     /// (dynamic thresholds: Choudhury and Hahne, 1998). Without a limit below a quarter of the
     /// budget; nothing from three quarters on, or when memory runs short. One load.

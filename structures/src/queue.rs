@@ -22,7 +22,7 @@
 //! - I4: there is no ABA problem: a push may link to a head that left and came back, and the only
 //!   way out of `new` takes it whole.
 //!
-//! What `push` returns: `true`, "may have been empty", if no pop was obliged to see the index.
+//! `push` returns `true`, "may have been empty", if no pop was obliged to see the index.
 //! `false` means that some pop, under way or yet to come, is followed by another look at the queue;
 //! it does **not** mean that a consumer is awake. So a consumer that wants to be woken only on
 //! `true` looks at the queue again, after a `fence(SeqCst)`, after every index it handled and

@@ -2,7 +2,7 @@
 //!
 //! One thread lends them; any thread gives them back, and one takes them off. The count bounds how
 //! many are lent, so it must not fall before the index is back: the lender would believe in one
-//! that nobody can find yet.
+//! that no thread can find yet.
 //!
 //! | may run beside | lend | give_back | lent, pop, is_empty |
 //! |----------------|------|-----------|---------------------|

@@ -173,7 +173,7 @@ mod above {
         }
     }
 
-    /// What threads wait for that hold a [`Lock`]: a condition variable.
+    /// A condition variable of a [`Lock`].
     #[derive(Debug, Default)]
     pub struct Condition(Condvar);
 

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: one body run three ways, a deadline, a seeded generator.
+//! Common parts of this crate's tests: one body run three ways, a deadline, a seeded generator.
 
 use crate::sync::{Arc, JoinHandle, spawn};
 

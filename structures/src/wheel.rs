@@ -260,7 +260,7 @@ impl Wheel {
     }
 
     /// Takes what is due out of one slot and leaves the timers of later rounds. One pass that
-    /// touches each node once: the list is linked anew from those that stay.
+    /// touches each node once: the list is linked anew from the timers that stay.
     fn expire_slot(&mut self, slot: u32, due: &mut Vec<u32>) {
         let slots = self.mask + 1;
         // Rounds that begin up to here, and their tick of this slot, are due.

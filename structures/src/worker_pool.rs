@@ -46,7 +46,7 @@
 //!   `fence(SeqCst)` comes between clearing it and testing whether one is the head: the worker that
 //!   was above, and left, either sees it cleared or is seen to have left.
 //! - E6 limit: stop being active, `fence(SeqCst)` in `wait`, look for work. Against it E1 of the
-//!   publisher, who reads `active` after the fence. And: store `active_max`, `fence(SeqCst)` in
+//!   publisher, which reads `active` after the fence. And: store `active_max`, `fence(SeqCst)` in
 //!   `set_active_max`, read the idle head; against it push oneself, `fence(SeqCst)` in `wait`, read
 //!   `active_max`.
 //!
@@ -83,7 +83,7 @@ pub struct WorkerPoolLimits {
     pub idle_ns_max: u64,
 }
 
-/// What became of a wake.
+/// The outcome of a wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// A sleeping worker was notified.
@@ -107,7 +107,7 @@ pub enum Wait {
     Stop,
 }
 
-/// What a pool did so far, and its size. Counters are summed when asked for.
+/// Counts of a pool, and its size. Counters are summed when asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPoolStatistics {
     /// Workers now, without those about to leave.
@@ -175,7 +175,7 @@ struct Shared {
     membership: Mutex<Membership>,
 }
 
-/// What a waker needs to know of a worker. Outlives it: the next worker takes the entry over.
+/// A worker, as a waker sees it. Outlives the worker: the next worker takes the entry over.
 #[derive(Debug)]
 struct Entry {
     notified: AtomicBool,

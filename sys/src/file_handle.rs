@@ -42,7 +42,7 @@ impl KernelHandle {
         Some(handle)
     }
 
-    /// What the file system calls its way of naming files.
+    /// The file system's number for its format of handles.
     pub fn kind(&self) -> i32 {
         self.kind
     }
@@ -72,7 +72,7 @@ pub fn mount_of(file: impl AsFd) -> io::Result<i32> {
 
 /// The handle of what a name stands for in an open directory, and the number of the mount that it
 /// is on ([`mount_of`]); a symbolic link is not followed. What is mounted there is not asked for
-/// anything, so that a mount that hangs delays nobody.
+/// anything, so that a mount that hangs delays no other call.
 ///
 /// # Errors
 /// As [`handle_of`], and those of looking up a name.

@@ -1,4 +1,4 @@
-//! Who a thread is to the file system (`setfsuid`, `setfsgid`, `setgroups` of one thread).
+//! A thread's identity for the file system (`setfsuid`, `setfsgid`, `setgroups` of one thread).
 //!
 //! The kernel then decides what the thread may open, with mode bits, access control lists and all,
 //! and new files belong to that user. Leaving user 0 drops the capabilities that override file

@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// What may be done with a mapping.
+/// The access that a mapping gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Loads.
@@ -42,7 +42,7 @@ impl Mapping {
     /// memory.
     ///
     /// # Errors
-    /// What mmap(2) says; `EINVAL` for no bytes.
+    /// The error of mmap(2); `EINVAL` for no bytes.
     pub fn private(bytes: usize) -> io::Result<Mapping> {
         let bytes = bytes.next_multiple_of(page_size());
         if cfg!(miri) {
@@ -58,7 +58,7 @@ impl Mapping {
     /// The first `bytes` of a file, shared with every process that maps it.
     ///
     /// # Errors
-    /// What mmap(2) says.
+    /// The error of mmap(2).
     pub fn of_file(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Mapping> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
@@ -104,7 +104,7 @@ impl Drop for Mapping {
 /// A new file in memory of `bytes` zeroes, which can be sealed.
 ///
 /// # Errors
-/// What memfd_create(2) and ftruncate(2) say.
+/// The error of memfd_create(2) or ftruncate(2).
 pub fn memory_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, bytes as u64)?;
@@ -115,7 +115,7 @@ pub fn memory_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
 /// that exist stay writable.
 ///
 /// # Errors
-/// What fcntl(2) says.
+/// The error of fcntl(2).
 pub fn seal_against_writing(file: impl AsFd) -> io::Result<()> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     Ok(fcntl_add_seals(file, seals)?)

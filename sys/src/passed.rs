@@ -11,7 +11,7 @@ const FIRST: RawFd = 3;
 /// passed to this process (`LISTEN_PID`), and from the second call on. One without a name is called
 /// `unknown`, as the service manager calls it.
 ///
-/// What the variables say proves nothing: they may be left from elsewhere, and the numbers belong
+/// The variables prove nothing: they may be left from elsewhere, and the numbers belong
 /// to files that this process has opened since. So each passed descriptor is duplicated, and the
 /// duplicate is what the caller owns; closing that closes nothing of another owner. The number
 /// itself stays open until the process ends. And a descriptor that is closed on exec was not
@@ -62,7 +62,7 @@ fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     }
     if flags & libc::FD_CLOEXEC != 0 {
         return Err(io::Error::other(
-            "this process has opened it, nobody has passed it",
+            "this process has opened it, it was not passed",
         ));
     }
     // SAFETY: as above. The number is no owner's to close on exec, or its owner does not mind.
@@ -103,7 +103,7 @@ mod tests {
         use std::os::fd::AsRawFd;
         let mut file = std::fs::File::open("/proc/self/stat").expect("opened");
         let refused = duplicate(file.as_raw_fd()).expect_err("it is closed on exec");
-        assert!(refused.to_string().contains("nobody has passed it"));
+        assert!(refused.to_string().contains("it was not passed"));
         // As after an exec, or opened without the flag.
         // SAFETY: fcntl with a number only.
         let cleared = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };

@@ -20,7 +20,7 @@
 //!   them meanwhile is a race between atomics, and never undefined.
 //! - M4: bytes are handed out as a slice, and only of a file that is sealed as by M2. So the maker
 //!   alone could write to them, through the mapping that it made before the seal. Where that is
-//!   this process, `open` refuses: what safe code here may write to is no slice here, whoever asks.
+//!   this process, `open` refuses: what safe code here may write to is never a slice here.
 //!   Where it is another process, its protocol promises not to: the server does not receive into a
 //!   page with tokens out. A process that opens bytes trusts their maker with this, as a consumer
 //!   trusts the server that it attaches to.
@@ -126,7 +126,7 @@ impl SharedWords {
         // SAFETY: within the mapping, as it has room for `words` and `word` is below.
         let address = unsafe { self.mapping.base().cast::<AtomicU64>().add(word) };
         // SAFETY: aligned (the mapping is to pages), zeroed or written, alive as long as self, and
-        // accessed atomically by everybody here; relaxed loads of read-only memory only load.
+        // accessed atomically by all code here; relaxed loads of read-only memory only load.
         unsafe { address.as_ref() }
     }
 }
@@ -135,10 +135,10 @@ impl SharedWords {
 #[derive(Debug)]
 struct Writes(FileId, Unit);
 
-/// What is written at a time.
+/// The unit of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// Words, atomically: others may load words meanwhile, here too.
+    /// Words, atomically: other threads may load them at the same time.
     Words,
     /// Bytes.
     Bytes,
@@ -217,7 +217,7 @@ impl SharedBytes {
     pub fn open(file: impl AsFd, bytes: usize) -> io::Result<SharedBytes> {
         check(&file, bytes)?;
         let unwritable = SealFlags::FUTURE_WRITE | SealFlags::WRITE;
-        // Sealed first: from then on nobody becomes a writer.
+        // Sealed first: from then on no process can open it for writing.
         if !fcntl_get_seals(&file)?.intersects(unwritable) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -258,7 +258,7 @@ impl SharedBuffer {
     /// Zeroed bytes, and their descriptor.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn to_write(name: &str, bytes: usize) -> io::Result<(SharedBuffer, OwnedFd)> {
         let words = bytes.div_ceil(size_of::<u64>());
         let (words, file) = SharedWords::to_write(name, words)?;

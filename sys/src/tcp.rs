@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// retransmission of its SYN-ACK.
 ///
 /// # Errors
-/// What setsockopt(2) says; the listener works as before.
+/// The error of setsockopt(2); the listener works as before.
 pub fn defer_accept(listener: impl AsFd) -> io::Result<()> {
     set(listener, libc::TCP_DEFER_ACCEPT, 1)
 }
@@ -19,7 +19,7 @@ pub fn defer_accept(listener: impl AsFd) -> io::Result<()> {
 /// Connections inherit it from their listener.
 ///
 /// # Errors
-/// What setsockopt(2) says, as for a socket that is not TCP's.
+/// The error of setsockopt(2), as for a socket that is not TCP's.
 pub fn set_unsent_max(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     set(socket, libc::TCP_NOTSENT_LOWAT, bytes.cast_signed())
 }
@@ -58,8 +58,8 @@ pub struct Delivery {
     pub is_answered: bool,
 }
 
-/// What the kernel knows of the peer of a connected socket. `None` for sockets that are not TCP's,
-/// and before Linux 4.1.
+/// The kernel's information on the peer of a connected socket. `None` for sockets that are not
+/// TCP's, and before Linux 4.1.
 pub fn delivery(socket: impl AsFd) -> Option<Delivery> {
     let (info, length) = info(socket)?;
     // Older kernels return a shorter structure, without the field.
@@ -70,7 +70,7 @@ pub fn delivery(socket: impl AsFd) -> Option<Delivery> {
     })
 }
 
-/// What the kernel tells of a TCP socket, and how many bytes of it.
+/// The kernel's information on a TCP socket, and its length in bytes.
 fn info(socket: impl AsFd) -> Option<(libc::tcp_info, usize)> {
     // SAFETY: every field of the structure is a number, for which 0 is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

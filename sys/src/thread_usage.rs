@@ -1,4 +1,4 @@
-//! What the kernel has counted of the calling thread (getrusage(2), RUSAGE_THREAD).
+//! The kernel's counts for the calling thread (getrusage(2), RUSAGE_THREAD).
 
 /// How often the calling thread has slept: its voluntary context switches since it began, which is
 /// when it waited for something. Being preempted is none.

@@ -39,7 +39,7 @@ struct Message {
     left_out: u64,
 }
 
-/// What becomes of a line.
+/// The decision on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It passes, with the number of those before it that did not.
@@ -86,7 +86,7 @@ impl Limiter {
         }
     }
 
-    /// What was left out of messages that would pass again but have not come; of all when
+    /// The lines left out of messages that would pass again but have not come; of all when
     /// `is_ending`.
     pub(crate) fn take_quiet(&self, now: Instant, is_ending: bool) -> Vec<LeftOut> {
         let mut quiet = Vec::new();
@@ -124,7 +124,7 @@ impl Message {
         self.tokens = self.tokens.saturating_add(periods).min(BURST);
         self.refilled = match self.tokens {
             BURST => now,
-            // What is left of a period counts for the next token.
+            // The rest of a period counts for the next token.
             _ => self.refilled + PERIOD * periods,
         };
     }

@@ -38,7 +38,7 @@ use sink::Sink;
 /// The target of lines that an operator asked for with a signal: never limited.
 pub(crate) const REPORT: &str = "flatpath::report";
 
-/// What the end of the process waits for the writer.
+/// The longest that the end of the process waits for the writer.
 const FLUSH: Patience = Patience {
     blocked: Duration::from_millis(200),
     most: Duration::from_secs(1),
@@ -50,7 +50,7 @@ const LATE_FLUSH: Patience = Patience {
     most: Duration::from_millis(200),
 };
 
-/// What a thread that panics waits for the writer, unless it is one of the server's
+/// The longest that a thread that panics waits for the writer, unless it is one of the server's
 /// ([`SERVER_THREADS`]): its message may be the last of this process.
 const PANIC_FLUSH: Patience = Patience {
     blocked: Duration::ZERO,
@@ -61,13 +61,13 @@ const PANIC_FLUSH: Patience = Patience {
 /// a network thread waits for nothing.
 const SERVER_THREADS: &str = "flatpath-";
 
-/// What is logged unless `--log` or `RUST_LOG` say otherwise.
+/// The levels without `--log` and `RUST_LOG`.
 const LEVEL_DEFAULT: &str = "info";
 
 /// The queue of this process, from [`start`] on.
 static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
 
-/// What passes, from [`start`] on.
+/// The filter, from [`start`] on.
 static FILTER: OnceLock<Levels> = OnceLock::new();
 
 /// A filter that can be replaced. It is asked for each record of a level that some target logs.
@@ -89,7 +89,7 @@ impl Levels {
 /// It is neither; the nearest level is named.
 pub(crate) fn levels(text: &str) -> Result<String, String> {
     const LEVELS: &str = "write error, warn, info, debug, trace or off, or TARGET=LEVEL";
-    // What follows a slash is a pattern of messages.
+    // After a slash comes a pattern of messages.
     let directives = text.split('/').next().unwrap_or_default().split(',');
     for directive in directives.map(str::trim).filter(|it| !it.is_empty()) {
         let level = directive.split_once('=').map_or(directive, |(_, it)| it);
@@ -181,7 +181,7 @@ fn filter(chosen: Option<&str>) -> Filter {
     env_filter::Builder::new().parse(levels).build()
 }
 
-/// What a terminal obeys, written out: words may have come from a client.
+/// Characters that a terminal obeys, written out: text may have come from a client.
 fn harmless(words: &str) -> String {
     let mut text = String::with_capacity(words.len());
     for character in words.chars() {
@@ -293,7 +293,7 @@ impl Writer {
     fn run(mut self) {
         loop {
             match self.queue.next() {
-                // What standard error refuses is gone; there is no place to report that.
+                // A line that standard error refuses is lost: there is nowhere to report it.
                 Next::Line(line) => drop(self.sink.write_all(line.as_bytes())),
                 Next::Dropped(count) => self.say(
                     Level::Warn,

@@ -37,7 +37,7 @@ pub(crate) struct Queue {
     state: Lock<State>,
     /// For the writer, when there is something for it.
     filled: Condition,
-    /// For those that flush, when the writer has come further.
+    /// For threads that flush: the writer has made progress.
     emptied: Condition,
 }
 
@@ -59,14 +59,14 @@ struct State {
     is_blocked: bool,
 }
 
-/// What the writer should write.
+/// The writer's next task.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// This line.
     Line(String),
     /// The number of lines that were dropped here.
     Dropped(u64),
-    /// What the limiter left out, all of it when the process is ending.
+    /// Counts of what the limiter left out, all of them when the process is ending.
     Nudged { is_ending: bool },
 }
 

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::queue::Queue;
 
-/// What a pipe that is writable takes without blocking, and in one piece (`PIPE_BUF`).
+/// Bytes that a writable pipe takes without blocking, and at once (`PIPE_BUF`).
 const PIECE_BYTES: usize = 4096;
 
 /// See the header.

@@ -52,7 +52,7 @@ pub(crate) enum Part {
     Table,
 }
 
-/// What a setting needs besides a listener that looks at it.
+/// What a setting needs in addition to a listener that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Nothing,
@@ -60,7 +60,7 @@ enum Need {
     Writable,
 }
 
-/// What is known of a setting whatever its type.
+/// The facts of a setting that do not depend on its type.
 struct Facts {
     /// The listeners that look at it, whose tables may set it. None: it is the process's.
     listeners: &'static [ListenerProtocol],
@@ -259,7 +259,7 @@ impl Setting {
         self.argument.get_help_heading()
     }
 
-    /// What its help says about the default.
+    /// The default, as its help states it.
     pub(crate) fn default_text(&self) -> Option<String> {
         let help = self.argument.get_help()?.to_string();
         let (_, default) = help.split_once("[default: ")?;
@@ -339,7 +339,7 @@ impl Settings {
         command.args(own.map(Setting::argument))
     }
 
-    /// These settings, but for those that the command line sets.
+    /// These settings, without the ones that the command line sets.
     pub(crate) fn replaced_by(mut self, command_line: &ArgMatches) -> Self {
         for setting in SETTINGS.iter() {
             setting.field.take(setting.id, &mut self, command_line);
@@ -404,7 +404,7 @@ pub(crate) fn unknown(name: &str) -> Error {
     read.err().unwrap_or_else(error)
 }
 
-/// What a field holds: nothing or one value, or a list.
+/// The kind of a field: an optional value, or a list.
 trait Holder<T>: Clone + PartialEq + 'static {
     const IS_LIST: bool;
 

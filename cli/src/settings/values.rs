@@ -77,7 +77,7 @@ values! {
 values! {
     /// The values of `--etag`.
     Etag {
-        /// Every change has another one; so has every copy
+        /// Changes with every modification; differs between copies
         Exact = "exact",
         /// Copies with the same size and time have the same
         Portable = "portable",

@@ -13,7 +13,7 @@ pub(super) struct Pair<'a> {
     pub(super) used: RefCell<BTreeSet<&'static str>>,
 }
 
-/// What samples have to have.
+/// The labels that samples must have.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// Whether two answers are of one server, which did not begin anew between them.

@@ -15,7 +15,7 @@ use super::words::{amount, bytes, printable, time};
 /// Turns above this are one column of the chart.
 const CHART_SECONDS_MAX: f64 = 1.1;
 
-/// What the lines for a file or a pipe have.
+/// The columns of the lines for a file or a pipe.
 pub(super) const COLUMNS: [&str; 12] = [
     "conns", "accept/s", "req/s", "recv/s", "sent/s", "queued", "oldest", "running", "workers",
     "p99turn", "cpu", "state",
@@ -114,7 +114,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// What [`COLUMNS`] name.
+    /// The values of [`COLUMNS`].
     pub(super) fn summary(&self) -> [String; 12] {
         let mut turns: Vec<f64> = Vec::new();
         for (thread, _) in self.network_threads() {
@@ -144,7 +144,7 @@ impl<'a> Pair<'a> {
         ]
     }
 
-    /// What is said of the process, `-` where there is no `/proc`.
+    /// The process's numbers, `-` where there is no `/proc`.
     fn of_process(&self, name: &'static str, words: impl Fn(&Self) -> String) -> String {
         match self.samples(self.now, name, &[]) {
             Some(samples) if samples.is_empty() => "-".into(),
@@ -312,7 +312,7 @@ impl<'a> Pair<'a> {
         table(&headings, rows.collect())
     }
 
-    /// What is not as it should be, and why counts are not 0.
+    /// Faults, and the causes of counts that are not 0.
     fn notes(&self) -> String {
         let mut text = String::new();
         for handler in list(self.now, "slow_handlers") {
@@ -461,7 +461,7 @@ mod tests {
         |(), out| out.put(&["key"], 3_u64),
     )];
 
-    /// What a server answers that has a service with a metric of its own.
+    /// The answer of a server that has a service with its own metric.
     fn answer() -> Value {
         let admin = Admin::new();
         admin.source(|| read(DUMMY, &()));

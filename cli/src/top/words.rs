@@ -56,7 +56,7 @@ fn digits(number: f64) -> String {
     format!("{number:.places$}")
 }
 
-/// What may come from another process, without what a terminal would act on.
+/// Text that may come from another process, without characters that a terminal would act on.
 pub(super) fn printable(text: &str) -> String {
     let shown = |character: char| {
         if character.is_control() {

@@ -111,7 +111,7 @@ impl Epoll {
                 Err(errno) => return completions.push(self.fail_accept(index, errno)),
             }
         }
-        // What the bound left over.
+        // Work that the bound left over.
         self.listener_ready(index);
     }
 

@@ -188,7 +188,7 @@ impl Epoll {
                     self.entry_of(descriptor).listed = false;
                     self.run_receive(descriptor, completions);
                     self.run_send(descriptor, completions);
-                    // What a bound left over.
+                    // Work that a bound left over.
                     self.list(descriptor);
                 }
                 Some(Work::Accept(index)) => self.run_accept(index, completions),

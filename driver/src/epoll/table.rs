@@ -1,4 +1,4 @@
-//! What the driver knows of each descriptor: its operations, and whether trying them is worth a
+//! The driver's state of each descriptor: its operations, and whether trying them is worth a
 //! call.
 //!
 //! Indexed by descriptor number. Readiness is edge-triggered: a flag is set by an event and cleared
@@ -32,7 +32,7 @@ pub(super) struct Send {
     pub(super) after: AfterSend,
 }
 
-/// What epoll watches on a descriptor.
+/// The events that epoll watches on a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Interest {
     #[default]

@@ -1,4 +1,4 @@
-//! What this kernel offers, feature by feature: each is tried on a ring of its own, with real
+//! The features of this kernel: each is tried on its own ring, with real
 //! sockets where it takes some. Never guessed from a version: distributions backport, sandboxes
 //! filter.
 //!
@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::uring::Uring;
 use crate::uring::setup::{self, TaskRun};
 
-/// What the io_uring driver does with a feature.
+/// The io_uring driver's use of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -35,7 +35,7 @@ pub enum Use {
 pub struct Finding {
     /// The feature's name.
     pub feature: &'static str,
-    /// What the driver does with it.
+    /// The driver's use of it.
     pub used: Use,
     /// Why it is refused; absent when it works.
     pub refusal: Option<Refusal>,
@@ -48,7 +48,7 @@ impl Finding {
     }
 }
 
-/// What this machine offers.
+/// The features of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Probe {

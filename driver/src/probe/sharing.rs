@@ -1,6 +1,6 @@
 //! Whether several receives can share a page on this kernel, as `uring::sharing` rests on it.
 //!
-//! Kernels have had it wrong in several ways: a page said to be used up at the end of a stream, or
+//! Kernels have had it wrong in several ways: a page reported as used up at the end of a stream, or
 //! after an error, when the kernel went on with it; more taken off it than was received. So each of
 //! these is done, bytes are received after it, and every byte is compared.
 

@@ -102,7 +102,7 @@ pub(super) fn linked_close() -> io::Result<()> {
     expect(bytes == b"last")
 }
 
-/// What a silent send sends.
+/// The bytes of a silent send.
 static BYTES: [u8; 16 * 1024] = [7; 16 * 1024];
 /// Silent sends until the socket must be full.
 const FILLING_MAX: usize = 4096;
@@ -134,7 +134,7 @@ pub(crate) fn silent_send() -> io::Result<()> {
     expect(bytes.len() == sent)
 }
 
-/// What the completion says, if there is one by the time the next operation completes.
+/// The result of the completion, if there is one by the time the next operation completes.
 fn send_silently(bench: &mut Bench, server: &TcpStream) -> io::Result<Option<usize>> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
     let send = opcode::Send::new(target(server), BYTES.as_ptr(), BYTES.len() as u32);

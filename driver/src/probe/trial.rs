@@ -70,7 +70,7 @@ impl Bench {
     /// Queues an entry.
     ///
     /// # Safety
-    /// What it points to lives until the operation has ended.
+    /// The memory that it points to lives until the operation has ended.
     pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: promised by the caller.
         unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::NOBUFS.into())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::random::Random;
 
-/// What may go wrong.
+/// The possible faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A receive brings fewer bytes than there are.

@@ -49,7 +49,7 @@ use crate::socket::{Handle, Listener, Socket};
 use crate::statistics::DriverStatistics;
 use crate::waker::Waker;
 
-/// What the simulated clock shows when it starts, in seconds since 1970.
+/// The simulated clock's time when it starts, in seconds since 1970.
 const WALL_SECONDS_AT_START: u64 = 1_800_000_000;
 
 /// The simulated driver. See the module.
@@ -156,7 +156,7 @@ impl Simulation {
     }
 }
 
-/// What comes again of a final completion: everything but what it carried.
+/// The duplicate of a final completion: everything but what it carried.
 fn duplicate_of(completion: &Completion) -> Completion {
     let outcome = match completion.outcome {
         Outcome::Accepted(_) | Outcome::Received(_) | Outcome::ReceivedInto(_) => {
@@ -357,7 +357,8 @@ impl Driver for Simulation {
             self.let_time_pass(&mut world, timeout_ns);
             world.progress(&mut self.buffers);
         }
-        // What rests comes with whatever ends the wait; a step of the clock does not.
+        // Completions that rest come with whatever ends the wait; a step of the clock does not end
+        // it.
         let ends = busy || world.now_ns >= end_ns || is_due(&world, patience);
         let patience = if ends { Patience::Ends } else { patience };
         self.deliver(&mut world, patience, completions);

@@ -15,7 +15,7 @@ use crate::socket::Listener;
 #[derive(Clone)]
 pub struct Network(Arc<Lock<World>>);
 
-/// What the caller of the driver has not given back.
+/// Resources that the caller of the driver has not given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leaks {
     /// Sockets that are open.
@@ -120,7 +120,7 @@ impl Network {
         self.world().sockets_max = sockets;
     }
 
-    /// What struck so far.
+    /// The faults so far.
     pub fn injected(&self) -> Injected {
         self.world().injected
     }
@@ -135,7 +135,7 @@ impl Network {
             && to_clients.all(|way| way.next_ns(world.now_ns).is_none())
     }
 
-    /// What the driver's caller has not given back; for when it claims to be done.
+    /// Resources that the driver's caller has not given back; for when it claims to be done.
     pub fn leaks(&self) -> Leaks {
         let world = self.world();
         Leaks {

@@ -21,7 +21,7 @@ use crate::segment::SendList;
 /// A duplicate comes before this many other operations have been started, or never.
 const STARTS_LATE_MAX: u64 = 200;
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -258,7 +258,7 @@ impl Operations {
         self.again.push((due_ns, completion, self.started));
     }
 
-    /// Takes a duplicate that is due; those that O3 forbids are dropped.
+    /// Takes a duplicate that is due, and drops the ones that O3 forbids.
     pub(super) fn take_duplicate(
         &mut self,
         now_ns: u64,

@@ -80,7 +80,7 @@ pub struct Uring {
     task_run: TaskRun,
     stopping: bool,
     outstanding: u32,
-    /// Sends may complete in silence here, and those that may have, by entry and index (P4).
+    /// Whether sends may complete in silence here; and those that have, by entry and index (P4).
     silence: bool,
     silent: Vec<(u64, u32)>,
     hurried: bool,
@@ -233,7 +233,7 @@ fn sends_are_silent() -> bool {
     let tried = silent_send();
     if let Err(error) = &tried {
         let refusal = Refusal::of_error("sends that complete in silence", error);
-        log::info!("each send ends a wait: {refusal}");
+        log::info!("send batching is unavailable: {refusal}");
     }
     tried.is_ok()
 }

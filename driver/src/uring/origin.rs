@@ -1,4 +1,4 @@
-//! What the 64 bits that travel with an operation mean.
+//! The meaning of the 64 bits that travel with an operation.
 //!
 //! The two bits above the caller's user_data say which kind of operation completes. Accepts and
 //! receives carry the caller's user_data itself; sends, recv_intos and watches carry the index of
@@ -55,7 +55,7 @@ impl Origin {
         match word >> KIND_SHIFT {
             0 => Origin::Accept { user_data },
             1 => Origin::Receive { user_data },
-            // What is cut off is zero, or the bit: `pack` made it from 32 bits.
+            // The bits that are cut off are zero, or the one bit: `pack` made it from 32 bits.
             2 if user_data & RECV_INTO != 0 => Origin::RecvInto {
                 index: user_data as u32,
             },

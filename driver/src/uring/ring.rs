@@ -35,7 +35,7 @@ pub(super) struct Ring {
     reaped: Vec<cqueue::Entry>,
     flags: EnterFlags,
     pub(super) enters: u64,
-    /// Entries queued, and those that the kernel has taken.
+    /// Entries queued, and how many of them the kernel has taken.
     pushed: u64,
     pub(super) submissions: u64,
     pub(super) overflows: u64,
@@ -81,8 +81,8 @@ impl Ring {
     /// Queues an entry, and one linked after it.
     ///
     /// # Safety
-    /// What the entries point to lives, and stays where it is, until their completions were
-    /// handled.
+    /// The memory that the entries point to lives, and stays where it is, until their completions
+    /// were handled.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry, linked: Option<squeue::Entry>) {
         self.pushed += 1 + u64::from(linked.is_some());
         if self.backlog.is_empty() && self.try_push(&entry, linked.as_ref()) {
@@ -139,7 +139,7 @@ impl Ring {
     /// Submits everything and reaps what has completed, blocking for the first completion if asked.
     ///
     /// # Errors
-    /// What makes the ring unusable.
+    /// The error that makes the ring unusable.
     pub(super) fn turn(&mut self, block: Block) -> io::Result<()> {
         self.submit_backlog();
         let block = if self.backlog.is_empty() {
@@ -201,7 +201,7 @@ impl Ring {
                 Ok(())
             }
             Some(Errno::BADR) => Err(io::Error::other(
-                "the kernel lost completions of this ring for want of memory (EBADR): its \
+                "the kernel lost completions of this ring for lack of memory (EBADR): its \
                  operations can no longer be told apart",
             )),
             _ => Err(error),
@@ -216,7 +216,7 @@ impl Ring {
         self.reaped.extend(self.ring.completion());
     }
 
-    /// True when completions are left in the kernel for want of room in the queue.
+    /// True when completions are left in the kernel because the queue is full.
     pub(super) fn is_overflown(&mut self) -> bool {
         self.ring.submission().cq_overflow()
     }

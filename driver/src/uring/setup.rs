@@ -5,7 +5,7 @@
 //! neither (multishot accept and receive) are tried by `probe`, which runs the operations.
 //!
 //! A ring is limited to the operations that the driver uses before it takes its first entry
-//! (IORING_REGISTER_RESTRICTIONS, Linux 5.10): whoever gets to write into its queues can open no
+//! (IORING_REGISTER_RESTRICTIONS, Linux 5.10): an attacker that writes into its queues can open no
 //! file and start no program with it. Nothing can lift that. Where the kernel refuses it, the ring
 //! works without.
 
@@ -99,7 +99,8 @@ pub(crate) fn set_up_as(
     limited(&builder, entries).or_else(|_| builder.build(entries))
 }
 
-/// What the driver submits, and an operation without effect with which `probe` tries rings.
+/// The operations that the driver submits, and an operation without effect with which `probe` tries
+/// rings.
 const OPERATIONS: [u8; 8] = [
     opcode::Accept::CODE,
     opcode::AsyncCancel::CODE,

@@ -54,7 +54,7 @@ pub(super) struct Send {
     pub(super) after: AfterSend,
     /// The close is linked after the submission under way.
     pub(super) linked: bool,
-    /// What is under way is a poll for room, not a send.
+    /// The operation is a poll for room, not a send.
     pub(super) polls: bool,
     /// The entry under way has this number and completes in silence (P4).
     pub(super) silent: Option<u64>,

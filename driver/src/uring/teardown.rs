@@ -197,7 +197,7 @@ mod tests {
         drop(uring);
         let patience = Duration::from_secs(30);
         theirs.set_read_timeout(Some(patience)).expect("settable");
-        // Unlike `read`, it goes on when a signal of the ring interrupts it.
+        // Unlike `read`, it continues when a signal of the ring interrupts it.
         theirs.read_to_end(&mut vec![]).expect("the end");
     }
 }

@@ -51,7 +51,7 @@ fn a_directory_is_served_at_a_path(driver: Driver) {
         .err()
         .expect("one server listens there");
     assert!(
-        refused.log.contains("somebody listens there"),
+        refused.log.contains("another process listens there"),
         "{}",
         refused.log
     );

@@ -1,4 +1,4 @@
-//! What a server shows of itself, at an address of its own.
+//! Metrics and status of a server, at their own address.
 //!
 //! # What is there
 //!
@@ -12,7 +12,7 @@
 //!
 //! It is a server of its own with one network thread: it answers while the network threads of the
 //! server that it shows are busy, blocked, or gone. Metrics are read when they are asked for
-//! ([`metrics`](flatpath::metrics)); nobody who is served pays for them.
+//! ([`metrics`](flatpath::metrics)); requests of other listeners pay nothing for them.
 //!
 //! ```no_run
 //! use flatpath_admin::{Admin, flatpath::{Error, Protocol, Server}};
@@ -62,14 +62,14 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Reads metrics of its own, at each scrape.
 type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;
 
-/// What shows a server; clones show the same one.
+/// The admin service of a server; clones serve the same one.
 #[derive(Clone, Default)]
 pub struct Admin(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     shown: OnceLock<Handle>,
-    /// After which time a handler is slow, if that was said.
+    /// After which time a handler is slow, if that was set.
     slow: Lock<Option<Duration>>,
     sources: Lock<Vec<Source>>,
     /// By which names it is reached.
@@ -97,7 +97,7 @@ impl Admin {
         self.0.slow.lock()
     }
 
-    /// Shows metrics of the program beside those of the server, which `source` reads at each
+    /// Shows metrics of the program in addition to the server's, which `source` reads at each
     /// scrape. It runs on the network thread that answers, so it must not block. Each name is in
     /// one source.
     ///
@@ -153,8 +153,8 @@ impl Admin {
             .limits(limits)
     }
 
-    /// By which names it is reached beside [`Hosts::local`]; `*` is not among them. For what is
-    /// begun afterwards.
+    /// The names by which it is reached in addition to [`Hosts::local`]; `*` is not among them. For
+    /// what is begun afterwards.
     pub fn hosts(&self, names: impl IntoIterator<Item = HostPattern>) {
         let names = names.into_iter().filter(|name| !name.is_any()).collect();
         *self.names() = names;
@@ -191,7 +191,7 @@ impl Admin {
         }
     }
 
-    /// What there is to show; without a server, of the process alone.
+    /// All numbers now; without a server, of the process alone.
     fn read(&self) -> Reading {
         let slow_after = self.slow_mut().unwrap_or(SLOW_AFTER);
         let shown = self.0.shown.get();

@@ -8,7 +8,7 @@ use crate::flatpath::figures::{Figures, RunningHandler};
 use crate::flatpath::metrics::{Family, Metric, read, read_each};
 use crate::process::{self, Process};
 
-/// What one scrape reads.
+/// The data of one scrape.
 #[derive(Default)]
 pub(crate) struct Reading {
     /// There is a server to show.
@@ -17,7 +17,7 @@ pub(crate) struct Reading {
     /// The handlers that have run for longer than `slow_after`.
     pub(crate) slow: Vec<RunningHandler>,
     pub(crate) slow_after: Duration,
-    /// What the kernel says about the process, where there is a `/proc`.
+    /// The kernel's numbers for the process, where there is a `/proc`.
     pub(crate) process: Option<Process>,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel says about this process, in the names that all programs use for it.
+//! The kernel's numbers for this process, under the names that all programs use for them.
 
 use std::time::Duration;
 

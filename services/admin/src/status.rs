@@ -6,7 +6,7 @@
 //! | `state`              | `starting`, `running`, `leaving`, `draining` or `forced`            |
 //! | `uptime_seconds`     | since the server was started; 0 before                              |
 //! | `slow_after_seconds` | what makes a handler slow                                           |
-//! | `slow_handlers`      | those that run now: where, in which thread, for how long            |
+//! | `slow_handlers`      | the ones that run now: where, in which thread, for how long         |
 //! | `turns`              | the listener that each busy network thread is at                    |
 //! | `metrics`            | those of `/metrics` by name, with their samples                     |
 //!

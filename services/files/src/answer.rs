@@ -1,4 +1,4 @@
-//! Answers made by a worker, or by the network thread of what is at hand: finds the file, decides
+//! Answers made by a worker, or by the network thread from what is cached: finds the file, decides
 //! what of it to send, and how.
 //!
 //! The steps of a GET or HEAD: target → file (directory: redirect, index or listing) → sibling by
@@ -34,10 +34,10 @@ use crate::stat::Locality;
 use crate::target::{Hidden, PathForm, Target, joined, name_of};
 use crate::writing::{Writing, is_own, raw_target};
 
-/// What the head of an answer takes, as a rule.
+/// Usual size of the head of an answer.
 const HEAD_BYTES: usize = 512;
 
-/// What a directory is asked for first.
+/// The file that is looked for first in a directory.
 const INDEX: &[u8] = b"index.html";
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
@@ -51,7 +51,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) writing: Writing,
     pub(crate) tags: EntityTags,
     pub(crate) pool: PoolHandle<'a>,
-    /// For bodies that are read while they are sent: none where only what is at hand is sent.
+    /// For bodies that are read while they are sent: none where only cached content is sent.
     pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
     pub(crate) began: LookupStart,
     pub(crate) reach: Reach,
@@ -66,7 +66,7 @@ struct Chosen {
     coding: Coding,
     opened: Opened,
     media: &'static str,
-    /// What the choice hangs on, beside the file that is sent.
+    /// What the choice depends on, in addition to the file that is sent.
     observations: Vec<Observation>,
     /// It is known that no link led to any of these.
     is_direct: bool,
@@ -74,7 +74,7 @@ struct Chosen {
 }
 
 impl Answerer<'_> {
-    /// Answers any request; `None` if a link led beyond the reach, or something is not at hand.
+    /// Answers any request; `None` if a link led beyond the reach, or something is not cached.
     pub(crate) fn answer(&self, request: &Request) -> Option<Response> {
         let is_get = *request.method() == Method::GET;
         if is_get || *request.method() == Method::HEAD {
@@ -243,7 +243,7 @@ impl Answerer<'_> {
         if ranges != Ranges::Whole {
             return Ok(Some(self.partial(chosen, headers, ranges)));
         }
-        // What sends no body reads the file for the cache, where that is possible.
+        // Without a body to send, reads the file for the cache, where that is possible.
         let reads = is_sent || !self.is_at_hand() || self.root.file_system().tells_data();
         let Some(mut buffer) = reads.then(|| self.buffer_for(size)).flatten() else {
             let body = match is_sent.then(|| self.hold()) {
@@ -334,7 +334,7 @@ impl Answerer<'_> {
         response
     }
 
-    /// What the cache needs to answer the same request without a worker.
+    /// The cache's part: enough to answer the same request without a worker.
     fn entry(
         &self,
         request: &Request,
@@ -417,7 +417,7 @@ fn prebuilt<'a>(
     headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
     length: Option<usize>,
 ) -> Box<[u8]> {
-    // What is kept in the cache is cut to its length.
+    // A string that is kept in the cache is cut to its length.
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let reason = status.canonical_reason().unwrap_or_default();
     for piece in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {

@@ -30,7 +30,7 @@ use crate::freshness::{FreshnessCheck, Lookup, Moment, Use, Validity};
 use crate::limits::{CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS};
 use crate::root::Root;
 
-/// What a worker gives to the network thread along with its answer.
+/// The part of a worker's answer that goes to the cache of the network thread.
 #[derive(Clone, Debug)]
 pub(crate) struct NewEntry {
     pub(crate) target: Box<[u8]>,

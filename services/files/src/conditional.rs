@@ -26,7 +26,7 @@ use crate::responses::visible;
 /// The first second that an HTTP date cannot say: the year 10000.
 const DATE_SECONDS_END: u64 = 253_402_300_800;
 
-/// What the entity tags of files are made of.
+/// The source of the entity tags of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntityTags {
     /// What no change leaves as it is, as far as the kernel knows of it: device, inode, size, and
@@ -43,7 +43,7 @@ pub enum EntityTags {
     Portable,
 }
 
-/// What distinguishes one state of a file from another.
+/// A value that differs between two states of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Validators {
     /// The entity tag, which is strong, once it can be trusted.
@@ -62,7 +62,7 @@ pub(crate) enum Modified {
     Unknown,
 }
 
-/// What the conditions of a GET or HEAD come to.
+/// The outcome of the conditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Proceed,

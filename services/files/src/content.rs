@@ -1,7 +1,7 @@
 //! The bytes of a file on their way out: whole small files, spans of large ones, several parts.
 //!
 //! The length of an answer is promised in its head, so what follows must have that length. A file
-//! that has become shorter meanwhile ends the reader with an error, and with it the connection: the
+//! that has become shorter ends the reader with an error, and with it the connection: the
 //! client sees that something is missing, and no byte is made up. What a file grows by while it is
 //! sent is left out.
 //!

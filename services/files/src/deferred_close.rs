@@ -122,7 +122,7 @@ pub(crate) struct Source {
     /// Given back after the file is closed.
     hold: Option<DescriptorHold>,
     locality: Locality,
-    /// What the log calls it.
+    /// Its name in the log.
     name: Box<[u8]>,
 }
 

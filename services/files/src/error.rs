@@ -3,12 +3,12 @@
 use http::StatusCode;
 use rustix::io::Errno;
 
-/// What stands between a request and its file. Each case has one status code.
+/// Why a request gets no file. Each case has one status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilesError {
     /// The target is no path at all: bad escapes, NUL, dot segments. 400.
     MalformedTarget,
-    /// Nothing that is served has this name. Also said of hidden names, of links that lead out of
+    /// Nothing that is served has this name. Also for hidden names, of links that lead out of
     /// the root, of FIFOs, sockets and devices: whether they exist is not revealed. 404.
     NotFound,
     /// A link leads to another mount, or out of the root; only where the reach excludes it.

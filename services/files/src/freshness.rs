@@ -33,7 +33,7 @@ use crate::limits::{CACHE_DEPTH_MAX, STAT_AGE_REFRESH_DIVISOR};
 use crate::root::Root;
 use crate::stat::Locality;
 
-/// What a worker knew when it began to look at a file.
+/// A worker's knowledge when it began to look at a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupStart {
     pub(crate) at: Instant,
@@ -78,7 +78,7 @@ pub(crate) enum Validity {
     },
 }
 
-/// What becomes of a request for an entry.
+/// The outcome of a request for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// It is answered with it.
@@ -150,7 +150,7 @@ impl Lookup {
     }
 }
 
-/// What a worker found beneath the root, by path.
+/// A worker's findings beneath the root, by path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Observation {
     File(Vec<u8>, Identity),
@@ -233,7 +233,7 @@ impl FreshnessCheck {
         }
     }
 
-    /// Bytes that it takes beside its own size.
+    /// Bytes that it takes in addition to its own size.
     pub(crate) fn path_bytes(&self) -> usize {
         self.path.as_bytes_with_nul().len()
     }

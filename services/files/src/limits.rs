@@ -11,7 +11,7 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Symbolic links followed for one path where this crate walks by itself: what the kernel allows.
 pub const LINKS_MAX: usize = 40;
 
-/// Tries of a lookup that the kernel broke off because something was renamed meanwhile (`EAGAIN`).
+/// Tries of a lookup that the kernel broke off because something was renamed during it (`EAGAIN`).
 pub(crate) const RENAME_TRIES_MAX: usize = 16;
 
 /// Tries to read a small file between two of its changes.
@@ -58,7 +58,7 @@ pub(crate) const RACY_COARSE_NS: u64 = 2 * 1_000_000_000;
 /// Longest file that PUT or an upload makes, by default: 1 TiB.
 pub(crate) const UPLOAD_FILE_BYTES_MAX: u64 = 1 << 40;
 
-/// Descriptors that a download holds beside its socket while it is read: the file.
+/// Descriptors that a download holds in addition to its socket while it is read: the file.
 pub(crate) const DOWNLOAD_DESCRIPTORS: usize = 1;
 
 /// The same for a PUT: the file and its directory.

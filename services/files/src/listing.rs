@@ -46,7 +46,7 @@ const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
-    /// What it is, or leads to.
+    /// Its kind, or the kind of its target.
     pub(crate) kind: Kind,
     /// Bytes; of a directory not shown.
     pub(crate) size: u64,
@@ -120,7 +120,7 @@ impl Entries {
         )
     }
 
-    /// How many entries there are, and how many bytes those have that are shown.
+    /// The number of entries, and the bytes of those that are shown.
     pub(crate) fn summary(&self) -> String {
         let shown = self.shown.len();
         let count = match self.total {

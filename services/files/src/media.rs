@@ -1,6 +1,6 @@
 //! Media types by the ending of a name.
 //!
-//! Types are those that IANA has registered, else what browsers and programs look for. Text is
+//! Types are registered by IANA, or else what browsers and programs look for. Text is
 //! served as UTF-8, which nearly all of it is: without a `charset` browsers guess, and a guess can
 //! be steered. XML and JSON say for themselves. What is not known is `application/octet-stream`,
 //! and every answer says `nosniff`, so no browser makes a page of it.

@@ -81,7 +81,7 @@ struct Known {
 pub struct MountShares(Arc<Known>);
 
 impl MountShares {
-    /// The mounts by name, in no order; those that never held anything up are left out.
+    /// The mounts by name, in no order, without mounts that never held a request up.
     pub fn figures(&self) -> Vec<(String, ShareFigures)> {
         let shares = self.0.shares();
         let all = shares.iter();
@@ -201,7 +201,7 @@ impl Known {
             return;
         }
         let shared = below.into_iter().map(|mount| {
-            // What is inside of a mount that stays is still inside.
+            // Jobs inside of a mount that stays are still inside.
             let same = known.iter().find(|(known, _)| *known == mount);
             let share = same.map(|(_, share)| share.clone());
             let name = || format!("mount {}", String::from_utf8_lossy(&mount.point));

@@ -27,7 +27,7 @@ a{text-decoration:none}a:hover{text-decoration:underline}";
 const POLICY: HeaderValue =
     HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
 
-/// Refusals that are common, such as what those who look for holes are sent, and why they are.
+/// Common refusals, such as the answers to scanners, with their reasons.
 const REASONS: [(StatusCode, &str); 4] = [
     (
         StatusCode::NOT_FOUND,

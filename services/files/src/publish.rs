@@ -38,7 +38,7 @@ use crate::writing::{Durability, Existing, allow, existing_at};
 pub(crate) struct Publication<'a> {
     pub(crate) directory: &'a File,
     pub(crate) name: &'a [u8],
-    /// What must hold for the file that is replaced.
+    /// Conditions on the file that is replaced.
     pub(crate) conditions: &'a HeaderMap,
     pub(crate) tags: EntityTags,
     pub(crate) file: &'a File,
@@ -166,7 +166,7 @@ impl Publication<'_> {
             std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(1));
             now = SystemTime::now();
         }
-        // Changed meanwhile, or replaced, it is no longer what this request stored.
+        // If it was changed or replaced, it is no longer what this request stored.
         let same = identity()? == stored;
         same.then(|| Validators::of(&stored, now, self.tags).tag)?
     }
@@ -185,7 +185,7 @@ pub(crate) fn sync_directory(directory: &File, durability: Durability) -> Result
         return Ok(());
     }
     match rustix::fs::fsync(directory) {
-        // Not every file system syncs directories; those that do not need not.
+        // A file system that cannot sync directories need not.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

@@ -1,6 +1,6 @@
 //! PUT: a file is replaced as a whole, or not at all (RFC 9110, 9.3.4).
 //!
-//! What arrives goes to a file without a name in the target's directory (`O_TMPFILE`), which the
+//! The body goes to a file without a name in the target's directory (`O_TMPFILE`), which the
 //! kernel removes by itself if this process dies, and which gets its name when it is complete
 //! (`publish`). Where the file system has no unnamed files, it has a hidden name from the start,
 //! which is removed when the request ends; a killed server leaves it behind. A request that ends
@@ -15,7 +15,7 @@
 //! | 400           | a malformed target; a Content-Range (14.5)                  |
 //! | 403           | hidden names; what this process may not write               |
 //! | 409           | no such directory; a directory, link or device              |
-//! | 412           | If-Match, If-None-Match or If-Unmodified-Since said no      |
+//! | 412           | If-Match, If-None-Match or If-Unmodified-Since failed       |
 //! | 413, 415, 507 | too long; with a content coding; no space is left           |
 
 use std::fs::File;

@@ -51,7 +51,7 @@ pub(crate) fn visible(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("it is visible ASCII")
 }
 
-/// What was asked for, or its refusal.
+/// The result, or the response that refuses it.
 pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// The response that refuses a request.

@@ -6,7 +6,7 @@
 //! Decisions
 //! - Links are followed as long as every step stays beneath the root (`RESOLVE_BENEATH`): a link to
 //!   an absolute path or out by `..` leads to nothing, even where it would come back in. A user
-//!   who may make links inside the root decides what they show; that includes hidden names.
+//!   a user who may make links inside the root decides what they show; that includes hidden names.
 //! - Links of `/proc` that are no paths (`RESOLVE_NO_MAGICLINKS`) lead to nothing.
 //! - Mount points beneath the root are part of it.
 //! - Opening never waits: `O_NONBLOCK`, so that a FIFO cannot hold a worker. Only regular files and
@@ -46,12 +46,12 @@ pub(crate) struct Root {
     resolution: Resolution,
     /// The kernel's number for the mount; `None` before Linux 5.8.
     mount: Option<u64>,
-    /// What the file system of the mount is.
+    /// The kind of the mount's file system.
     locality: Locality,
     file_system: FileSystem,
 }
 
-/// What turns a path into a file.
+/// Turns paths into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// `openat2` with `RESOLVE_BENEATH`.
@@ -66,7 +66,7 @@ pub(crate) struct Opened {
     pub(crate) file: File,
     /// When it was asked for: the identity is of this moment or later.
     pub(crate) looked_at: SystemTime,
-    /// What it was when it was opened.
+    /// Its state when it was opened.
     pub(crate) identity: Identity,
     pub(crate) kind: Kind,
     /// It is known that no link led to it.
@@ -142,7 +142,7 @@ impl Root {
         }
     }
 
-    /// What the file system of the root is.
+    /// The kind of the root's file system.
     pub(crate) fn locality(&self) -> Locality {
         self.locality
     }
@@ -211,14 +211,14 @@ impl Root {
         self.directory.as_fd()
     }
 
-    /// What stands at `path` now, link or not; links above it are followed, wherever they lead.
+    /// The entry at `path` now, link or not; links above it are followed, wherever they lead.
     /// May return what a network file system has cached. For comparing only.
     pub(crate) fn inspect(&self, path: &CStr) -> Result<Statx, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         rustix::fs::statx(&self.directory, path, flags, Identity::MASK)
     }
 
-    /// What the kernel has cached; without links first, which spares a look for them.
+    /// A file that the kernel has cached; without links first, which spares a look for them.
     fn resolve_cached(&self, path: &[u8], is_direct: &mut bool) -> Result<OwnedFd, Errno> {
         let cached = BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
         let open = |how| rustix::fs::openat2(&self.directory, path, READ, Mode::empty(), how);

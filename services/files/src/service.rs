@@ -1,5 +1,5 @@
-//! A directory as an HTTP service: cached files on the network thread, and those that the kernel
-//! has at hand; everything else on workers.
+//! A directory as an HTTP service: files in its own cache or the kernel's on the network thread,
+//! everything else on workers.
 
 use std::io;
 use std::path::Path;
@@ -60,7 +60,7 @@ enum WriteKind {
     Tus,
 }
 
-/// What one network thread keeps: its cache of small files.
+/// State of one network thread: its cache of small files.
 pub struct FilesState {
     cache: Cache,
     requests: HandlerState,
@@ -163,7 +163,7 @@ impl Files {
         }
     }
 
-    /// What turns paths into files on this machine.
+    /// The way in which this machine turns paths into files.
     pub fn resolution(&self) -> Resolution {
         self.root.resolution()
     }
@@ -181,8 +181,8 @@ impl Files {
         Some((self.uploads(options), kind))
     }
 
-    /// Who looks for what is not in the cache: a GET without conditions needs the data of its file,
-    /// which some file systems never give without a wait.
+    /// Which thread looks for a file that is not in the cache: a GET without conditions needs the
+    /// data of its file, which some file systems never give without a wait.
     fn tried_if_told(&self, head: &Head<'_>) -> Disposition<'_> {
         let needs_data = head.is_get() && !is_conditional(head);
         match needs_data && !self.root.file_system().tells_data() {
@@ -219,7 +219,7 @@ impl Files {
         };
         match share.enter(scope) {
             Entry::Inside(inside) => Some((Some(share), Some(inside))),
-            // What is returned after `Later` is dropped.
+            // The result after `Later` is dropped.
             Entry::Later | Entry::Full => None,
         }
     }
@@ -240,7 +240,7 @@ impl Files {
         let share = share.unwrap_or_else(|| self.mounts.share_of_links());
         let _inside = match share.enter(scope) {
             Entry::Inside(inside) => inside,
-            // What is returned after `Later` is dropped.
+            // The result after `Later` is dropped.
             Entry::Later | Entry::Full => return busy(),
         };
         let answerer = self.answerer(

@@ -1,4 +1,4 @@
-//! What the kernel knows of an open descriptor: its kind, its state and its mount.
+//! Facts about an open descriptor: its kind, its state and its mount.
 
 use std::os::fd::BorrowedFd;
 

@@ -44,7 +44,7 @@ struct Walk<'a> {
     root: BorrowedFd<'a>,
     /// The directories entered, outermost first.
     held: Vec<OwnedFd>,
-    /// What is still to be walked. Links put their own names in front.
+    /// The rest of the path. Links put their own names in front.
     names: VecDeque<Vec<u8>>,
     links: usize,
 }

@@ -1,4 +1,4 @@
-//! What PUT and uploads have in common: the options, where a file is to go, and what is refused.
+//! Common parts of PUT and uploads: the options, the target of a file, and refusals.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -21,7 +21,7 @@ use crate::target::{Hidden, PathForm, Target, is_hidden, name_of};
 /// Names of the server's own, which are hidden and never a target.
 pub(crate) const OWN: &[u8] = b".flatpath-";
 
-/// What a new file may be done with, by its owner, group and others: less what the umask says.
+/// The mode of a new file, before the umask.
 pub(crate) const MODE_NEW: u32 = 0o666;
 
 /// Conditions that a PUT or an upload may carry (RFC 9110, 13.1).
@@ -145,7 +145,7 @@ pub(crate) fn directory_at(root: &Root, path: &[u8]) -> Result<File> {
     }
 }
 
-/// What exists at the target now. Links are not written through: they would say where.
+/// The file at the target now. Writes do not follow links: they would choose the place.
 pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Result<Existing> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {

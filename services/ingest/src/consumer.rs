@@ -87,7 +87,7 @@ struct State {
     broken: Option<&'static str>,
 }
 
-/// What a consumer is made of.
+/// The parts of a consumer.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) descriptors: SharedWords,
@@ -141,7 +141,7 @@ impl Consumer {
         })
     }
 
-    /// Reserves room for a message, now or in turn; then `waker` is called.
+    /// Reserves room for a message, at once or after those before it; then `waker` is called.
     pub(crate) fn reserve(
         &self,
         need: u32,
@@ -167,7 +167,7 @@ impl Consumer {
         self.state().window.is_waited_for()
     }
 
-    /// What was granted to a ticket; `None` if its turn has not come.
+    /// The grant of a ticket; `None` if it still waits.
     pub(crate) fn claim(&self, ticket: Ticket) -> Result<Option<u32>, Ended> {
         let mut state = self.state();
         if !state.alive {
@@ -299,7 +299,7 @@ impl Consumer {
             Ok(count) => state.announced += announced(&bytes[..count]),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {
-                log::warn!("a return doorbell cannot be read: {errno}");
+                log::warn!("cannot read the return doorbell of a consumer: {errno}");
                 self.condemn(&mut state, "its return doorbell failed");
             }
         }

@@ -22,7 +22,7 @@ struct State {
     arrivals: u64,
 }
 
-/// What became of a producer that asked for a consumer.
+/// The result for a producer that asked for a consumer.
 #[derive(Debug)]
 pub(crate) enum Assignment {
     To(Arc<Consumer>),
@@ -32,8 +32,8 @@ pub(crate) enum Assignment {
 }
 
 impl ConsumerSet {
-    /// Assigns the next consumer in turn; if there is none, `waker` is called for the first that
-    /// attaches.
+    /// Assigns the next consumer, round robin; if there is none, `waker` is called for the first
+    /// that attaches.
     pub(crate) fn assign(&self, waker: impl FnOnce() -> ConnectionHandle) -> Assignment {
         let mut state = self.state();
         // A consumer with a token has a producer of its own.

@@ -10,7 +10,7 @@
 //!
 //! After a round with returns the control thread pauses, unless a producer waits for room:
 //! otherwise a consumer that returns each message by itself would wake it for every one. Returns
-//! lie in their ring meanwhile, and network threads collect from the consumers that they serve.
+//! stay in their ring, and network threads collect from the consumers that they serve.
 //!
 //! Cost: a round is one `epoll_wait` and a `read` for each doorbell that rang.
 
@@ -42,7 +42,8 @@ const HELLO_MAX: Duration = Duration::from_secs(5);
 const HANDSHAKES_MAX: usize = 64;
 
 /// The same where the server has no descriptor to spare: a client that is refused before it has
-/// said hello may not read why. They are among the descriptors that the server keeps in reserve.
+/// sent its hello may not read why. They are among the descriptors that the server keeps in
+/// reserve.
 const UNCOUNTED_MAX: usize = 8;
 
 /// The pause after a round with returns.
@@ -54,7 +55,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Events handled in one round.
 const EVENTS_MAX: usize = 64;
 
-/// What the socket is called in a handover.
+/// The name of the socket in a handover.
 const SOCKET_NAME: &str = "ingest-consumers";
 
 /// The control thread of one listener. Dropped, it stops and all consumers are detached.
@@ -89,7 +90,7 @@ impl Drop for ControlThread {
     }
 }
 
-/// What the control thread does, without a thread: simulations call [`Control::round`]. Dropped,
+/// The work of the control thread, without a thread: simulations call [`Control::round`]. Dropped,
 /// all consumers are detached.
 #[derive(Debug)]
 pub struct Control {
@@ -104,7 +105,7 @@ pub struct Control {
     collected: bool,
 }
 
-/// What an event is about: a peer, or one of these two.
+/// The source of an event: a peer, or one of these two.
 const LISTENER: u64 = 0;
 const WAKEUP: u64 = 1;
 const FIRST_PEER: u64 = 2;
@@ -126,10 +127,10 @@ enum Peer {
 #[derive(Debug)]
 struct Handshaking {
     socket: OwnedFd,
-    /// For the socket, dropped after it. None: it is refused as soon as it has said hello.
+    /// For the socket, dropped after it. None: it is refused as soon as it has sent its hello.
     hold: Option<DescriptorHold>,
     since: Instant,
-    /// Its token, or 0, once it has said hello.
+    /// Its token, or 0, once it has sent its hello.
     hello: Option<u64>,
 }
 
@@ -280,7 +281,7 @@ impl Control {
         self.next += 1;
     }
 
-    /// A client that has not said hello says it; any other sends nothing but its end.
+    /// Reads a hello from a client that has sent none; any other only ends.
     fn socket_readable(&mut self, peer: u64) {
         match self.peers.get_mut(&peer) {
             Some(Peer::Handshaking(client)) if client.hello.is_none() => {
@@ -303,7 +304,7 @@ impl Control {
         }
     }
 
-    /// Attaches a client that has said hello, when all regions are made.
+    /// Attaches a client that has sent its hello, once all regions are made.
     fn attach(&mut self, peer: u64) {
         let Some(regions) = self.shared.regions() else {
             return;
@@ -311,7 +312,7 @@ impl Control {
         let Some(Peer::Handshaking(client)) = self.peers.remove(&peer) else {
             return;
         };
-        let token = client.hello.expect("it has said hello");
+        let token = client.hello.expect("it has sent its hello");
         let refuse = |status: Status, why: &str| {
             handshake::refuse(&client.socket, status);
             let level = match status {
@@ -397,7 +398,7 @@ impl Control {
         attached.registered = None;
         // Producers may keep it for a while, and its doorbell with it.
         let _ = epoll::delete(&self.epoll, attached.consumer.return_doorbell());
-        // What was returned before the end was returned.
+        // Returns that were made before the end count.
         attached.consumer.collect();
         let held = attached.consumer.end();
         drop(attached.socket);

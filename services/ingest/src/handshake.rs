@@ -29,7 +29,7 @@ const DOORBELLS: usize = 2;
 /// Every packet is sent so.
 const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// What a new connection has sent.
+/// The beginning of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
     /// With a token, or 0.

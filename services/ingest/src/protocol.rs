@@ -29,7 +29,7 @@ const PAGES_MAX: u32 = 1 << 30;
 #[derive(Clone, Debug)]
 pub struct Ingest(Arc<Shared>);
 
-/// What one network thread keeps: the consumers that got something in this turn.
+/// State of one network thread: the consumers that got something in this turn.
 #[derive(Debug, Default)]
 pub struct ThreadState {
     served: Vec<Arc<Consumer>>,

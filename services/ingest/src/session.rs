@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - S1: payload is kept only while room for the whole message is reserved, or was reserved with a
-//!   consumer that has died meanwhile.
+//!   consumer that has died.
 //! - S2: a reservation, a ticket and a position among the unassigned are given back once: when they
 //!   turn into the next state, or in `leave`.
 
@@ -24,7 +24,7 @@ use crate::consumers::{Assignment, ConsumerSet};
 use crate::pairing::{Pairings, Registered, Seeker};
 use crate::window::{Room, Ticket};
 
-/// What one connection keeps. Small while idle: no fragments, no message.
+/// State of one connection. Small while idle: no fragments, no message.
 #[derive(Debug, Default)]
 pub struct Session {
     pub(crate) decoder: Decoder,

@@ -1,4 +1,4 @@
-//! What can be set, and what follows from it: how the pages of a region are shared out.
+//! Settings, and their consequence: how the pages of a region are divided.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ const RESERVE_SHARE: u32 = 16;
 pub struct Settings {
     /// Where consumers attach. A socket that no process listens at is replaced.
     pub socket: PathBuf,
-    /// What another process has passed to this one: if it has that socket, consumers attach there.
+    /// Sockets that another process has passed to this one: if that one is among them, consumers
+    /// attach there.
     pub passed: PassedSockets,
     /// Network threads of the server, at most: each that accepts has a region of its own.
     pub network_threads: usize,
@@ -128,7 +129,7 @@ impl Settings {
     }
 }
 
-/// What follows from settings.
+/// Values that follow from the settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) region: RegionConfig,

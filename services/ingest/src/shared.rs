@@ -1,4 +1,4 @@
-//! What network threads and the control thread of one listener share.
+//! State that network threads and the control thread of one listener share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -70,7 +70,7 @@ impl Shared {
 
     /// The regions, when all network threads that accept have made theirs.
     pub(crate) fn regions(&self) -> Option<Vec<Region>> {
-        // A simulation tells nobody that it starts.
+        // A simulation does not report that it starts.
         let accepting = *self
             .accepting
             .get()

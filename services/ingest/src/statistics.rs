@@ -1,4 +1,4 @@
-//! What happened at an ingest listener. Relaxed sums: read them for trends while it runs; they are
+//! Counters of an ingest listener. Relaxed sums: read them for trends while it runs; they are
 //! exact when nothing moves.
 
 use std::fmt;
@@ -74,7 +74,7 @@ pub(crate) fn log_seldom(counter: &Counter, what: &dyn fmt::Display) {
     }
 }
 
-/// What a listener has done and where its pages are, at one moment.
+/// The counters of a listener and where its pages are, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Pages of all regions.
@@ -164,7 +164,7 @@ pub const METRICS: &[Metric<Figures>] = &[
         "Fragments that consumers have and did not return yet.", &[],
         |it, out| out.put(&[], it.fragments_held)),
     Metric::counter("flatpath_ingest_fragments_back_total",
-        "Fragments that consumers returned, or that were reclaimed from those that had left.",
+        "Fragments that consumers returned, or that were reclaimed from consumers that had left.",
         &["way"],
         |it, out| {
             out.put(&["returned"], it.fragments_returned);

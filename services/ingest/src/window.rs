@@ -46,7 +46,7 @@ impl<W> Window<W> {
         }
     }
 
-    /// Reserves `need`, now or in turn; at most the whole room.
+    /// Reserves `need`, at once or after those before it; at most the whole room.
     pub(crate) fn reserve(&mut self, need: u32, waker: impl FnOnce() -> W) -> Room {
         debug_assert!(need <= self.room, "no window has as much room");
         if self.has_room(need) {
@@ -98,7 +98,7 @@ impl<W> Window<W> {
         }
     }
 
-    /// Nothing is granted any more: wakes all who wait.
+    /// Grants nothing any more, and wakes all that wait.
     pub(crate) fn end(&mut self, woken: &mut Vec<W>) {
         woken.extend(
             std::mem::take(&mut self.waiting)

@@ -1,4 +1,4 @@
-//! What a file is: `fattr3`, `wcc_data` and `sattr3` (RFC 1813 section 2.5 and 2.6).
+//! Attributes of a file: `fattr3`, `wcc_data` and `sattr3` (RFC 1813 section 2.5 and 2.6).
 
 use std::ffi::CStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -64,7 +64,7 @@ impl Time {
     }
 }
 
-/// Before 1970 and after 2106 the protocol has no word; the nearest end is said instead.
+/// Before 1970 and after 2106 the protocol has no value; the nearest one is sent instead.
 fn nearest(seconds: i64) -> u32 {
     u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! What calls came to, by procedure and status, in the words of RFC 1813.
+//! Counts of calls by procedure and status, under the names of RFC 1813.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ pub(crate) fn class(call: &Call, accepted: u32, result: Option<u32>) -> Option<u
     Some(procedure * STATUSES.len() + status)
 }
 
-/// What one NFS listener counts, on all network threads; clones read the same.
+/// The counters of one NFS listener, over all network threads; clones read the same.
 #[derive(Clone)]
 pub struct CallCounts {
     export: Arc<Export>,

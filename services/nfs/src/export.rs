@@ -47,7 +47,7 @@ use crate::whole::is_whole;
 /// The kernel tells paths of at most a page.
 const KERNEL_PATH_BYTES_MAX: usize = 4096;
 
-/// What the kernel appends to a name that is gone.
+/// The kernel's suffix of a name that is gone.
 const DELETED: &[u8] = b" (deleted)";
 
 /// Where an open file lies.
@@ -77,7 +77,7 @@ pub(crate) struct Export {
     root: OwnedFd,
     pub(crate) root_key: FileKey,
     root_path: ReadWriteLock<Vec<u8>>,
-    /// What may be tried on the network thread.
+    /// The calls that may be tried on the network thread.
     pub(crate) files: FileSystem,
     /// Every file of the file system lies inside.
     is_whole: bool,
@@ -315,7 +315,7 @@ impl Export {
         Ok((attributes, self.handle(file, attributes.key)))
     }
 
-    /// What a name in a directory stands for, found as the calling thread.
+    /// The file of a name in a directory, found as the calling thread.
     pub(crate) fn describe_in(
         &self,
         directory: &Node,
@@ -475,13 +475,13 @@ impl Export {
         self.hints.mark_gone(key);
     }
 
-    /// What a name stands for that is about to be taken away or given to another file.
+    /// The file of a name that is about to be removed or given to another file.
     pub(crate) fn before_loss(&self, directory: &Node, name: &[u8]) -> Option<OwnedFd> {
         open_name(&directory.path, name).ok()
     }
 
     /// The name was taken away. The file is asked whether it was the last one, so it does not
-    /// matter who else changed the directory meanwhile.
+    /// matter what else changed the directory.
     pub(crate) fn after_loss(&self, lost: Option<OwnedFd>) {
         if let Some(found) = lost.and_then(|file| Attributes::of(file).ok())
             && found.links == 0
@@ -581,8 +581,9 @@ impl Export {
         (lower, (low != high).then(|| self.change_locks[high].lock()))
     }
 
-    /// What tells a client that its cookies belong to this directory. Cookies are the file system's
-    /// own and stay right while the directory changes, so this stays the same for its whole life.
+    /// The verifier by which a client knows that its cookies belong to this directory. Cookies are
+    /// the file system's own and stay right while the directory changes, so this stays the same for
+    /// its whole life.
     pub(crate) fn cookie_verifier(&self, directory: FileKey) -> u64 {
         let mut bytes = *b"cookie..................";
         bytes[8..].copy_from_slice(&directory.to_bytes());

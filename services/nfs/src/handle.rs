@@ -82,7 +82,7 @@ impl WireHandle {
     }
 }
 
-/// What a handle says, once its checksum was found right.
+/// The content of a handle, once its checksum was found right.
 #[derive(Clone, Copy)]
 pub(crate) struct Opened {
     pub(crate) export: u32,

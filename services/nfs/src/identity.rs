@@ -1,12 +1,13 @@
-//! Who a caller is to the file system: squashing, and letting a thread act as that user.
+//! A caller's identity for the file system: squashing, and letting a thread act as that user.
 //!
 //! A server that runs as root lets the kernel decide: the thread takes on the caller's user and
 //! groups for the operation, so mode bits, access control lists and ownership of new files are the
 //! kernel's own. A server that does not run as root has one identity; every caller is that user.
 //!
 //! Invariants
-//! - I1: a thread, a worker or a network thread, leaves every operation as who it was; where that
-//!   fails the process ends, because the rights of the next request there would be unknown.
+//! - I1: a thread, a worker or a network thread, leaves every operation with the identity that it
+//!   had; where that fails the process ends, because the rights of the next request there would be
+//!   unknown.
 
 use flatpath_rpc::{Credential, Groups};
 use flatpath_sys::file_identity::{FileIdentity, set_file_identity};
@@ -21,7 +22,7 @@ pub enum Squash {
     /// User 0 and group 0, wherever they are listed.
     #[default]
     Root,
-    /// Only callers who do not say who they are.
+    /// Only callers without credentials.
     Anonymous,
 }
 
@@ -64,7 +65,7 @@ impl Who {
     }
 }
 
-/// What the server itself is, and so what it can be for others.
+/// The server's own identity, and so which others it can take on.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     user: u32,
@@ -94,7 +95,7 @@ impl Server {
         self.switches
     }
 
-    /// Who `who` is to the file system of this server.
+    /// The identity of `who` for the file system of this server.
     pub(crate) fn acting(&self, who: Who) -> Who {
         if self.switches {
             return who;
@@ -109,7 +110,7 @@ impl Server {
     /// Lets this thread act as `who` until the result is dropped.
     ///
     /// # Errors
-    /// The kernel does not let it; the thread is who it was.
+    /// The kernel refuses it; the thread keeps its identity.
     pub(crate) fn act_as(&self, who: &Who) -> std::io::Result<Acting<'_>> {
         let groups = who.groups.as_slice();
         let is_itself = who.user == self.user && who.group == self.group && groups.is_empty();

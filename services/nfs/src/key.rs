@@ -1,7 +1,7 @@
 //! The secret of file handles, kept in a file so that handles outlive the server.
 //!
-//! The file is written beside its final name, flushed, and then linked there: two servers that
-//! start at once agree on one key, and a crash leaves either a whole key or none.
+//! The file is written in the directory of its final name, flushed, and then linked there: two
+//! servers that start at once agree on one key, and a crash leaves either a whole key or none.
 
 use std::fs;
 use std::io::{self, Read, Write};

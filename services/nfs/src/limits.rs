@@ -100,7 +100,7 @@ pub(crate) const ABSENT_TIME_MIN: Duration = Duration::from_secs(5);
 /// are gone cost at most a twentieth of one worker, however large the tree.
 pub(crate) const ABSENT_SHARE: u32 = 19;
 
-/// Callers that wait for another one's scan; each holds a worker meanwhile.
+/// Callers that wait for another one's scan, each with its worker.
 pub(crate) const SCAN_WAITERS_MAX: usize = 8;
 
 /// How long such a caller waits, scans of others together: less than the time after which

@@ -73,7 +73,7 @@ fn mount_status(status: Status) -> u32 {
     }
 }
 
-/// Opens a directory of the export as the caller, who must be allowed to pass the ones above it.
+/// Opens a directory of the export as the caller, which must be allowed to pass the ones above it.
 fn open(request: &Request<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
     request.may_wait()?;
     let export = &request.state.export;

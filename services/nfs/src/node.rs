@@ -39,7 +39,7 @@ struct Grant {
     changed: Time,
 }
 
-/// What a reader looked at last.
+/// The state that a reader looked at last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) size: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Node {
     pub(crate) path: OwnedFd,
     pub(crate) key: FileKey,
     pub(crate) handle: WireHandle,
-    /// What kind of file; that never changes.
+    /// The kind of file, which never changes.
     pub(crate) kind: FileType,
     pub(crate) reader: OnceLock<Data>,
     pub(crate) writer: OnceLock<Data>,
@@ -79,7 +79,7 @@ pub(crate) struct Node {
     used: AtomicU8,
     /// Looks of the sweep since the last use.
     idle: AtomicU8,
-    /// The kernel was asked by a worker who may do what.
+    /// A worker has asked the kernel for the permissions.
     asked: AtomicBool,
     /// Data was written that was not made to last since.
     unsynced: AtomicBool,
@@ -200,7 +200,7 @@ impl Node {
         }
     }
 
-    /// The kernel has been asked who may do what with this file: it has read what that takes.
+    /// The kernel has been asked for the permissions of this file, so it has read what that takes.
     pub(crate) fn set_asked(&self) {
         if !self.is_asked() {
             self.asked.store(true, Ordering::Relaxed);
@@ -328,7 +328,7 @@ impl Node {
         self.known.lock().seen = Some(seen);
     }
 
-    /// What was seen last, if `who` might read the data of the file as it was then.
+    /// The state that was seen last, if `who` might read the data of the file as it was then.
     pub(crate) fn seen_by(&self, who: &Who) -> Option<Seen> {
         let known = self.known.lock();
         known.seen.filter(|seen| {

@@ -123,7 +123,7 @@ impl Nodes {
         drop(left);
     }
 
-    /// Adds a node; gives back the one that another thread has added meanwhile.
+    /// Adds a node; gives back the one that another thread has added first.
     pub(crate) fn insert(&self, mut node: Node) -> Arc<Node> {
         let key = node.key;
         let excess = self.budget.get().map_or(0, DescriptorBudget::excess);

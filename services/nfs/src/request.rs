@@ -1,4 +1,4 @@
-//! A call on its worker: who asks, where the reply goes, and what procedures do alike.
+//! A call on its worker: its caller, where the reply goes, and what procedures have in common.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ use crate::status::Status;
 /// words.
 const RESULT_BYTES_MAX: usize = 1536;
 
-/// What a try found: the call's file was open, and inside.
+/// The result of a try: the call's file was open, and inside.
 const RESOLVED: Found = Found(1);
 
 /// Where a call is answered.
@@ -96,7 +96,7 @@ impl From<Status> for Failure {
     }
 }
 
-/// What a procedure that makes something returns on success.
+/// The result of a procedure that makes a file.
 pub(crate) type Made = (Attributes, WireHandle);
 
 pub(crate) fn read_handle<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
@@ -113,8 +113,8 @@ pub(crate) fn write_status<T>(writer: &mut Writer<'_>, result: &Result<T, Status
     writer.u32(result.as_ref().err().map_or(0, |status| *status as u32));
 }
 
-/// What a failure in a directory is to the client: in one that was removed nothing is found, and it
-/// is the directory's handle that is stale.
+/// The client's status for a failure in a directory: in one that was removed nothing is found, and
+/// it is the directory's handle that is stale.
 pub(crate) fn in_directory(status: Status, directory: Option<&Attributes>) -> Status {
     match directory {
         Some(directory) if status == Status::NoEntry && directory.links == 0 => Status::Stale,
@@ -177,7 +177,8 @@ impl Request<'_> {
         })
     }
 
-    /// Moves data of a file, which other calls may do meanwhile: so without attributes before it.
+    /// Moves data of a file. Other calls may do so at the same time, so without attributes before
+    /// it.
     pub(crate) fn answer_data<T>(
         &mut self,
         handle: &[u8],
@@ -210,7 +211,7 @@ impl Request<'_> {
         })
     }
 
-    /// What a call comes to whose procedure failed.
+    /// The reply to a call whose procedure failed.
     pub(crate) fn fail(&mut self, failure: Failure) -> CallOutcome {
         match failure {
             Failure::Garbage => CallOutcome::GarbageArguments,
@@ -441,7 +442,7 @@ impl Request<'_> {
         Ok(self.state.export.nodes.verifier().run(node.key, sync)?)
     }
 
-    /// Changes a file with what it was before and after; other changes wait meanwhile.
+    /// Changes a file with what it was before and after; other changes wait until then.
     pub(crate) fn change<T>(
         &self,
         node: &Node,

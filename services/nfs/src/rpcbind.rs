@@ -3,7 +3,7 @@
 //! For clients that ask port 111 where NFS and MOUNT are. Only when wanted, and only over TCP to
 //! the loopback address, which is where rpcbind takes registrations from.
 //!
-//! What another server has registered stays, unless no server listens there any more: then it is
+//! Another server's registration stays, unless no server listens there any more: then it is
 //! left over from one that was killed. What is registered at the port already, by a server that
 //! hands over, stays as it is, also where the start fails after that.
 //!
@@ -230,7 +230,7 @@ mod tests {
 
     type Mappings = Arc<Lock<HashMap<(u32, u32), u32>>>;
 
-    /// What the portmapper does besides keeping its table.
+    /// The behaviour of the portmapper, in addition to its table.
     #[derive(Clone, Copy, PartialEq)]
     enum Manner {
         Usual,
@@ -388,7 +388,7 @@ mod tests {
                 let mut call = [0; CALL_BYTES];
                 stream.read_exact(&mut call).expect("a call");
                 stream.write_all(&marker.to_be_bytes()).expect("read");
-                // What follows is never asked for.
+                // The rest is never asked for.
                 drop(listener);
             });
             let refused = Registration::begin_at(address, 1).expect_err("no reply");

@@ -1,4 +1,4 @@
-//! The service: options, who may come, and which procedure a call is for.
+//! The service: options, which clients are allowed, and which procedure a call is for.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,11 +35,11 @@ const PRIVILEGED_PORTS_END: u16 = 1024;
 /// How a directory is served.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is served.
+    /// The exported directory.
     pub directory: PathBuf,
     /// Where the key of the handles is kept. `None`: handles end with this server.
     pub state: Option<PathBuf>,
-    /// What clients may do.
+    /// The rights of clients.
     pub access: Access,
     /// Which callers become `nobody`.
     pub squash: Squash,
@@ -161,7 +161,7 @@ impl Nfs {
         Rpc::new(self)
     }
 
-    /// What a listener counts, to be read while it serves.
+    /// The counters of a listener, to be read while it serves.
     pub fn call_counts(protocol: &Rpc<Nfs>) -> CallCounts {
         CallCounts::new(&protocol.programs().state.export, protocol.reply_counts())
     }
@@ -271,7 +271,7 @@ fn mount_of(directory: &Path) -> std::io::Result<u64> {
     Ok(found.stx_mnt_id)
 }
 
-/// What is wrong with a call to `program`.
+/// The fault of a call to `program`.
 fn mismatch(call: &Call, program: &Program) -> Option<Accepted> {
     if call.version != program.version {
         return Some(Accepted::ProgramMismatch {

@@ -1,4 +1,4 @@
-//! What every call needs of the service.
+//! The parts of the service that every call needs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use flatpath_rpc::Credential;
 use crate::export::Export;
 use crate::identity::{Server, Squash, Who};
 
-/// What clients may do.
+/// The rights of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Read.

@@ -38,7 +38,7 @@ impl From<Errno> for Status {
             Errno::PERM => Status::NotOwner,
             Errno::NOENT => Status::NoEntry,
             Errno::NXIO | Errno::NODEV => Status::NoDevice,
-            // A mount point or a link in the way: not for those who come through this export, and
+            // A mount point or a link in the way: not for clients of this export, and
             // not to be asked for again, since it may stay for ever.
             Errno::ACCESS | Errno::TXTBSY | Errno::XDEV | Errno::LOOP | Errno::BUSY => {
                 Status::Access

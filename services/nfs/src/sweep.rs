@@ -5,7 +5,7 @@
 //! being started and a file system from being made read-only, and no call may ever come that would
 //! close them. So a thread looks at all nodes twice a second. It may wait for a file system that
 //! hangs; that is why it is a thread of its own and holds no lock when it asks. All files are on
-//! one file system, so there are no others whose turn would have to come meanwhile.
+//! one file system, so no other file system has to wait for it.
 //!
 //! Invariants
 //! - W1: what a call uses is not closed (`nodes`, N2).
@@ -56,7 +56,7 @@ fn run(export: &Weak<Export>, pipes: &Pipes) {
     }
 }
 
-/// Waits, and closes meanwhile what connections and transfers need.
+/// Waits, and closes what connections and transfers need in that time.
 fn give_back_until(end: Instant, export: &Weak<Export>, pipes: &Pipes) {
     let budget = loop {
         let known = export.upgrade();
@@ -78,7 +78,7 @@ fn give_back_until(end: Instant, export: &Weak<Export>, pipes: &Pipes) {
                 return;
             };
             budget.gave_back(give_back(&export, pipes, excess));
-            // What calls have in use is closed when they end; the network threads ask again.
+            // Files that calls have in use are closed when they end; the network threads ask again.
             std::thread::sleep(SWEEP_PAUSE);
         }
     }

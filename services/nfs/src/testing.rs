@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a served directory and a caller without a network.
+//! Common parts of this crate's tests: a served directory and a caller without a network.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -174,7 +174,7 @@ impl Fixture {
         results
     }
 
-    /// What the network thread would answer, if it would.
+    /// The answer of the network thread, if it gives one.
     pub(crate) fn prompt(&self, call: &Call, arguments: &Words) -> Option<Results> {
         let mut reply = Reply::for_tests((&self.pool).into());
         let arguments = Arguments::new(&arguments.0);
@@ -184,7 +184,7 @@ impl Fixture {
         Some(Results(reply.into_results()))
     }
 
-    /// What a worker answers after a try that has given up, with something between them.
+    /// A worker's answer after a try that failed, with something done between them.
     pub(crate) fn handed_over(&self, call: &Call, words: &Words, between: impl Fn()) -> Results {
         let pool = (&self.pool).into();
         let mut reply = Reply::for_tests(pool);
@@ -199,7 +199,7 @@ impl Fixture {
         Results(reply.into_results())
     }
 
-    /// What a worker answers where no more may wait for the export.
+    /// A worker's answer when no more may wait for the export.
     pub(crate) fn busy(&self, call: &Call, arguments: &Words) -> Results {
         let mut reply = Reply::for_tests((&self.pool).into());
         let (arguments, pool) = (Arguments::new(&arguments.0), (&self.pool).into());

@@ -5,7 +5,7 @@
 //! directories is opened.
 //!
 //! A caller that comes while a walk is on its way waits for it, and for one more: that one looks
-//! for everything that was asked for meanwhile. Few wait, and not for long, because each of them
+//! for everything that was asked for in that time. Few wait, and not for long, because each of them
 //! holds a worker; the others are sent away ([`Status::Later`]).
 //!
 //! | may run beside | find                                     |
@@ -43,7 +43,7 @@ pub(crate) struct TreeScan {
 struct State {
     walking: bool,
     waiting: usize,
-    /// What they look for, for the next walk.
+    /// The files that they look for, for the next walk.
     wanted: Vec<FileKey>,
     /// Until when a fruitless scan is remembered.
     absent: HashMap<FileKey, Instant>,

@@ -3,17 +3,17 @@
 //!
 //! Any error of a write, truncate, sync or close of a file that was written to turns it, as Linux's
 //! NFS server does (`nfsd_reset_write_verifier`): the kernel reports lost data once to each
-//! descriptor, so whoever gets the report tells all clients. All such errors pass through
+//! descriptor, so the call that gets the report tells all clients. All such errors pass through
 //! [`WriteVerifier::report`]. No number is exempt: a sync that was interrupted has synced nothing,
 //! and it may have been the last before the descriptor is closed.
 //!
 //! The report may come to one call while another on the same file is about to succeed because the
 //! report is taken. So calls that may take it are entered while they run ([`Syncing`]), and one
-//! that promises that data lasts waits for those that it overlapped before it looks.
+//! that promises that data lasts waits for the calls that it overlapped before it looks.
 //!
 //! Invariants
-//! - V1: whoever is told of lost data has turned the verifier before a call on the same file
-//!   confirms anything: the read after [`Syncing::end`] sees the new number.
+//! - V1: a call that gets a report of lost data has turned the verifier before a call on the same
+//!   file confirms anything: the read after [`Syncing::end`] sees the new number.
 //! - V2: a call waits only for calls that began before its own system call ended, and never while
 //!   it is itself waited for, so waits end when the system calls do.
 //!
@@ -40,15 +40,15 @@ pub(crate) struct WriteVerifier {
 /// Calls on one file that run, or wait for others.
 #[derive(Default)]
 struct Syncs {
-    /// The tickets of those that run, in the order in which they began.
+    /// The tickets of running calls, in the order in which they began.
     running: Vec<u64>,
     next: u64,
     waiting: usize,
-    /// How often lost data was reported meanwhile.
+    /// How often lost data was reported while they ran.
     losses: u64,
 }
 
-/// Another call was told meanwhile that data of the file is lost.
+/// Another call has got the report that data of the file is lost.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lost;
 
@@ -142,7 +142,7 @@ impl WriteVerifier {
 }
 
 impl Syncing<'_> {
-    /// After a call that succeeded: waits for those on the same file that ran beside it.
+    /// After a call that succeeded: waits for calls on the same file that ran at the same time.
     ///
     /// # Errors
     /// One of them was told that data is lost, perhaps this call's.
@@ -255,7 +255,7 @@ mod tests {
         drop(first);
         let second = verifier.enter(FILE);
         let third = verifier.enter(FILE);
-        // Each is beside the other; a call that waits is not waited for.
+        // Each overlaps the other; a call that waits is not waited for.
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| second.end());
             flatpath_testkit::until_true("the call to wait", || verifier.waiting(FILE) == 1);

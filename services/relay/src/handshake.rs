@@ -13,7 +13,7 @@
 /// Longest line that is waited for, line end included; the original's bound.
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
 
-/// What names a meeting.
+/// The name of a meeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token(pub(crate) [u8; 32]);
 
@@ -28,7 +28,7 @@ pub(crate) struct Handshake {
     pub(crate) side: Option<Side>,
 }
 
-/// What the front of the input is.
+/// The kind of the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Front {
     /// Not yet a whole line.

@@ -296,7 +296,7 @@ impl Protocol for Relay {
             context.session.0 = State::Over;
             context.close_after_output();
         }
-        // Else it replaced another client, and the partner that it met there has left meanwhile.
+        // Else it replaced another client, and the partner that it met there has left.
     }
 
     fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {

@@ -1,10 +1,10 @@
-//! Clients that wait for their partner: in the pairing registry, and spares beside it.
+//! Clients that wait for their partner: in the pairing registry, and spares outside it.
 //!
 //! The registry connects one producer with one consumer per key. Both parties of a relay are alike,
 //! so a client takes whichever side is free: the first one waits as a consumer, and the one that
-//! meets it is the producer; or the reverse, if the consumer has left meanwhile.
+//! meets it is the producer; or the reverse, if the consumer has left.
 //!
-//! A client that would meet one of its own side is a spare: it waits beside the registry and
+//! A client that would meet one of its own side is a spare: it waits outside the registry and
 //! replaces the one it met when that one leaves. When that one is spliced, its spares are closed.
 //!
 //! Invariants
@@ -277,7 +277,7 @@ impl Meetings {
     }
 
     /// A client could not be spliced to the partner it had met, which is about to leave: it waits
-    /// beside the registry until that one has left.
+    /// outside the registry until that one has left.
     pub(crate) fn wait_again(&mut self, client: &ClientHandle) -> bool {
         end_registration(client);
         matches!(self.keep_spare(Arc::clone(client)), Arrival::Waits(_))

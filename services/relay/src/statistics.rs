@@ -1,4 +1,4 @@
-//! What a relay counts. Relaxed sums: for trends, not for exactness at one instant.
+//! The counters of a relay. Relaxed sums: for trends, not for exactness at one instant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

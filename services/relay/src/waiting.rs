@@ -124,7 +124,7 @@ fn rank<G>(holder: Holder, group: &BTreeMap<u64, G>) -> Option<Rank> {
     Some((group.len(), Reverse(*oldest), holder))
 }
 
-/// What of an address belongs to one subscriber (RFC 6177 section 2).
+/// The part of an address that belongs to one subscriber (RFC 6177 section 2).
 fn holder(peer: Option<SocketAddr>) -> Holder {
     Some(match peer?.ip().to_canonical() {
         IpAddr::V6(address) => {

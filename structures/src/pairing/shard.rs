@@ -26,7 +26,7 @@ pub(super) enum Party<P: ?Sized, C: ?Sized> {
 type Pair<P, C> = (Arc<Endpoint<P>>, Arc<Endpoint<C>>);
 type Refusal<P, C, E> = (RegisterError<E>, Party<P, C>);
 
-/// What became of an object that may be registered.
+/// The state of an object that may be registered.
 enum Admitted<P: ?Sized, C: ?Sized> {
     /// It is; there is no peer yet.
     Alone,
@@ -48,7 +48,7 @@ struct Table<P: ?Sized, C: ?Sized> {
     matched: u64,
     /// Threads that wait until the callbacks of a key are done.
     waiters: Vec<(u64, Thread)>,
-    /// What an allocator without memory would do, for tests and simulations.
+    /// Behaves as an allocator without memory, for tests and simulations.
     is_out_of_memory: bool,
 }
 

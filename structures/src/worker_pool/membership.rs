@@ -64,7 +64,7 @@ impl Membership {
 
     pub(super) fn stop(&mut self, shared: &Shared) {
         self.is_stopping = true;
-        // All help with the work that is left; who sees the stop sees this.
+        // All help with the work that is left; a worker that sees the stop sees this.
         // ORDER: E4 of the pool: published by the next store.
         shared.active_max.store(u32::MAX, Ordering::Relaxed);
         // ORDER: E4 of the pool.
@@ -72,7 +72,7 @@ impl Membership {
         self.publish(shared);
     }
 
-    /// Whether the caller, who idled too long, is not needed. If so, its entry is gone.
+    /// Whether the caller, which idled too long, is not needed. If so, its entry is gone.
     pub(super) fn retire(&mut self, shared: &Shared, index: u32) -> bool {
         let retires = self.has_surplus(shared);
         if retires {

@@ -1,4 +1,4 @@
-//! Headers of the protocol: their names, their numbers, and those that every response has.
+//! Headers of the protocol: their names, their numbers, and the headers of every response.
 
 use flatpath_http::{Request, Response};
 use http::StatusCode;

@@ -1,7 +1,7 @@
 //! How many bytes all unfinished uploads of a directory have on the disk, and their bound; and
 //! which addresses began them.
 //!
-//! What counts is on the disk (T1): the ledger is read from there at its first use, so a server
+//! The truth is on the disk (T1): the ledger is read from there at its first use, so a server
 //! that was killed counts what it left. From then on each upload is entered anew whenever it is
 //! looked at under its lock, so what another process of the same directory wrote is known by the
 //! next sweep.

@@ -10,7 +10,7 @@ use crate::writing::WriteOptions;
 use super::patch::Patch;
 use super::tests::{Site, header, sha1_of};
 
-/// What an upload must look like.
+/// The expected state of an upload.
 struct Expected {
     address: String,
     name: String,

@@ -251,7 +251,7 @@ impl Body {
             locked.cut(self.offset)?;
         }
         if self.offset > 0 {
-            // What an earlier request left counts only if it is settled.
+            // The bytes of an earlier request count only if it is settled.
             locked.settle(0)?;
         }
         locked.record.epoch += 1;

@@ -1,4 +1,4 @@
-//! What is remembered of an upload, as a small text file.
+//! The record of an upload: a small text file.
 //!
 //! It is replaced as a whole (`store`), so a reader sees one state or the next. Lines are `KEY
 //! VALUE`, values that may hold any byte are percent-encoded, and the last line says that it is
@@ -23,7 +23,7 @@ pub(super) struct Record {
     pub(super) metadata: Vec<u8>,
     /// The address that began it; `None` for a client without one.
     pub(super) from: Option<IpAddr>,
-    /// What must hold for the file that is replaced.
+    /// Conditions on the file that is replaced.
     pub(super) conditions: HeaderMap,
     /// Raised by each PATCH: T3.
     pub(super) epoch: u64,

@@ -43,7 +43,7 @@ fn not_removed(error: &std::io::Error) {
     log::warn!("expired uploads are not removed: {error}");
 }
 
-/// Begins a sweep, unless the last one goes on.
+/// Begins a sweep, unless the last one is still running.
 fn begin(uploads: &Arc<Uploads>, is_sweeping: &Arc<AtomicBool>) {
     // ORDER: Relaxed: the flag alone counts; the file system has its own locks.
     if is_sweeping.swap(true, Ordering::Relaxed) {

@@ -32,12 +32,12 @@ pub(super) struct Upload {
     pub(super) store: Store,
     /// Where its file goes; `None` where that directory is gone.
     pub(super) directory: Option<File>,
-    /// What arrived, under a hidden name; `None` where that is gone.
+    /// The bytes that arrived, under a hidden name; `None` if that is gone.
     pub(super) data: Option<TempFile>,
     pub(super) uploads: Uploads,
 }
 
-/// What has become of an upload, seen under its lock.
+/// The state of an upload, seen under its lock.
 pub(super) enum State<'a> {
     /// Bytes are still to come.
     Receiving(Box<Locked<'a>>),
@@ -47,7 +47,7 @@ pub(super) enum State<'a> {
     Gone,
 }
 
-/// An upload that nothing else changes meanwhile.
+/// An upload that is locked: nothing else changes it.
 pub(super) struct Locked<'a> {
     upload: &'a Upload,
     pub(super) directory: &'a File,

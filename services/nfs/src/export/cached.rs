@@ -1,5 +1,5 @@
 //! How a handle becomes an open file on the network thread: only if it is open already, and what it
-//! takes to know that it lies inside (E1) is at hand. Anything else is for a worker.
+//! takes to know that it lies inside (E1) is cached. Anything else is for a worker.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::status::Status;
 
 impl Export {
     /// The file that a client's handle names, if it is open and what it takes to know that it lies
-    /// inside is at hand: without a wait.
+    /// inside is cached: without a wait.
     ///
     /// # Errors
     /// [`Status::BadHandle`] and [`Status::Stale`] as for [`Export::resolve`].

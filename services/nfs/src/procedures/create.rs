@@ -169,7 +169,7 @@ pub(super) fn make_directory(request: &mut Request<'_>, reader: &mut Reader<'_>)
     make(request, entry, |request, directory, name| {
         let mode = mode_of(&wanted, DIRECTORY_MODE);
         request.act(|| Ok(rustix::fs::mkdirat(&directory.path, name, mode)?))?;
-        // The group bit comes from above and the sticky bit is not taken by mkdir: said again.
+        // The group bit comes from above and mkdir does not take the sticky bit: set both again.
         let sticky = wanted.mode.filter(|mode| mode & 0o7000 != 0);
         let rest = SetAttributes {
             mode: sticky,
@@ -243,7 +243,7 @@ pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> O
 }
 
 impl Request<'_> {
-    /// What was just made under `name`, opened; then as [`Request::finish`].
+    /// The file that was just made under `name`, opened; then as [`Request::finish`].
     fn finish_name(
         &self,
         directory: &Node,

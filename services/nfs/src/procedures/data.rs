@@ -244,7 +244,8 @@ fn write_from(
                     written += bytes;
                     IoSlice::advance_slices(&mut rest, bytes);
                 }
-                // What was taken counts; the client sends the rest again, and learns why not.
+                // The bytes that were written count; the client sends the rest again, and gets the
+                // error then.
                 Err(_) if written > 0 && stable == Stable::Unstable => break,
                 Err(errno) => return Err(Status::from(errno)),
             }
@@ -261,7 +262,7 @@ fn write_from(
     }
     let syncing = verifier.enter(node.key);
     let written = write()?;
-    // What a call beside it was told may have been about this data.
+    // A report that a concurrent call got may have been about this data.
     syncing.end().map_err(|Lost| Status::Io)?;
     Ok(written)
 }
@@ -285,7 +286,7 @@ fn commit_all(request: &Request<'_>, node: &Node) -> Result<u64, Status> {
     let syncing = verifier.enter(node.key);
     node.begin_sync();
     verifier.report(node.key, rustix::fs::fsync(file))?;
-    // A call beside it may have been told of the loss: then the verifier says so.
+    // A concurrent call may have got the report of the loss: then the verifier shows it.
     let _ = syncing.end();
     // Read afterwards: what was lost until now has turned it. What was written after the sync began
     // is no client's to believe, because its WRITE had no reply when COMMIT was sent.

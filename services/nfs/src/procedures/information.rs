@@ -13,7 +13,7 @@ const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 /// Sizes are best multiples of a page.
 const MULTIPLE_BYTES: u32 = 4096;
 
-/// What FSINFO and PATHCONF ask of the file: only that it is there.
+/// FSINFO and PATHCONF need of the file only that it is there.
 const NOTHING: fn(&Request<'_>, &Node) -> Result<(), Status> = |_, _| Ok(());
 
 pub(super) fn system(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {

@@ -27,7 +27,7 @@ pub(super) fn lookup(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outc
 }
 
 impl Request<'_> {
-    /// What `name` is in a directory, if the caller may look.
+    /// The file that `name` is in a directory, if the caller may look.
     pub(super) fn find(&self, directory: &Node, name: &[u8]) -> Result<Made, Status> {
         let export = &self.state.export;
         let file = match check_name(name)? {

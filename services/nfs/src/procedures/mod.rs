@@ -34,7 +34,7 @@ pub(crate) fn changes(procedure: u32) -> bool {
     matches!(procedure, 2 | 7..=15)
 }
 
-/// True for procedures whose answer is at hand as a rule: they change nothing, and what they ask of
+/// True for procedures whose answer is usually cached: they change nothing, and what they ask of
 /// a file that is in use is in the kernel's memory.
 pub(crate) fn asks(procedure: u32) -> bool {
     // GETATTR, LOOKUP, ACCESS, READLINK, FSSTAT, FSINFO, PATHCONF
