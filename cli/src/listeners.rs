@@ -179,7 +179,7 @@ impl Listener {
                     services
                         .counting
                         .mounts
-                        .push((numbers, files.mount_shares()));
+                        .push((numbers, files.mount_limits()));
                     let http = Http::service(files)
                         .hosts(hosts(settings, &address, &services.passed))
                         .origins(Origins::own().and(settings.allow_origin.iter().cloned()));

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use flatpath::Running;
 use flatpath::metrics::{Family, Metric, read_each};
-use flatpath_files::MountShares;
+use flatpath_files::MountLimits;
 use flatpath_ingest::Ingest;
 use flatpath_nfs::CallCounts;
 use flatpath_relay::Relay;
@@ -15,7 +15,7 @@ use flatpath_relay::Relay;
 #[derive(Default)]
 pub(crate) struct Counting {
     pub(crate) ingests: Vec<(Range<usize>, Ingest)>,
-    pub(crate) mounts: Vec<(Range<usize>, MountShares)>,
+    pub(crate) mounts: Vec<(Range<usize>, MountLimits)>,
     pub(crate) nfs: Vec<(Range<usize>, CallCounts)>,
     pub(crate) relays: Vec<(Range<usize>, Relay)>,
 }
@@ -37,7 +37,7 @@ impl Counting {
                     it.statistics().read()
                 }),
                 of(flatpath_nfs::METRICS, &nfs, CallCounts::clone),
-                of(flatpath_files::METRICS, &mounts, MountShares::clone),
+                of(flatpath_files::METRICS, &mounts, MountLimits::clone),
             ]
             .concat()
         }

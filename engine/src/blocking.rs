@@ -1,25 +1,25 @@
-//! A share of the workers: what may block for a common reason must not take all of them.
+//! Limits for calls that may block for a common reason: they must not take all of the workers.
 //!
 //! A file system that hangs keeps every worker that asks it. Jobs that are about to ask one enter
-//! its [`Share`] first, and at most half of the workers are inside at a time. A job that finds the
-//! share full waits without a worker: it is put back where it lay ([`Entry::Later`]) and runs again
-//! from its beginning when its turn has come. Where nothing inside has moved for a while, or too
-//! many wait, it is refused ([`Entry::Full`]) and answers in its protocol's words.
+//! its [`BlockingLimit`] first, and at most half of the workers are inside at a time. A job that
+//! finds the limit full waits without a worker: it is put back where it lay ([`Entry::Parked`]) and
+//! runs again from its beginning when its turn has come. Where nothing inside has moved for a
+//! while, or too many wait, it is refused ([`Entry::Refused`]) and answers in its protocol's words.
 //!
-//! | may run beside | enter | leave (drop of [`Inside`]) | refuse_stuck |
+//! | may run beside | enter | leave (drop of [`Permit`]) | refuse_stuck |
 //! |----------------|-------|----------------------------|--------------|
 //! | each of them   | yes   | yes                        | yes          |
 //!
 //! Invariants
-//! - S1: jobs wait only while the share is full (C2 of `concurrency_limit`); one that leaves hands
+//! - S1: jobs wait only while the limit is full (C2 of `concurrency_limit`); one that leaves hands
 //!   its place to the oldest of them.
 //! - S2: a waiting job's index is in no queue, inbox or free list. It lies in its place of the
 //!   table, and goes back to the queue once (see W1 of `worker`).
-//! - S3: within one run a job has one place in a share at most, and is told `Later` once: a job
+//! - S3: within one run a job has one place in a limit at most, and is told `Parked` once: a job
 //!   that asks again while it is inside is inside, and one that has to return asks in vain.
 //!
 //! Ordering: everything is under one lock. A job is parked after it was put in its place, and the
-//! share is looked at again then, so that no leaving is missed.
+//! limit is looked at again then, so that no leaving is missed.
 //!
 //! A job that waits here has left the limit of its listener until it is queued again.
 //!
@@ -43,22 +43,23 @@ pub(crate) use visitor::Visitor;
 /// Of the workers, one in this many may be inside.
 const WORKERS_DIVISOR: u32 = 2;
 
-/// A share of the workers. A clone is the same share.
+/// A concurrency limit for calls that may block for a common reason, such as one mount. A clone is
+/// the same limit.
 #[derive(Clone, Debug)]
-pub struct Share(Arc<Inner>);
+pub struct BlockingLimit(Arc<Inner>);
 
-/// What a share allows beside its part of the workers.
+/// Bounds on what waits for a limit.
 #[derive(Clone, Copy, Debug)]
-pub struct ShareLimits {
+pub struct WaitLimits {
     /// Jobs that wait for a place inside; more are refused.
     pub waiting_max: usize,
-    /// A full share that no job has entered or left for this time is stuck: no job waits for it.
+    /// A full limit that no job has entered or left for this time is stuck: no job waits for it.
     pub stuck_after: Duration,
 }
 
-/// What a share holds and has done.
+/// Counts of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShareFigures {
+pub struct BlockingFigures {
     /// Workers inside now.
     pub inside: u32,
     /// Jobs that wait now.
@@ -69,32 +70,33 @@ pub struct ShareFigures {
     pub refused: u64,
 }
 
-/// What becomes of a job that asks to enter.
+/// The outcome for a job that asks to enter.
 #[derive(Debug)]
 #[must_use]
 pub enum Entry {
     /// It is inside until this is dropped.
-    Inside(Inside),
+    Entered(Permit),
     /// It has to return at once, without effect: it runs again when there is room.
-    Later,
+    Parked,
     /// It must not ask, and should say that it is busy.
-    Full,
+    Refused,
 }
 
-/// A place inside, given back when dropped; of a job that has asked again, with the last of them.
+/// A job's permit to be inside, given back when dropped; of a job that has asked again, with the
+/// last of them.
 #[derive(Debug)]
-pub struct Inside(Arc<Taken>);
+pub struct Permit(Arc<Taken>);
 
 /// A place that a job has.
 #[derive(Debug)]
 struct Taken {
-    share: Share,
+    limit: BlockingLimit,
 }
 
 #[derive(Debug)]
 struct Inner {
     name: String,
-    limits: ShareLimits,
+    limits: WaitLimits,
     state: Lock<State>,
     /// It is full.
     full: Episode,
@@ -103,21 +105,21 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     limit: ConcurrencyLimit<Parked>,
-    /// Jobs that were told `Later` and do not wait in `limit` yet.
+    /// Jobs that were told `Parked` and do not wait in `limit` yet.
     parking: usize,
     moved: Instant,
     waited: u64,
     refused: u64,
 }
 
-/// What enters a share is the one member of its limit.
+/// All jobs are of one member of the concurrency limit.
 const ONLY: usize = 0;
 
-/// Where jobs that wait for a share lie.
+/// Where jobs that wait for a limit lie.
 pub(crate) trait Home: Send + Sync {
     fn workers_max(&self) -> u32;
-    /// Queues a job again, with its place in the share if it has one.
-    fn resume(&self, index: u32, grant: Option<Inside>);
+    /// Queues a job again, with its place in the limit if it has one.
+    fn resume(&self, index: u32, grant: Option<Permit>);
 }
 
 /// A job that waits, and where it lies.
@@ -132,9 +134,9 @@ impl std::fmt::Debug for Parked {
     }
 }
 
-impl Share {
-    /// A share with no job inside; `name` is what the log calls it.
-    pub fn new(name: impl Into<String>, limits: ShareLimits) -> Self {
+impl BlockingLimit {
+    /// A limit with no job inside; `name` is what the log calls it.
+    pub fn new(name: impl Into<String>, limits: WaitLimits) -> Self {
         Self(Arc::new(Inner {
             name: name.into(),
             limits,
@@ -158,40 +160,40 @@ impl Share {
     pub(crate) fn enter_for(&self, job: &mut Visitor) -> Entry {
         // S3.
         if job.parked.is_some() {
-            return Entry::Later;
+            return Entry::Parked;
         }
         if let Some(inside) = job.place_in(self) {
-            return Entry::Inside(inside);
+            return Entry::Entered(inside);
         }
-        if let Some(granted) = job.granted.take_if(|granted| granted.0.share.is(self)) {
+        if let Some(granted) = job.granted.take_if(|granted| granted.0.limit.is(self)) {
             return job.enters(granted);
         }
         let mut state = self.state();
         if state.enter(job.workers_max) {
             drop(state);
-            return job.enters(self.inside());
+            return job.enters(self.permit());
         }
         let entry = if self.is_stuck(&state) || state.waiting() >= self.0.limits.waiting_max {
             state.refused += 1;
-            Entry::Full
+            Entry::Refused
         } else {
             state.parking += 1;
             state.waited += 1;
             job.parked = Some(self.clone());
-            Entry::Later
+            Entry::Parked
         };
         let inside = state.limit.inside(ONLY);
         drop(state);
         if self.0.full.begins() {
             log::warn!(
-                "{}: {inside} workers are there, which is its share: others wait or are refused",
+                "{}: {inside} workers are in it, which is the limit: others wait or are refused",
                 self.0.name
             );
         }
         entry
     }
 
-    /// Sends the jobs that wait for a stuck share back to workers, which find it stuck.
+    /// Sends the jobs that wait for a stuck limit back to workers, which find it stuck.
     pub fn refuse_stuck(&self) {
         let mut state = self.state();
         let is_stuck = self.is_stuck(&state);
@@ -205,9 +207,9 @@ impl Share {
     }
 
     /// What it holds and has done.
-    pub fn figures(&self) -> ShareFigures {
+    pub fn figures(&self) -> BlockingFigures {
         let state = self.state();
-        ShareFigures {
+        BlockingFigures {
             inside: state.limit.inside(ONLY),
             waiting: state.waiting(),
             waited: state.waited,
@@ -215,19 +217,19 @@ impl Share {
         }
     }
 
-    /// A job that was told `Later` lies in its place again: it waits, or has its turn at once.
+    /// A job that was told `Parked` lies in its place again: it waits, or has its turn at once.
     pub(crate) fn park(&self, home: Arc<dyn Home>, index: u32) {
         let mut state = self.state();
         state.parking -= 1;
         if state.enter(home.workers_max()) {
             drop(state);
-            return home.resume(index, Some(self.inside()));
+            return home.resume(index, Some(self.permit()));
         }
         let home = Arc::downgrade(&home);
         state.limit.wait(ONLY, Parked { home, index }, Rank::Next);
     }
 
-    /// A job that was told `Later` does not wait after all.
+    /// A job that was told `Parked` does not wait after all.
     pub(crate) fn give_up(&self) {
         self.state().parking -= 1;
     }
@@ -236,9 +238,9 @@ impl Share {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn inside(&self) -> Inside {
-        Inside(Arc::new(Taken {
-            share: self.clone(),
+    fn permit(&self) -> Permit {
+        Permit(Arc::new(Taken {
+            limit: self.clone(),
         }))
     }
 
@@ -259,16 +261,16 @@ impl Share {
         while let Some(parked) = state.limit.next() {
             if let Some(home) = parked.home.upgrade() {
                 drop(state);
-                return home.resume(parked.index, Some(self.inside()));
+                return home.resume(parked.index, Some(self.permit()));
             }
             state.limit.leave(ONLY);
         }
         let (inside, refused) = (state.limit.inside(ONLY), state.refused);
         drop(state);
-        // The episode is over when none is left, so that a share at its bound is logged once.
+        // The episode is over when none is left, so that a limit at its bound is logged once.
         if inside == 0 && self.0.full.end().is_some() {
             log::info!(
-                "{}: no worker is there ({refused} refused so far)",
+                "{}: no worker is in it any more ({refused} refused so far)",
                 self.0.name
             );
         }
@@ -276,9 +278,9 @@ impl Share {
 }
 
 impl State {
-    /// A job enters, if there is a place for it in a share of so many workers.
+    /// A job enters, if there is a permit for it in a server with `workers_max` workers.
     fn enter(&mut self, workers_max: u32) -> bool {
-        self.limit.set_max(ONLY, places(workers_max));
+        self.limit.set_max(ONLY, permits(workers_max));
         let enters = self.limit.enter(ONLY, Rank::Next);
         if enters {
             self.moved = Instant::now();
@@ -293,13 +295,13 @@ impl State {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.share.leave();
+        self.limit.leave();
     }
 }
 
-/// Places inside a share of `workers_max` workers: at least one, and where there are two workers,
-/// one stays free.
-fn places(workers_max: u32) -> u32 {
+/// Permits of a limit in a server with `workers_max` workers: at least one, and where there are two
+/// workers, one stays free.
+fn permits(workers_max: u32) -> u32 {
     (workers_max / WORKERS_DIVISOR).max(1)
 }
 
@@ -322,7 +324,7 @@ mod tests {
     /// Enters and stays inside, as a worker does that a file system keeps.
     struct Asking {
         number: usize,
-        share: Share,
+        limit: BlockingLimit,
         connection: ConnectionId,
         seen: Arc<Lock<Vec<(usize, Entry)>>>,
         panics: bool,
@@ -330,8 +332,8 @@ mod tests {
 
     impl Task for Asking {
         fn run(&mut self, scope: &mut WorkerScope<'_>) {
-            let entry = self.share.enter(scope);
-            let is_later = matches!(entry, Entry::Later);
+            let entry = self.limit.enter(scope);
+            let is_later = matches!(entry, Entry::Parked);
             assert_eq!(scope.is_parked(), is_later);
             self.seen.lock().push((self.number, entry));
             if self.panics && is_later {
@@ -353,7 +355,7 @@ mod tests {
     struct Bench {
         shared: Arc<Shared>,
         dispatcher: Dispatcher,
-        share: Share,
+        limit: BlockingLimit,
         connection: ConnectionId,
         seen: Arc<Lock<Vec<(usize, Entry)>>>,
     }
@@ -362,7 +364,7 @@ mod tests {
         Arc::new(ThreadCounters::new("simulation", [0].into_iter()))
     }
 
-    fn bench(limits: ShareLimits) -> Bench {
+    fn bench(limits: WaitLimits) -> Bench {
         let worker_pool = WorkerPoolLimits {
             workers_min: 0,
             workers_max: WORKERS_MAX,
@@ -384,7 +386,7 @@ mod tests {
         Bench {
             dispatcher: Dispatcher::new(Arc::clone(&shared), counters(), 0, (JOBS, 1)),
             shared,
-            share: Share::new("a mount", limits),
+            limit: BlockingLimit::new("a mount", limits),
             connection: ConnectionId {
                 key,
                 thread: 0,
@@ -394,7 +396,7 @@ mod tests {
         }
     }
 
-    const PATIENT: ShareLimits = ShareLimits {
+    const PATIENT: WaitLimits = WaitLimits {
         waiting_max: JOBS,
         stuck_after: Duration::from_secs(3_600),
     };
@@ -405,7 +407,7 @@ mod tests {
             self.dispatcher.dispatch(
                 Box::new(Asking {
                     number,
-                    share: self.share.clone(),
+                    limit: self.limit.clone(),
                     connection: self.connection,
                     seen: Arc::clone(&self.seen),
                     panics,
@@ -419,7 +421,7 @@ mod tests {
         fn dispatch(&mut self, number: usize) {
             let job = Asking {
                 number,
-                share: self.share.clone(),
+                limit: self.limit.clone(),
                 connection: self.connection,
                 seen: Arc::clone(&self.seen),
                 panics: false,
@@ -437,20 +439,20 @@ mod tests {
     }
 
     #[test]
-    fn a_full_share_lets_jobs_wait_and_runs_them_in_order() {
+    fn a_full_limit_lets_jobs_wait_and_runs_them_in_order() {
         let mut bench = bench(PATIENT);
         let (first, second) = (bench.ask(0, false), bench.ask(1, false));
-        assert!(matches!(first, Entry::Inside(_)) && matches!(second, Entry::Inside(_)));
+        assert!(matches!(first, Entry::Entered(_)) && matches!(second, Entry::Entered(_)));
         for number in 2..5 {
-            assert!(matches!(bench.ask(number, false), Entry::Later));
+            assert!(matches!(bench.ask(number, false), Entry::Parked));
         }
         assert!(bench.run().is_none(), "none of them is queued");
-        assert_eq!(bench.share.figures().waiting, 3);
+        assert_eq!(bench.limit.figures().waiting, 3);
         drop(first);
         let (number, third) = bench.run().expect("the oldest has its turn");
-        assert!(number == 2 && matches!(third, Entry::Inside(_)));
+        assert!(number == 2 && matches!(third, Entry::Entered(_)));
         assert!(
-            matches!(bench.ask(5, false), Entry::Later),
+            matches!(bench.ask(5, false), Entry::Parked),
             "the newest is last"
         );
         drop((second, third));
@@ -461,7 +463,7 @@ mod tests {
         );
         drop(next);
         assert_eq!(bench.run().expect("the last").0, 5);
-        let figures = bench.share.figures();
+        let figures = bench.limit.figures();
         assert_eq!((figures.inside, figures.waiting, figures.waited), (0, 0, 4));
     }
 
@@ -476,12 +478,12 @@ mod tests {
         bench.dispatch(2);
         bench.dispatch(3);
         assert!(bench.dispatcher.holds_back(), "three are inside");
-        assert!(matches!(bench.run().expect("queued").1, Entry::Later));
+        assert!(matches!(bench.run().expect("queued").1, Entry::Parked));
         assert!(
             !bench.dispatcher.holds_back(),
             "one of them holds no worker"
         );
-        assert!(matches!(bench.run().expect("let out"), (3, Entry::Later)));
+        assert!(matches!(bench.run().expect("let out"), (3, Entry::Parked)));
 
         // Both are queued again, and count: inside are they and nothing else.
         drop((first, second));
@@ -496,9 +498,9 @@ mod tests {
     }
 
     /// What one run of a job is told that asks `times` times, and keeps what it is given.
-    fn asked(bench: &Bench, granted: Option<Inside>, times: usize) -> (Visitor, Vec<Entry>) {
+    fn asked(bench: &Bench, granted: Option<Permit>, times: usize) -> (Visitor, Vec<Entry>) {
         let mut visitor = Visitor::new(WORKERS_MAX, granted);
-        let entries = (0..times).map(|_| bench.share.enter_for(&mut visitor));
+        let entries = (0..times).map(|_| bench.limit.enter_for(&mut visitor));
         let entries = entries.collect();
         (visitor, entries)
     }
@@ -507,15 +509,19 @@ mod tests {
     fn a_job_that_asks_twice_has_one_place_and_waits_once() {
         let bench = bench(PATIENT);
         let counts = || {
-            let figures = bench.share.figures();
+            let figures = bench.limit.figures();
             (figures.inside, figures.waiting, figures.waited)
         };
         let (_, inside) = asked(&bench, None, 3);
-        assert!(inside.iter().all(|entry| matches!(entry, Entry::Inside(_))));
+        assert!(
+            inside
+                .iter()
+                .all(|entry| matches!(entry, Entry::Entered(_)))
+        );
         let (_, other) = asked(&bench, None, 1);
         assert_eq!(counts(), (2, 0, 0), "three questions are one place");
         let (visitor, told) = asked(&bench, None, 2);
-        assert!(told.iter().all(|entry| matches!(entry, Entry::Later)));
+        assert!(told.iter().all(|entry| matches!(entry, Entry::Parked)));
         assert_eq!(counts(), (2, 1, 1), "two questions wait once");
         visitor.parked.expect("it has to wait").give_up();
         assert_eq!(counts(), (2, 0, 1));
@@ -538,56 +544,56 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_share_refuses_those_that_wait_and_those_that_come() {
-        let mut bench = bench(ShareLimits {
+    fn a_stuck_limit_refuses_jobs_that_wait_and_jobs_that_come() {
+        let mut bench = bench(WaitLimits {
             stuck_after: Duration::from_millis(1),
             ..PATIENT
         });
         let inside = (bench.ask(0, false), bench.ask(1, false));
         std::thread::sleep(Duration::from_millis(2));
-        assert!(matches!(bench.ask(2, false), Entry::Full));
+        assert!(matches!(bench.ask(2, false), Entry::Refused));
         drop(inside);
-        assert_eq!(bench.share.figures().inside, 0);
+        assert_eq!(bench.limit.figures().inside, 0);
     }
 
     #[test]
-    fn those_that_wait_for_a_stuck_share_are_sent_back() {
+    fn jobs_that_wait_for_a_stuck_limit_are_sent_back() {
         const STUCK: Duration = Duration::from_millis(1_500);
-        let mut bench = bench(ShareLimits {
+        let mut bench = bench(WaitLimits {
             stuck_after: STUCK,
             ..PATIENT
         });
         // Again until the machine was fast enough for one to wait.
         let inside = loop {
             let inside = (bench.ask(0, false), bench.ask(1, false));
-            if matches!(bench.ask(2, false), Entry::Later) {
+            if matches!(bench.ask(2, false), Entry::Parked) {
                 break inside;
             }
         };
         std::thread::sleep(STUCK);
-        bench.share.refuse_stuck();
+        bench.limit.refuse_stuck();
         let (number, entry) = bench.run().expect("it runs again");
-        assert!(number == 2 && matches!(entry, Entry::Full));
+        assert!(number == 2 && matches!(entry, Entry::Refused));
         drop(inside);
     }
 
     #[test]
     fn too_many_do_not_wait() {
-        let mut bench = bench(ShareLimits {
+        let mut bench = bench(WaitLimits {
             waiting_max: 1,
             ..PATIENT
         });
         let _inside = (bench.ask(0, false), bench.ask(1, false));
-        assert!(matches!(bench.ask(2, false), Entry::Later));
-        assert!(matches!(bench.ask(3, false), Entry::Full));
-        assert_eq!(bench.share.figures().refused, 1);
+        assert!(matches!(bench.ask(2, false), Entry::Parked));
+        assert!(matches!(bench.ask(3, false), Entry::Refused));
+        assert_eq!(bench.limit.figures().refused, 1);
     }
 
     #[test]
     fn a_job_that_panics_does_not_wait() {
         let mut bench = bench(PATIENT);
         let _inside = (bench.ask(0, false), bench.ask(1, false));
-        assert!(matches!(bench.ask(2, true), Entry::Later));
-        assert_eq!(bench.share.figures().waiting, 0);
+        assert!(matches!(bench.ask(2, true), Entry::Parked));
+        assert_eq!(bench.limit.figures().waiting, 0);
     }
 }

@@ -1,8 +1,8 @@
-//! What a worker lends to the job that it runs: buffers, pauses, and a place in a share.
+//! The services of a worker to the job that it runs: buffers, pauses, and permits of limits.
 
 use std::time::Duration;
 
-use crate::blocking::{Entry, Share, Visitor};
+use crate::blocking::{BlockingLimit, Entry, Visitor};
 use crate::descriptors::{ConnectionDescriptors, DescriptorBudget};
 use crate::lifecycle::{Lifecycle, ServerState};
 use flatpath_structures::pool::PoolHandle;
@@ -47,14 +47,14 @@ impl<'a> WorkerScope<'a> {
         std::thread::sleep(PAUSE);
     }
 
-    /// Whether the job was told [`Entry::Later`]: what it made is
+    /// Whether the job was told [`Entry::Parked`]: what it made is
     /// dropped, and it runs again.
     pub fn is_parked(&self) -> bool {
         self.visitor.parked.is_some()
     }
 }
 
-impl Share {
+impl BlockingLimit {
     /// Asks for a place inside, for the job that this worker runs.
     pub fn enter(&self, scope: &mut WorkerScope<'_>) -> Entry {
         self.enter_for(&mut scope.visitor)

@@ -40,7 +40,7 @@ use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
 use crate::address_limit::{AddressKeys, AddressLimit, Cells};
-use crate::blocking::{Home, Inside, Share, Visitor};
+use crate::blocking::{BlockingLimit, Home, Permit, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::concurrency_limit::Listeners;
 use crate::connection_handle::ConnectionId;
@@ -105,7 +105,7 @@ struct Place {
 struct Content {
     task: Option<Box<dyn Task>>,
     /// Its place in the limit that it has waited for.
-    granted: Option<Inside>,
+    granted: Option<Permit>,
 }
 
 /// A listener of the server, for display.
@@ -349,8 +349,8 @@ impl Shared {
         mark.clear();
         self.place(index).task = Some(task);
         match parked {
-            Some(share) if has_run => return self.park(home, index, &share),
-            Some(share) => share.give_up(),
+            Some(limit) if has_run => return self.park(home, index, &limit),
+            Some(limit) => limit.give_up(),
             None => {}
         }
         let inbox = &self.inboxes[usize::from(home.thread)];
@@ -379,12 +379,12 @@ impl Shared {
     /// Lets a job wait for what may block. It holds no worker meanwhile, so another one of its
     /// listener may have it.
     #[cold]
-    fn park(self: &Arc<Self>, home: ConnectionId, index: u32, share: &Share) {
+    fn park(self: &Arc<Self>, home: ConnectionId, index: u32, limit: &BlockingLimit) {
         let now_ns = monotonic_coarse_ns();
         self.mark(index)
             .set(JobState::Parked, home.listener, now_ns);
         self.leave_listener(home);
-        share.park(Arc::<Shared>::clone(self), index);
+        limit.park(Arc::<Shared>::clone(self), index);
     }
 
     /// Has a worker look for the work that has been queued, or the scaler where none may.
@@ -455,7 +455,7 @@ impl Home for Shared {
         self.workers_max
     }
 
-    fn resume(&self, index: u32, grant: Option<Inside>) {
+    fn resume(&self, index: u32, grant: Option<Permit>) {
         self.place(index).granted = grant;
         let (home, _) = self.lying(index);
         let listener = self.number_of(home.thread, home.listener);

@@ -1,23 +1,23 @@
-//! What shares know of a job while a worker runs it: S3 of `blocking`.
+//! A job as limits see it while a worker runs it: S3 of `blocking`.
 
 use std::sync::{Arc, Weak};
 
-use super::{Entry, Inside, Share, Taken};
+use super::{BlockingLimit, Entry, Permit, Taken};
 
-/// A job on a worker, as shares know it.
+/// A job on a worker, as limits know it.
 #[derive(Debug)]
 pub(crate) struct Visitor {
     pub(crate) workers_max: u32,
     /// A place that the job has waited for.
-    pub(crate) granted: Option<Inside>,
-    /// The share that the job has to wait for.
-    pub(crate) parked: Option<Share>,
+    pub(crate) granted: Option<Permit>,
+    /// The limit that the job has to wait for.
+    pub(crate) parked: Option<BlockingLimit>,
     /// The places that the job has taken in this run, as long as it has them (S3).
     entered: Vec<Weak<Taken>>,
 }
 
 impl Visitor {
-    pub(crate) fn new(workers_max: u32, granted: Option<Inside>) -> Self {
+    pub(crate) fn new(workers_max: u32, granted: Option<Permit>) -> Self {
         Self {
             workers_max,
             granted,
@@ -26,15 +26,15 @@ impl Visitor {
         }
     }
 
-    /// The job's place in a share, if it has one.
-    pub(super) fn place_in(&self, share: &Share) -> Option<Inside> {
+    /// The job's place in a limit, if it has one.
+    pub(super) fn place_in(&self, limit: &BlockingLimit) -> Option<Permit> {
         let mut taken = self.entered.iter().filter_map(Weak::upgrade);
-        taken.find(|taken| taken.share.is(share)).map(Inside)
+        taken.find(|taken| taken.limit.is(limit)).map(Permit)
     }
 
-    pub(super) fn enters(&mut self, inside: Inside) -> Entry {
+    pub(super) fn enters(&mut self, inside: Permit) -> Entry {
         self.entered.push(Arc::downgrade(&inside.0));
-        Entry::Inside(inside)
+        Entry::Entered(inside)
     }
 }
 
@@ -44,10 +44,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::blocking::{Home, ShareLimits};
+    use crate::blocking::{Home, WaitLimits};
 
     const WORKERS_MAX: u32 = 4;
-    const PATIENT: ShareLimits = ShareLimits {
+    const PATIENT: WaitLimits = WaitLimits {
         waiting_max: 8,
         stuck_after: Duration::from_secs(3_600),
     };
@@ -61,42 +61,42 @@ mod tests {
                 WORKERS_MAX
             }
 
-            fn resume(&self, index: u32, granted: Option<Inside>) {
+            fn resume(&self, index: u32, granted: Option<Permit>) {
                 let resumed = (index, granted.is_some());
                 self.0.lock().expect("sound").push(resumed);
             }
         }
 
-        let share = Share::new("a mount", PATIENT);
+        let limit = BlockingLimit::new("a mount", PATIENT);
         let home = Arc::new(Resumed(Mutex::default()));
         let visit = || {
             let mut visitor = Visitor::new(WORKERS_MAX, None);
-            share.enter_for(&mut visitor)
+            limit.enter_for(&mut visitor)
         };
         let inside = (visit(), visit());
-        assert!(matches!(visit(), Entry::Later));
-        // Its place was left between `Later` and `park`: no leaving comes that could resume it.
+        assert!(matches!(visit(), Entry::Parked));
+        // Its place was left between `Parked` and `park`: no leaving comes that could resume it.
         drop(inside);
-        share.park(Arc::clone(&home) as Arc<dyn Home>, 7);
+        limit.park(Arc::clone(&home) as Arc<dyn Home>, 7);
         assert_eq!(*home.0.lock().expect("sound"), [(7, true)]);
-        assert_eq!(share.figures().waiting, 0);
+        assert_eq!(limit.figures().waiting, 0);
     }
 
     #[test]
     fn leaving_counts_as_movement() {
         let stuck_after = Duration::from_millis(1);
-        let share = Share::new(
+        let limit = BlockingLimit::new(
             "a mount",
-            ShareLimits {
+            WaitLimits {
                 stuck_after,
                 ..PATIENT
             },
         );
         let before = Instant::now();
-        assert!(share.state().enter(WORKERS_MAX));
-        share.state().moved = before - stuck_after;
-        assert!(share.is_stuck(&share.state()));
-        drop(share.inside());
-        assert!(share.state().moved >= before);
+        assert!(limit.state().enter(WORKERS_MAX));
+        limit.state().moved = before - stuck_after;
+        assert!(limit.is_stuck(&limit.state()));
+        drop(limit.permit());
+        assert!(limit.state().moved >= before);
     }
 }

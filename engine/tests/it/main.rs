@@ -22,7 +22,7 @@ mod panics;
 mod relief;
 mod room;
 mod server;
-mod share_twice;
+mod limit_twice;
 mod shares;
 mod simulation;
 mod simulation_behind_proxy;

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use flatpath::blocking::{Entry, Inside, Share, ShareLimits};
+use flatpath::blocking::{BlockingLimit, Entry, Permit, WaitLimits};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{Context, Job, ListenerLimits, Protocol, Received, WorkerScope};
 
@@ -15,12 +15,12 @@ const WORKERS_MAX: u32 = 4;
 ///
 /// | byte  | its job                                         |
 /// |-------|-------------------------------------------------|
-/// | `k`   | enters the share, and keeps the place from then |
-/// | `e`   | enters the share                                |
+/// | `k`   | enters the limit, and keeps the place from then |
+/// | `e`   | enters the limit                                |
 /// | other | nothing                                         |
 struct Entering {
-    share: Share,
-    kept: Mutex<Vec<Inside>>,
+    limit: BlockingLimit,
+    kept: Mutex<Vec<Permit>>,
 }
 
 impl Protocol for Entering {
@@ -47,7 +47,7 @@ impl Protocol for Entering {
         if !matches!(*job, b'k' | b'e') {
             return;
         }
-        if let Entry::Inside(inside) = self.share.enter(scope)
+        if let Entry::Entered(inside) = self.limit.enter(scope)
             && *job == b'k'
         {
             self.kept.lock().expect("sound").push(inside);
@@ -62,13 +62,13 @@ impl Protocol for Entering {
 
 #[test]
 fn sim_a_job_that_parks_lets_another_of_its_listener_go_at_once() {
-    let limits = ShareLimits {
+    let limits = WaitLimits {
         waiting_max: 100,
         stuck_after: Duration::from_secs(3_600),
     };
-    let share = Share::new("a mount", limits);
+    let limit = BlockingLimit::new("a mount", limits);
     let entering = Entering {
-        share: share.clone(),
+        limit: limit.clone(),
         kept: Mutex::default(),
     };
     let one = ListenerLimits {
@@ -85,7 +85,7 @@ fn sim_a_job_that_parks_lets_another_of_its_listener_go_at_once() {
     assert_eq!(client.read(), b"kk");
     // Both at once: the second is held back before the first runs.
     client.write(b"ex");
-    while share.figures().waiting == 0 {
+    while limit.figures().waiting == 0 {
         server.turn();
     }
     assert_eq!(

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::{fmt, mem};
 
 use bytes::{Buf, Bytes};
-use flatpath::blocking::Share;
+use flatpath::blocking::BlockingLimit;
 use flatpath::memory::{Buffer, Part, Payload};
 
 use crate::channel::{self, Kind, Sender};
@@ -44,7 +44,7 @@ pub enum Body {
 pub struct Reader {
     pub(crate) source: Box<dyn Read + Send>,
     pub(crate) length: Option<u64>,
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<BlockingLimit>,
 }
 
 impl Reader {
@@ -58,9 +58,9 @@ impl Reader {
         }
     }
 
-    /// The same, read only by workers that are inside this share: for a source that may block.
+    /// The same, read only by workers that are inside this limit: for a source that may block.
     #[must_use]
-    pub fn within(self, share: Share) -> Self {
+    pub fn within(self, share: BlockingLimit) -> Self {
         Self {
             share: Some(share),
             ..self

@@ -130,7 +130,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers any request; may block. The request's body has arrived completely.
     ///
-    /// Where a share let the worker come back later ([`flatpath::blocking::Entry::Later`]),
+    /// Where a limit has the job come back later ([`flatpath::blocking::Entry::Parked`]),
     /// what is returned is dropped, and the same request comes again; so it is for
     /// [`Service::open`].
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;

@@ -60,14 +60,14 @@ impl Exchange {
         let stream = self.stream.as_ref();
         let share = stream.and_then(|stream| stream.rest.share.clone());
         let _inside = match share.map(|share| share.enter(scope)) {
-            Some(Entry::Later) => return,
-            Some(Entry::Full) => {
+            Some(Entry::Parked) => return,
+            Some(Entry::Refused) => {
                 // What it reads from is stuck: it breaks off, as after an error.
                 self.stream = None;
                 self.state = State::Failed;
                 return;
             }
-            Some(Entry::Inside(inside)) => Some(inside),
+            Some(Entry::Entered(inside)) => Some(inside),
             None => None,
         };
         self.read_chunk(scope.pool());

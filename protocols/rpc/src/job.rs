@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flatpath::WorkerScope;
-use flatpath::blocking::{Entry, Share};
+use flatpath::blocking::{BlockingLimit, Entry};
 
 use crate::duplicate_requests::{DuplicateRequestCache, Lookup, RequestKey, Ticket};
 use crate::limits::LOOKUP_PAUSES_MAX;
@@ -31,7 +31,7 @@ pub struct RpcJob {
 }
 
 impl RpcJob {
-    /// Executes the call, or repeats the reply to it, when its share of the workers has room. Until
+    /// Executes the call, or repeats the reply to it, when there is room in its limit. Until
     /// then it has no effect and runs again.
     pub(crate) fn run(
         &mut self,
@@ -39,12 +39,12 @@ impl RpcJob {
         duplicates: &DuplicateRequestCache,
         scope: &mut WorkerScope<'_>,
     ) {
-        let share = programs.share(&self.call);
-        let _inside = match share.map(|share: &Share| share.enter(scope)) {
+        let limit = programs.limit(&self.call);
+        let _inside = match limit.map(|limit: &BlockingLimit| limit.enter(scope)) {
             None => None,
-            Some(Entry::Inside(inside)) => Some(inside),
-            Some(Entry::Later) => return,
-            Some(Entry::Full) => return self.refuse(programs, scope),
+            Some(Entry::Entered(inside)) => Some(inside),
+            Some(Entry::Parked) => return,
+            Some(Entry::Refused) => return self.refuse(programs, scope),
         };
         let RpcJob {
             call,

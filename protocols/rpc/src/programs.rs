@@ -1,6 +1,6 @@
 //! What a program is to the listener that it serves: where its calls are answered, and how.
 
-use flatpath::blocking::Share;
+use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::PoolHandle;
 use flatpath::prompt::PromptRight;
@@ -123,14 +123,14 @@ pub trait Programs: Send + Sync + 'static {
         None
     }
 
-    /// The share of the workers that a call enters before [`Programs::pooled`] answers it, because
+    /// The limit that a call enters before [`Programs::pooled`] answers it, because
     /// it may block for a reason that others have too. On a worker, whenever it has its turn.
-    fn share(&self, call: &Call) -> Option<&Share> {
+    fn limit(&self, call: &Call) -> Option<&BlockingLimit> {
         let _ = call;
         None
     }
 
-    /// Answers a call for which there is no room in its [`share`](Programs::share), without waiting
+    /// Answers a call for which there is no room in its [`limit`](Programs::limit), without waiting
     /// for what is in the way. On a worker.
     fn busy(
         &self,

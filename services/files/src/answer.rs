@@ -8,7 +8,7 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use flatpath::blocking::Share;
+use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::{Body, Reader, Request, Response};
@@ -55,8 +55,8 @@ pub(crate) struct Answerer<'a> {
     pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
     pub(crate) began: LookupStart,
     pub(crate) reach: Reach,
-    /// The share that this worker has entered, and that a worker has to enter to read on.
-    pub(crate) share: Option<Share>,
+    /// The limit that this worker has entered, and that a worker has to enter to read on.
+    pub(crate) limit: Option<BlockingLimit>,
 }
 
 /// A file in the form in which it is to be sent.
@@ -105,11 +105,11 @@ impl Answerer<'_> {
         self.root.find_within(path, self.reach)
     }
 
-    /// A body that workers read within the share of its file.
+    /// A body that workers read within the limit of its file.
     fn reader(&self, source: impl Read + Send + 'static, length: u64) -> Body {
         let reader = Reader::new(Box::new(source), Some(length));
-        Body::Reader(match &self.share {
-            Some(share) => reader.within(share.clone()),
+        Body::Reader(match &self.limit {
+            Some(limit) => reader.within(limit.clone()),
             None => reader,
         })
     }

@@ -69,7 +69,7 @@ mod error;
 mod tests;
 
 pub use conditional::EntityTags;
-pub use mounts::{METRICS, MountShares};
+pub use mounts::{METRICS, MountLimits};
 pub use root::Resolution;
 pub use service::{Files, FilesState};
 pub use target::Hidden;

@@ -7,9 +7,9 @@
 //! the version of the mounts below it ([`Mounts::version`]) is the one under which a worker found
 //! them. It changes when a mount appears, goes or is replaced.
 //!
-//! Workers may block, but not all of them for one mount: a request enters the [`Share`] of the
-//! mount that its path leads to, before anything is asked there. A mount that only a link leads to
-//! is not known by the path; [`crate::root::Reach`] finds out without walking into it.
+//! Workers may block, but not all of them for one mount: a request enters the [`BlockingLimit`] of
+//! the mount that its path leads to, before anything is asked there. A mount that only a link leads
+//! to is not known by the path; [`crate::root::Reach`] finds out without walking into it.
 //!
 //! The kernel marks `/proc/self/mountinfo` readable with priority when the table changes. The
 //! housekeeper waits for that; network threads read one atomic. Where the table cannot be watched,
@@ -18,12 +18,12 @@
 //! Does not: notice a mount before the kernel has reported it. In the moments between, a walk to a
 //! cached file that the new mount covers crosses into it.
 //!
-//! | may run beside | version | share_of | watcher |
+//! | may run beside | version | limit_of | watcher |
 //! |----------------|---------|----------|---------|
 //! | version        | yes     | yes      | yes     |
-//! | share_of       | yes     | yes      | yes     |
+//! | limit_of       | yes     | yes      | yes     |
 //!
-//! Cost: `version` is one relaxed load; `share_of` is one short lock and one comparison per mount
+//! Cost: `version` is one relaxed load; `limit_of` is one short lock and one comparison per mount
 //! below the directory.
 
 use std::fs;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use flatpath::blocking::{Share, ShareFigures, ShareLimits};
+use flatpath::blocking::{BlockingFigures, BlockingLimit, WaitLimits};
 use flatpath::housekeeper::{Cause, Next, Task};
 use flatpath::lock::{Guard, Lock};
 use flatpath::metrics::Metric;
@@ -69,53 +69,53 @@ pub(crate) struct Mounts {
 #[derive(Debug)]
 struct Known {
     version: AtomicU64,
-    below: Lock<Vec<(Mount, Share)>>,
+    below: Lock<Vec<(Mount, BlockingLimit)>>,
     /// Of the directory's own mount, where that may block.
-    own: Option<Share>,
+    own: Option<BlockingLimit>,
     /// Of all mounts that a link led to.
-    linked: Share,
+    linked: BlockingLimit,
 }
 
 /// How many workers are in each mount that may block. A clone stays true while the server runs.
 #[derive(Clone, Debug)]
-pub struct MountShares(Arc<Known>);
+pub struct MountLimits(Arc<Known>);
 
-impl MountShares {
+impl MountLimits {
     /// The mounts by name, in no order, without mounts that never held a request up.
-    pub fn figures(&self) -> Vec<(String, ShareFigures)> {
-        let shares = self.0.shares();
-        let all = shares.iter();
-        let named = |share: &Share| share.name().trim_start_matches("mount ").to_owned();
-        all.map(|share| (named(share), share.figures()))
-            .filter(|(_, figures)| *figures != ShareFigures::default())
+    pub fn figures(&self) -> Vec<(String, BlockingFigures)> {
+        let limits = self.0.limits();
+        let all = limits.iter();
+        let named = |limit: &BlockingLimit| limit.name().trim_start_matches("mount ").to_owned();
+        all.map(|limit| (named(limit), limit.figures()))
+            .filter(|(_, figures)| *figures != BlockingFigures::default())
             .collect()
     }
 }
 
 /// The metrics of mounts; for display. A mount that several listeners serve is shown with each.
 #[rustfmt::skip]
-pub const METRICS: &[Metric<MountShares>] = &[
+pub const METRICS: &[Metric<MountLimits>] = &[
     Metric::gauge("flatpath_mount_jobs",
         "Requests for a mount that may block: in a worker, or waiting for their turn.",
         &["mount", "state"],
         |it, out| {
-            for (mount, share) in it.figures() {
-                out.put(&[&mount, "running"], share.inside);
-                out.put(&[&mount, "waiting"], share.waiting);
+            for (mount, limit) in it.figures() {
+                out.put(&[&mount, "running"], limit.inside);
+                out.put(&[&mount, "waiting"], limit.waiting);
             }
         }),
     Metric::counter("flatpath_mount_jobs_waited_total",
         "Requests that had to wait for their turn in a mount that may block.", &["mount"],
         |it, out| {
-            for (mount, share) in it.figures() {
-                out.put(&[&mount], share.waited);
+            for (mount, limit) in it.figures() {
+                out.put(&[&mount], limit.waited);
             }
         }),
     Metric::counter("flatpath_mount_jobs_refused_total",
         "Requests refused because too many waited for their mount, or it was stuck.", &["mount"],
         |it, out| {
-            for (mount, share) in it.figures() {
-                out.put(&[&mount], share.refused);
+            for (mount, limit) in it.figures() {
+                out.put(&[&mount], limit.refused);
             }
         }),
 ];
@@ -141,34 +141,34 @@ impl Mounts {
         self.known.version.load(Ordering::Relaxed)
     }
 
-    /// The share of the workers for what this path leads to by its text; links are not followed.
+    /// The limit for what this path leads to by its text; links are not followed.
     /// `None`: it stays on the mount of the directory itself, and that does not block.
-    pub(crate) fn share_of(&self, path: &[u8]) -> Option<Share> {
+    pub(crate) fn limit_of(&self, path: &[u8]) -> Option<BlockingLimit> {
         let below = self.known.below();
-        let holds = |(mount, _): &&(Mount, Share)| {
+        let holds = |(mount, _): &&(Mount, BlockingLimit)| {
             let rest = path.strip_prefix(&mount.point[..]);
             rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
         };
         let innermost = below.iter().filter(holds);
         let innermost = innermost.max_by_key(|(mount, _)| mount.point.len());
         innermost
-            .map(|(_, share)| share)
+            .map(|(_, limit)| limit)
             .or(self.known.own.as_ref())
             .cloned()
     }
 
-    /// Whether any path has a share: on a local directory without mounts below it none has.
-    pub(crate) fn has_shares(&self) -> bool {
-        self.known.has_shares()
+    /// Whether any path has a limit: on a local directory without mounts below it none has.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.known.has_limits()
     }
 
-    /// The share for what a link leads to on another mount, whichever that is.
-    pub(crate) fn share_of_links(&self) -> Share {
+    /// The limit for what a link leads to on another mount, whichever that is.
+    pub(crate) fn limit_of_links(&self) -> BlockingLimit {
         self.known.linked.clone()
     }
 
-    pub(crate) fn shares(&self) -> MountShares {
-        MountShares(Arc::clone(&self.known))
+    pub(crate) fn limits(&self) -> MountLimits {
+        MountLimits(Arc::clone(&self.known))
     }
 }
 
@@ -178,19 +178,19 @@ impl Known {
             const NAME: &str = "the served directory";
             let number = mount_of(directory);
             number.map_or_else(
-                || Share::new(NAME, ShareLimits::MOUNT),
-                |number| Share::of_mount(number, NAME),
+                || BlockingLimit::new(NAME, WaitLimits::MOUNT),
+                |number| BlockingLimit::of_mount(number, NAME),
             )
         };
         Self {
             version: AtomicU64::new(0),
             below: Lock::default(),
             own: (locality == Locality::Remote).then(own),
-            linked: Share::new("mounts that links lead to", ShareLimits::MOUNT),
+            linked: BlockingLimit::new("mounts that links lead to", WaitLimits::MOUNT),
         }
     }
 
-    fn below(&self) -> Guard<'_, Vec<(Mount, Share)>> {
+    fn below(&self) -> Guard<'_, Vec<(Mount, BlockingLimit)>> {
         // Only assigned to under the lock.
         self.below.lock()
     }
@@ -203,10 +203,10 @@ impl Known {
         let shared = below.into_iter().map(|mount| {
             // Jobs inside of a mount that stays are still inside.
             let same = known.iter().find(|(known, _)| *known == mount);
-            let share = same.map(|(_, share)| share.clone());
+            let limit = same.map(|(_, limit)| limit.clone());
             let name = || format!("mount {}", String::from_utf8_lossy(&mount.point));
-            let share = share.unwrap_or_else(|| Share::of_mount(mount.number, name()));
-            (mount, share)
+            let limit = limit.unwrap_or_else(|| BlockingLimit::of_mount(mount.number, name()));
+            (mount, limit)
         });
         *known = shared.collect();
         self.version.fetch_add(1, Ordering::Relaxed);
@@ -214,17 +214,17 @@ impl Known {
 
     /// Lets what waits for a stuck mount be refused. True if anything may have to be, later.
     fn refuse_stuck(&self) -> bool {
-        self.shares().iter().for_each(Share::refuse_stuck);
-        self.has_shares()
+        self.limits().iter().for_each(BlockingLimit::refuse_stuck);
+        self.has_limits()
     }
 
-    fn has_shares(&self) -> bool {
+    fn has_limits(&self) -> bool {
         self.own.is_some() || !self.below().is_empty()
     }
 
-    fn shares(&self) -> Vec<Share> {
+    fn limits(&self) -> Vec<BlockingLimit> {
         let below = self.below();
-        let below = below.iter().map(|(_, share)| share);
+        let below = below.iter().map(|(_, limit)| limit);
         let all = below.chain(&self.own).chain([&self.linked]);
         all.cloned().collect()
     }
@@ -349,8 +349,8 @@ mod tests {
             watcher: None,
         };
         let name = |path: &str| {
-            let share = mounts.share_of(path.as_bytes());
-            share.map(|share| share.name().to_string())
+            let limit = mounts.limit_of(path.as_bytes());
+            limit.map(|limit| limit.name().to_string())
         };
         assert_eq!(name("data").as_deref(), Some("mount data"));
         assert_eq!(name("data/a").as_deref(), Some("mount data"));

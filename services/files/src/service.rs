@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::blocking::{Entry, Inside, Share};
+use flatpath::blocking::{BlockingLimit, Entry, Permit};
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Payload, PoolHandle};
 use flatpath::prompt::PromptRight;
@@ -24,7 +24,7 @@ use crate::conditional::{EntityTags, Verdict};
 use crate::encoding::Preference;
 use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
-use crate::mounts::{MountShares, Mounts};
+use crate::mounts::{MountLimits, Mounts};
 use crate::put;
 use crate::responses::busy;
 use crate::root::{Locality, Reach, Resolution, Root};
@@ -192,41 +192,41 @@ impl Files {
     }
 
     /// How many workers are in which mount.
-    pub fn mount_shares(&self) -> MountShares {
-        self.mounts.shares()
+    pub fn mount_limits(&self) -> MountLimits {
+        self.mounts.limits()
     }
 
-    /// The share that a request has to enter; `None` where its path stays on a mount that does not
+    /// The limit that a request has to enter; `None` where its path stays on a mount that does not
     /// block, unless links lead away from it.
-    fn share_of(&self, request: &Request) -> Option<Share> {
-        if !self.mounts.has_shares() {
+    fn limit_of(&self, request: &Request) -> Option<BlockingLimit> {
+        if !self.mounts.has_limits() {
             return None;
         }
         let target = request.uri().path_and_query()?.as_str();
         let target = Target::parse(target.as_bytes(), self.hidden).ok()?;
-        self.mounts.share_of(target.path())
+        self.mounts.limit_of(target.path())
     }
 
-    /// Enters the share of what a request leads to by its path, if that has one. `None`: it is not
+    /// Enters the limit of what a request leads to by its path, if that has one. `None`: it is not
     /// the request's turn, or will not be.
     fn enter(
         &self,
         request: &Request,
         scope: &mut WorkerScope<'_>,
-    ) -> Option<(Option<Share>, Option<Inside>)> {
-        let Some(share) = self.share_of(request) else {
+    ) -> Option<(Option<BlockingLimit>, Option<Permit>)> {
+        let Some(limit) = self.limit_of(request) else {
             return Some((None, None));
         };
-        match share.enter(scope) {
-            Entry::Inside(inside) => Some((Some(share), Some(inside))),
+        match limit.enter(scope) {
+            Entry::Entered(inside) => Some((Some(limit), Some(inside))),
             // The result after `Later` is dropped.
-            Entry::Later | Entry::Full => None,
+            Entry::Parked | Entry::Refused => None,
         }
     }
 
     fn read(&self, request: &Request, scope: &mut WorkerScope<'_>) -> Response {
-        let share = self.share_of(request);
-        if share.is_none() {
+        let limit = self.limit_of(request);
+        if limit.is_none() {
             let answerer = self.answerer(
                 scope.pool(),
                 Some(scope.descriptors()),
@@ -237,17 +237,17 @@ impl Files {
                 return response;
             }
         }
-        let share = share.unwrap_or_else(|| self.mounts.share_of_links());
-        let _inside = match share.enter(scope) {
-            Entry::Inside(inside) => inside,
+        let limit = limit.unwrap_or_else(|| self.mounts.limit_of_links());
+        let _inside = match limit.enter(scope) {
+            Entry::Entered(inside) => inside,
             // The result after `Later` is dropped.
-            Entry::Later | Entry::Full => return busy(),
+            Entry::Parked | Entry::Refused => return busy(),
         };
         let answerer = self.answerer(
             scope.pool(),
             Some(scope.descriptors()),
             Reach::Everywhere,
-            Some(share),
+            Some(limit),
         );
         answerer.answer(request).unwrap_or_else(busy)
     }
@@ -257,7 +257,7 @@ impl Files {
         pool: PoolHandle<'a>,
         descriptors: Option<ConnectionDescriptors<'a>>,
         reach: Reach,
-        share: Option<Share>,
+        limit: Option<BlockingLimit>,
     ) -> Answerer<'a> {
         Answerer {
             root: &self.root,
@@ -267,7 +267,7 @@ impl Files {
             pool,
             descriptors,
             reach,
-            share,
+            limit,
             began: LookupStart {
                 at: Instant::now(),
                 mounts_version: self.mounts.version(),
@@ -384,7 +384,7 @@ impl Service for Files {
         let Some((uploads, kind)) = self.write_of(request) else {
             return UploadDecision::Response(self.read(request, scope));
         };
-        let Some((share, _inside)) = self.enter(request, scope) else {
+        let Some((limit, _inside)) = self.enter(request, scope) else {
             return UploadDecision::Response(busy());
         };
         let descriptors = match kind {
@@ -398,7 +398,7 @@ impl Service for Files {
             UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
                 sink,
                 writes: Arc::clone(&self.writes),
-                share,
+                limit,
                 _hold: hold,
             })),
             refused => refused,
@@ -448,12 +448,12 @@ fn begin(uploads: &Uploads, kind: WriteKind, request: &Request) -> UploadDecisio
 }
 
 /// A sink that counts when its file is in place: older observations are not trusted then,
-/// where a network thread does not look for itself. Its pieces are written within a share; the
+/// where a network thread does not look for itself. Its pieces are written within a limit; the
 /// end, which cannot be put off any more, is not.
 struct CountedSink {
     sink: Box<dyn Sink>,
     writes: Arc<AtomicU64>,
-    share: Option<Share>,
+    limit: Option<BlockingLimit>,
     /// Given back after the files of the sink; that of one broken off is closed a moment later.
     _hold: DescriptorHold,
 }
@@ -464,10 +464,10 @@ impl Sink for CountedSink {
         piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
-        let _inside = match self.share.as_ref().map(|share| share.enter(scope)) {
+        let _inside = match self.limit.as_ref().map(|limit| limit.enter(scope)) {
             // The same piece comes again.
-            Some(Entry::Later) => return Ok(()),
-            Some(Entry::Full) => return Err(Box::new(busy())),
+            Some(Entry::Parked) => return Ok(()),
+            Some(Entry::Refused) => return Err(Box::new(busy())),
             inside => inside,
         };
         self.sink.write(piece, scope)

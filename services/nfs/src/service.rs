@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use flatpath::DriverConfig;
 use flatpath::Subnet;
-use flatpath::blocking::Share;
+use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::{Pipes, PoolHandle};
 use flatpath::prompt::PromptRight;
@@ -119,9 +119,9 @@ impl Nfs {
             log::info!("files are found by name: the kernel does not open handles here");
         }
         let place = format!("the NFS export {}", directory.display());
-        let share = match export.files.is_local() {
+        let limit = match export.files.is_local() {
             true => None,
-            false => Some(Share::of_mount(mount_of(&directory)?, &*place)),
+            false => Some(BlockingLimit::of_mount(mount_of(&directory)?, &*place)),
         };
         let right = match export.files.is_local() {
             true => PromptRight::granted(place),
@@ -134,7 +134,7 @@ impl Nfs {
                 export,
                 directory,
                 right,
-                share,
+                limit,
                 access: options.access,
                 server,
                 pipes,
@@ -378,8 +378,8 @@ impl Programs for Nfs {
         calls::class(call, accepted, result)
     }
 
-    fn share(&self, _: &Call) -> Option<&Share> {
-        self.state.share.as_ref()
+    fn limit(&self, _: &Call) -> Option<&BlockingLimit> {
+        self.state.limit.as_ref()
     }
 
     fn busy(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flatpath::blocking::Share;
+use flatpath::blocking::BlockingLimit;
 use flatpath::memory::Pipes;
 use flatpath::prompt::PromptRight;
 use flatpath_rpc::Credential;
@@ -28,7 +28,7 @@ pub(crate) struct State {
     /// To try calls on the network thread.
     pub(crate) right: PromptRight,
     /// Of the workers, where the export is not on a disk of this machine and may hang.
-    pub(crate) share: Option<Share>,
+    pub(crate) limit: Option<BlockingLimit>,
     pub(crate) access: Access,
     pub(crate) server: Server,
     pub(crate) pipes: Pipes,

@@ -1,4 +1,4 @@
-//! A job that asks a full share twice, as a handler does that is wrapped by one that asks as well.
+//! A job that asks a full limit twice, as a handler does that is wrapped by one that asks as well.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,14 +6,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::lines::on_both;
-use flatpath::blocking::{Entry, Share, ShareFigures, ShareLimits};
+use flatpath::blocking::{BlockingFigures, BlockingLimit, Entry, WaitLimits};
 use flatpath::{Context, DriverChoice, Job, Protocol, Received, Server, WorkerScope};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `h` stays inside until the gate is open, anything else asks twice.
 struct Asking {
-    share: Share,
+    limit: BlockingLimit,
     gate: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -37,7 +37,7 @@ impl Protocol for Asking {
 
     fn run(&self, job: &mut u8, scope: &mut WorkerScope<'_>) {
         if *job == b'h' {
-            let Entry::Inside(_inside) = self.share.enter(scope) else {
+            let Entry::Entered(_inside) = self.limit.enter(scope) else {
                 return;
             };
             let (open, opened) = &*self.gate;
@@ -48,8 +48,8 @@ impl Protocol for Asking {
             assert!(*open, "the gate was never opened");
             return;
         }
-        let _first = self.share.enter(scope);
-        let _second = self.share.enter(scope);
+        let _first = self.limit.enter(scope);
+        let _second = self.limit.enter(scope);
     }
 
     fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
@@ -58,23 +58,23 @@ impl Protocol for Asking {
     }
 }
 
-fn await_figures(share: &Share, what: &str, reached: impl Fn(ShareFigures) -> bool) {
+fn await_figures(limit: &BlockingLimit, what: &str, reached: impl Fn(BlockingFigures) -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !reached(share.figures()) {
-        assert!(Instant::now() < deadline, "{what}: {:?}", share.figures());
+    while !reached(limit.figures()) {
+        assert!(Instant::now() < deadline, "{what}: {:?}", limit.figures());
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 fn gets_its_reply(choice: DriverChoice) {
-    let limits = ShareLimits {
+    let limits = WaitLimits {
         waiting_max: 100,
         stuck_after: Duration::from_secs(3_600),
     };
-    let share = Share::new("a mount", limits);
+    let limit = BlockingLimit::new("a mount", limits);
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let asking = Asking {
-        share: share.clone(),
+        limit: limit.clone(),
         gate: Arc::clone(&gate),
     };
     let server = Server::new().driver(choice).workers(2..=2);
@@ -83,16 +83,16 @@ fn gets_its_reply(choice: DriverChoice) {
     let address = running.addresses()[0].address;
     let mut holder = TcpStream::connect(address).expect("connected");
     holder.write_all(b"h").expect("sent");
-    await_figures(&share, "the holder is inside", |it| it.inside == 1);
+    await_figures(&limit, "the holder is inside", |it| it.inside == 1);
     let mut asking = TcpStream::connect(address).expect("connected");
     asking.write_all(b"q").expect("sent");
-    await_figures(&share, "the other waits", |it| it.waiting > 0);
+    await_figures(&limit, "the other waits", |it| it.waiting > 0);
     *gate.0.lock().expect("sound") = true;
     gate.1.notify_all();
     asking.set_read_timeout(Some(PATIENCE)).expect("set");
     let mut reply = [0];
     asking.read_exact(&mut reply).expect("a reply");
-    await_figures(&share, "no job is there", |it| {
+    await_figures(&limit, "no job is there", |it| {
         (it.inside, it.waiting) == (0, 0)
     });
     running.handle().force();
@@ -100,6 +100,6 @@ fn gets_its_reply(choice: DriverChoice) {
 }
 
 #[test]
-fn a_job_that_asks_a_full_share_twice_gets_its_reply() {
+fn a_job_that_asks_a_full_limit_twice_gets_its_reply() {
     on_both(gets_its_reply);
 }
