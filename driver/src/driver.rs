@@ -211,8 +211,8 @@ pub trait Driver {
     ///
     /// A list of more than 64 KiB shows its progress with completions that have `more`; what they
     /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
-    /// An empty one completes with zero bytes.
-    fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend);
+    /// An empty one completes with zero bytes. The caller's list is empty afterwards.
+    fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend);
 
     /// The next [`Driver::wait`] ends for the completion of any send (D7). Holds for one wait.
     fn hurry(&mut self);

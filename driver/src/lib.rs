@@ -44,7 +44,7 @@
 //!                 list.push(Segment::Shared(bytes.into())).expect("the first of several");
 //!                 driver.recycle(piece);
 //!                 let socket = connection.expect("accepted before");
-//!                 driver.send(socket, SEND, list, AfterSend::Close);
+//!                 driver.send(socket, SEND, &mut list, AfterSend::Close);
 //!             }
 //!             Outcome::Sent { closed: true, .. } => break 'turns,
 //!             Outcome::Sent { .. } => {}

@@ -5,7 +5,8 @@
 //! - S2: the bytes of a segment do not move in memory while it is in a list, wherever the list
 //!   moves.
 //!
-//! Cost: push and advance are O(1) per segment, and allocate nothing.
+//! Cost: push and advance are O(1) per segment, and allocate nothing. To move a list is to copy
+//! hundreds of bytes, so drivers take what is in it instead.
 
 use std::io;
 
@@ -127,6 +128,25 @@ impl SendList {
         Ok(())
     }
 
+    /// Takes what is left of another list, which is empty then, into this one, which is.
+    pub(crate) fn take_from(&mut self, other: &mut SendList) {
+        debug_assert!(self.is_empty(), "a list is used again when it is empty");
+        let left = usize::from(other.first)..usize::from(other.end);
+        for (place, segment) in self.segments.iter_mut().zip(&mut other.segments[left]) {
+            *place = segment.take();
+        }
+        (self.first, self.end) = (0, other.end - other.first);
+        (other.first, other.end) = (0, 0);
+        self.bytes = std::mem::take(&mut other.bytes);
+    }
+
+    /// Drops what is left, as not sent.
+    pub(crate) fn clear(&mut self) {
+        let left = usize::from(self.first)..usize::from(self.end);
+        self.segments[left].fill_with(|| None);
+        (self.first, self.end, self.bytes) = (0, 0, 0);
+    }
+
     /// Bytes left to send.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -241,6 +261,21 @@ mod tests {
         list.advance(10);
         assert!(shared.is_unique());
         assert_eq!(flat(&list), b"rest");
+    }
+
+    #[test]
+    fn a_list_is_used_again_with_what_is_left_of_another() {
+        let mut first = list(&[b"1", b"2"]);
+        first.clear();
+        let mut second = list(&[b"abc", b"d", b"ef"]);
+        second.advance(4);
+        first.take_from(&mut second);
+        assert_eq!((flat(&first), first.bytes()), (b"ef".to_vec(), 2));
+        assert_eq!((second.is_empty(), second.segments()), (true, 0));
+        second.push(Bytes::from_static(b"g").into()).expect("room");
+        assert_eq!((flat(&second), second.segments()), (b"g".to_vec(), 1));
+        first.advance(2);
+        assert_eq!((first.segments(), first.is_empty()), (0, true));
     }
 
     #[test]

@@ -185,9 +185,8 @@ impl Output {
         }
     }
 
-    /// The next send: as many segments as one send carries.
-    pub(crate) fn take(&mut self) -> SendList {
-        let mut list = SendList::new();
+    /// Adds the next send to an empty list: as many segments as one send carries.
+    pub(crate) fn take(&mut self, list: &mut SendList) {
         if self.segments.is_empty() {
             // The common case: one reply in one buffer, no queue.
             if let Some(buffer) = self.tail.take() {
@@ -195,7 +194,7 @@ impl Output {
                 let pushed = list.push(whole(buffer));
                 debug_assert!(pushed.is_ok(), "an empty list has room");
             }
-            return list;
+            return;
         }
         self.seal();
         while let Some(segment) = self.segments.pop_front() {
@@ -207,7 +206,6 @@ impl Output {
             self.waiting_bytes -= bytes;
             self.in_flight_bytes += bytes;
         }
-        list
     }
 
     /// The kernel has taken `bytes` of what was in flight.
@@ -275,7 +273,8 @@ mod tests {
     fn drain(output: &mut Output) -> Vec<u8> {
         let mut all = Vec::new();
         while output.has_waiting() {
-            let list = output.take();
+            let mut list = SendList::new();
+            output.take(&mut list);
             all.extend(list.slices().flatten());
             output.sent(list.bytes());
         }
@@ -289,7 +288,8 @@ mod tests {
         let mut output = Output::default();
         output.write((&pool).into(), b"one ").expect("room");
         output.write((&pool).into(), b"two").expect("room");
-        let list = output.take();
+        let mut list = SendList::new();
+        output.take(&mut list);
         assert_eq!(list.segments(), 1);
         assert_eq!(list.slices().next(), Some(&b"one two"[..]));
     }
@@ -373,7 +373,8 @@ mod tests {
         let pool = pool(4096);
         let mut output = Output::default();
         output.write((&pool).into(), b"reply").expect("room");
-        let list = output.take();
+        let mut list = SendList::new();
+        output.take(&mut list);
         output.sent(list.bytes());
         drop(list);
         assert_eq!(pool.statistics().in_use_bytes, 0);

@@ -79,8 +79,11 @@ impl Epoll {
             }
             Operation::Send(socket) => {
                 let descriptor = socket.raw();
-                let send = self.entry_of(descriptor).send;
-                if send.is_some_and(|index| self.sends[index].user_data == user_data) {
+                let send = &self.entry_of(descriptor).send;
+                if send
+                    .as_ref()
+                    .is_some_and(|send| send.user_data == user_data)
+                {
                     let completion = self.fail_send(descriptor, Errno::CANCELED);
                     self.unasked.extend(completion);
                 }

@@ -78,7 +78,12 @@ pub struct Epoll {
     events: Vec<epoll::Event>,
     entries: Vec<Entry>,
     listeners: Operations<Accepting>,
-    sends: Operations<Send>,
+    /// Of sends that have ended, for the next ones.
+    #[expect(
+        clippy::vec_box,
+        reason = "a send is moved from here to an entry and back"
+    )]
+    spare_sends: Vec<Box<Send>>,
     polls: Operations<EventfdPoll>,
     buffers: Vec<Buffers>,
     work: VecDeque<Work>,
@@ -120,7 +125,7 @@ impl Epoll {
             events: Vec::with_capacity(EVENTS_MAX),
             entries: Vec::new(),
             listeners: Operations::default(),
-            sends: Operations::default(),
+            spare_sends: Vec::new(),
             polls: Operations::default(),
             buffers: regions,
             work: VecDeque::new(),
@@ -308,7 +313,7 @@ impl Driver for Epoll {
         self.splice_now(socket, pipes, bytes)
     }
 
-    fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
+    fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {
         self.start_send(socket, user_data, list, after);
     }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, RawFd};
 
 use super::Epoll;
-use super::table::{Interest, Send};
+use super::table::{Interest, Send, socket_of};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
 use crate::pipe::write_front;
@@ -18,7 +18,7 @@ impl Epoll {
         &mut self,
         socket: Socket,
         user_data: u64,
-        list: SendList,
+        list: &mut SendList,
         after: AfterSend,
     ) {
         self.counters.submissions += 1;
@@ -28,12 +28,11 @@ impl Epoll {
         if list.is_empty() {
             return self.send_nothing(socket, user_data, after);
         }
-        let index = self.sends.insert(Send {
-            user_data,
-            list,
-            after,
-        });
-        self.entry_of(descriptor).send = Some(index);
+        let new = || Box::new(Send::new());
+        let mut send = self.spare_sends.pop().unwrap_or_else(new);
+        send.list.take_from(list);
+        (send.user_data, send.after) = (user_data, after);
+        self.entry_of(descriptor).send = Some(send);
         // A write that found no room has registered for an event; this one may wait for it, too.
         self.list(descriptor);
     }
@@ -52,13 +51,12 @@ impl Epoll {
     pub(super) fn run_send(&mut self, descriptor: RawFd, completions: &mut Vec<Completion>) {
         for _ in 0..WRITES_PER_TURN_MAX {
             let entry = &mut self.entries[descriptor as usize];
-            let Some(index) = entry.send.filter(|_| entry.writable) else {
+            let Some(send) = entry.send.as_mut().filter(|_| entry.writable) else {
                 return;
             };
-            let send = &mut self.sends[index];
             let closes = send.after == AfterSend::Close;
             self.counters.system_calls += 1;
-            let socket = entry.socket().as_fd();
+            let socket = socket_of(&entry.socket).as_fd();
             match write_front(socket, &send.list, Mode::NonBlocking, closes) {
                 Ok(bytes) => {
                     send.list.advance(bytes);
@@ -69,8 +67,7 @@ impl Epoll {
                     self.counters.short_sends += u64::from(more);
                     if !more {
                         self.resting += usize::from(send.after == AfterSend::Rest);
-                        self.sends.remove(index);
-                        entry.send = None;
+                        self.spare_sends.extend(entry.send.take());
                     }
                     if closed {
                         self.close_descriptor(descriptor);
@@ -90,8 +87,7 @@ impl Epoll {
 
     /// Ends the send of a socket, if it has one.
     pub(super) fn fail_send(&mut self, descriptor: RawFd, errno: Errno) -> Option<Completion> {
-        let index = self.entry_of(descriptor).send.take()?;
-        let Send { user_data, .. } = self.sends.remove(index);
-        Some(Completion::last(user_data, Outcome::Failed(errno)))
+        let send = self.entry_of(descriptor).send.take()?;
+        Some(Completion::last(send.user_data, Outcome::Failed(errno)))
     }
 }

@@ -32,6 +32,16 @@ pub(super) struct Send {
     pub(super) after: AfterSend,
 }
 
+impl Send {
+    pub(super) fn new() -> Send {
+        Send {
+            user_data: 0,
+            list: SendList::new(),
+            after: AfterSend::KeepOpen,
+        }
+    }
+}
+
 /// The events that epoll watches on a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Interest {
@@ -47,14 +57,19 @@ pub(super) struct Entry {
     pub(super) receive: Option<Receive>,
     /// The buffer of a recv_into under way; `receive` is set, too.
     pub(super) buffer: Option<Buffer>,
-    /// Index of the send under way.
-    pub(super) send: Option<usize>,
+    pub(super) send: Option<Box<Send>>,
     pub(super) interest: Interest,
     pub(super) readable: bool,
     pub(super) writable: bool,
     /// The peer finished or the connection broke: a short read does not mean "drained" any more.
     pub(super) ending: bool,
     pub(super) listed: bool,
+}
+
+/// The same where other parts of the entry are borrowed.
+pub(super) fn socket_of(socket: &Option<OwnedFd>) -> &OwnedFd {
+    let socket = socket.as_ref();
+    socket.expect("T1: an operation on a closed socket")
 }
 
 impl Entry {
@@ -73,8 +88,7 @@ impl Entry {
 
     /// The socket of an operation, which is open (C3).
     pub(super) fn socket(&self) -> &OwnedFd {
-        let socket = self.socket.as_ref();
-        socket.expect("T1: an operation on a closed socket")
+        socket_of(&self.socket)
     }
 
     /// Whether a call is worth it: to read, to write, or to begin waiting for an event.

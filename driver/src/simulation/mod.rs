@@ -234,7 +234,8 @@ impl Driver for Simulation {
         None
     }
 
-    fn send(&mut self, socket: Socket, user_data: u64, mut list: SendList, after: AfterSend) {
+    fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {
+        let mut list = std::mem::take(list);
         list.empty_pipes()
             .expect("what was put in a pipe comes out");
         let socket = socket.number();

@@ -312,7 +312,7 @@ impl Driver for Uring {
         self.splice_now(socket, pipes, bytes)
     }
 
-    fn send(&mut self, socket: Socket, user_data: u64, list: SendList, after: AfterSend) {
+    fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {
         self.start_send(socket, user_data, list, after);
     }
 

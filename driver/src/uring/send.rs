@@ -48,7 +48,7 @@ impl Uring {
         &mut self,
         socket: Socket,
         user_data: u64,
-        list: SendList,
+        list: &mut SendList,
         after: AfterSend,
     ) {
         if list.is_empty() {
@@ -280,7 +280,7 @@ mod tests {
         let mut list = SendList::new();
         list.push(Bytes::from_static(b"reply").into())
             .expect("room");
-        uring.send(socket, 5, list, AfterSend::Rest);
+        uring.send(socket, 5, &mut list, AfterSend::Rest);
         let mut completions = vec![];
         uring.end_silent(&[], &mut completions);
         assert!(completions.is_empty(), "{completions:?}");

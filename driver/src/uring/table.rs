@@ -79,14 +79,14 @@ impl SendTable {
         &mut self,
         socket: Socket,
         user_data: u64,
-        list: SendList,
+        list: &mut SendList,
         after: AfterSend,
     ) -> u32 {
         if let Some(index) = self.free.pop() {
             let send = self.at(index);
             send.socket = socket;
             send.user_data = user_data;
-            send.list = list;
+            send.list.take_from(list);
             send.after = after;
             send.cancelled = false;
             send.linked = false;
@@ -106,7 +106,7 @@ impl SendTable {
             user_data,
             cancelled,
             socket,
-            list,
+            list: std::mem::take(list),
             after,
             linked,
             polls,
@@ -119,7 +119,7 @@ impl SendTable {
 
     pub(super) fn remove(&mut self, index: u32) {
         let send = self.at(index);
-        send.list = SendList::new();
+        send.list.clear();
         send.silent = None;
         self.free.push(index);
     }

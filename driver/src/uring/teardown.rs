@@ -138,7 +138,7 @@ mod tests {
                 let mut list = SendList::new();
                 let bytes = bytes::Bytes::from(vec![0; 8 << 20]);
                 assert!(list.push(bytes.into()).is_ok());
-                uring.send(socket, user_data, list, AfterSend::KeepOpen);
+                uring.send(socket, user_data, &mut list, AfterSend::KeepOpen);
             }
             // Connections that will not be accepted, and a send that cannot end.
             uring.accept(&listener, 100, OperationMode::Multishot);

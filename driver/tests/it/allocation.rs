@@ -55,7 +55,7 @@ mod cases {
         };
         assert_eq!(rig.driver.bytes(&piece), REQUEST);
         rig.driver.recycle(piece);
-        rig.driver.send(socket, 3, reply(), after);
+        rig.driver.send(socket, 3, &mut reply(), after);
         let completion = next(rig, 3);
         assert!(
             matches!(completion.outcome, Outcome::Sent { .. }),

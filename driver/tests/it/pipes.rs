@@ -118,7 +118,7 @@ mod cases {
             expected.extend_from_slice(b" between ");
             expected.extend_from_slice(&content[..10]);
             expected.extend_from_slice(b" after");
-            rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
+            rig.driver.send(socket, 5, &mut list, AfterSend::KeepOpen);
             let reader = std::thread::spawn(move || {
                 let bytes = read_exactly(&mut client, expected.len());
                 assert!(bytes == expected, "{offset} {length}");
@@ -147,8 +147,8 @@ mod cases {
         let (mut client, socket) = rig.pair();
         let content = pattern(1 << 20);
         let (pipes, file) = (Pipes::new(8), file(&content));
-        let list = eight_times(&pipes, &file, content.len());
-        rig.driver.send(socket, 5, list, AfterSend::Close);
+        let mut list = eight_times(&pipes, &file, content.len());
+        rig.driver.send(socket, 5, &mut list, AfterSend::Close);
         let first = rig.next(5);
         assert!(first.more, "8 MiB do not fit into a socket: {first:?}");
         let Outcome::Sent { bytes: first, .. } = first.outcome else {
@@ -171,8 +171,8 @@ mod cases {
         let (client, socket) = rig.pair();
         let content = pattern(1 << 20);
         let (pipes, file) = (Pipes::new(8), file(&content));
-        let list = eight_times(&pipes, &file, content.len());
-        rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
+        let mut list = eight_times(&pipes, &file, content.len());
+        rig.driver.send(socket, 5, &mut list, AfterSend::KeepOpen);
         assert!(rig.next(5).more, "8 MiB do not fit into a socket");
         rig.driver.cancel(Operation::Send(socket), 5);
         let last = loop {
@@ -201,8 +201,8 @@ mod cases {
         let (mut client, socket) = rig.pair();
         let content = pattern(1 << 20);
         let (pipes, file) = (Pipes::new(8), file(&content));
-        let list = eight_times(&pipes, &file, content.len());
-        rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
+        let mut list = eight_times(&pipes, &file, content.len());
+        rig.driver.send(socket, 5, &mut list, AfterSend::KeepOpen);
         let sent = |outcome: &Outcome| match outcome {
             Outcome::Sent { bytes, .. } => *bytes,
             _ => 0,
@@ -243,7 +243,7 @@ mod cases {
             let mut list = SendList::new();
             let pages = filled(&pipes, &file, 0, content.len());
             list.push(Segment::Piped(pages)).expect("room");
-            rig.driver.send(socket, 5, list, AfterSend::KeepOpen);
+            rig.driver.send(socket, 5, &mut list, AfterSend::KeepOpen);
             let last = loop {
                 let completion = rig.next(5);
                 if !completion.more {

@@ -32,9 +32,10 @@ mod cases {
             return;
         };
         let (mut client, socket) = rig.pair();
-        rig.driver.send(socket, 5, list(&[]), AfterSend::KeepOpen);
+        rig.driver
+            .send(socket, 5, &mut list(&[]), AfterSend::KeepOpen);
         assert_eq!(rig.sent(5), (0, false));
-        rig.driver.send(socket, 6, list(&[]), AfterSend::Close);
+        rig.driver.send(socket, 6, &mut list(&[]), AfterSend::Close);
         assert_eq!(rig.sent(6), (0, true));
         rig.turn();
         assert_eq!(read_to_end(&mut client), b"");
@@ -53,7 +54,7 @@ mod cases {
                 .map(Bytes::copy_from_slice)
                 .collect();
             rig.driver
-                .send(socket, 5, list(&parts), AfterSend::KeepOpen);
+                .send(socket, 5, &mut list(&parts), AfterSend::KeepOpen);
             assert_eq!(rig.sent(5), (sent.len(), false));
             assert_eq!(read_exactly(&mut client, sent.len()), sent);
         }
@@ -67,7 +68,7 @@ mod cases {
         let sent = pattern(24 << 20);
         let parts: Vec<Bytes> = sent.chunks(4 << 20).map(Bytes::copy_from_slice).collect();
         rig.driver
-            .send(socket, 5, list(&parts), AfterSend::KeepOpen);
+            .send(socket, 5, &mut list(&parts), AfterSend::KeepOpen);
         // The client reads nothing, and still the first part is known to be on its way.
         let first = rig.next(5);
         assert!(first.more, "24 MiB do not fit into a socket: {first:?}");
@@ -101,7 +102,7 @@ mod cases {
         let sent = pattern(24 << 20);
         let bytes = Bytes::from(sent.clone());
         rig.driver
-            .send(socket, 5, list(&[bytes]), AfterSend::KeepOpen);
+            .send(socket, 5, &mut list(&[bytes]), AfterSend::KeepOpen);
         // The client reads nothing: its receive buffer fills, and that is all.
         let mut acked = begun;
         let mut still = 0;
@@ -161,7 +162,7 @@ mod cases {
                 .chunks(sent.len().div_ceil(count))
                 .map(Bytes::copy_from_slice)
                 .collect();
-            rig.driver.send(socket, 5, list(&parts), after);
+            rig.driver.send(socket, 5, &mut list(&parts), after);
             // The way is full by now, and the send waits.
             rig.turn();
             rig.turn();
@@ -189,7 +190,7 @@ mod cases {
             let (mut client, socket) = rig.narrow_pair();
             let sent = Bytes::from(pattern(60_000));
             rig.driver
-                .send(socket, 5, list(std::slice::from_ref(&sent)), after);
+                .send(socket, 5, &mut list(std::slice::from_ref(&sent)), after);
             rig.turn();
             rig.driver.cancel(Operation::Send(socket), 5);
             let mut counted = 0;
@@ -227,7 +228,8 @@ mod cases {
                 .chunks(sent.len().div_ceil(segments))
                 .map(Bytes::copy_from_slice)
                 .collect();
-            rig.driver.send(socket, 5, list(&parts), AfterSend::Close);
+            rig.driver
+                .send(socket, 5, &mut list(&parts), AfterSend::Close);
             let reader = std::thread::spawn(move || read_to_end(&mut client));
             assert_eq!(rig.sent(5), (sent.len(), true));
             rig.until("the end of the reader", |_| reader.is_finished());
@@ -381,7 +383,7 @@ mod cases {
         for count in [1, 4] {
             let parts = vec![shared.clone(); count];
             rig.driver
-                .send(socket, 5, list(&parts), AfterSend::KeepOpen);
+                .send(socket, 5, &mut list(&parts), AfterSend::KeepOpen);
             drop(parts);
             assert_eq!(rig.sent(5), (1_000 * count, false));
             assert!(shared.is_unique(), "a segment outlived its send");

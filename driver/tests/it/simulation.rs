@@ -287,7 +287,7 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
         desk.simulation
             .receive(desk.socket, 5, OperationMode::Single, 0);
         desk.simulation
-            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
+            .send(desk.socket, 5, &mut bytes(), AfterSend::KeepOpen);
     });
     assert_found_out("C2: a second receive", |desk| {
         desk.simulation
@@ -297,9 +297,9 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
     });
     assert_found_out("C2: a second send", |desk| {
         desk.simulation
-            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
+            .send(desk.socket, 5, &mut bytes(), AfterSend::KeepOpen);
         desk.simulation
-            .send(desk.socket, 6, bytes(), AfterSend::KeepOpen);
+            .send(desk.socket, 6, &mut bytes(), AfterSend::KeepOpen);
     });
     assert_found_out("C2: a second accept", |desk| {
         desk.simulation
@@ -321,19 +321,19 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
     });
     assert_found_out("C3", |desk| {
         desk.simulation
-            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
+            .send(desk.socket, 5, &mut bytes(), AfterSend::KeepOpen);
         desk.simulation.shutdown_write(desk.socket);
     });
     assert_found_out("C3", |desk| {
         desk.simulation.shutdown_write(desk.socket);
         desk.simulation
-            .send(desk.socket, 5, bytes(), AfterSend::KeepOpen);
+            .send(desk.socket, 5, &mut bytes(), AfterSend::KeepOpen);
     });
     assert_found_out("C3", |desk| {
         desk.simulation
             .receive(desk.socket, 5, OperationMode::Single, 0);
         desk.simulation
-            .send(desk.socket, 6, bytes(), AfterSend::Close);
+            .send(desk.socket, 6, &mut bytes(), AfterSend::Close);
         let _ = next(&mut desk.simulation);
     });
     assert_found_out("C4", |desk| {
@@ -343,7 +343,7 @@ fn broken_promises_are_found_out_and_named_with_the_seed() {
     });
     assert_found_out("C4", |desk| {
         desk.simulation
-            .send(desk.socket, 5, bytes(), AfterSend::Close);
+            .send(desk.socket, 5, &mut bytes(), AfterSend::Close);
         let _ = next(&mut desk.simulation);
         desk.simulation.close(desk.socket);
     });
@@ -427,7 +427,7 @@ fn a_client_that_does_not_read_stops_a_send() {
     let sent = pattern(5_000);
     let segment = Bytes::copy_from_slice(&sent);
     desk.simulation
-        .send(desk.socket, 5, list(&[segment]), AfterSend::Close);
+        .send(desk.socket, 5, &mut list(&[segment]), AfterSend::Close);
     let (mut completions, mut read, mut counted) = (vec![], vec![], 0);
     for turn in 0..100 {
         desk.simulation

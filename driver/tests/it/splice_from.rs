@@ -38,7 +38,7 @@ mod cases {
             assert!((1..=100_000).contains(&count), "{count}");
             let mut list = SendList::new();
             list.push(Segment::Piped(piped)).expect("room");
-            rig.driver.send(target, 5, list, AfterSend::KeepOpen);
+            rig.driver.send(target, 5, &mut list, AfterSend::KeepOpen);
             let reader = std::thread::spawn(move || {
                 let bytes = read_exactly(&mut to, count);
                 (to, bytes)

@@ -14,7 +14,7 @@ use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 use crate::connection::{Closing, Connection, Send};
 use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX};
 
-use super::thread::{Event, Fate, Network};
+use super::thread::{Event, Fate, Network, Thread};
 use super::user_data::{KIND_SEND, user_data};
 use super::waits::Wait;
 
@@ -54,7 +54,7 @@ impl<D: Driver> Event<'_, D> {
         let connection = &mut *self.connection;
         let bytes = connection.output.queued_bytes();
         self.thread.long_send_bytes += bytes;
-        let list = connection.output.take();
+        connection.output.take(&mut self.thread.list);
         let then = if connection.is_at_last_send() {
             AfterSend::Close
         } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer.is_none() {
@@ -69,7 +69,7 @@ impl<D: Driver> Event<'_, D> {
         connection.operation = connection.operation.wrapping_add(1);
         connection.send_operation = connection.operation;
         let user_data = user_data(KIND_SEND, connection.send_operation, self.key);
-        let driver = &mut self.thread.driver;
+        let Thread { driver, list, .. } = &mut *self.thread;
         driver.send(connection.socket, user_data, list, then);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use flatpath_driver::{Driver, OperationMode, Pipes, Region};
+use flatpath_driver::{Driver, OperationMode, Pipes, Region, SendList};
 use flatpath_structures::slots::Slots;
 use flatpath_structures::wheel::Wheel;
 
@@ -150,6 +150,7 @@ impl<D: Driver> Thread<D> {
             receive_buffer_bytes: driver.region(0).page_bytes() as usize,
             driver,
             is_behind: false,
+            list: SendList::new(),
             long_send_bytes: 0,
             shortest_ns: 0,
             of_listeners: Links::new(0),

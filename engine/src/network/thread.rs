@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, Socket};
+use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, SendList, Socket};
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
@@ -97,6 +97,8 @@ pub(super) struct Thread<D: Driver> {
     pub(super) receive_buffer_bytes: usize,
     /// The last turn has left deferred input for the next.
     pub(super) is_behind: bool,
+    /// What is about to be sent; empty but for that.
+    pub(super) list: SendList,
     /// Bytes of output that were sent in this turn.
     pub(super) long_send_bytes: usize,
     /// The shortest time that a phase or a send has; see `Connection::has_new_deadline`.

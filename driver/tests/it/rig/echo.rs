@@ -293,7 +293,7 @@ impl Echo {
             driver.send(
                 connection.socket,
                 user_data(SEND, *generation, index),
-                list,
+                &mut list,
                 after,
             );
         } else if connection.ended {

@@ -208,8 +208,8 @@ impl<D: Driver> Rig<D> {
     }
 
     pub(crate) fn send(&mut self, socket: Socket, user_data: u64, bytes: &[u8], after: AfterSend) {
-        let list = list(&[Bytes::copy_from_slice(bytes)]);
-        self.driver.send(socket, user_data, list, after);
+        let mut list = list(&[Bytes::copy_from_slice(bytes)]);
+        self.driver.send(socket, user_data, &mut list, after);
     }
 
     /// Sends and waits for the end.
