@@ -15,8 +15,8 @@ use crate::target;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) first: HeaderIndex,
-    /// Empty when an HTTP/1.0 client named none.
-    pub(crate) host: &'a str,
+    /// Text. Empty when an HTTP/1.0 client named none.
+    pub(crate) host: &'a [u8],
     /// It is the one that was known before.
     pub(crate) host_is_known: bool,
     pub(crate) framing: Framing,
@@ -46,7 +46,7 @@ pub(crate) fn of_message<'a>(
     let is_old = version == Version::HTTP_10;
     let (host, host_is_known) = match first.index(KnownHeader::Host) {
         Some(index) => host(headers[index].value, known_host).ok_or(Fault::HostInvalid)?,
-        None if is_old => ("", false),
+        None if is_old => (&[][..], false),
         None => return Err(Fault::HostMissing),
     };
     let coding = first.index(KnownHeader::TransferEncoding);
@@ -88,11 +88,9 @@ pub(crate) fn of_message<'a>(
 
 /// A host and its port, and whether they are those that are known: most clients name the same one
 /// again and again.
-fn host<'a>(value: &'a [u8], known: &str) -> Option<(&'a str, bool)> {
-    if !value.is_empty() && value == known.as_bytes() {
-        return Some((std::str::from_utf8(value).ok()?, true));
-    }
-    Some((target::host_and_port(value)?, false))
+fn host<'a>(value: &'a [u8], known: &str) -> Option<(&'a [u8], bool)> {
+    let is_known = !value.is_empty() && value == known.as_bytes();
+    (is_known || target::host_and_port(value).is_some()).then_some((value, is_known))
 }
 
 /// The values of one header, from the index of its first line on.
@@ -322,9 +320,9 @@ mod tests {
 
     #[test]
     fn a_known_host_is_the_same_to_the_letter_and_not_empty() {
-        assert_eq!(host(b"h:80", "h:80"), Some(("h:80", true)));
+        assert_eq!(host(b"h:80", "h:80"), Some((&b"h:80"[..], true)));
         for known in ["", "h", "H:80", "h:8080"] {
-            assert_eq!(host(b"h:80", known), Some(("h:80", false)), "{known}");
+            assert_eq!(host(b"h:80", known), Some((&b"h:80"[..], false)), "{known}");
         }
         assert_eq!(host(b"", ""), None);
     }

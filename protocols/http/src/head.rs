@@ -107,7 +107,8 @@ pub struct Head<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
     pub(crate) form: TargetForm,
-    pub(crate) authority: &'a str,
+    /// Text that was checked, as bytes: few requests are asked for it.
+    pub(crate) authority: &'a [u8],
     /// The authority is the one that was known before this head was parsed.
     pub(crate) host_is_known: bool,
     pub(crate) path: &'a str,
@@ -217,7 +218,7 @@ impl<'a> Head<'a> {
     /// the client named none, as HTTP/1.0 allows.
     #[must_use]
     pub fn authority(&self) -> &'a str {
-        self.authority
+        std::str::from_utf8(self.authority).unwrap_or_default()
     }
 
     /// `HTTP_10` or `HTTP_11`.

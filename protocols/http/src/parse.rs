@@ -57,7 +57,7 @@ pub(crate) fn parse<'a>(
         form: parsed.form,
         // RFC 9112 3.2.2: "the origin server MUST ignore the received Host header (if any)
         // and instead use the host information of the request-target".
-        authority: parsed.authority.unwrap_or(message.host),
+        authority: parsed.authority.map_or(message.host, str::as_bytes),
         host_is_known: message.host_is_known && parsed.authority.is_none(),
         path: parsed.path,
         query: parsed.query,
