@@ -152,6 +152,7 @@ fn spelling(name: &str) -> Option<&'static str> {
         "etag" => "ETag",
         "last-modified" => "Last-Modified",
         "location" => "Location",
+        "server" => "Server",
         "set-cookie" => "Set-Cookie",
         "te" => "TE",
         "vary" => "Vary",
