@@ -45,6 +45,9 @@ pub(crate) struct Setup<'a> {
     pub(crate) library: Option<Kind>,
     /// Run under callgrind, which writes its counts here.
     pub(crate) counts: Option<PathBuf>,
+    /// What another server keeps between its runs, so that its NFS handles are valid here too;
+    /// without it the server begins anew.
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// A server that accepts connections. Dropping it ends it.
@@ -68,7 +71,8 @@ impl Server {
         if kind.is_nginx() {
             return start_nginx(kind, setup, directory);
         }
-        let mut command = command_of(kind, setup, directory.path());
+        let state = setup.state.as_deref().unwrap_or(directory.path());
+        let mut command = command_of(kind, setup, state);
         Self::announced(&mut command, directory)
     }
 
@@ -110,6 +114,11 @@ impl Server {
     /// Its access log, if it writes one.
     pub(crate) fn access_log(&self) -> PathBuf {
         self.directory.path().join(ACCESS_LOG)
+    }
+
+    /// What it keeps between its runs.
+    pub(crate) fn state(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Its process group, for CPU time and memory.

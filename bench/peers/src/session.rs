@@ -183,6 +183,7 @@ impl Session {
             service: "http",
             library: None,
             counts: None,
+            state: None,
         }
     }
 
