@@ -23,8 +23,13 @@ fn file(fixture: &Fixture, name: &str, owner: u32, group: u32, mode: u32) -> Vec
     fixture.lookup(&[name]).expect("found")
 }
 
+/// ACCESS, for every right.
 fn rights(fixture: &Fixture, handle: &[u8]) -> u32 {
-    let results = fixture.nfs(4, &Words::default().opaque(handle).word(0x3f));
+    rights_of(fixture, handle, 0x3f)
+}
+
+fn rights_of(fixture: &Fixture, handle: &[u8], asked: u32) -> u32 {
+    let results = fixture.nfs(4, &Words::default().opaque(handle).word(asked));
     let mut reader = results.reader();
     assert_eq!(reader.u32(), Ok(0));
     assert_eq!(reader.boolean(), Ok(true));
@@ -68,6 +73,20 @@ fn a_caller_reads_and_writes_what_its_user_and_groups_may() {
     fixture.credential = Credential::None;
     assert_eq!(may(&fixture, &private), (DENIED, DENIED, 0));
     assert_eq!(may(&fixture, &open), (0, 0, 0x0d));
+}
+
+#[test]
+fn every_right_is_told_alone_and_with_others() {
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    let plain = fixture.create(&root, "plain", 0o600).expect("made");
+    let program = fixture.create(&root, "program", 0o700).expect("made");
+    for (handle, all) in [(&root, 0x1f), (&plain, 0x0d), (&program, 0x2d)] {
+        assert_eq!(rights(&fixture, handle), all);
+        for right in (0..6).map(|bit| 1 << bit) {
+            assert_eq!(rights_of(&fixture, handle, right), right & all, "{all:#x}");
+        }
+    }
 }
 
 #[test]
@@ -206,15 +225,49 @@ fn root_names_the_owner_the_group_and_the_device_of_what_it_makes() {
         (made.uid(), made.gid(), made.mode() & 0o7777),
         (1000, 2000, 0o640)
     );
-    let (major, minor) = (1, 3);
-    if fixture
-        .made(11, &words(b"device", 4).word(major).word(minor))
-        .is_err()
-    {
-        return cannot_run("this machine makes no devices");
+    let (user, group) = ((1000, 2000), (2000, 1000));
+    for (name, (uid, gid), set) in [
+        ("user", user, [0, 1, 1000, 0, 0, 0, 0]),
+        ("group", group, [0, 0, 1, 1000, 0, 0, 0]),
+    ] {
+        let handle = file(&fixture, name, 2000, 2000, 0o644);
+        let words = set
+            .into_iter()
+            .fold(Words::default().opaque(&handle), Words::word);
+        assert_eq!(fixture.nfs(2, &words.word(0)).status(), 0);
+        let found = fs::metadata(fixture.path().join(name)).expect("there");
+        assert_eq!((found.uid(), found.gid()), (uid, gid), "the {name} alone");
     }
-    let made = fs::metadata(fixture.path().join("device")).expect("there");
-    assert_eq!(made.rdev(), rustix::fs::makedev(major, minor));
+    let (major, minor) = (1, 3);
+    for (name, kind) in [("character", 4), ("block", 3)] {
+        let words = words(name.as_bytes(), kind).word(major).word(minor);
+        match fixture.made(11, &words) {
+            Ok(handle) => assert_eq!(fixture.attributes(&handle).expect("there").kind, kind),
+            Err(status) => {
+                assert_ne!(status, Status::BadType as u32);
+                return cannot_run("this machine makes no devices");
+            }
+        }
+        let made = fs::metadata(fixture.path().join(name)).expect("there");
+        assert_eq!(made.rdev(), rustix::fs::makedev(major, minor));
+    }
+}
+
+#[test]
+fn a_caller_that_names_owners_of_what_it_makes_is_its_owner_and_keeps_the_mode() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let root = fixture.root();
+    for (name, user) in [("own", 1000), ("other", 4711)] {
+        let words = Words::default().opaque(&root).opaque(name.as_bytes());
+        let owned = [0, 1, 0o4755, 1, user, 1, 1000, 0, 0, 0];
+        let made = fixture.made(8, &owned.into_iter().fold(words, Words::word));
+        let found = fixture.attributes(&made.expect("made")).expect("there");
+        // Names that change nothing are not set: that would take the bit away.
+        assert_eq!((found.user, found.group, found.mode), (1000, 1000, 0o4755));
+    }
 }
 
 #[test]

@@ -89,6 +89,18 @@ fn a_guarded_create_fails_where_an_unchecked_one_empties_the_file() {
 }
 
 #[test]
+fn a_new_file_has_the_size_that_was_named() {
+    let fixture = Fixture::new();
+    let at = Words::default().opaque(&fixture.root()).opaque(b"file");
+    let sized = [0, 0, 0, 0, 1, 0, 5, 0, 0];
+    let made = fixture.made(8, &sized.into_iter().fold(at, Words::word));
+    assert_eq!(
+        fixture.read(&made.expect("made"), 0, 9),
+        Ok((vec![0; 5], true))
+    );
+}
+
+#[test]
 fn a_create_never_follows_a_link() {
     let fixture = Fixture::new();
     let outside = tempfile::tempdir().expect("a directory");
@@ -100,7 +112,7 @@ fn a_create_never_follows_a_link() {
 }
 
 #[test]
-fn links_and_pipes_are_made_and_other_kinds_refused() {
+fn links_sockets_and_pipes_are_made_and_other_kinds_refused() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let at = |name: &[u8]| Words::default().opaque(&root).opaque(name);
@@ -109,6 +121,9 @@ fn links_and_pipes_are_made_and_other_kinds_refused() {
         .expect("made");
     let read = fixture.nfs(5, &Words::default().opaque(&link));
     assert!(read.0.ends_with(b"\0\0\0\x0asome/where\0\0"));
+    let short = fixture.made(10, &at(b"short").unset().opaque(b"x"));
+    let read = fixture.nfs(5, &Words::default().opaque(&short.expect("made")));
+    assert!(read.0.ends_with(b"\0\0\0\x01x\0\0\0"));
     let long = vec![b'x'; 4096];
     let refused = fixture.made(10, &at(b"long").unset().opaque(&long));
     assert_eq!(refused, Err(Status::NameTooLong as u32));
@@ -117,11 +132,12 @@ fn links_and_pipes_are_made_and_other_kinds_refused() {
         .expect("made");
     let read = fixture.nfs(5, &Words::default().opaque(&link));
     assert!(read.0.ends_with(&[b'x', 0]) && read.0.len() > 4095);
-    let pipe = fixture
-        .made(11, &at(b"pipe").word(7).mode(0o640))
-        .expect("made");
-    let found = fixture.attributes(&pipe).expect("there");
-    assert_eq!((found.kind, found.mode), (7, 0o640));
+    for (name, kind) in [(b"socket", 6), (b"a pipe", 7)] {
+        let made = fixture.made(11, &at(name).word(kind).mode(0o640));
+        let found = fixture.attributes(&made.expect("made")).expect("there");
+        assert_eq!((found.kind, found.mode), (kind, 0o640));
+    }
+    let pipe = fixture.lookup(&["a pipe"]).expect("made");
     assert_eq!(
         fixture.made(11, &at(b"x").word(1)),
         Err(Status::BadType as u32)

@@ -9,7 +9,7 @@ use flatpath_testkit::{PATIENCE, fuse};
 
 use crate::limits::GRANT_AGE_MIN;
 use crate::status::Status;
-use crate::testing::{Fixture, Found, Words};
+use crate::testing::{Fixture, Found, Results, Words};
 
 #[derive(Debug)]
 struct Entry {
@@ -44,11 +44,15 @@ fn page(
         (16, words)
     };
     let results = fixture.nfs(procedure, &words);
-    let mut reader = results.reader();
-    match reader.u32().expect("a status") {
-        0 => {}
-        status => return Err(status),
+    match results.status() {
+        0 => Ok(read_page(&results, plus)),
+        status => Err(status),
     }
+}
+
+fn read_page(results: &Results, plus: bool) -> Page {
+    let mut reader = results.reader();
+    assert_eq!(reader.u32(), Ok(0));
     assert_eq!(reader.boolean(), Ok(true));
     Found::read(&mut reader);
     let verifier = reader.u64().expect("a verifier");
@@ -75,12 +79,12 @@ fn page(
     }
     let ended = reader.boolean().expect("a word");
     assert_eq!(reader.end(), Ok(()));
-    Ok(Page {
+    Page {
         verifier,
         entries,
         ended,
         bytes: results.0.len() - 4,
-    })
+    }
 }
 
 fn all(fixture: &Fixture, directory: &[u8], bytes: u32, plus: bool) -> Vec<Entry> {
@@ -265,6 +269,35 @@ fn a_page_too_small_for_an_entry_is_refused() {
 }
 
 #[test]
+fn a_listing_with_handles_keeps_both_bounds() {
+    let fixture = Fixture::new();
+    for name in ["a", "four", "longer"] {
+        fs::write(fixture.path().join(name), b"").expect("a file");
+    }
+    let root = fixture.root();
+    let whole = all(&fixture, &root, 8192, true);
+    // Whether another follows, number, length, name, cookie.
+    let bytes = |entry: &Entry| 4 + 8 + 4 + entry.name.len().next_multiple_of(4) + 8;
+    let mut names_bytes = 0;
+    for (at, entry) in whole.iter().enumerate() {
+        names_bytes += bytes(entry);
+        for (less, expected) in [(0, at + 1), (1, at)] {
+            let words = Words::default().opaque(&root).long(0).long(0);
+            let most = u32::try_from(names_bytes - less).expect("few");
+            let results = fixture.nfs(17, &words.word(most).word(8192));
+            let listed = match results.status() {
+                0 => names(&read_page(&results, true).entries),
+                status => {
+                    assert_eq!(status, Status::TooSmall as u32);
+                    BTreeSet::new()
+                }
+            };
+            assert_eq!(listed, names(&whole[..expected]), "{names_bytes} - {less}");
+        }
+    }
+}
+
+#[test]
 fn handles_in_a_listing_are_those_that_lookup_gives() {
     for handles in [true, false] {
         let mut fixture = Fixture::new();
@@ -385,9 +418,27 @@ fn the_file_system_says_what_it_is() {
         assert_eq!(results.status(), 0);
         assert_eq!(results.0.len(), 4 + 4 + 84 + bytes, "procedure {procedure}");
     }
-    let results = fixture.nfs(19, &root);
-    let most = &results.0[92..96];
-    assert_eq!(most, 1_048_576_u32.to_be_bytes());
+    let words = |procedure: u32| -> Vec<u32> {
+        let results = fixture.nfs(procedure, &root);
+        let words = results.0[92..].chunks(4);
+        words
+            .map(|word| u32::from_be_bytes(word.try_into().expect("whole words")))
+            .collect()
+    };
+    let mebibyte = 1 << 20;
+    let mut fixed = [mebibyte, mebibyte, 4096].repeat(2);
+    // READDIR; the longest file; times to the nanosecond; links of both kinds, homogeneous, times.
+    fixed.extend([32_768, 0x7fff_ffff, 0xffff_ffff, 0, 1, 0x1b]);
+    assert_eq!(words(19), fixed);
+    // Links, names; no truncation, chown is restricted; case counts and is kept.
+    assert_eq!(words(20), [127, 255, 1, 1, 0, 1]);
+    let bytes: Vec<u64> = words(18)
+        .chunks_exact(2)
+        .map(|pair| (u64::from(pair[0]) << 32) | u64::from(pair[1]))
+        .collect();
+    let system = rustix::fs::statvfs(fixture.path()).expect("there");
+    assert_eq!(bytes[0], system.f_blocks * system.f_frsize);
+    assert!(bytes[0] > bytes[1] && bytes[1] >= bytes[2] && bytes[2] > 0);
 }
 
 /// Directories one in the other, with names of 200 bytes, as a client makes them; outermost first.
