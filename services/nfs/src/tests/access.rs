@@ -200,10 +200,17 @@ fn new_files_belong_to_the_caller_with_the_mode_it_named() {
             (1000, 1000, mode)
         );
     }
-    let words = Words::default().opaque(&root).opaque(b"dir").mode(0o1770);
-    fixture.made(9, &words).expect("made");
-    let made = fs::metadata(fixture.path().join("dir")).expect("there");
-    assert_eq!((made.uid(), made.mode() & 0o7777), (1000, 0o1770));
+    let directory = |above: &[u8], name: &str, mode| {
+        let words = Words::default().opaque(above).opaque(name.as_bytes());
+        let made = fixture.made(9, &words.mode(mode)).expect("made");
+        let found = fixture.attributes(&made).expect("there");
+        assert_eq!(found.user, 1000);
+        (found.mode, made)
+    };
+    let (mode, above) = directory(&root, "dir", 0o3770);
+    assert_eq!(mode, 0o3770);
+    let (mode, _) = directory(&above, "inner", 0o750);
+    assert_eq!(mode, 0o2750, "the group's bit comes from above");
 }
 
 #[test]

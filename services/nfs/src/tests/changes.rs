@@ -313,17 +313,17 @@ fn attributes_are_set_and_a_guard_keeps_late_changes_off() {
         .unset()
         .opaque(b"x");
     let link = fixture.made(10, &link).expect("made");
-    let times = [0, 0, 0, 0, 2, 7, 0, 2, 9, 0, 0];
-    let words = times
-        .into_iter()
-        .fold(Words::default().opaque(&link), Words::word);
-    assert_eq!(fixture.nfs(2, &words).status(), 0);
-    let found = fs::symlink_metadata(fixture.path().join("link")).expect("there");
-    assert_eq!(
-        (found.atime(), found.mtime()),
-        (7, 9),
-        "of the link, not of its target"
-    );
+    let set = |times: &[u32]| {
+        let words = [0; 4].iter().chain(times).copied();
+        let words = words.fold(Words::default().opaque(&link), Words::word);
+        assert_eq!(fixture.nfs(2, &words.word(0)).status(), 0);
+        // Of the link, not of its target.
+        let found = fs::symlink_metadata(fixture.path().join("link")).expect("there");
+        (found.atime(), found.mtime())
+    };
+    assert_eq!(set(&[2, 7, 0, 2, 9, 0]), (7, 9));
+    assert_eq!(set(&[2, 11, 0, 0]), (11, 9), "one alone");
+    assert_eq!(set(&[0, 2, 13, 0]), (11, 13), "the other alone");
 }
 
 #[test]

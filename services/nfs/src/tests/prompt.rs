@@ -2,7 +2,7 @@
 //! would wait is not answered. (All other tests of procedures try first as well: `testing.rs`.)
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::time::Duration;
 
 use flatpath_rpc::{Call, Credential, Programs, Route};
@@ -152,7 +152,7 @@ fn a_worker_does_not_ask_again_where_a_file_is_that_a_try_has_found() {
 fn data_that_is_not_cached_is_for_a_worker() {
     let fixture = Fixture::new();
     let path = fixture.path().join("file");
-    fs::write(&path, [7; 4096]).expect("written");
+    fs::write(&path, [7; 65_536]).expect("written");
     wait_for_a_tick();
     let handle = fixture.lookup(&["file"]).expect("it is there");
     there(&fixture, READ, &read(&handle));
@@ -170,6 +170,16 @@ fn data_that_is_not_cached_is_for_a_worker() {
         !was_cached
     });
     assert!(forgotten);
+    // Nor is a part of it an answer: a short READ has the client ask again.
+    rustix::fs::fadvise(&opened, 0, None, Advice::Random).expect("advice");
+    let words = file(&handle).long(32_768).word(16_384);
+    for _ in 0..200 {
+        rustix::fs::fadvise(&opened, 0, None, Advice::DontNeed).expect("advice");
+        opened.read_exact_at(&mut [0; 4096], 32_768).expect("read");
+        if let Some(results) = here(&fixture, READ, &words) {
+            assert!(results.0.ends_with(&[7; 16_384]));
+        }
+    }
     let (data, _) = fixture.read(&handle, 0, 4096).expect("a worker waits");
     assert_eq!(data, [7; 4096]);
 }
