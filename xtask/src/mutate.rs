@@ -1,12 +1,17 @@
-//! `cargo xtask mutate [--file GLOB] [--shard K/N] [--timeout SECONDS] [--list]`: change the code
-//! at random places; which changes does no test notice?
+//! `cargo xtask mutate [--file GLOB] [--shard K/N] [--timeout SECONDS] [--iterate] [--list]
+//! [-- TEST OPTIONS]`: change the code at random places; which changes does no test notice?
 //!
 //! The drill has mutations that were thought of; `cargo-mutants` makes up those that were not. It
 //! runs here over one area at a time, each with the tests of its own crate, in a copy of the
-//! sources, one job at low priority. `.cargo/mutants.toml` names what is left out, and why.
+//! sources, one job at low priority, in random order: a run that was interrupted is a fair sample,
+//! and `--iterate` continues it. `.cargo/mutants.toml` names what is left out, and why.
+//!
+//! Cost of a mutant: an incremental build of one crate without optimisation (the profile
+//! `mutants`), and its tests until the first that fails. So tests that take long are worth leaving
+//! out at first (`-- --skip NAME`); then `--iterate` tries what survived with all tests.
 //!
 //! What survives is printed and is no fault of the command: some changes alter nothing that can be
-//! seen. `target/mutants/AREA` has the logs.
+//! seen. `target/mutate/AREA` has the logs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +28,10 @@ const AREAS: &[&str] = &[
     "driver/src/uring/**/*.rs",
 ];
 /// Where the outcomes are.
-const OUTPUT: &str = "target/mutants";
+const OUTPUT: &str = "target/mutate";
+/// Runs the tests: to end at the first that fails, they need an option that is not stable yet.
+const RUNNER: &str = "target.'cfg(unix)'.runner=['env','RUSTC_BOOTSTRAP=1']";
+const UNTIL_FAILED: [&str; 3] = ["-Z", "unstable-options", "--fail-fast"];
 /// cargo-mutants ends so when mutants survived, or ran out of time.
 const FOUND: [i32; 2] = [2, 3];
 
@@ -38,9 +46,15 @@ pub(crate) struct Options {
     /// The tests of a mutant time out after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u32,
+    /// Try again what an earlier run did not catch or did not come to
+    #[arg(long)]
+    iterate: bool,
     /// Only count what would be tried
     #[arg(long)]
     list: bool,
+    /// For the test programs, such as `--skip NAME`
+    #[arg(last = true, value_name = "TEST OPTIONS")]
+    tests: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -66,10 +80,11 @@ fn run_area(options: &Options, area: &str) -> Result<()> {
         .join(directory.to_string_lossy().replace('/', "-"));
     std::fs::create_dir_all(&output)?;
     let mut command = Command::new("nice");
-    command.args(["-n", "19", "cargo", "mutants", "--no-shuffle"]);
+    command.args(["-n", "19", "cargo", "mutants", "--shuffle"]);
+    // From there only this crate is searched for mutants.
     command
-        .args(["--jobs", "1", "--file", area])
-        .current_dir(&root);
+        .args(["--jobs", "1", "--jobserver-tasks", "1", "--file", area])
+        .current_dir(root.join(&directory));
     if let Some(shard) = &options.shard {
         // Neighbours are alike: one of each group is tried.
         command.args(["--sharding", "round-robin", "--shard", shard]);
@@ -79,12 +94,19 @@ fn run_area(options: &Options, area: &str) -> Result<()> {
         println!("mutate: {area}: {} mutants", listed.lines().count());
         return Ok(());
     }
-    // The tests are run by CI without mutations.
-    command.args(["--baseline", "skip", "--timeout"]);
+    // The tests are run by CI without mutations, so only the first time here.
+    let baseline = if options.iterate { "skip" } else { "run" };
+    command.args(["--baseline", baseline, "--timeout"]);
     command.arg(options.timeout.to_string());
+    if options.iterate {
+        command.arg("--iterate");
+    }
     command.arg("--output").arg(&output);
+    command.args(["--cargo-arg=--config", "--cargo-arg", RUNNER]);
     // Examples in the documentation are no tests of what is changed.
-    let status = command.args(["--", "--lib", "--tests"]).status()?;
+    command.args(["--", "--lib", "--tests", "--"]);
+    command.args(UNTIL_FAILED).args(&options.tests);
+    let status = command.status()?;
     let is_run = status.success() || status.code().is_some_and(|code| FOUND.contains(&code));
     ensure!(is_run, "cargo mutants: {status}");
     print_outcome(area, &output.join("mutants.out"))
