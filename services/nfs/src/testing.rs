@@ -291,7 +291,14 @@ impl Fixture {
             .long(offset)
             .word(count)
             .word(stable);
-        self.nfs(7, &words.opaque(data)).status()
+        let results = self.nfs(7, &words.opaque(data));
+        if results.status() == 0 {
+            // Count, manner and verifier end the results.
+            let end = &results.0[results.0.len() - 16..];
+            let done = [count, stable].map(u32::to_be_bytes).concat();
+            assert_eq!(end[..8], done, "all of it, in the manner asked for");
+        }
+        results.status()
     }
 
     /// READ: the data and whether it was the end.

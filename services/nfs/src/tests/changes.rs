@@ -40,7 +40,11 @@ fn an_exclusive_create_is_known_again_by_its_verifier_even_after_a_restart() {
         exclusive(&fixture, "file", 0x1234_5678_9abc_def0),
         Ok(made.clone())
     );
-    assert_eq!(exclusive(&fixture, "file", 7), Err(Status::Exists as u32));
+    // Another verifier, in any of its halves, is another client's.
+    for other in [7, 0x1234_5678_9abc_def1, 0x1234_5679_9abc_def0] {
+        let taken = exclusive(&fixture, "file", other);
+        assert_eq!(taken, Err(Status::Exists as u32), "{other:#x}");
+    }
     let fixture = fixture.restarted(keep);
     assert_eq!(
         exclusive(&fixture, "file", 0x1234_5678_9abc_def0),
@@ -132,8 +136,21 @@ fn links_sockets_and_pipes_are_made_and_other_kinds_refused() {
         .expect("made");
     let read = fixture.nfs(5, &Words::default().opaque(&link));
     assert!(read.0.ends_with(&[b'x', 0]) && read.0.len() > 4095);
+    for target in [&b""[..], b"a\0b"] {
+        let refused = fixture.made(10, &at(b"no link").unset().opaque(target));
+        assert_eq!(refused, Err(Status::Invalid as u32));
+    }
+    // What has no size is made, whatever size is named; nor has a link a mode.
+    let sized = |words: Words| {
+        [1, 0o640, 0, 0, 1, 0, 5, 0, 0]
+            .into_iter()
+            .fold(words, Words::word)
+    };
+    assert!(fixture.made(9, &sized(at(b"sized dir"))).is_ok());
+    let link = sized(at(b"sized link")).opaque(b"target");
+    assert!(fixture.made(10, &link).is_ok());
     for (name, kind) in [(b"socket", 6), (b"a pipe", 7)] {
-        let made = fixture.made(11, &at(name).word(kind).mode(0o640));
+        let made = fixture.made(11, &sized(at(name).word(kind)));
         let found = fixture.attributes(&made.expect("made")).expect("there");
         assert_eq!((found.kind, found.mode), (kind, 0o640));
     }

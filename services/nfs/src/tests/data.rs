@@ -136,8 +136,13 @@ fn a_write_past_the_end_leaves_a_hole_of_zeros() {
     assert_eq!(fixture.write(&file, 5000, b"x", 2), 0);
     let (data, end) = fixture.read(&file, 0, 10_000).expect("read");
     assert!(end && data.len() == 5001 && data[..5000].iter().all(|byte| *byte == 0));
-    let far = fixture.write(&file, u64::MAX - 2, b"xyz", 0);
-    assert_eq!(far, Status::FileTooBig as u32);
+    // Beyond what a position can be, and beyond what the file system takes.
+    for offset in [u64::MAX - 2, (1 << 63) - 10] {
+        for stable in 0..3 {
+            let far = fixture.write(&file, offset, b"xyz", stable);
+            assert_eq!(far, Status::FileTooBig as u32, "{offset:#x}, {stable}");
+        }
+    }
 }
 
 #[test]

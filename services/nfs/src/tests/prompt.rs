@@ -170,6 +170,12 @@ fn data_that_is_not_cached_is_for_a_worker() {
         !was_cached
     });
     assert!(forgotten);
+    // A try copies what is cached: to move pages into a pipe may wait for others.
+    let words = file(&handle).long(0).word(65_536);
+    assert_eq!(there(&fixture, READ, &words).status(), 0);
+    assert_eq!(fixture.nfs.state.pipes.close_idle(), 1);
+    assert!(here(&fixture, READ, &words).is_some());
+    assert_eq!(fixture.nfs.state.pipes.open(), 0);
     // Nor is a part of it an answer: a short READ has the client ask again.
     rustix::fs::fadvise(&opened, 0, None, Advice::Random).expect("advice");
     let words = file(&handle).long(32_768).word(16_384);
