@@ -1,6 +1,7 @@
 //! Bodies that are fed from elsewhere, on a simulated server: every order, every fault, every byte
 //! that a waiting stream holds.
 
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -287,4 +288,26 @@ fn a_stream_that_waits_is_a_few_hundred_bytes() {
         bytes <= BYTES_MAX_EACH,
         "a waiting stream holds {bytes} bytes"
     );
+}
+
+/// What wraps a handler reads the body of its reply, and must not take a part for the whole.
+#[test]
+fn a_body_that_breaks_off_is_no_shorter_one_to_who_reads_it() {
+    for aborts in [false, true] {
+        let (sender, body) = Body::channel(BYTES_MAX);
+        sender.send("part").expect("room");
+        let Body::Channel(mut receiver) = body else {
+            panic!("it is fed from elsewhere");
+        };
+        let mut room = [0; 10];
+        assert_eq!(receiver.read(&mut room).expect("it is there"), 4);
+        if aborts {
+            sender.abort();
+            let broken = receiver.read(&mut room).expect_err("not its end");
+            assert_eq!(broken.kind(), ErrorKind::UnexpectedEof);
+        } else {
+            drop(sender);
+            assert_eq!(receiver.read(&mut room).expect("its end"), 0);
+        }
+    }
 }

@@ -30,6 +30,8 @@ struct Source {
     piece: usize,
     breaks: Break,
     read: Arc<AtomicU64>,
+    /// Every second read is interrupted, as if by a signal.
+    interrupted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -41,6 +43,10 @@ enum Break {
 
 impl Read for Source {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.interrupted = !self.interrupted;
+        if !self.interrupted {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         if self.at == self.end {
             match self.breaks {
                 Break::Never => return Ok(0),
@@ -96,6 +102,7 @@ fn stream(request: &Request, read: &Arc<AtomicU64>) -> Response {
         piece,
         breaks,
         read: Arc::clone(read),
+        interrupted: false,
     };
     Response::new(Body::reader(source, length))
 }
