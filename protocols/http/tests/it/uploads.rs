@@ -1,6 +1,7 @@
 //! How an upload ends: its sink is told once, whatever happens to the client, the body or the
 //! server.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -151,4 +152,52 @@ fn sim_a_sink_that_has_ended_its_upload_is_not_told_so() {
             }
         }
     }
+}
+
+/// Adds up what it is given.
+struct Counting(Arc<AtomicUsize>);
+
+impl Sink for Counting {
+    fn write(&mut self, piece: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        self.0.fetch_add(piece.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
+        StatusCode::CREATED.into_response()
+    }
+}
+
+#[test]
+fn sim_what_has_gathered_of_an_upload_is_written_when_others_wait_for_memory() {
+    const BUFFERS: usize = 64;
+    const SENT: usize = 12_000;
+    let written = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&written);
+    let upload = move || Upload::new(Counting(Arc::clone(&counter)));
+    let router = Router::new()
+        .route("/upload", routing::put(upload).streamed())
+        .route("/reply", routing::get(|| "x".repeat(3000)));
+    let mut conditions = Conditions::calm(1);
+    conditions.limits.buffer_bytes_max = BUFFERS * 4096;
+    let mut server = TestServer::new(conditions, Http::service(router));
+    let client = server.connect();
+    client.write(b"PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for _ in 0..SENT / 1000 {
+        // Short and framed, so it is copied to where it waits.
+        client.write(format!("3e8\r\n{}\r\n", "x".repeat(1000)).as_bytes());
+        server.settle();
+    }
+    assert_eq!(written.load(Ordering::Relaxed), 0, "it waits to be more");
+    // Replies that are not read take what there is, and more requests wait for it.
+    server.world().set_window_bytes(1);
+    let others: Vec<Client> = (0..2 * BUFFERS)
+        .map(|_| {
+            let other = server.connect();
+            other.write(b"GET /reply HTTP/1.1\r\nHost: h\r\n\r\n");
+            other
+        })
+        .collect();
+    server.run_until(|| written.load(Ordering::Relaxed) == SENT);
+    drop(others);
 }
