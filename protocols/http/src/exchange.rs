@@ -85,8 +85,7 @@ impl Drop for Exchange {
 pub(crate) fn discard_body(body: Body) {
     match body {
         Body::Empty | Body::Static(_) | Body::Pooled(_) | Body::Payload(_) => {}
-        // They were guarded when they came.
-        Body::Bytes(bytes) => drop(bytes),
+        Body::Bytes(bytes) => flatpath::discard_bytes(bytes),
         // It discards what it has by itself.
         Body::Channel(receiver) => drop(receiver),
         Body::Reader(reader) => flatpath::discard(reader),
@@ -291,7 +290,6 @@ impl Exchange {
             Body::Bytes(bytes) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
                 self.body = Body::Bytes(flatpath::copied(bytes));
             }
-            Body::Bytes(bytes) => self.body = Body::Bytes(flatpath::guarded(bytes)),
             // A channel is for the network thread, as what is in memory.
             body => self.body = body,
         }

@@ -24,7 +24,10 @@ pub enum Body {
     /// No bytes.
     #[default]
     Empty,
-    /// Bytes in memory. An owner of theirs ([`Bytes::from_owner`]) is dropped by a worker.
+    /// Bytes in memory. An owner of theirs ([`Bytes::from_owner`]) is dropped by a worker. Those of
+    /// a response are charged to the memory of the server
+    /// ([`Limits::buffer_bytes_max`](flatpath::Limits::buffer_bytes_max)) until they are sent, once
+    /// for all responses that share them; the client gets a 503 where there is none for them.
     Bytes(Bytes),
     /// Bytes of the program itself.
     Static(&'static [u8]),

@@ -136,9 +136,10 @@ impl<S: Service> Protocol for Http<S> {
         if connection.session.is_closed {
             return write::recycle(connection, job);
         }
-        let Some(job) = upload::returned(connection, job) else {
+        let Some(mut job) = upload::returned(connection, job) else {
             return conclude(connection);
         };
+        write::charge_body(connection, &mut job);
         if job.number != connection.session.next_reply {
             return write::keep_job(connection, job);
         }

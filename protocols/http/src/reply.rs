@@ -15,6 +15,7 @@ use flatpath::prompt::PromptRight;
 use http::StatusCode;
 
 use crate::encode::{self, ReplyFraming, Sink};
+use crate::exchange::discard_body;
 use crate::feed::Receiver;
 use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
@@ -119,8 +120,10 @@ pub struct Reply<'a> {
 #[derive(Debug)]
 pub(crate) enum Rest {
     Nothing,
-    /// All of it: it is shared.
+    /// All of it: the service has it, and shares it.
     Shared(Bytes),
+    /// All of it: it is to be charged.
+    Bytes(Bytes),
     /// All of it: it has to be read.
     Reader(Reader, ReplyFraming),
     /// All of it: it is fed from elsewhere.
@@ -155,7 +158,8 @@ impl<'a> Reply<'a> {
 
     /// Answers with a head built before: status line and headers, each with its line end, framing
     /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it.
-    /// The body is shared and not copied when it is long, and left out of an answer to `HEAD`.
+    /// The body is shared and not copied when it is long, and left out of an answer to `HEAD`. It is
+    /// the service's, whose bounds it is within: it is not charged to the memory of the server.
     pub fn prebuilt(&mut self, head: &[u8], body: &Bytes) -> Disposition<'static> {
         debug_assert!(
             head.ends_with(b"\r\n") && !head.ends_with(b"\r\n\r\n"),
@@ -185,7 +189,7 @@ impl<'a> Reply<'a> {
             self.rest = Rest::Upgrade(upgrade);
         }
         match (head.body, body) {
-            (None, _) => {}
+            (None, body) => discard_body(body),
             (Some(framing), Body::Reader(reader)) => {
                 // It goes to a worker with its head.
                 self.out.leave_output();
@@ -193,6 +197,11 @@ impl<'a> Reply<'a> {
             }
             (Some(framing), Body::Channel(receiver)) => {
                 self.rest = Rest::Channel(receiver, framing);
+            }
+            (Some(_), Body::Bytes(bytes)) if bytes.len() > SHARED_COPY_BYTES_MAX => {
+                // It is queued with its head once it is charged.
+                self.out.leave_output();
+                self.rest = Rest::Bytes(bytes);
             }
             (Some(_), Body::Bytes(bytes)) => self.add_shared(&flatpath::guarded(bytes)),
             (Some(_), Body::Static(bytes)) => self.add_shared(&Bytes::from_static(bytes)),

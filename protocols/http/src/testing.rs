@@ -162,7 +162,7 @@ fn written<'s>(
     }
     match reply.written().rest {
         Rest::Nothing | Rest::Upgrade(_) => {}
-        Rest::Shared(shared) => out.extend_from_slice(&shared),
+        Rest::Shared(bytes) | Rest::Bytes(bytes) => out.extend_from_slice(&bytes),
         Rest::Channel(..) => debug_assert!(false, "a server is needed to feed a body"),
         Rest::Reader(reader, framing) => {
             let Ok(content) = Body::Reader(reader).into_vec() else {

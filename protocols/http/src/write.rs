@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Wanted};
-use flatpath::{Job, NoRoom, Stall};
+use flatpath::{Io, Job, NoRoom, Stall};
 
 use crate::encode::{self, Bounded, FAILURE, HALF_CLOSED, REFUSAL, ReplyFraming};
 use crate::exchange::State;
@@ -87,6 +87,20 @@ pub(crate) fn queue_inline<S: Service>(
     let shared = match written.rest {
         Rest::Nothing => None,
         Rest::Shared(shared) => Some(shared),
+        Rest::Bytes(bytes) => match charged(&mut connection.io, bytes) {
+            Ok(Body::Pooled(copy)) if queue_scratch(connection, None).is_ok() => {
+                connection.write_buffer(copy);
+                count_reply(connection, status);
+                reply_done(connection, keep_alive);
+                return Step::On(head_bytes);
+            }
+            Ok(Body::Bytes(bytes)) => Some(bytes),
+            _ => {
+                // The handler has run and cannot run again: the client has to retry.
+                send_words(connection, REFUSAL);
+                return Step::On(head_bytes);
+            }
+        },
         Rest::Reader(reader, framing) => {
             stream_inline(connection, number, keep_alive, reader, framing);
             return Step::On(head_bytes);
@@ -127,6 +141,42 @@ pub(crate) fn queue_inline<S: Service>(
     connection.session.keep(number, reply, spares);
     connection.session.skips_byte = true;
     Step::Blocked(head_bytes - 1, Stall::Memory)
+}
+
+/// Charges bytes of a program to the connection, for as long as they wait for its client: as they
+/// are, or copied to a buffer, which may be of the reserve if they are few.
+///
+/// # Errors
+/// There is no memory for them: the reply is refused, as they would be held while it waits.
+fn charged(io: &mut Io<'_>, bytes: Bytes) -> Result<Body, NoRoom> {
+    let bytes = match io.hold(bytes) {
+        Ok(held) => return Ok(Body::Bytes(held)),
+        Err(bytes) => bytes,
+    };
+    let buffer = io.pool().take(bytes.len());
+    let buffer = buffer.filter(|buffer| buffer.room() >= bytes.len());
+    let copied = buffer.map(|mut buffer| {
+        buffer.append(&bytes);
+        Body::Pooled(buffer)
+    });
+    flatpath::discard_bytes(bytes);
+    copied.ok_or(NoRoom)
+}
+
+/// Charges the body of a reply that a worker has made, or refuses the reply.
+pub(crate) fn charge_body<S: Service>(connection: &mut Connection<'_, S>, job: &mut Job<Http<S>>) {
+    match std::mem::take(&mut job.body) {
+        Body::Bytes(bytes) if bytes.len() > SHARED_COPY_BYTES_MAX => {
+            match charged(&mut connection.io, bytes) {
+                Ok(body) => job.body = body,
+                Err(NoRoom) => {
+                    job.head = None;
+                    job.state = State::Refused(REFUSAL);
+                }
+            }
+        }
+        body => job.body = body,
+    }
 }
 
 /// Queues the scratch space and a shared body after it; all or nothing.

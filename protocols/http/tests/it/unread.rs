@@ -1,11 +1,11 @@
-//! Streams that no client reads, on a simulated server: all that waits for them is of one account,
-//! and what others need is left to them.
+//! Streams and replies that no client reads, on a simulated server: all that waits for them is of one
+//! account, and what others need is left to them.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use flatpath::Limits;
+use flatpath::{Bytes, Limits};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Body, Http, Request, Response, Sender};
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
@@ -225,4 +225,104 @@ fn sim_the_history_holds_what_is_charged_before_anyone_looks_at_it() {
     assert!((6 * EVENT..=768 * 1024).contains(&sent), "{sent}");
     let more = sent as i64 - joined as i64 + EVENT as i64;
     assert!(held.bytes_current < more, "{held:?}, {more} bytes at most");
+}
+
+/// How many of the clients read the beginning of a 200, and of a 503.
+fn served_and_refused(clients: &[Client]) -> (usize, usize) {
+    let begun: Vec<Vec<u8>> = clients.iter().map(Client::read).collect();
+    let count = |with: &str| {
+        let is_it = |it: &&Vec<u8>| it.starts_with(with.as_bytes());
+        begun.iter().filter(is_it).count()
+    };
+    (count("HTTP/1.1 200 "), count("HTTP/1.1 503 "))
+}
+
+/// A site whose replies are in memory of the program: each in its own, or all in the same.
+fn bytes_site(is_inline: bool, body: impl Fn() -> Bytes + Send + Sync + 'static) -> TestServer {
+    let handler = move |request: Request| match request.uri().path() {
+        "/stream" => Response::new(body().into()),
+        _ => Response::new("x".repeat(200).into()),
+    };
+    let mut conditions = Conditions::calm(1);
+    conditions.limits.buffer_bytes_max = BYTES_BUDGET;
+    let server = match is_inline {
+        true => TestServer::new(conditions, Http::inline(handler)),
+        false => TestServer::new(conditions, Http::pooled(handler)),
+    };
+    server.world().set_window_bytes(64);
+    server
+}
+
+const BYTES_BUDGET: usize = 2 << 20;
+
+#[test]
+fn sim_replies_in_memory_that_are_not_read_are_within_the_budget() {
+    for (is_inline, bytes) in [
+        (true, 20_000),
+        (true, 200_000),
+        (false, 20_000),
+        (false, 200_000),
+    ] {
+        let mut server = bytes_site(is_inline, move || vec![b'x'; bytes].into());
+        let mut clients = Vec::new();
+        let asked = 3 * BYTES_BUDGET / bytes;
+        let held = measure(|| clients = ask(&mut server, asked, GET_STREAM));
+        let case = format!("inline {is_inline}, {bytes} bytes");
+        let most = (BYTES_BUDGET + asked * 8192) as i64;
+        assert!(held.bytes_current < most, "{case}: {held:?}");
+        let charged = server.handle().pool_statistics().in_use_bytes;
+        let (begun, refused) = served_and_refused(&clients);
+        assert!(
+            begun * bytes <= charged,
+            "{case}: {begun} of {charged} bytes"
+        );
+        assert!(
+            charged <= BYTES_BUDGET,
+            "{case}: {charged} bytes are charged"
+        );
+        assert!(
+            begun * bytes > BYTES_BUDGET / 2,
+            "{case}: {begun} are served"
+        );
+        assert_eq!(begun + refused, asked, "{case}: each has a reply");
+        let wait = newcomers_wait(&mut server, 20);
+        assert!(wait < Duration::from_secs(1), "{case}: {wait:?}");
+        clients.iter().for_each(Client::abort);
+        server.settle();
+        assert_eq!(server.handle().pool_statistics().charged_bytes, 0, "{case}");
+    }
+}
+
+#[test]
+fn sim_replies_that_share_their_bytes_are_charged_once() {
+    const BYTES: usize = 1 << 20;
+    for is_inline in [true, false] {
+        let page = Bytes::from(vec![b'x'; BYTES]);
+        let mut server = bytes_site(is_inline, move || page.clone());
+        let clients = ask(&mut server, 20, GET_STREAM);
+        let charged = server.handle().pool_statistics().charged_bytes;
+        assert!((BYTES..BYTES + 4096).contains(&charged), "{charged}");
+        assert_eq!(served_and_refused(&clients), (20, 0));
+        drop(clients);
+        server.settle();
+        assert_eq!(server.handle().pool_statistics().charged_bytes, 0);
+    }
+}
+
+#[test]
+fn sim_a_reply_in_memory_that_a_small_buffer_holds_has_the_reserve() {
+    const SHORT: usize = 12_000;
+    for is_inline in [true, false] {
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        // Long ones first, until there is no memory for more of them.
+        let mut server = bytes_site(is_inline, move || {
+            let before = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            vec![b'x'; if before < 40 { 100_000 } else { SHORT }].into()
+        });
+        let long = ask(&mut server, 40, GET_STREAM);
+        assert!(served_and_refused(&long).1 > 0, "none is refused");
+        // They fill what is left of the rest, and then take from the reserve.
+        let short = ask(&mut server, 12, GET_STREAM);
+        assert_eq!(served_and_refused(&short), (12, 0));
+    }
 }

@@ -20,6 +20,7 @@ on_each_driver!(
     what_is_asked_behind_a_slow_stream_leaves_places_too,
     slow_uploads_hold_no_memory_for_their_replies,
     requests_of_one_address_that_last_leave_places_to_those_of_others,
+    replies_in_memory_that_are_not_read_are_within_the_budget,
 );
 
 /// `/stream` has no end, uploads are counted, anything else is a short answer; all by workers.
@@ -220,4 +221,46 @@ fn requests_of_one_address_that_last_leave_places_to_those_of_others(choice: Dri
         stream.exactly(1024);
         assert!(stream.is_open());
     }
+}
+
+fn replies_in_memory_that_are_not_read_are_within_the_budget(choice: DriverChoice) {
+    const BUDGET: usize = 16 << 20;
+    const BYTES: usize = 2 << 20;
+    const CLIENTS: usize = 24;
+    let limits = Limits {
+        buffer_bytes_max: BUDGET,
+        ..Limits::default()
+    };
+    let server = Server::new().workers(2..=4).limits(limits);
+    let http = Http::pooled(|request: &Request| match request.uri().path() {
+        "/long" => Response::new(vec![b'x'; BYTES].into()),
+        _ => Response::new("short".into()),
+    });
+    let (server, address) = start(server, choice, http);
+    let mut kept = Client::connect(address);
+    let mut slow: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
+    let mut statuses = Vec::new();
+    for client in &mut slow {
+        client.send(get("/long"));
+        statuses.push(client.head().status);
+    }
+    let begun = statuses.iter().filter(|status| **status == 200).count();
+    assert!((4..8).contains(&begun), "{statuses:?}");
+    assert_eq!(
+        statuses.iter().filter(|it| **it == 503).count(),
+        CLIENTS - begun
+    );
+    let charged = server.handle().pool_statistics().charged_bytes;
+    assert!((begun * BYTES..=BUDGET).contains(&charged), "{charged}");
+    check_others(address, &mut kept);
+    for (client, status) in slow.iter_mut().zip(statuses) {
+        if status == 200 {
+            assert_eq!(client.take(BYTES).len(), BYTES);
+        }
+    }
+    // What was sent is charged no more: there is memory for others.
+    let mut last = Client::connect(address);
+    last.send(get("/long"));
+    let reply = last.reply();
+    assert_eq!((reply.status, reply.body.len()), (200, BYTES));
 }
