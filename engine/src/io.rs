@@ -510,6 +510,12 @@ impl Io<'_> {
         pools.hold(self.common.number, self.key.index, bytes)
     }
 
+    /// Queues bytes without a copy, which are charged ([`Io::hold`]), or need no charge.
+    #[doc(hidden)]
+    pub fn write_held(&mut self, bytes: Bytes) {
+        self.connection.output.push(bytes.into());
+    }
+
     /// Queues what is charged for all connections ([`ConnectionHandle::hold_common`]), and counts
     /// it for this one until it is sent. It needs no memory.
     #[doc(hidden)]

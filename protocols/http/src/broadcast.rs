@@ -27,6 +27,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -267,7 +268,8 @@ pub(crate) struct Listener {
     /// The number of the event that it takes next.
     next: u64,
     shared: Arc<Shared>,
-    place: Option<u32>,
+    /// From 1.
+    place: Option<NonZeroU32>,
     is_first_charged: bool,
     is_draining: bool,
 }
@@ -292,7 +294,7 @@ impl Listener {
             u32::try_from(table.places.len() - 1).expect("fewer than 4 G connections")
         });
         table.places[place as usize] = Some(connection);
-        self.place = Some(place);
+        self.place = NonZeroU32::new(place + 1);
     }
 
     pub(crate) fn drain(&mut self) {
@@ -330,29 +332,29 @@ impl Listener {
         }
     }
 
-    /// Queues what there is room for, `left` bytes at most.
-    pub(crate) fn flush(&mut self, io: &mut Io<'_>, framing: ReplyFraming, left: &mut u64) -> Fed {
+    /// Queues what there is room for, as much as the framing leaves.
+    pub(crate) fn flush(&mut self, io: &mut Io<'_>, framing: &mut ReplyFraming) -> Fed {
         loop {
-            if *left == 0 {
+            if framing.left() == 0 {
                 return Fed::Complete;
             }
             if io.common_is_full(OUTPUT_BYTES_MAX) {
                 return Fed::Later;
             }
             if !self.first.is_empty() {
-                match self.flush_first(io, framing, left) {
+                match self.flush_first(io, framing) {
                     true => continue,
                     false => return Fed::NoMemory,
                 }
             }
             match self.take() {
                 Next::Event(_, false) => return Fed::NoMemory,
-                Next::Event(chunk, true) => match framing {
+                Next::Event(chunk, true) => match *framing {
                     ReplyFraming::Chunked => io.write_common(&chunk),
                     _ => {
                         let mut event = content(&chunk);
-                        event.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-                        *left -= event.len() as u64;
+                        event.truncate(usize::try_from(framing.left()).unwrap_or(usize::MAX));
+                        framing.queued(event.len() as u64);
                         io.write_common(&event);
                     }
                 },
@@ -364,7 +366,7 @@ impl Listener {
     }
 
     /// Queues some of what comes first; false: there is no memory for it.
-    fn flush_first(&mut self, io: &mut Io<'_>, framing: ReplyFraming, left: &mut u64) -> bool {
+    fn flush_first(&mut self, io: &mut Io<'_>, framing: &mut ReplyFraming) -> bool {
         if !self.is_first_charged {
             match io.hold(std::mem::take(&mut self.first)) {
                 Ok(first) => (self.first, self.is_first_charged) = (first, true),
@@ -375,10 +377,9 @@ impl Listener {
             }
         }
         let piece = self.first.slice(..self.first.len().min(FIRST_PIECE_BYTES));
-        let Ok(bytes) = write_piece(io, &piece, framing, *left) else {
+        if write_piece(io, &piece, framing).is_err() {
             return false;
-        };
-        *left -= bytes;
+        }
         self.first = self.first.slice(piece.len()..);
         true
     }
@@ -411,7 +412,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
+        if let Some(place) = self.place.map(|place| place.get() - 1) {
             let mut table = self.shared.table.lock();
             table.places[place as usize] = None;
             table.free.push(place);

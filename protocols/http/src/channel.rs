@@ -185,18 +185,17 @@ impl Pieces {
         self.outbox.drain(end);
     }
 
-    /// Queues what there is room for, `left` bytes at most.
-    pub(crate) fn flush(&self, io: &mut Io<'_>, framing: ReplyFraming, left: &mut u64) -> Fed {
+    /// Queues what there is room for, as much as the framing leaves.
+    pub(crate) fn flush(&self, io: &mut Io<'_>, framing: &mut ReplyFraming) -> Fed {
         if self.outbox.ended() == Some(End::Aborted) {
             return Fed::Aborted;
         }
-        if *left == 0 {
+        if framing.left() == 0 {
             return Fed::Complete;
         }
         let flushed = self.outbox.flush(io, |io, piece| {
-            let bytes = write_piece(io, piece, framing, *left)?;
-            *left -= bytes;
-            Ok(*left > 0)
+            write_piece(io, piece, framing)?;
+            Ok(framing.left() > 0)
         });
         match flushed {
             Flushed::Ended => self.end().unwrap_or(Fed::Complete),

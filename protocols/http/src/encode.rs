@@ -17,6 +17,23 @@ pub(crate) enum ReplyFraming {
     CloseDelimited,
 }
 
+impl ReplyFraming {
+    /// Bytes of the body that may follow.
+    pub(crate) fn left(self) -> u64 {
+        match self {
+            Self::Length(left) => left,
+            Self::Chunked | Self::CloseDelimited => u64::MAX,
+        }
+    }
+
+    /// Counts bytes of the body that were queued, [`left`](Self::left) at most.
+    pub(crate) fn queued(&mut self, bytes: u64) {
+        if let Self::Length(left) = self {
+            *left -= bytes;
+        }
+    }
+}
+
 /// The reply to a client for which there is no room. It may retry, a second later.
 pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
@@ -103,6 +120,13 @@ pub(crate) fn status_of(head: &[u8]) -> u16 {
     let digits = head.get(STATUS_AT..STATUS_AT + 3).unwrap_or_default();
     let value = |sum, digit: &u8| sum * 10 + u16::from(digit.wrapping_sub(b'0'));
     digits.iter().fold(0, value)
+}
+
+/// Bytes after a head.
+pub(crate) fn body_bytes_of(reply: &[u8]) -> usize {
+    const END: &[u8] = b"\r\n\r\n";
+    let head_bytes = memchr::memmem::find(reply, END).map(|at| at + END.len());
+    reply.len() - head_bytes.unwrap_or(reply.len())
 }
 
 fn status_line_of(out: &mut impl Sink, status: StatusCode) {

@@ -8,7 +8,6 @@
 //! | Failed    | nothing: the stream broke off     |                                      |
 //! | Opening   | asks the service for a sink       | a sink, or a head                    |
 //! | Receiving | writes what arrived to the sink   | the sink; a head when it is complete |
-//! | Refused   | nothing: constant words are left  |                                      |
 //!
 //! A stream goes back to the network thread after every chunk, so a slow client holds no worker.
 //! While a body arrives, no buffer is held for its reply: thousands of slow uploads would take what
@@ -23,16 +22,16 @@ use flatpath::memory::{Buffer, Payload, PoolHandle};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
-use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL, ReplyFraming};
+use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
 use crate::head::RequestMeta;
 use crate::limits::REPLY_HEAD_BYTES_MAX;
-use crate::message::{Body, Reader, Response};
+use crate::message::{Body, Response};
+use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::request_builder::RequestBuilder;
 use crate::respond::{self, WrittenHead};
 use crate::service::{Service, log_panic};
 use crate::sink::{Begun, UploadDecision};
-use crate::stream::Stream;
-use crate::upgrade::{self, Upgrade};
+use crate::upgrade;
 
 /// What the next run of an exchange is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,8 +43,6 @@ pub(crate) enum State {
     Failed,
     Opening,
     Receiving,
-    /// There was no buffer for a head: these words are the whole reply, and the last one.
-    Refused(&'static str),
 }
 
 /// The job of this protocol.
@@ -56,19 +53,13 @@ pub struct Exchange {
     pub(crate) request: RequestMeta,
     pub(crate) builder: RequestBuilder,
     pub(crate) state: State,
-    /// The head of the reply, until it is queued. The buffer is taken before the job is dispatched,
-    /// so that a reply is never without room; of an upload with its last piece.
-    pub(crate) head: Option<Buffer>,
-    /// The head has its end already.
-    pub(crate) head_is_complete: bool,
-    pub(crate) keep_alive: bool,
-    /// How the body of the reply is delimited.
-    pub(crate) framing: Option<ReplyFraming>,
-    /// The body, where it is in memory.
-    pub(crate) body: Body,
+    /// For the head of the reply. It is taken before the job is dispatched, so that a reply is
+    /// never without room; of an upload with its last piece.
+    pub(crate) buffer: Option<Buffer>,
+    /// The reply, once there is one, until it is sent; if it is a stream, until the last chunk is.
+    pub(crate) reply: Option<Outgoing>,
     /// What the latest run read of the body.
     pub(crate) chunk: Option<Buffer>,
-    pub(crate) stream: Option<Stream>,
     /// The body that the service takes piece by piece.
     pub(crate) upload: Option<Box<Upload>>,
     /// What the service sends to its state on the network thread.
@@ -78,17 +69,6 @@ pub struct Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.discard();
-    }
-}
-
-/// Drops a body where that may block; one in memory of the server at once.
-pub(crate) fn discard_body(body: Body) {
-    match body {
-        Body::Empty | Body::Static(_) | Body::Pooled(_) | Body::Payload(_) => {}
-        Body::Bytes(bytes) => flatpath::discard_bytes(bytes),
-        // It discards what it has by itself.
-        Body::Channel(receiver) => drop(receiver),
-        Body::Reader(reader) => flatpath::discard(reader),
     }
 }
 
@@ -108,11 +88,10 @@ impl Exchange {
     }
 
     /// Makes this the request that is in the builder.
-    pub(crate) fn begin(&mut self, number: u32, request: RequestMeta, head: Option<Buffer>) {
+    pub(crate) fn begin(&mut self, number: u32, request: RequestMeta, buffer: Option<Buffer>) {
         self.number = number;
         self.request = request;
-        self.head = head;
-        self.head_is_complete = false;
+        self.buffer = buffer;
         self.state = State::Fresh;
     }
 
@@ -122,29 +101,23 @@ impl Exchange {
         self.state = State::Opening;
     }
 
-    /// Makes this the rest of a reply whose head, complete, is in `head`.
-    pub(crate) fn begin_stream(&mut self, number: u32, head: Buffer, reader: Reader) {
-        self.number = number;
-        self.head = Some(head);
-        self.head_is_complete = true;
-        self.stream_body(reader);
+    /// Makes this a reply that was made on the network thread and whose body is to be read.
+    pub(crate) fn begin_reply(&mut self, number: u32, reply: Outgoing) {
+        self.begin(number, reply.request, None);
+        self.reply_with(reply);
     }
 
     /// Drops what the request was about and keeps what can be used again.
     pub(crate) fn reset(&mut self) {
         self.builder.clear();
-        (self.head, self.chunk) = (None, None);
+        (self.buffer, self.chunk) = (None, None);
         self.discard();
     }
 
     /// Drops what is the service's own, where that may block.
     fn discard(&mut self) {
-        // A sink looks after itself.
-        self.upload = None;
-        if let Some(stream) = self.stream.take() {
-            flatpath::discard(stream);
-        }
-        discard_body(std::mem::take(&mut self.body));
+        // A sink looks after itself, and so does a reply.
+        (self.upload, self.reply) = (None, None);
         self.discard_note();
     }
 
@@ -172,7 +145,7 @@ impl Exchange {
             }
             State::Opening => self.open(service, scope),
             State::Receiving => self.write(scope),
-            State::Answered | State::Failed | State::Refused(_) => {
+            State::Answered | State::Failed => {
                 debug_assert!(false, "a finished exchange is not dispatched again");
             }
         }
@@ -241,36 +214,43 @@ impl Exchange {
     /// A 500 if there is a buffer for it, else these words.
     fn fail(&mut self, words: &'static str) {
         self.builder.clear();
-        self.stream = None;
         self.chunk = None;
         self.upload = None;
         if self.state == State::Streaming {
-            self.state = State::Failed;
-            return;
+            return self.break_off();
         }
+        self.request.keep_alive = false;
+        self.note.clear();
+        let Some(mut buffer) = self.buffer.take() else {
+            return self.reply_with(Outgoing::words(words));
+        };
         let mut response = Response::new(Body::from("The request could not be handled.\n"));
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         let (parts, body) = response.into_parts();
-        self.request.keep_alive = false;
-        self.note.clear();
-        let Some(head) = &mut self.head else {
-            self.state = State::Refused(words);
-            return;
-        };
-        head.clear();
-        let written = respond::head(&mut Bounded::new(head), &parts, &body, self.request);
-        self.adopt(written, body);
+        buffer.clear();
+        let written = respond::head(&mut Bounded::new(&mut buffer), &parts, &body, self.request);
+        self.adopt(buffer, written, body);
+    }
+
+    /// The body of the reply ends before its end.
+    pub(crate) fn break_off(&mut self) {
+        if let Some(reply) = &mut self.reply {
+            reply.discard_body();
+        }
+        self.state = State::Failed;
     }
 
     fn answer(&mut self, response: Response, pool: PoolHandle<'_>) {
         let (mut parts, body) = response.into_parts();
-        if !upgrade::is_made(&parts, self.request) {
-            parts.extensions.remove::<Upgrade>();
-        }
+        let is_upgraded = upgrade::is_made(&parts, self.request);
         match self.write_head(&parts, &body, pool) {
-            Some(written) => {
+            Some((head, written)) => {
+                self.adopt(head, written, body);
+                let upgrade = parts.extensions.remove().filter(|_| is_upgraded);
+                if let Some(reply) = &mut self.reply {
+                    reply.upgrade = upgrade;
+                }
                 self.note = parts.extensions;
-                self.adopt(written, body);
             }
             // A head that no buffer holds: the handler's mistake, or a memory shortage. Either way
             // the client gets a reply.
@@ -278,21 +258,38 @@ impl Exchange {
         }
     }
 
-    fn adopt(&mut self, head: WrittenHead, body: Body) {
-        self.keep_alive = head.keep_alive;
-        self.framing = head.body;
-        self.state = State::Answered;
-        match body {
-            _ if head.body.is_none() => {}
-            Body::Reader(reader) => self.stream_body(reader),
-            Body::Payload(payload) => self.stream_body(payload.into()),
-            // They are copied anyway: done here, nothing of the program's goes along.
-            Body::Bytes(bytes) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
-                self.body = Body::Bytes(flatpath::copied(bytes));
-            }
-            // A channel is for the network thread, as what is in memory.
-            body => self.body = body,
+    fn adopt(&mut self, head: Buffer, written: WrittenHead, body: Body) {
+        let request = RequestMeta {
+            keep_alive: written.keep_alive,
+            ..self.request
+        };
+        let mut reply = Outgoing::new(OutgoingHead::Open(head), request);
+        if let Some(framing) = written.body {
+            reply.framing = framing;
+            reply.body = match body {
+                Body::Payload(payload) => Body::Reader(payload.into()),
+                // They are copied anyway: done here, nothing of the program's goes along.
+                Body::Bytes(bytes) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
+                    Body::Bytes(flatpath::copied(bytes))
+                }
+                // A channel is for the network thread, as what is in memory.
+                body => body,
+            };
         }
+        self.reply_with(reply);
+    }
+
+    /// This is the reply; a body that is to be read is read by the next runs.
+    pub(crate) fn reply_with(&mut self, mut reply: Outgoing) {
+        self.state = match &reply.body {
+            Body::Reader(reader) if reader.length == Some(0) => {
+                reply.discard_body();
+                State::Answered
+            }
+            Body::Reader(_) => State::Streaming,
+            _ => State::Answered,
+        };
+        self.reply = Some(reply);
     }
 
     /// Writes the head without its end; None when it needs more room than there is.
@@ -301,21 +298,25 @@ impl Exchange {
         parts: &Parts,
         body: &Body,
         pool: PoolHandle<'_>,
-    ) -> Option<WrittenHead> {
-        let mut head = self.head.take().or_else(|| pool.take(END_OF_HEAD_BYTES))?;
+    ) -> Option<(Buffer, WrittenHead)> {
+        let mut head = self
+            .buffer
+            .take()
+            .or_else(|| pool.take(END_OF_HEAD_BYTES))?;
         let mut out = Bounded::new(&mut head);
-        let mut written = respond::head(&mut out, parts, body, self.request);
-        let mut fits = out.fits(END_OF_HEAD_BYTES);
-        if !fits && let Some(mut larger) = pool.take(REPLY_HEAD_BYTES_MAX) {
+        let written = respond::head(&mut out, parts, body, self.request);
+        if out.fits(END_OF_HEAD_BYTES) {
+            return Some((head, written));
+        }
+        if let Some(mut larger) = pool.take(REPLY_HEAD_BYTES_MAX) {
             let mut out = Bounded::new(&mut larger);
-            written = respond::head(&mut out, parts, body, self.request);
-            fits = out.fits(END_OF_HEAD_BYTES);
-            if fits {
-                head = larger;
+            let written = respond::head(&mut out, parts, body, self.request);
+            if out.fits(END_OF_HEAD_BYTES) {
+                return Some((larger, written));
             }
         }
-        self.head = Some(head);
-        fits.then_some(written)
+        self.buffer = Some(head);
+        None
     }
 }
 
@@ -353,8 +354,20 @@ mod tests {
     }
 
     fn head_of(exchange: &Exchange) -> &str {
-        let head = exchange.head.as_ref().expect("a head was written");
-        std::str::from_utf8(head.filled()).expect("ASCII")
+        match &exchange.reply.as_ref().expect("it has a reply").head {
+            OutgoingHead::Open(head) => std::str::from_utf8(head.filled()).expect("ASCII"),
+            OutgoingHead::Words(words) => words,
+            other => panic!("a worker makes no such head: {other:?}"),
+        }
+    }
+
+    fn body_of(exchange: &Exchange) -> &Body {
+        &exchange.reply.as_ref().expect("it has a reply").body
+    }
+
+    fn keeps_alive(exchange: &Exchange) -> bool {
+        let reply = exchange.reply.as_ref().expect("it has a reply");
+        reply.request.keep_alive
     }
 
     /// Every chunk up to the end, as it goes out, and the state after it.
@@ -393,7 +406,7 @@ mod tests {
             head_of(&exchange),
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"
         );
-        assert_eq!(exchange.body.as_bytes(), Some(&b"hello"[..]));
+        assert_eq!(body_of(&exchange).as_bytes(), Some(&b"hello"[..]));
         exchange.reset();
         assert_eq!(
             pool.statistics().in_use_bytes,
@@ -409,8 +422,8 @@ mod tests {
         let _clone = shared.clone();
         let mut exchange = begun((&pool).into(), META);
         exchange.answer(Response::new(shared.into()), (&pool).into());
-        assert_eq!(exchange.body.as_bytes(), Some(&[b'x'; 5_000][..]));
-        let is_own = matches!(&exchange.body, Body::Bytes(bytes) if bytes.is_unique());
+        assert_eq!(body_of(&exchange).as_bytes(), Some(&[b'x'; 5_000][..]));
+        let is_own = matches!(body_of(&exchange), Body::Bytes(bytes) if bytes.is_unique());
         assert!(is_own, "nothing of it needs the bin");
     }
 
@@ -484,7 +497,7 @@ mod tests {
                 (&pool).into(),
             );
             let status = head_of(&exchange)["HTTP/1.1 ".len()..][..3].to_owned();
-            (status, exchange.keep_alive)
+            (status, keeps_alive(&exchange))
         };
         for bytes in [1, REPLY_BUFFER_BYTES - 100, REPLY_BUFFER_BYTES, 60_000] {
             assert_eq!(with_value(bytes), ("200".to_owned(), true), "{bytes} bytes");
@@ -497,7 +510,7 @@ mod tests {
         let pool = pool();
         let mut fresh = begun((&pool).into(), META);
         fresh.panicked();
-        assert!(head_of(&fresh).starts_with("HTTP/1.1 500 ") && !fresh.keep_alive);
+        assert!(head_of(&fresh).starts_with("HTTP/1.1 500 ") && !keeps_alive(&fresh));
         assert_eq!(fresh.state, State::Answered);
         let mut streaming = begun((&pool).into(), META);
         streaming.answer(

@@ -63,11 +63,11 @@ impl Receiver {
         }
     }
 
-    /// Queues what there is room for, `left` bytes at most.
-    pub(crate) fn flush(&mut self, io: &mut Io<'_>, framing: ReplyFraming, left: &mut u64) -> Fed {
+    /// Queues what there is room for, as much as the framing leaves.
+    pub(crate) fn flush(&mut self, io: &mut Io<'_>, framing: &mut ReplyFraming) -> Fed {
         match &mut self.0 {
-            Feed::Channel(pieces) => pieces.flush(io, framing, left),
-            Feed::Broadcast(listener) => listener.flush(io, framing, left),
+            Feed::Channel(pieces) => pieces.flush(io, framing),
+            Feed::Broadcast(listener) => listener.flush(io, framing),
         }
     }
 
@@ -95,29 +95,28 @@ impl Read for Receiver {
     }
 }
 
-/// Queues a piece, `left` bytes of it at most, as a chunk or as it is; all or nothing. How many
-/// bytes that are.
+/// Queues a piece, as much of it as the framing leaves, as a chunk or as it is; all or nothing.
 pub(crate) fn write_piece(
     io: &mut Io<'_>,
     piece: &Bytes,
-    framing: ReplyFraming,
-    left: u64,
-) -> Result<u64, NoRoom> {
+    framing: &mut ReplyFraming,
+) -> Result<(), NoRoom> {
     let cut;
-    let piece = match usize::try_from(left) {
+    let piece = match usize::try_from(framing.left()) {
         Ok(left) if left < piece.len() => {
             cut = piece.slice(..left);
             &cut
         }
         _ => piece,
     };
-    if framing == ReplyFraming::Chunked {
+    if *framing == ReplyFraming::Chunked {
         let mut line = [0; CHUNK_LINE_BYTES_MAX];
         io.write_piece(chunk_line(piece.len(), &mut line), piece, b"\r\n")?;
     } else {
         io.write_piece(b"", piece, b"")?;
     }
-    Ok(piece.len() as u64)
+    framing.queued(piece.len() as u64);
+    Ok(())
 }
 
 /// The longest line before a chunk, of 16 hexadecimal digits.

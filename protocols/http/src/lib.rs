@@ -196,6 +196,7 @@ mod respond;
 mod message;
 mod names;
 mod request_builder;
+mod outgoing;
 mod reply;
 mod service;
 mod sink;

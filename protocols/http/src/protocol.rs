@@ -15,14 +15,14 @@
 
 use bytes::Bytes;
 use flatpath::access_log::LogEnd;
-use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
+use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope};
 
 use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::records::Records;
 use crate::service::Service;
-use crate::state::{Connection, Http, Session, Stage, Step, ThreadState, log};
+use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log};
 use crate::{push, read, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -54,34 +54,23 @@ impl<S: Service> Protocol for Http<S> {
 
     fn received(&self, connection: &mut Connection<'_, S>, input: &[u8]) -> Received {
         let (mut used, mut blocked) = (0, None);
-        if connection.session.push.is_some() {
-            // It may have waited for memory.
+        // Both may have waited for memory.
+        if connection.session.due.is_fed() {
             push::resume(connection);
+        } else if connection.session.due.is_waiting() && !write::retry(connection) {
+            let on = Stall::Memory;
+            return Received::Blocked { consumed: 0, on };
         }
-        if connection.session.skips_byte && !input.is_empty() {
-            if let Err(on) = write::deliver_due(connection) {
-                return Received::Blocked { consumed: 0, on };
-            }
-            if connection.session.owed() > 0 {
-                return Received::NeedMore { consumed: 0 };
-            }
-            connection.session.skips_byte = false;
-            used = 1;
-        }
-        while !connection.session.is_closed {
+        loop {
             let step = match connection.session.stage {
                 Stage::Head => read::take_head(connection, &input[used..]),
                 Stage::Body => read::take_body(connection, &input[used..]),
-                Stage::Over => break,
+                Stage::Over | Stage::Closed => break,
+                // What follows is the next protocol's.
+                Stage::Switched => return Received::NeedMore { consumed: used },
             };
             match step {
                 Step::On(bytes) => used += bytes,
-                // What follows is the next protocol's.
-                Step::Switched(bytes) => {
-                    return Received::NeedMore {
-                        consumed: used + bytes,
-                    };
-                }
                 Step::NeedMore(bytes) => {
                     used += bytes;
                     break;
@@ -94,7 +83,7 @@ impl<S: Service> Protocol for Http<S> {
             }
         }
         conclude(connection);
-        if connection.session.stage == Stage::Over || connection.session.is_closed {
+        if matches!(connection.session.stage, Stage::Over | Stage::Closed) {
             used = input.len();
         }
         match blocked {
@@ -112,12 +101,14 @@ impl<S: Service> Protocol for Http<S> {
 
     /// The client has said all that it will say. What it did not finish is never served.
     fn input_ended(&self, connection: &mut Connection<'_, S>, _left: &[u8]) {
+        if connection.session.is_closed() {
+            return;
+        }
         connection.session.stage = Stage::Over;
         upload::abandon(connection);
         upload::drop_pending_body(connection);
-        if connection.session.push.is_some() {
+        if connection.session.due.take_fed().is_some() {
             // Otherwise a client that is gone would be found out by the next piece only.
-            connection.session.push = None;
             write::abort(connection);
         } else if connection.session.owed() == 0 {
             write::close(connection);
@@ -133,18 +124,18 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     fn finished(&self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
-        if connection.session.is_closed {
+        if connection.session.is_closed() {
             return write::recycle(connection, job);
         }
         let Some(mut job) = upload::returned(connection, job) else {
             return conclude(connection);
         };
-        write::charge_body(connection, &mut job);
+        write::charge_job(connection, &mut job);
         if job.number != connection.session.next_reply {
             return write::keep_job(connection, job);
         }
         if write::send_job(connection, job) {
-            write::deliver_or_stall(connection);
+            write::deliver_due(connection);
         }
         conclude(connection);
     }
@@ -158,12 +149,8 @@ impl<S: Service> Protocol for Http<S> {
         if connection.session.records.is_some() {
             log(connection).write_done();
         }
-        if let Some(job) = connection
-            .session
-            .waiting_job
-            .take_if(|job| !job.is_receiving())
-        {
-            if connection.session.is_closed {
+        if let Some(job) = connection.session.due.take_stream() {
+            if connection.session.is_closed() {
                 return write::recycle(connection, job);
             }
             connection.dispatch(job);
@@ -173,7 +160,7 @@ impl<S: Service> Protocol for Http<S> {
 
     /// There is more of a body that is fed from elsewhere, or room for it.
     fn notified(&self, connection: &mut Connection<'_, S>) {
-        if connection.session.push.is_some() {
+        if connection.session.due.is_fed() {
             push::resume(connection);
             conclude(connection);
         }
@@ -212,14 +199,13 @@ impl<S: Service> Protocol for Http<S> {
     /// The engine ends the connection, and says why.
     fn abandoned(&self, connection: &mut Connection<'_, S>) {
         read::end_input(connection);
-        if let Some(job) = connection.session.waiting_job.take() {
-            write::recycle(connection, job);
-        }
-        if connection.session.push.take().is_some() {
+        match std::mem::take(&mut connection.session.due) {
+            Due::Nothing | Due::Waiting(_) => {}
+            Due::Upload(job) | Due::Stream(job) => write::recycle(connection, job),
             // Words would be taken for a part of the stream.
-            connection.abort();
+            Due::Fed(_) => connection.abort(),
         }
-        connection.session.is_closed = true;
+        connection.session.stage = Stage::Closed;
     }
 
     fn log_rest(&self, session: &mut Session<S>, log: LogEnd<'_>) {
@@ -229,7 +215,7 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     fn closed(&self, thread: &mut ThreadState<S>, session: &mut Session<S>) {
-        session.push = None;
+        session.due = Due::Nothing;
         if let Some(pending_body) = session.pending_body.take() {
             thread.recycle_pending_body(pending_body);
         }
@@ -238,7 +224,7 @@ impl<S: Service> Protocol for Http<S> {
 
 /// What every call ends with: `100 Continue` where it is due, the phase, the empty reorder buffer.
 fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
-    if connection.session.is_closed {
+    if connection.session.is_closed() {
         return;
     }
     if let Some(reorder_buffer) = connection.session.take_reorder_buffer() {
@@ -246,22 +232,21 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     }
     let owed = connection.session.owed();
     let is_uploading = connection.session.is_uploading();
-    let is_due = owed == 0 || is_uploading && connection.session.waiting_job.is_some();
+    let is_due = owed == 0 || is_uploading && connection.session.due.is_upload();
     if connection.session.owes_continue && is_due {
         connection.session.owes_continue = connection.write(CONTINUE).is_err();
     }
     let is_next_head = std::mem::take(&mut connection.session.is_next_head);
     let phase = match connection.session.stage {
         Stage::Body if is_uploading => Phase::Body,
-        _ if owed > 0 => connection
-            .session
-            .push
-            .as_ref()
-            .map_or(Phase::Work, |it| it.phase()),
+        _ if owed > 0 => match &connection.session.due {
+            Due::Fed(reply) => reply.phase(),
+            _ => Phase::Work,
+        },
         Stage::Head if connection.session.scan.is_untouched() => Phase::Idle,
         Stage::Head => Phase::Head,
         Stage::Body => Phase::Body,
-        Stage::Over => return,
+        Stage::Over | Stage::Closed | Stage::Switched => return,
     };
     if is_next_head && matches!(phase, Phase::Head | Phase::Idle) {
         // A request has been taken since: this deadline is the next one's.

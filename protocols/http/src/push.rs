@@ -12,63 +12,57 @@ use flatpath::{Phase, Stall};
 
 use crate::encode::ReplyFraming;
 use crate::feed::{Fed, Receiver, write_piece};
+use crate::message::Body;
+use crate::outgoing::Outgoing;
 use crate::service::Service;
-use crate::state::Connection;
+use crate::state::{Connection, Due};
 use crate::stream::LAST_CHUNK;
 use crate::write;
 
-/// A reply whose body comes from a channel, after its head.
-pub(crate) struct Push {
-    receiver: Receiver,
-    framing: ReplyFraming,
-    /// What is left of a stated length.
-    left: u64,
-    keep_alive: bool,
-}
+impl Outgoing {
+    /// What feeds the body, and its framing.
+    fn feed(&mut self) -> Option<(&mut Receiver, &mut ReplyFraming)> {
+        match &mut self.body {
+            Body::Channel(receiver) => Some((receiver, &mut self.framing)),
+            _ => None,
+        }
+    }
 
-impl Push {
+    /// The phase while the body is fed.
     pub(crate) fn phase(&self) -> Phase {
-        match self.receiver.keep_alive() {
-            Some(_) => Phase::Push,
-            None => Phase::Work,
+        match &self.body {
+            Body::Channel(receiver) if receiver.keep_alive().is_some() => Phase::Push,
+            _ => Phase::Work,
         }
     }
 }
 
 /// The head of the reply that is due is queued: its body follows. True when it has ended already.
-pub(crate) fn begin<S: Service>(
-    connection: &mut Connection<'_, S>,
-    mut receiver: Receiver,
-    framing: ReplyFraming,
-    keep_alive: bool,
-) -> bool {
+pub(crate) fn begin<S: Service>(connection: &mut Connection<'_, S>, mut reply: Outgoing) -> bool {
     write::stream_begins(connection);
-    receiver.attach(connection.handle());
-    if connection.draining() {
-        receiver.drain();
+    if let Some((receiver, _)) = reply.feed() {
+        receiver.attach(connection.handle());
+        if connection.draining() {
+            receiver.drain();
+        }
     }
-    let left = match framing {
-        ReplyFraming::Length(length) => length,
-        ReplyFraming::Chunked | ReplyFraming::CloseDelimited => u64::MAX,
-    };
-    connection.session.push = Some(Box::new(Push {
-        receiver,
-        framing,
-        left,
-        keep_alive,
-    }));
+    connection.session.due = Due::Fed(Box::new(reply));
     advance(connection)
 }
 
 /// Queues what there is and has room. True when the reply is complete.
 fn advance<S: Service>(connection: &mut Connection<'_, S>) -> bool {
     let io = &mut connection.io;
-    let Some(push) = &mut connection.session.push else {
+    let Due::Fed(reply) = &mut connection.session.due else {
+        return false;
+    };
+    let phase = reply.phase();
+    let Some((receiver, framing)) = reply.feed() else {
         return false;
     };
     let before = io.output_bytes();
-    let fed = push.receiver.flush(io, push.framing, &mut push.left);
-    if io.output_bytes() > before && push.phase() == Phase::Push {
+    let fed = receiver.flush(io, framing);
+    if io.output_bytes() > before && phase == Phase::Push {
         io.restart_phase(Phase::Push);
     }
     match fed {
@@ -83,38 +77,40 @@ fn advance<S: Service>(connection: &mut Connection<'_, S>) -> bool {
 /// Goes on with the stream, if there is one, and with what waits for its end.
 pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) {
     if advance(connection) {
-        write::deliver_or_stall(connection);
+        write::deliver_due(connection);
     }
 }
 
 /// All of it is queued.
 fn end<S: Service>(connection: &mut Connection<'_, S>) -> bool {
-    let Some(push) = connection.session.push.take() else {
+    let Some(reply) = connection.session.due.take_fed() else {
         return false;
     };
-    if matches!(push.framing, ReplyFraming::Length(_)) && push.left > 0 {
-        write::break_off(connection, push.framing);
+    if matches!(reply.framing, ReplyFraming::Length(left) if left > 0) {
+        write::break_off(connection, reply.framing);
         return false;
     }
-    if push.framing == ReplyFraming::Chunked {
+    if reply.framing == ReplyFraming::Chunked {
         connection.write_static(LAST_CHUNK);
     }
     connection.session.is_streaming = false;
-    write::reply_done(connection, push.keep_alive);
+    write::reply_done(connection, reply.request.keep_alive);
     true
 }
 
 /// The stream ends before its end, visibly so.
 pub(crate) fn cut<S: Service>(connection: &mut Connection<'_, S>) {
-    if let Some(push) = connection.session.push.take() {
-        write::break_off(connection, push.framing);
+    if let Some(reply) = connection.session.due.take_fed() {
+        write::break_off(connection, reply.framing);
     }
 }
 
 /// The server drains: the sender is told, and may end the stream.
 pub(crate) fn drain<S: Service>(connection: &mut Connection<'_, S>) {
-    if let Some(push) = &mut connection.session.push {
-        push.receiver.drain();
+    if let Due::Fed(reply) = &mut connection.session.due
+        && let Some((receiver, _)) = reply.feed()
+    {
+        receiver.drain();
         resume(connection);
     }
 }
@@ -122,16 +118,17 @@ pub(crate) fn drain<S: Service>(connection: &mut Connection<'_, S>) {
 /// Nothing was sent for a while: both ends see that the other is there, by words, or by what does
 /// not get through.
 pub(crate) fn keep_alive<S: Service>(connection: &mut Connection<'_, S>) {
-    let Some(push) = &connection.session.push else {
+    let Due::Fed(reply) = &mut connection.session.due else {
         return;
     };
-    if let Some(words) = push.receiver.keep_alive()
+    if let Some((receiver, framing)) = reply.feed()
+        && let Some(words) = receiver.keep_alive()
         && connection.io.queued_bytes() == 0
-        && !matches!(push.framing, ReplyFraming::Length(_))
+        && !matches!(framing, ReplyFraming::Length(_))
     {
         // Without memory it is left out: the stream lives on.
         let words = Bytes::from_static(words);
-        let _queued = write_piece(&mut connection.io, &words, push.framing, u64::MAX);
+        let _queued = write_piece(&mut connection.io, &words, framing);
     }
     connection.io.restart_phase(Phase::Push);
 }

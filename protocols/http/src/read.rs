@@ -17,9 +17,10 @@ use crate::limits::{
     DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
     UPLOAD_PIECE_PARTS,
 };
+use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
-use crate::reply::{Disposition, Out, Reply, Rest, Written};
+use crate::reply::{Disposition, Out, Reply};
 use crate::service::{Place, Service, log_panic};
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::{upgrade, upload, write};
@@ -37,7 +38,7 @@ pub(crate) fn end_input<S: Service>(connection: &mut Connection<'_, S>) {
 
 /// Answers what cannot be served, in its turn, and ends the connection after it.
 pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
-    if connection.session.is_closed {
+    if connection.session.is_closed() {
         return;
     }
     end_input(connection);
@@ -46,32 +47,28 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     if connection.session.records.is_some() {
         log(connection).numbered();
     }
-    write_fault(connection, fault);
+    let reply = fault_reply(connection, fault);
     if connection.session.owed() > 1 {
-        let text = QueuedReply::last(connection.thread.scratch.clone());
+        let reply = QueuedReply::Here(Box::new(reply));
         let spares = &mut connection.thread.reorder_buffers;
-        return connection.session.keep(number, text, spares);
+        return connection.session.keep(number, reply, spares);
     }
-    write::log_scratch(connection);
-    // Without room for words the end has to do.
-    let _ = connection.io.write(&connection.thread.scratch);
-    let status = encode::status_of(&connection.thread.scratch);
-    write::count_reply(connection, status);
-    write::reply_done(connection, false);
+    write::send(connection, reply);
 }
 
-fn write_fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
+fn fault_reply<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> Outgoing {
+    let sentence = format!("{fault}\n");
+    let request = RequestMeta::default();
     let wall = connection.turn().wall();
-    let out = &mut connection.thread.scratch;
+    let mut out = std::mem::take(&mut connection.thread.scratch);
     out.clear();
-    encode::status_line(out, fault.status());
-    encode::header(out, b"Content-Type", b"text/plain; charset=utf-8");
-    let sentence = fault.to_string();
-    encode::length_header(out, sentence.len() as u64 + 1);
+    encode::status_line(&mut out, fault.status());
+    encode::header(&mut out, b"Content-Type", b"text/plain; charset=utf-8");
+    encode::length_header(&mut out, sentence.len() as u64);
     let date_line = connection.thread.date.at(wall);
-    encode::end_of_head(out, date_line, RequestMeta::default());
+    encode::end_of_head(&mut out, date_line, request);
     out.extend_from_slice(sentence.as_bytes());
-    out.push(b'\n');
+    Outgoing::new(OutgoingHead::Bytes(out), request)
 }
 
 /// Takes the next request's head, and the request with it where it has no body.
@@ -186,17 +183,17 @@ fn answer_inline<'a, S: Service>(
     let out = Out::reserved(buffer, scratch);
     let reply = Reply::new(out, date.at(turn.wall()), request);
     let service = &connection.protocol.service;
-    let written = written(head, reply, |reply| {
+    let reply = written(head, reply, |reply| {
         service.inline(thread, turn, head, reply)
     })?;
-    if written.keep_alive && discards {
+    if reply.request.keep_alive && discards {
         let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
         pending_body.begin(request, head.framing(), BodyMode::Discarded);
         connection.session.pending_body = Some(pending_body);
         connection.session.stage = Stage::Body;
         connection.restart_phase(Phase::Body);
     }
-    Ok(queue_written(connection, head, input, written))
+    Ok(answered(connection, head, input, reply))
 }
 
 /// Lets the service try to answer here, where the engine allows a try; None when the request goes
@@ -220,11 +217,11 @@ fn answer_promptly<S: Service>(
         ..
     } = &mut *connection.thread;
     let reply = Reply::new(Out::scratch(scratch), date.at(turn.wall()), request);
-    let written = written(head, reply, |reply| {
+    let reply = written(head, reply, |reply| {
         service.prompt(thread, turn, head, pool, reply)
     });
     connection.io.tried(right, prompt);
-    Some(queue_written(connection, head, input, written.ok()?))
+    Some(answered(connection, head, input, reply.ok()?))
 }
 
 /// What `answer` makes of the reply; or it leaves the request to workers, after a try with this
@@ -233,7 +230,7 @@ fn written<'s>(
     head: &Head<'_>,
     mut reply: Reply<'_>,
     answer: impl FnOnce(&mut Reply<'_>) -> Disposition<'s>,
-) -> Result<Written, Option<&'s PromptRight>> {
+) -> Result<Outgoing, Option<&'s PromptRight>> {
     let right = match catch_unwind(AssertUnwindSafe(|| answer(&mut reply))) {
         Ok(Disposition::Answered) => return Ok(reply.written()),
         Ok(Disposition::Prompt(right)) => Some(right),
@@ -249,34 +246,38 @@ fn written<'s>(
 }
 
 /// Takes a request that was answered here, and queues what of its reply is not in the output yet.
-fn queue_written<S: Service>(
+fn answered<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
     input: &[u8],
-    written: Written,
+    reply: Outgoing,
 ) -> Step {
     let has_body = head.framing() != Framing::Empty;
     connection.session.head_taken();
-    if !written.keep_alive {
+    if !reply.request.keep_alive {
         connection.session.lingers |= has_body || input.len() > head.bytes();
     }
     let number = connection.session.take_number();
-    if written.is_queued && matches!(written.rest, Rest::Nothing) {
-        write::count_reply(connection, written.status);
+    if reply.is_queued() {
+        write::count_reply(connection, reply.status());
         if connection.session.records.is_some() {
-            log(connection).answered(head, &written);
+            log(connection).answered(head, &reply);
         }
-        write::reply_done(connection, written.keep_alive);
+        write::reply_done(connection, reply.request.keep_alive);
         return Step::On(head.bytes());
     }
     if connection.session.records.is_some() {
         log(connection).came(head);
         log(connection).numbered();
     }
-    if matches!(written.rest, Rest::Upgrade(_)) {
+    if reply.upgrade.is_some() {
         connection.session.follows_upload |= upgrade::is_asked_for(head) && !has_body;
     }
-    write::queue_inline(connection, number, written, head.bytes())
+    write::send_inline(connection, number, reply);
+    match connection.session.due.is_waiting() {
+        true => Step::Blocked(head.bytes(), Stall::Memory),
+        false => Step::On(head.bytes()),
+    }
 }
 
 /// Sends a request without a body to the workers.

@@ -17,10 +17,9 @@ use flatpath::Io;
 use flatpath::access_log::{LogEnd, PeerText, RequestLine};
 use http::Version;
 
-use crate::encode;
 use crate::head::Head;
 use crate::limits::{SPARES_MAX, UNSENT_BYTES_MAX};
-use crate::reply::Written;
+use crate::outgoing::Outgoing;
 
 /// What a connection remembers for its lines.
 pub(crate) struct Records {
@@ -171,7 +170,7 @@ pub(crate) struct Log<'a, 'io> {
 impl Log<'_, '_> {
     /// A request was answered at once. All of its reply is in the output, as its last bytes.
     #[inline(never)]
-    pub(crate) fn answered(&mut self, head: &Head<'_>, written: &Written) {
+    pub(crate) fn answered(&mut self, head: &Head<'_>, reply: &Outgoing) {
         let turn = self.io.turn();
         let Some(records) = self.records else {
             return;
@@ -180,15 +179,15 @@ impl Log<'_, '_> {
             // Lines before this one wait.
             self.came(head);
             self.numbered();
-            return self.begun(written.status, written.body_bytes);
+            return self.begun(reply.status(), reply.body_bytes());
         }
         // It had to wait before, and was read anew.
         if let Some(record) = records.pending.take() {
             recycle(self.spares, record);
         }
         let line = RequestLine {
-            status: written.status,
-            body_bytes: written.body_bytes as u64,
+            status: reply.status(),
+            body_bytes: reply.body_bytes() as u64,
             ..Asked::of(head).line()
         };
         if let Some(log) = self.io.access_log() {
@@ -215,16 +214,6 @@ impl Log<'_, '_> {
             let pending = records.pending.take();
             let record = pending.unwrap_or_else(|| spare(self.spares, now));
             records.owed.push_back(record);
-        }
-    }
-
-    /// The reply that is due is about to be queued, and begins like this.
-    pub(crate) fn begins(&mut self, reply: &[u8]) {
-        let end = memchr::memmem::find(reply, b"\r\n\r\n");
-        let head_bytes = end.map_or(reply.len(), |end| end + b"\r\n\r\n".len());
-        let body_from = self.io.output_bytes() + head_bytes as u64;
-        if let Some(record) = self.due() {
-            (record.status, record.body_from) = (encode::status_of(reply), body_from);
         }
     }
 

@@ -14,14 +14,13 @@ use flatpath::memory::Buffer;
 use flatpath::prompt::PromptRight;
 use http::StatusCode;
 
-use crate::encode::{self, ReplyFraming, Sink};
-use crate::exchange::discard_body;
-use crate::feed::Receiver;
+use crate::encode::{self, Sink};
 use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
-use crate::message::{Body, Reader, Response};
+use crate::message::{Body, Response};
+use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::respond;
-use crate::upgrade::{self, Upgrade};
+use crate::upgrade;
 
 /// Where a request was answered, or is to be. Unless it was answered, whatever was written into the
 /// reply is dropped.
@@ -110,38 +109,10 @@ impl Sink for Out<'_> {
 pub struct Reply<'a> {
     out: Out<'a>,
     date_line: &'a [u8],
-    request: RequestMeta,
     is_complete: bool,
+    /// Bytes of the body that were written after the head.
     body_bytes: usize,
-    rest: Rest,
-}
-
-/// What of a reply's body does not stand after its head.
-#[derive(Debug)]
-pub(crate) enum Rest {
-    Nothing,
-    /// All of it: the service has it, and shares it.
-    Shared(Bytes),
-    /// All of it: it is to be charged.
-    Bytes(Bytes),
-    /// All of it: it has to be read.
-    Reader(Reader, ReplyFraming),
-    /// All of it: it is fed from elsewhere.
-    Channel(Receiver, ReplyFraming),
-    /// None follows: the connection is another protocol's.
-    Upgrade(Upgrade),
-}
-
-/// A complete inline answer, as the connection queues it.
-#[derive(Debug)]
-pub(crate) struct Written {
-    /// Head and copied body are in the connection's output; otherwise they are in scratch space.
-    pub(crate) is_queued: bool,
-    pub(crate) keep_alive: bool,
-    pub(crate) status: u16,
-    /// Bytes of the body that follow the head.
-    pub(crate) body_bytes: usize,
-    pub(crate) rest: Rest,
+    reply: Outgoing,
 }
 
 impl<'a> Reply<'a> {
@@ -149,10 +120,9 @@ impl<'a> Reply<'a> {
         Self {
             out,
             date_line,
-            request,
             is_complete: false,
             body_bytes: 0,
-            rest: Rest::Nothing,
+            reply: Outgoing::new(OutgoingHead::QUEUED, request),
         }
     }
 
@@ -168,7 +138,8 @@ impl<'a> Reply<'a> {
         self.roll_back();
         self.out.put(head);
         self.end_head();
-        if !self.request.is_head {
+        self.reply.is_charged = true;
+        if !self.reply.request.is_head {
             self.add_shared(body);
         }
         Disposition::Answered
@@ -178,77 +149,76 @@ impl<'a> Reply<'a> {
     pub fn response(&mut self, response: Response) -> Disposition<'static> {
         self.roll_back();
         let (mut parts, body) = response.into_parts();
-        let head = respond::head(&mut self.out, &parts, &body, self.request);
-        let is_upgraded = upgrade::is_made(&parts, self.request);
+        let request = self.reply.request;
+        let head = respond::head(&mut self.out, &parts, &body, request);
+        let is_upgraded = upgrade::is_made(&parts, request);
         // An upgraded connection continues, even while the server drains.
-        self.request.keep_alive = head.keep_alive || is_upgraded;
+        self.reply.request.keep_alive = head.keep_alive || is_upgraded;
         self.end_head();
-        if is_upgraded && let Some(upgrade) = parts.extensions.remove::<Upgrade>() {
-            // The head is queued once it is known that it may be.
-            self.out.leave_output();
-            self.rest = Rest::Upgrade(upgrade);
+        if is_upgraded {
+            self.reply.upgrade = parts.extensions.remove();
         }
         match (head.body, body) {
             (None, body) => discard_body(body),
-            (Some(framing), Body::Reader(reader)) => {
-                // It goes to a worker with its head.
-                self.out.leave_output();
-                self.rest = Rest::Reader(reader, framing);
+            (Some(_), Body::Bytes(bytes)) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
+                self.add_shared(&flatpath::guarded(bytes));
             }
-            (Some(framing), Body::Channel(receiver)) => {
-                self.rest = Rest::Channel(receiver, framing);
+            (Some(_), Body::Static(bytes)) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
+                self.add_shared(&Bytes::from_static(bytes));
             }
-            (Some(_), Body::Bytes(bytes)) if bytes.len() > SHARED_COPY_BYTES_MAX => {
-                // It is queued with its head once it is charged.
-                self.out.leave_output();
-                self.rest = Rest::Bytes(bytes);
+            (Some(_), body @ (Body::Empty | Body::Pooled(_) | Body::Payload(_))) => {
+                body.pieces().for_each(|piece| {
+                    self.body_bytes += piece.len();
+                    self.out.put(piece);
+                });
             }
-            (Some(_), Body::Bytes(bytes)) => self.add_shared(&flatpath::guarded(bytes)),
-            (Some(_), Body::Static(bytes)) => self.add_shared(&Bytes::from_static(bytes)),
-            (Some(_), body) => body.pieces().for_each(|piece| {
-                self.body_bytes += piece.len();
-                self.out.put(piece);
-            }),
+            (Some(framing), body) => (self.reply.body, self.reply.framing) = (body, framing),
+        }
+        if is_upgraded || !matches!(self.reply.body, Body::Empty) {
+            // The head is queued once it is known that it may be.
+            self.out.leave_output();
         }
         Disposition::Answered
     }
 
     /// The service panicked: the answer is a 500, and the connection ends after it.
     pub(crate) fn fail(&mut self) {
-        self.request.keep_alive = false;
-        self.is_complete = false;
+        self.clear();
+        self.reply.request.keep_alive = false;
     }
 
     /// Drops what was written.
     pub(crate) fn roll_back(&mut self) {
+        if self.is_complete {
+            self.clear();
+        }
+    }
+
+    fn clear(&mut self) {
         self.out.roll_back();
-        self.body_bytes = 0;
-        self.rest = Rest::Nothing;
+        self.reply = Outgoing::new(OutgoingHead::QUEUED, self.reply.request);
+        (self.is_complete, self.body_bytes) = (false, 0);
     }
 
     /// What was written.
-    pub(crate) fn written(mut self) -> Written {
+    pub(crate) fn written(mut self) -> Outgoing {
         if !self.is_complete {
-            self.roll_back();
             encode::status_line(&mut self.out, StatusCode::INTERNAL_SERVER_ERROR);
             encode::length_header(&mut self.out, 0);
             self.end_head();
         }
-        let status = encode::status_of(match &self.out.output {
-            Some((buffer, mark)) => &buffer.filled()[*mark..],
-            None => self.out.scratch,
-        });
-        Written {
-            status,
-            body_bytes: self.body_bytes,
-            is_queued: self.out.output.is_some(),
-            keep_alive: self.request.keep_alive,
-            rest: self.rest,
-        }
+        self.reply.head = match &self.out.output {
+            Some((buffer, mark)) => OutgoingHead::Queued {
+                status: encode::status_of(&buffer.filled()[*mark..]),
+                body_bytes: self.body_bytes,
+            },
+            None => OutgoingHead::Bytes(std::mem::take(self.out.scratch)),
+        };
+        self.reply
     }
 
     fn end_head(&mut self) {
-        encode::end_of_head(&mut self.out, self.date_line, self.request);
+        encode::end_of_head(&mut self.out, self.date_line, self.reply.request);
         self.is_complete = true;
     }
 
@@ -262,7 +232,7 @@ impl<'a> Reply<'a> {
             // It is queued in one buffer with its head.
             self.out.leave_output();
         }
-        self.rest = Rest::Shared(body.clone());
+        self.reply.body = Body::Bytes(body.clone());
     }
 }
 
@@ -290,10 +260,12 @@ mod tests {
         let mut out = b"left over".to_vec();
         let mut reply = Reply::new(Out::scratch(&mut out), DATE, request);
         assert!(matches!(write(&mut reply), Disposition::Answered));
-        if let Rest::Shared(shared) = reply.written().rest {
-            out.extend_from_slice(&shared);
-        }
-        String::from_utf8(out).expect("ASCII")
+        let reply = reply.written();
+        let OutgoingHead::Bytes(head) = &reply.head else {
+            panic!("it was written to scratch space");
+        };
+        let body = reply.body.as_bytes().expect("in memory");
+        String::from_utf8([head, body].concat()).expect("ASCII")
     }
 
     #[test]
@@ -362,14 +334,14 @@ mod tests {
         let counted = allocation_counter::measure(|| {
             let mut reply = Reply::new(Out::scratch(&mut out), DATE, META);
             assert!(matches!(reply.prebuilt(HEAD, &body), Disposition::Answered));
-            assert!(matches!(reply.written().rest, Rest::Shared(_)));
+            assert!(matches!(reply.written().body, Body::Bytes(_)));
         });
         assert_eq!(counted.count_total, 0, "{counted:?}");
     }
 
     /// What a reply with a body of this length leaves in a buffer of the output (after `before`),
     /// in scratch space, and in neither.
-    fn reserved(body_bytes: usize) -> (String, String, Rest) {
+    fn reserved(body_bytes: usize) -> (String, String, usize) {
         let pool = Pool::new(PoolConfig {
             classes: vec![4 * 1024],
             budget_bytes: 1 << 20,
@@ -382,22 +354,22 @@ mod tests {
         // The last answer counts.
         let _answered = reply.prebuilt(HEAD, &Bytes::from_static(b"other"));
         let _answered = reply.prebuilt(HEAD, &Bytes::from(vec![b'x'; body_bytes]));
-        let written = reply.written();
-        assert_eq!(written.is_queued, scratch.is_empty());
+        let reply = reply.written();
+        let scratch = match &reply.head {
+            OutgoingHead::Bytes(bytes) => bytes.as_slice(),
+            _ => b"",
+        };
         let output = buffer.filled().strip_prefix(b"before");
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
-        (
-            text(output.expect("it stays")),
-            text(&scratch),
-            written.rest,
-        )
+        let body = reply.body.as_bytes().expect("in memory");
+        (text(output.expect("it stays")), text(scratch), body.len())
     }
 
     #[test]
     fn a_reply_that_fits_is_written_into_the_output() {
         let (output, _, rest) = reserved(3 * 1024);
         assert!(output.starts_with("HTTP/1.1 200 OK\r\n") && output.ends_with("xxx"));
-        assert!(!output.contains("other") && matches!(rest, Rest::Nothing));
+        assert!(!output.contains("other") && rest == 0);
     }
 
     #[test]
@@ -405,14 +377,14 @@ mod tests {
         let (output, scratch, rest) = reserved(5 * 1024);
         assert_eq!(output, "");
         assert!(scratch.starts_with("HTTP/1.1 200 OK\r\n") && scratch.ends_with("\r\n\r\n"));
-        assert!(matches!(rest, Rest::Shared(body) if body.len() == 5 * 1024));
+        assert!(rest == 5 * 1024);
     }
 
     #[test]
     fn a_long_shared_body_is_not_copied() {
         let (output, _, rest) = reserved(64 * 1024);
         assert!(output.starts_with("HTTP/1.1 200 OK\r\n") && output.ends_with("\r\n\r\n"));
-        assert!(matches!(rest, Rest::Shared(body) if body.len() == 64 * 1024));
+        assert!(rest == 64 * 1024);
     }
 
     #[test]

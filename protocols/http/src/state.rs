@@ -7,12 +7,10 @@
 //! Invariants
 //! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).
 //! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a
-//!   worker, in the reorder buffer, or in `waiting_job` or `push` (only `next_reply` can be
-//!   there).
+//!   worker, in the reorder buffer, or `due` (only `next_reply` can be there).
 //! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing
 //!   but its session.
 
-use bytes::Bytes;
 use flatpath::{Context, Job, Stall};
 
 use crate::date::DateLine;
@@ -20,8 +18,8 @@ use crate::hosts::Hosts;
 use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
 use crate::origins::Origins;
+use crate::outgoing::Outgoing;
 use crate::pending_body::{BodyMode, PendingBody};
-use crate::push::Push;
 use crate::records::{Log, Record, Records};
 use crate::scan::Scan;
 use crate::service::Service;
@@ -103,8 +101,6 @@ pub(crate) fn log<'a, 'io, S: Service>(connection: &'a mut Connection<'io, S>) -
 pub(crate) enum Step {
     /// Took this many bytes; there may be more to take.
     On(usize),
-    /// Took this many bytes; the others are for the protocol that the connection is handed over to.
-    Switched(usize),
     /// Took this many bytes; the others are the beginning of a message.
     NeedMore(usize),
     /// Took this many bytes; the others have to wait.
@@ -171,31 +167,80 @@ pub(crate) enum Stage {
     Body,
     /// Nothing: the last request of the connection has been taken.
     Over,
+    /// Nothing: the last reply is queued as well, or there will be none.
+    Closed,
+    /// Another protocol, after this call.
+    Switched,
 }
 
 /// A reply that waits for its turn.
 pub(crate) enum QueuedReply<S: Service> {
     /// From a worker.
     Job(Job<Http<S>>),
-    /// Written here: an error after other requests, or an answer that found no room.
-    Bytes(Box<ReplyBytes>),
+    /// Written here: an error after other requests.
+    Here(Box<Outgoing>),
 }
 
-/// A reply in memory of its own.
+/// What of the reply that is due is with the connection.
 #[derive(Default)]
-pub(crate) struct ReplyBytes {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) shared: Option<Bytes>,
-    pub(crate) keep_alive: bool,
+pub(crate) enum Due<S: Service> {
+    /// Nothing: it is with a worker, if one is due.
+    #[default]
+    Nothing,
+    /// A request whose body is streamed, while it waits for more of that.
+    Upload(Job<Http<S>>),
+    /// A reply whose body is read, while its latest chunk waits for the output to drain.
+    Stream(Job<Http<S>>),
+    /// A reply whose body is fed from elsewhere, after its head.
+    Fed(Box<Outgoing>),
+    /// An inline answer that found no memory. It must not be asked for twice.
+    Waiting(Box<Outgoing>),
 }
 
-impl<S: Service> QueuedReply<S> {
-    /// The last reply of a connection.
-    pub(crate) fn last(bytes: Vec<u8>) -> Self {
-        Self::Bytes(Box::new(ReplyBytes {
-            bytes,
-            ..ReplyBytes::default()
-        }))
+impl<S: Service> Due<S> {
+    pub(crate) fn is_upload(&self) -> bool {
+        matches!(self, Self::Upload(_))
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self, Self::Waiting(_))
+    }
+
+    pub(crate) fn is_fed(&self) -> bool {
+        matches!(self, Self::Fed(_))
+    }
+
+    pub(crate) fn take_upload(&mut self) -> Option<Job<Http<S>>> {
+        match std::mem::take(self) {
+            Self::Upload(job) => Some(job),
+            other => self.put_back(other),
+        }
+    }
+
+    pub(crate) fn take_stream(&mut self) -> Option<Job<Http<S>>> {
+        match std::mem::take(self) {
+            Self::Stream(job) => Some(job),
+            other => self.put_back(other),
+        }
+    }
+
+    pub(crate) fn take_fed(&mut self) -> Option<Box<Outgoing>> {
+        match std::mem::take(self) {
+            Self::Fed(reply) => Some(reply),
+            other => self.put_back(other),
+        }
+    }
+
+    pub(crate) fn take_waiting(&mut self) -> Option<Box<Outgoing>> {
+        match std::mem::take(self) {
+            Self::Waiting(reply) => Some(reply),
+            other => self.put_back(other),
+        }
+    }
+
+    fn put_back<T>(&mut self, other: Self) -> Option<T> {
+        *self = other;
+        None
     }
 }
 
@@ -220,8 +265,6 @@ pub struct Session<S: Service> {
     pub(crate) is_next_head: bool,
     /// The body's client waits for `100 Continue`.
     pub(crate) owes_continue: bool,
-    /// The first byte of the input belongs to a request that has been answered.
-    pub(crate) skips_byte: bool,
     /// What is after the latest request waits for its reply. It was a streamed body, as PUT is not
     /// safe (RFC 9112, 9.3.2), or it asked for an upgrade, so that it may not be HTTP.
     pub(crate) follows_upload: bool,
@@ -229,16 +272,10 @@ pub struct Session<S: Service> {
     pub(crate) is_streaming: bool,
     /// Input will be left unread, so the end has to linger.
     pub(crate) lingers: bool,
-    /// The last reply is queued.
-    pub(crate) is_closed: bool,
     pub(crate) next_request: u32,
     pub(crate) next_reply: u32,
     pub(crate) pending_body: Option<Box<PendingBody>>,
-    /// The reply that is being streamed, while it waits for the output to drain; or the request
-    /// whose body is being streamed, while it waits for more of it.
-    pub(crate) waiting_job: Option<Job<Http<S>>>,
-    /// The reply that is fed from elsewhere, after its head.
-    pub(crate) push: Option<Box<Push>>,
+    pub(crate) due: Due<S>,
     /// What the access log will say of it, where there is one.
     pub(crate) records: Option<Box<Records>>,
     reorder_buffer: Option<Box<ReorderBuffer<S>>>,
@@ -251,16 +288,13 @@ impl<S: Service> Default for Session<S> {
             stage: Stage::Head,
             is_next_head: false,
             owes_continue: false,
-            skips_byte: false,
             follows_upload: false,
             is_streaming: false,
             lingers: false,
-            is_closed: false,
             next_request: 0,
             next_reply: 0,
             pending_body: None,
-            waiting_job: None,
-            push: None,
+            due: Due::Nothing,
             records: None,
             reorder_buffer: None,
         }
@@ -271,6 +305,11 @@ impl<S: Service> Session<S> {
     /// Requests that were taken and whose replies are not queued completely.
     pub(crate) fn owed(&self) -> usize {
         self.next_request.wrapping_sub(self.next_reply) as usize
+    }
+
+    /// Nothing more is queued.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.stage, Stage::Closed | Stage::Switched)
     }
 
     /// Every request has been taken and answered.
@@ -362,19 +401,25 @@ mod tests {
     use super::*;
     use crate::closures::HandlerService;
     use crate::handler::ByReference;
+    use crate::head::RequestMeta;
     use crate::message::{Request, Response};
+    use crate::outgoing::OutgoingHead;
 
     type Echo = HandlerService<fn(&Request) -> Response, ByReference>;
 
     fn text(number: u32) -> QueuedReply<Echo> {
-        QueuedReply::last(number.to_be_bytes().to_vec())
+        let head = OutgoingHead::Bytes(number.to_be_bytes().to_vec());
+        QueuedReply::Here(Box::new(Outgoing::new(head, RequestMeta::default())))
     }
 
     fn number(waiting: &QueuedReply<Echo>) -> u32 {
         match waiting {
-            QueuedReply::Bytes(text) => {
-                u32::from_be_bytes(text.bytes.as_slice().try_into().expect("four bytes"))
-            }
+            QueuedReply::Here(reply) => match &reply.head {
+                OutgoingHead::Bytes(bytes) => {
+                    u32::from_be_bytes(bytes.as_slice().try_into().expect("four bytes"))
+                }
+                other => panic!("no such head was kept: {other:?}"),
+            },
             QueuedReply::Job(_) => panic!("no job was kept"),
         }
     }

@@ -12,7 +12,7 @@ use flatpath::memory::{Buffer, PoolHandle};
 use crate::encode::ReplyFraming;
 use crate::exchange::{Exchange, State};
 use crate::limits::{STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES, STREAM_SCARCE_BYTES};
-use crate::message::Reader;
+use crate::message::{Body, Reader};
 
 /// The size of a chunk: always five digits, because it is written before the size is known.
 const CHUNK_PREFIX: &[u8] = b"00000\r\n";
@@ -28,44 +28,19 @@ const _: () = assert!(
     "the size of a chunk has five digits"
 );
 
-/// A body that is being read.
-pub(crate) struct Stream {
-    /// Its length is what is left of it.
-    rest: Reader,
-    is_short: bool,
-}
-
 impl Exchange {
-    /// What is left of the reply is to be read by workers.
-    pub(crate) fn stream_body(&mut self, reader: Reader) {
-        self.state = match reader.length {
-            Some(0) => State::Answered,
-            _ => State::Streaming,
-        };
-        let is_short = matches!(reader.length, Some(left) if left <= STREAM_PRESSED_BYTES as u64);
-        self.stream = Some(Stream {
-            rest: reader,
-            is_short,
-        });
-    }
-
-    /// Whether what is left of the reply takes as long as its client.
-    pub(crate) fn is_long(&self) -> bool {
-        self.stream.as_ref().is_some_and(|stream| !stream.is_short)
-    }
-
     /// Reads the next chunk of the stream where that may block now. None is read when there is no
     /// buffer for it, or when its turn to read has not come.
     pub(crate) fn read_in_turn(&mut self, scope: &mut WorkerScope<'_>) {
-        let stream = self.stream.as_ref();
-        let share = stream.and_then(|stream| stream.rest.share.clone());
+        let share = match self.reply.as_ref().map(|reply| &reply.body) {
+            Some(Body::Reader(reader)) => reader.share.clone(),
+            _ => None,
+        };
         let _inside = match share.map(|share| share.enter(scope)) {
             Some(Entry::Parked) => return,
             Some(Entry::Refused) => {
                 // What it reads from is stuck: it breaks off, as after an error.
-                self.stream = None;
-                self.state = State::Failed;
-                return;
+                return self.break_off();
             }
             Some(Entry::Entered(inside)) => Some(inside),
             None => None,
@@ -76,25 +51,24 @@ impl Exchange {
     /// Reads the next chunk of the stream, framed as it goes out, if there is a buffer for it.
     pub(crate) fn read_chunk(&mut self, pool: PoolHandle<'_>) {
         debug_assert!(self.chunk.is_none(), "the last chunk has been queued");
-        let Some(stream) = &mut self.stream else {
-            self.state = State::Failed;
-            return;
+        let Some(reply) = &mut self.reply else {
+            return self.break_off();
         };
-        let Reader { source, length, .. } = &mut stream.rest;
+        let is_short = reply.is_short();
+        let is_chunked = reply.framing == ReplyFraming::Chunked;
+        let Body::Reader(Reader { source, length, .. }) = &mut reply.body else {
+            return self.break_off();
+        };
         let left = length.map_or(usize::MAX, |left| {
             usize::try_from(left).unwrap_or(usize::MAX)
         });
         let chunk_bytes_max = match pool.fair_bytes() {
-            0 if !stream.is_short => STREAM_SCARCE_BYTES,
+            0 if !is_short => STREAM_SCARCE_BYTES,
             0..STREAM_PRESSED_BYTES => STREAM_PRESSED_BYTES,
             _ => STREAM_CHUNK_BYTES,
         };
         let wanted = left.min(chunk_bytes_max) + CHUNK_OVERHEAD_BYTES;
-        let pool = if stream.is_short {
-            pool
-        } else {
-            pool.for_bulk()
-        };
+        let pool = if is_short { pool } else { pool.for_bulk() };
         let buffer = pool
             .take(wanted)
             .filter(|buffer| buffer.room() > CHUNK_OVERHEAD_BYTES);
@@ -104,7 +78,6 @@ impl Exchange {
         let data_bytes_max = (buffer.room() - CHUNK_OVERHEAD_BYTES)
             .min(chunk_bytes_max)
             .min(left);
-        let is_chunked = self.framing == Some(ReplyFraming::Chunked);
         if is_chunked {
             buffer.append(CHUNK_PREFIX);
         }
@@ -130,16 +103,15 @@ impl Exchange {
             }
             // An error, or an end before the stated length: nothing that looks like the end
             // of the reply may follow.
-            _ => {
-                self.stream = None;
-                self.state = State::Failed;
-            }
+            _ => self.break_off(),
         }
     }
 
     fn end_stream(&mut self, last: Buffer) {
         self.chunk = Some(last);
-        self.stream = None;
+        if let Some(reply) = &mut self.reply {
+            reply.discard_body();
+        }
         self.state = State::Answered;
     }
 }
@@ -168,7 +140,8 @@ mod tests {
     use flatpath_structures::pool::{PoolConfig, Zero};
 
     use super::*;
-    use crate::message::Body;
+    use crate::head::RequestMeta;
+    use crate::outgoing::{Outgoing, OutgoingHead};
 
     #[test]
     fn only_a_body_that_is_short_as_a_whole_has_the_reserve() {
@@ -183,11 +156,12 @@ mod tests {
         let _all = main.take(16 * 1024).expect("room");
         let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 16 * 1024);
         for (bytes, has_chunk) in [(10_000, true), (100_000, false)] {
-            let Body::Reader(reader) = Body::reader(io::repeat(b'x'), Some(bytes)) else {
-                panic!("it is read");
-            };
+            let head = OutgoingHead::QUEUED;
+            let mut reply = Outgoing::new(head, RequestMeta::default());
+            reply.body = Body::reader(io::repeat(b'x'), Some(bytes));
+            reply.framing = ReplyFraming::Length(bytes);
             let mut exchange = Exchange::default();
-            exchange.stream_body(reader);
+            exchange.reply_with(reply);
             exchange.read_chunk(handle);
             assert_eq!(exchange.chunk.is_some(), has_chunk, "{bytes} bytes");
         }

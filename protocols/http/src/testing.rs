@@ -13,8 +13,9 @@ use crate::head::{Head, RequestMeta, header_slots};
 use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
+use crate::outgoing::OutgoingHead;
 use crate::parse::parse;
-use crate::reply::{Disposition, Out, Reply, Rest};
+use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
 use crate::scan::Scan;
 use crate::service::{Place, Service};
@@ -154,21 +155,26 @@ fn written<'s>(
     turn: Turn,
     answer: impl FnOnce(&mut Reply<'_>) -> Disposition<'s>,
 ) -> Option<Vec<u8>> {
-    let (mut out, mut date) = (Vec::new(), DateLine::new());
+    let (mut scratch, mut date) = (Vec::new(), DateLine::new());
     let date_line = date.at(turn.wall());
-    let mut reply = Reply::new(Out::scratch(&mut out), date_line, RequestMeta::of(head));
+    let mut reply = Reply::new(Out::scratch(&mut scratch), date_line, RequestMeta::of(head));
     if !matches!(answer(&mut reply), Disposition::Answered) {
         return None;
     }
-    match reply.written().rest {
-        Rest::Nothing | Rest::Upgrade(_) => {}
-        Rest::Shared(bytes) | Rest::Bytes(bytes) => out.extend_from_slice(&bytes),
-        Rest::Channel(..) => debug_assert!(false, "a server is needed to feed a body"),
-        Rest::Reader(reader, framing) => {
-            let Ok(content) = Body::Reader(reader).into_vec() else {
+    let mut reply = reply.written();
+    let OutgoingHead::Bytes(head) = &mut reply.head else {
+        debug_assert!(false, "it was written to scratch space");
+        return None;
+    };
+    let mut out = std::mem::take(head);
+    let is_chunked = reply.framing == ReplyFraming::Chunked;
+    match std::mem::take(&mut reply.body) {
+        Body::Channel(_) => debug_assert!(false, "a server is needed to feed a body"),
+        body => {
+            let Ok(content) = body.into_vec() else {
                 return Some(out);
             };
-            if framing != ReplyFraming::Chunked {
+            if !is_chunked {
                 out.extend_from_slice(&content);
             } else {
                 if !content.is_empty() {

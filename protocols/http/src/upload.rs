@@ -1,6 +1,6 @@
 //! The network thread's side of a body that is taken piece by piece; `sink` is the worker's.
 //!
-//! The job is at home (in `waiting_job`) or with a worker. What arrives meanwhile gathers in
+//! The job is at home (`Due::Upload`) or with a worker. What arrives meanwhile gathers in
 //! `pending_body`, in the pages where it was received. When the job is at home and enough has
 //! gathered, or the body is complete, it goes to a worker with all of it.
 //!
@@ -21,12 +21,12 @@ use crate::limits::{
 };
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::service::Service;
-use crate::state::{Connection, Http, Stage, Step, log};
+use crate::state::{Connection, Due, Http, Stage, Step, log};
 use crate::write;
 
 /// When what has gathered of a body goes to its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+enum When {
     /// When it is worth a worker.
     Enough,
     /// Now, whatever there is: no memory for more.
@@ -98,7 +98,7 @@ pub(crate) fn take_data<S: Service>(
 ) -> Option<Stall> {
     let is_complete = pending_body.decoder.is_complete();
     let is_full = pending_body.piece.len() >= UPLOAD_WAITING_BYTES_MAX;
-    let stall = if (is_complete || is_full) && connection.session.waiting_job.is_none() {
+    let stall = if (is_complete || is_full) && !connection.session.due.is_upload() {
         // U2, U3.
         Some(Stall::Pipeline)
     } else {
@@ -110,26 +110,26 @@ pub(crate) fn take_data<S: Service>(
         kept.err().map(|_| Stall::Memory)
     };
     match stall {
-        None if is_complete => pass_piece(connection, pending_body, Due::Last),
+        None if is_complete => pass_piece(connection, pending_body, When::Last),
         // More data of the same input may follow.
         None if !data.is_empty() => {}
-        Some(Stall::Memory) => pass_piece(connection, pending_body, Due::Short),
-        _ => pass_piece(connection, pending_body, Due::Enough),
+        Some(Stall::Memory) => pass_piece(connection, pending_body, When::Short),
+        _ => pass_piece(connection, pending_body, When::Enough),
     }
     // What is with a worker now makes room when it is back.
-    let is_away = connection.session.waiting_job.is_none();
+    let is_away = !connection.session.due.is_upload();
     stall.map(|stall| if is_away { Stall::Pipeline } else { stall })
 }
 
 /// The reply of an upload whose last piece is here gets its buffer.
 fn take_head_buffer<S: Service>(connection: &mut Connection<'_, S>) -> Result<(), NoRoom> {
-    let Some(job) = &mut connection.session.waiting_job else {
+    let Due::Upload(job) = &mut connection.session.due else {
         return Ok(());
     };
-    if job.head.is_none() {
-        job.head = connection.io.pool().take(REPLY_BUFFER_BYTES);
+    if job.buffer.is_none() {
+        job.buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
     }
-    job.head.as_ref().map(|_| ()).ok_or(NoRoom)
+    job.buffer.as_ref().map(|_| ()).ok_or(NoRoom)
 }
 
 /// Keeps data where it lies. What is short and has framing around it is copied: a page for each
@@ -158,20 +158,20 @@ fn gather<S: Service>(
 fn pass_piece<S: Service>(
     connection: &mut Connection<'_, S>,
     pending_body: &mut PendingBody,
-    due: Due,
+    when: When,
 ) {
-    let enough_bytes = match due {
-        Due::Short => 1,
+    let enough_bytes = match when {
+        When::Short => 1,
         _ if connection.pool().is_pressed() => UPLOAD_PRESSED_BYTES,
         _ => UPLOAD_PIECE_BYTES,
     };
     let is_enough = pending_body.piece.len() >= enough_bytes
         || pending_body.piece.parts_count() >= UPLOAD_PIECE_PARTS;
-    let is_last = due == Due::Last;
+    let is_last = when == When::Last;
     if !is_enough && !is_last {
         return;
     }
-    let Some(mut job) = connection.session.waiting_job.take() else {
+    let Some(mut job) = connection.session.due.take_upload() else {
         return;
     };
     if let Some(upload) = &mut job.upload {
@@ -192,7 +192,7 @@ pub(crate) fn pressed<S: Service>(connection: &mut Connection<'_, S>) {
         return;
     }
     if let Some(mut pending_body) = connection.session.pending_body.take() {
-        pass_piece(connection, &mut pending_body, Due::Short);
+        pass_piece(connection, &mut pending_body, When::Short);
         connection.session.pending_body = Some(pending_body);
     }
 }
@@ -210,9 +210,9 @@ pub(crate) fn returned<S: Service>(
             }
             return None;
         }
-        connection.session.waiting_job = Some(job);
+        connection.session.due = Due::Upload(job);
         if let Some(mut pending_body) = connection.session.pending_body.take() {
-            pass_piece(connection, &mut pending_body, Due::Enough);
+            pass_piece(connection, &mut pending_body, When::Enough);
             connection.session.pending_body = Some(pending_body);
         }
         return None;
@@ -238,11 +238,7 @@ pub(crate) fn returned<S: Service>(
 /// The body of an upload will never be complete. A sink that can use what arrived of it gets
 /// that first; one that is with a worker gets it when it is back.
 pub(crate) fn abandon<S: Service>(connection: &mut Connection<'_, S>) {
-    match connection
-        .session
-        .waiting_job
-        .take_if(|job| job.is_receiving())
-    {
+    match connection.session.due.take_upload() {
         Some(job) => {
             if !pass_remainder(connection, job) {
                 connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
@@ -283,8 +279,8 @@ fn pass_remainder<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<H
 /// The reply that is due will never be made; what waits after it goes out.
 fn skip_reply<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
-    write::deliver_or_stall(connection);
-    if !connection.session.is_closed && connection.session.is_finished() {
+    write::deliver_due(connection);
+    if !connection.session.is_closed() && connection.session.is_finished() {
         write::close(connection);
     }
 }

@@ -3,20 +3,18 @@
 //! A streamed body has at most one chunk with a worker and what the output holds below its
 //! low-water mark, so its memory is bounded however slow the client is.
 
-use bytes::Bytes;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Wanted};
-use flatpath::{Io, Job, NoRoom, Stall};
+use flatpath::{Io, Job, NoRoom};
 
 use crate::encode::{self, Bounded, FAILURE, HALF_CLOSED, REFUSAL, ReplyFraming};
 use crate::exchange::State;
-use crate::head::RequestMeta;
-use crate::limits::{GATHER_BYTES_MAX, REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX};
+use crate::limits::{GATHER_BYTES_MAX, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader};
+use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::push;
-use crate::reply::{Rest, Written};
 use crate::service::Service;
-use crate::state::{Connection, Http, QueuedReply, ReplyBytes, Stage, Step, log};
+use crate::state::{Connection, Due, Http, QueuedReply, Stage, log};
 use crate::upgrade::Upgrade;
 
 /// A reply is queued completely.
@@ -38,18 +36,9 @@ pub(crate) fn count_reply<S: Service>(connection: &Connection<'_, S>, status: u1
     connection.count_request(usize::from((status / 100).wrapping_sub(1)));
 }
 
-/// The reply that is due begins as the scratch space does, which is not queued yet.
-pub(crate) fn log_scratch<S: Service>(connection: &mut Connection<'_, S>) {
-    if connection.session.records.is_some() {
-        let scratch = std::mem::take(&mut connection.thread.scratch);
-        log(connection).begins(&scratch);
-        connection.thread.scratch = scratch;
-    }
-}
-
 /// The connection ends after what is queued.
 pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
-    connection.session.is_closed = true;
+    connection.session.stage = Stage::Closed;
     if connection.session.lingers {
         connection.close_lingering();
     } else {
@@ -59,7 +48,7 @@ pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
 
 /// The connection ends at once, and visibly so.
 pub(crate) fn abort<S: Service>(connection: &mut Connection<'_, S>) {
-    connection.session.is_closed = true;
+    connection.session.stage = Stage::Closed;
     connection.abort();
 }
 
@@ -69,217 +58,144 @@ pub(crate) fn recycle<S: Service>(connection: &mut Connection<'_, S>, mut job: J
     connection.recycle(job);
 }
 
-/// Queues what of an inline answer is not in the output. It is the only one that is owed.
-pub(crate) fn queue_inline<S: Service>(
+/// Queues what of an inline answer is not in the output. It is the reply that is due.
+pub(crate) fn send_inline<S: Service>(
     connection: &mut Connection<'_, S>,
     number: u32,
-    written: Written,
-    head_bytes: usize,
-) -> Step {
-    let keep_alive = written.keep_alive;
-    let status = written.status;
-    if !written.is_queued {
-        log_scratch(connection);
-    } else if connection.session.records.is_some() {
-        // Nothing of the body is queued yet.
-        log(connection).begun(status, 0);
-    }
-    let shared = match written.rest {
-        Rest::Nothing => None,
-        Rest::Shared(shared) => Some(shared),
-        Rest::Bytes(bytes) => match charged(&mut connection.io, bytes) {
-            Ok(Body::Pooled(copy)) if queue_scratch(connection, None).is_ok() => {
-                connection.write_buffer(copy);
-                count_reply(connection, status);
-                reply_done(connection, keep_alive);
-                return Step::On(head_bytes);
-            }
-            Ok(Body::Bytes(bytes)) => Some(bytes),
-            _ => {
-                // The handler has run and cannot run again: the client has to retry.
-                send_words(connection, REFUSAL);
-                return Step::On(head_bytes);
-            }
-        },
-        Rest::Reader(reader, framing) => {
-            stream_inline(connection, number, keep_alive, reader, framing);
-            return Step::On(head_bytes);
-        }
-        Rest::Upgrade(upgrade) => {
-            return switch_inline(connection, &upgrade, head_bytes);
-        }
-        Rest::Channel(receiver, framing) => {
-            if written.is_queued || queue_scratch(connection, None).is_ok() {
-                count_reply(connection, status);
-                push::begin(connection, receiver, framing, keep_alive);
-            } else {
-                // The handler has run and cannot run again: the client has to retry.
-                send_words(connection, REFUSAL);
-            }
-            return Step::On(head_bytes);
-        }
-    };
-    let queued = match shared.as_ref() {
-        // It is too long to be copied, which alone could fail.
-        Some(shared) if written.is_queued => connection.write_shared(shared.clone()),
-        shared => queue_scratch(connection, shared),
-    };
-    if queued.is_ok() {
-        count_reply(connection, status);
-        reply_done(connection, keep_alive);
-        return Step::On(head_bytes);
-    }
-    // The answer is there and must not be asked for twice: it waits, and so does one byte of
-    // its request, which brings the input back when there is room.
-    let bytes = connection.thread.scratch.clone();
-    let reply = QueuedReply::Bytes(Box::new(ReplyBytes {
-        bytes,
-        shared,
-        keep_alive,
-    }));
-    let spares = &mut connection.thread.reorder_buffers;
-    connection.session.keep(number, reply, spares);
-    connection.session.skips_byte = true;
-    Step::Blocked(head_bytes - 1, Stall::Memory)
-}
-
-/// Charges bytes of a program to the connection, for as long as they wait for its client: as they
-/// are, or copied to a buffer, which may be of the reserve if they are few.
-///
-/// # Errors
-/// There is no memory for them: the reply is refused, as they would be held while it waits.
-fn charged(io: &mut Io<'_>, bytes: Bytes) -> Result<Body, NoRoom> {
-    let bytes = match io.hold(bytes) {
-        Ok(held) => return Ok(Body::Bytes(held)),
-        Err(bytes) => bytes,
-    };
-    let buffer = io.pool().take(bytes.len());
-    let buffer = buffer.filter(|buffer| buffer.room() >= bytes.len());
-    let copied = buffer.map(|mut buffer| {
-        buffer.append(&bytes);
-        Body::Pooled(buffer)
-    });
-    flatpath::discard_bytes(bytes);
-    copied.ok_or(NoRoom)
-}
-
-/// Charges the body of a reply that a worker has made, or refuses the reply.
-pub(crate) fn charge_body<S: Service>(connection: &mut Connection<'_, S>, job: &mut Job<Http<S>>) {
-    match std::mem::take(&mut job.body) {
-        Body::Bytes(bytes) if bytes.len() > SHARED_COPY_BYTES_MAX => {
-            match charged(&mut connection.io, bytes) {
-                Ok(body) => job.body = body,
-                Err(NoRoom) => {
-                    job.head = None;
-                    job.state = State::Refused(REFUSAL);
-                }
-            }
-        }
-        body => job.body = body,
-    }
-}
-
-/// Queues the scratch space and a shared body after it; all or nothing.
-fn queue_scratch<S: Service>(
-    connection: &mut Connection<'_, S>,
-    shared: Option<&Bytes>,
-) -> Result<(), NoRoom> {
-    let scratch = &mut connection.thread.scratch;
-    let copied = shared.filter(|shared| shared.len() <= SHARED_COPY_BYTES_MAX);
-    let bytes = scratch.len() + copied.map_or(0, Bytes::len);
-    if let Some(buffer) = connection.io.reserve(bytes) {
-        buffer.append(scratch);
-        if let Some(copied) = copied {
-            buffer.append(copied);
+    mut reply: Outgoing,
+) {
+    if charge(&mut connection.io, &mut reply).is_err() {
+        wait_for_room(connection, reply);
+    } else if !matches!(reply.body, Body::Reader(_)) {
+        send(connection, reply);
+    } else if let Some(mut job) = connection.job() {
+        // Workers take over; the head waits for the first chunk.
+        job.begin_reply(number, reply);
+        match job.state {
+            State::Streaming => connection.dispatch(job),
+            _ => drop(send_job(connection, job)),
         }
     } else {
-        // More than one buffer holds, or no buffer.
-        scratch.extend_from_slice(copied.map_or(&[], |copied| &copied[..]));
-        let written = connection.io.write(scratch);
-        if written.is_err() {
-            scratch.truncate(bytes - copied.map_or(0, Bytes::len));
-            return written;
+        // The handler has run and cannot run again: the client has to retry.
+        send_words(connection, REFUSAL);
+    }
+}
+
+/// A reply that found no memory waits for that, and so does the input after its request. A long one
+/// is refused instead: it would be held while it waits.
+fn wait_for_room<S: Service>(connection: &mut Connection<'_, S>, reply: Outgoing) -> bool {
+    let may_wait = connection.session.stage == Stage::Head && reply.is_short();
+    if !may_wait {
+        return send_words(connection, REFUSAL);
+    }
+    connection.session.due = Due::Waiting(Box::new(reply));
+    false
+}
+
+/// Tries a reply again that found no memory. False: it waits on.
+pub(crate) fn retry<S: Service>(connection: &mut Connection<'_, S>) -> bool {
+    if let Some(reply) = connection.session.due.take_waiting() {
+        let number = connection.session.next_reply;
+        send_inline(connection, number, *reply);
+    }
+    !connection.session.due.is_waiting()
+}
+
+/// Charges the bytes of a body that a program has made to the connection, until they are sent.
+///
+/// # Errors
+/// There is no memory for them; the reply is as it was.
+fn charge(io: &mut Io<'_>, reply: &mut Outgoing) -> Result<(), NoRoom> {
+    let is_short = reply.is_short();
+    let Body::Bytes(bytes) = &mut reply.body else {
+        return Ok(());
+    };
+    let is_with_head = match &reply.head {
+        OutgoingHead::Open(buffer) => bytes.len() <= buffer.room(),
+        OutgoingHead::Bytes(head) => {
+            bytes.len() <= SHARED_COPY_BYTES_MAX && io.reserve(head.len() + bytes.len()).is_some()
+        }
+        OutgoingHead::Queued { .. } | OutgoingHead::Words(_) => false,
+    };
+    if is_with_head || reply.is_charged {
+        return Ok(());
+    }
+    match io.hold(std::mem::take(bytes)) {
+        Ok(held) => *bytes = held,
+        Err(same) => {
+            *bytes = same;
+            if !is_short {
+                return Err(NoRoom);
+            }
+            // A buffer may be of the reserve.
+            let buffer = io.pool().take(bytes.len());
+            let buffer = buffer.filter(|buffer| buffer.room() >= bytes.len());
+            let mut copy = buffer.ok_or(NoRoom)?;
+            copy.append(bytes);
+            reply.discard_body();
+            reply.body = Body::Pooled(copy);
         }
     }
-    if scratch.capacity() > SCRATCH_KEPT_MAX {
-        *scratch = Vec::new();
-    }
-    if let Some(shared) = shared
-        && copied.is_none()
-    {
-        return connection.write_shared(shared.clone());
-    }
+    reply.is_charged = true;
     Ok(())
 }
 
-/// An inline answer whose body has to be read: workers take over after its head.
-fn stream_inline<S: Service>(
-    connection: &mut Connection<'_, S>,
-    number: u32,
-    keep_alive: bool,
-    reader: Reader,
-    framing: ReplyFraming,
-) {
-    let head_bytes = connection.thread.scratch.len();
-    let buffer = connection.pool().take(head_bytes.max(REPLY_BUFFER_BYTES));
-    let buffer = buffer.filter(|buffer| buffer.room() >= head_bytes);
-    let (Some(mut head), Some(mut job)) = (buffer, connection.job()) else {
-        // The handler has run and cannot run again: the client has to retry.
-        send_words(connection, REFUSAL);
+/// The same for what a worker has brought. Without memory a short body is sent like a stream, as
+/// room comes, and a long one is refused.
+pub(crate) fn charge_job<S: Service>(connection: &mut Connection<'_, S>, job: &mut Job<Http<S>>) {
+    let Some(reply) = &mut job.reply else {
         return;
     };
-    head.append(&connection.thread.scratch);
-    job.keep_alive = keep_alive;
-    job.framing = Some(framing);
-    job.begin_stream(number, head, reader);
-    if job.state == State::Streaming {
-        connection.dispatch(job);
-    } else {
-        send_job(connection, job);
+    if charge(&mut connection.io, reply).is_ok() {
+        return;
     }
-}
-
-/// Queues the replies whose turn has come, outside of `received`.
-pub(crate) fn deliver_or_stall<S: Service>(connection: &mut Connection<'_, S>) {
-    if let Err(stall) = deliver_due(connection) {
-        connection.stall(stall);
+    let mut reply = job.reply.take().unwrap_or_else(|| Outgoing::words(REFUSAL));
+    match std::mem::take(&mut reply.body) {
+        body if reply.is_short() => {
+            let length = body.length();
+            reply.body = Body::Reader(Reader::new(Box::new(body), length));
+        }
+        body => {
+            discard_body(body);
+            reply = Outgoing::words(REFUSAL);
+        }
     }
+    job.reply_with(reply);
 }
 
 /// Queues the replies whose turn has come.
-pub(crate) fn deliver_due<S: Service>(connection: &mut Connection<'_, S>) -> Result<(), Stall> {
-    while !connection.session.is_closed {
-        match connection.session.take_due() {
+pub(crate) fn deliver_due<S: Service>(connection: &mut Connection<'_, S>) {
+    while !connection.session.is_closed() {
+        let is_complete = match connection.session.take_due() {
             None => break,
-            Some(QueuedReply::Job(job)) => {
-                if !send_job(connection, job) {
-                    break;
-                }
-            }
-            Some(QueuedReply::Bytes(text)) => send_text(connection, text)?,
+            Some(QueuedReply::Job(job)) => send_job(connection, job),
+            Some(QueuedReply::Here(reply)) => send(connection, *reply),
+        };
+        if !is_complete {
+            break;
         }
     }
-    Ok(())
 }
 
-fn send_text<S: Service>(
-    connection: &mut Connection<'_, S>,
-    mut text: Box<ReplyBytes>,
-) -> Result<(), Stall> {
-    std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
-    let status = encode::status_of(&connection.thread.scratch);
-    log_scratch(connection);
-    if queue_scratch(connection, text.shared.as_ref()).is_err() {
-        std::mem::swap(&mut connection.thread.scratch, &mut text.bytes);
-        let number = connection.session.next_reply;
-        let spares = &mut connection.thread.reorder_buffers;
-        let reply = QueuedReply::Bytes(text);
-        connection.session.keep(number, reply, spares);
-        return Err(Stall::Memory);
+/// Queues the reply that is due. True when that is all of it.
+pub(crate) fn send<S: Service>(connection: &mut Connection<'_, S>, mut reply: Outgoing) -> bool {
+    if let Some(upgrade) = reply.upgrade.take() {
+        return switch(connection, reply, &upgrade);
     }
-    count_reply(connection, status);
-    reply_done(connection, text.keep_alive);
-    Ok(())
+    announce_end(connection, &mut reply);
+    if queue(connection, &mut reply).is_err() {
+        return wait_for_room(connection, reply);
+    }
+    if matches!(reply.body, Body::Channel(_)) {
+        return push::begin(connection, reply);
+    }
+    reply_done(connection, reply.request.keep_alive);
+    true
+}
+
+/// Queues constant words as the reply that is due, and the last one.
+fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static str) -> bool {
+    send(connection, Outgoing::words(words))
 }
 
 /// Queues what a job has brought, in its turn. True when its reply is complete.
@@ -291,29 +207,36 @@ pub(crate) fn send_job<S: Service>(
         job.number, connection.session.next_reply,
         "replies go out in order"
     );
-    if job.head.is_some() && job.is_long() && !connection.lasts(&mut job) {
+    let is_whole = job.state == State::Answered && job.chunk.is_none();
+    let Some(mut reply) = job.reply.take() else {
         recycle(connection, job);
-        return send_words(connection, REFUSAL);
+        break_off(connection, ReplyFraming::Chunked);
+        return false;
+    };
+    if !job.note.is_empty() {
+        let turn = connection.turn();
+        let service = &connection.protocol.service;
+        service.response_ready(&mut connection.thread.service, turn, &mut job.note);
+        job.discard_note();
     }
-    if let Some(upgrade) = job.note.remove::<Upgrade>() {
-        return switch(connection, job, &upgrade);
+    if is_whole && !reply.is_begun() {
+        recycle(connection, job);
+        return send(connection, reply);
     }
-    if let Some(head) = job.head.take() {
-        if job.is_long() {
+    if !reply.is_begun() {
+        let is_long = reply.is_long_stream();
+        if is_long && !connection.lasts(&mut job) {
+            recycle(connection, job);
+            return send_words(connection, REFUSAL);
+        }
+        if is_long {
             stream_begins(connection);
         }
-        if !job.head_is_complete {
-            job.keep_alive &= !announces_end(connection);
-        }
-        send_head(connection, &mut job, head);
-        if !job.note.is_empty() {
-            let turn = connection.turn();
-            connection.protocol.service.response_ready(
-                &mut connection.thread.service,
-                turn,
-                &mut job.note,
-            );
-            job.discard_note();
+        announce_end(connection, &mut reply);
+        if queue(connection, &mut reply).is_err() {
+            connection.session.is_streaming = false;
+            recycle(connection, job);
+            return send_words(connection, REFUSAL);
         }
     }
     let has_chunk = job.chunk.is_some();
@@ -323,77 +246,56 @@ pub(crate) fn send_job<S: Service>(
         Some(chunk) => queue_buffer(connection, chunk),
         None => {}
     }
-    match job.state {
-        State::Answered => answered(connection, job),
-        State::Streaming if has_chunk => {
-            connection.session.waiting_job = Some(job);
-            connection.notify_drained();
-            false
-        }
-        // The worker found no buffer for a chunk.
-        State::Streaming => {
-            let wanted = if job.is_long() {
-                Wanted::Large
-            } else {
-                Wanted::Small
-            };
-            connection.dispatch_with_memory(job, wanted);
-            false
-        }
-        State::Refused(words) => {
-            recycle(connection, job);
-            send_words(connection, words)
-        }
-        State::Fresh | State::Failed | State::Opening | State::Receiving => {
-            let framing = job.framing.unwrap_or(ReplyFraming::Chunked);
-            recycle(connection, job);
-            break_off(connection, framing);
-            false
-        }
+    if job.state == State::Answered {
+        recycle(connection, job);
+        connection.session.is_streaming = false;
+        reply_done(connection, reply.request.keep_alive);
+        return true;
     }
+    if job.state != State::Streaming {
+        recycle(connection, job);
+        break_off(connection, reply.framing);
+        return false;
+    }
+    let is_long = reply.is_long_stream();
+    job.reply = Some(reply);
+    if has_chunk {
+        connection.session.due = Due::Stream(job);
+        connection.notify_drained();
+    } else {
+        // The worker found no buffer for a chunk.
+        let wanted = if is_long {
+            Wanted::Large
+        } else {
+            Wanted::Small
+        };
+        connection.dispatch_with_memory(job, wanted);
+    }
+    false
 }
 
 /// Queues the last reply of HTTP, and hands the connection over after it.
 fn switch<S: Service>(
     connection: &mut Connection<'_, S>,
-    mut job: Job<Http<S>>,
+    mut reply: Outgoing,
     upgrade: &Upgrade,
 ) -> bool {
-    let Some(head) = job.head.take() else {
-        debug_assert!(false, "an answer has a head");
-        recycle(connection, job);
-        return send_words(connection, FAILURE);
+    let has_room = match &reply.head {
+        OutgoingHead::Bytes(head) => connection.io.reserve(head.len()).is_some(),
+        _ => true,
     };
-    let handed_over = hand_over(connection, upgrade);
-    if handed_over.is_ok() {
-        send_head(connection, &mut job, head);
-    }
-    recycle(connection, job);
-    switched(connection, handed_over)
-}
-
-/// The same for a head that is in the scratch space.
-fn switch_inline<S: Service>(
-    connection: &mut Connection<'_, S>,
-    upgrade: &Upgrade,
-    head_bytes: usize,
-) -> Step {
-    let scratch_bytes = connection.thread.scratch.len();
-    let handed_over = match connection.io.reserve(scratch_bytes) {
-        Some(_) => hand_over(connection, upgrade),
-        None => Err(REFUSAL),
+    let handed_over = match has_room {
+        true => hand_over(connection, upgrade),
+        false => Err(REFUSAL),
     };
-    if handed_over.is_ok() {
-        let status = encode::status_of(&connection.thread.scratch);
-        let queued = queue_scratch(connection, None);
-        debug_assert!(queued.is_ok(), "there is room for it");
-        count_reply(connection, status);
+    if let Err(words) = handed_over {
+        return send_words(connection, words);
     }
-    switched(connection, handed_over);
-    match handed_over {
-        Ok(()) => Step::Switched(head_bytes),
-        Err(_) => Step::On(head_bytes),
-    }
+    let queued = queue(connection, &mut reply);
+    debug_assert!(queued.is_ok(), "there is room for it");
+    reply_done(connection, true);
+    connection.session.stage = Stage::Switched;
+    true
 }
 
 /// Hands the connection over after the reply that is due, or says what that reply is instead.
@@ -410,44 +312,6 @@ fn hand_over<S: Service>(
     }
     // In a drain the successor ends the connection, with its own goodbye.
     connection.hand_over(wish).map_err(|_| REFUSAL)
-}
-
-/// The last reply of HTTP is queued, or these words are to be.
-fn switched<S: Service>(
-    connection: &mut Connection<'_, S>,
-    handed_over: Result<(), &'static str>,
-) -> bool {
-    if let Err(words) = handed_over {
-        return send_words(connection, words);
-    }
-    reply_done(connection, true);
-    // This protocol says nothing more.
-    connection.session.is_closed = true;
-    true
-}
-
-/// The job has brought all of its reply, but for a body that is fed from elsewhere.
-fn answered<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) -> bool {
-    let (keep_alive, framing) = (job.keep_alive, job.framing);
-    let body = std::mem::take(&mut job.body);
-    recycle(connection, job);
-    if let (Body::Channel(receiver), Some(framing)) = (body, framing) {
-        return push::begin(connection, receiver, framing, keep_alive);
-    }
-    connection.session.is_streaming = false;
-    reply_done(connection, keep_alive);
-    true
-}
-
-/// Queues constant words as the reply that is due, and the last one.
-fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static str) -> bool {
-    if connection.session.records.is_some() {
-        log(connection).begins(words.as_bytes());
-    }
-    connection.write_static(words.as_bytes());
-    count_reply(connection, encode::status_of(words.as_bytes()));
-    reply_done(connection, false);
-    true
 }
 
 /// The reply that is due will last, and so will what waits after it.
@@ -469,7 +333,7 @@ pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: 
         QueuedReply::Job(job)
     } else {
         recycle(connection, job);
-        QueuedReply::last(REFUSAL.into())
+        QueuedReply::Here(Box::new(Outgoing::words(REFUSAL)))
     };
     let spares = &mut connection.thread.reorder_buffers;
     connection.session.keep(number, reply, spares);
@@ -485,9 +349,12 @@ pub(crate) fn break_off<S: Service>(connection: &mut Connection<'_, S>, framing:
     }
 }
 
-/// Whether the reply whose head is about to be made is the last of its connection. A server that
-/// drains ends each connection with the first reply after which nothing is owed or on its way.
-fn announces_end<S: Service>(connection: &mut Connection<'_, S>) -> bool {
+/// Decides whether the reply, whose head has no end yet, is the last of its connection. A server
+/// that drains ends each connection with the first reply after which nothing is owed or on its way.
+fn announce_end<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outgoing) {
+    if !matches!(reply.head, OutgoingHead::Open(_)) {
+        return;
+    }
     let is_latest = connection.session.owed() == 1 && !connection.session.is_partial();
     if connection.leaving() && is_latest && connection.session.stage == Stage::Head {
         // What waits behind an upload was not looked at. It is for another connection to ask again.
@@ -495,81 +362,98 @@ fn announces_end<S: Service>(connection: &mut Connection<'_, S>) -> bool {
         connection.session.stage = Stage::Over;
         connection.end_input();
     }
-    connection.session.owes_only_the_last()
+    reply.request.keep_alive &= !connection.session.owes_only_the_last();
 }
 
-/// Queues the head of a reply, and its body where that is in memory.
-fn send_head<S: Service>(
+/// Queues the head of the reply that is due, and its body where that is in memory.
+///
+/// # Errors
+/// There is no room for the head, and nothing was queued.
+fn queue<S: Service>(
     connection: &mut Connection<'_, S>,
-    job: &mut Job<Http<S>>,
-    mut head: Buffer,
-) {
-    if !job.head_is_complete {
-        let request = RequestMeta {
-            keep_alive: job.keep_alive,
-            ..job.request
-        };
-        let wall = connection.turn().wall();
-        let date_line = connection.thread.date.at(wall);
-        let mut out = Bounded::new(&mut head);
-        encode::end_of_head(&mut out, date_line, request);
-        debug_assert!(out.fits(0), "the worker left room for the end of the head");
-    }
-    count_reply(connection, encode::status_of(head.filled()));
+    reply: &mut Outgoing,
+) -> Result<(), NoRoom> {
+    let status = reply.status();
+    let body_bytes = match connection.session.records.is_some() {
+        true => reply.body_bytes(),
+        false => 0,
+    };
+    let appended = match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
+        OutgoingHead::Queued { .. } => 0,
+        OutgoingHead::Words(words) => {
+            connection.write_static(words.as_bytes());
+            0
+        }
+        OutgoingHead::Open(head) => queue_open(connection, reply, head),
+        OutgoingHead::Bytes(head) => queue_bytes(connection, reply, head)?,
+    };
+    count_reply(connection, status);
     if connection.session.records.is_some() {
-        log(connection).begins(head.filled());
+        log(connection).begun(status, body_bytes + appended);
     }
-    match std::mem::take(&mut job.body) {
-        Body::Empty => queue_buffer(connection, head),
-        channel @ Body::Channel(_) => {
-            // Its pieces follow the head.
-            job.body = channel;
-            queue_buffer(connection, head);
-        }
-        Body::Bytes(bytes) if bytes.len() <= head.room() => {
-            head.append(&bytes);
-            queue_buffer(connection, head);
-        }
-        Body::Static(bytes) if bytes.len() <= head.room() => {
-            head.append(bytes);
-            queue_buffer(connection, head);
-        }
-        Body::Static(bytes) => {
-            queue_buffer(connection, head);
-            queue_shared(connection, job, Bytes::from_static(bytes));
-        }
-        Body::Pooled(body) if body.filled().len() <= head.room() => {
-            head.append(body.filled());
-            queue_buffer(connection, head);
-        }
-        Body::Bytes(bytes) => {
-            queue_buffer(connection, head);
-            queue_shared(connection, job, bytes);
-        }
-        Body::Pooled(body) => {
-            queue_buffer(connection, head);
-            connection.write_buffer(body);
-        }
-        Body::Reader(_) | Body::Payload(_) => {
-            debug_assert!(false, "a body that is read became a stream");
-        }
+    match std::mem::take(&mut reply.body) {
+        Body::Empty => {}
+        Body::Bytes(bytes) => connection.write_held(bytes),
+        Body::Static(bytes) => connection.write_static(bytes),
+        Body::Pooled(buffer) => connection.write_buffer(buffer),
+        Body::Payload(_) => debug_assert!(false, "what is in several parts became a stream"),
+        body @ (Body::Reader(_) | Body::Channel(_)) => reply.body = body,
     }
+    Ok(())
 }
 
-/// Queues shared bytes; where they would have to be copied and there is no room, they are sent
-/// like a stream, as room comes.
-fn queue_shared<S: Service>(
+/// Queues a complete head, in one buffer with a short body, whose bytes it returns.
+///
+/// # Errors
+/// There is no room for it; the reply has it again.
+fn queue_bytes<S: Service>(
     connection: &mut Connection<'_, S>,
-    job: &mut Job<Http<S>>,
-    bytes: Bytes,
-) {
-    if bytes.len() > SHARED_COPY_BYTES_MAX {
-        let shared = connection.write_shared(bytes);
-        debug_assert!(shared.is_ok(), "long bytes are shared");
-    } else if connection.write(&bytes).is_err() {
-        let length = Some(bytes.len() as u64);
-        job.stream_body(Reader::new(Box::new(std::io::Cursor::new(bytes)), length));
+    reply: &mut Outgoing,
+    mut head: Vec<u8>,
+) -> Result<usize, NoRoom> {
+    let body = match &reply.body {
+        Body::Bytes(bytes) if bytes.len() <= SHARED_COPY_BYTES_MAX => &bytes[..],
+        _ => &[],
+    };
+    let mut appended = 0;
+    if let Some(buffer) = connection.io.reserve(head.len() + body.len()) {
+        buffer.append(&head);
+        appended = buffer.append(body);
+    } else if connection.write(&head).is_err() {
+        // It is more than one buffer holds, or there is no buffer.
+        reply.head = OutgoingHead::Bytes(head);
+        return Err(NoRoom);
     }
+    if appended > 0 {
+        reply.discard_body();
+    }
+    if head.capacity() <= SCRATCH_KEPT_MAX {
+        head.clear();
+        connection.thread.scratch = head;
+    }
+    Ok(appended)
+}
+
+/// Ends a head and queues it, in one buffer with a body that fits, whose bytes it returns.
+fn queue_open<S: Service>(
+    connection: &mut Connection<'_, S>,
+    reply: &mut Outgoing,
+    mut head: Buffer,
+) -> usize {
+    let wall = connection.turn().wall();
+    let date_line = connection.thread.date.at(wall);
+    let mut out = Bounded::new(&mut head);
+    encode::end_of_head(&mut out, date_line, reply.request);
+    debug_assert!(out.fits(0), "the worker left room for the end of the head");
+    let appended = match reply.body.as_bytes() {
+        Some(body) if body.len() <= head.room() => head.append(body),
+        _ => 0,
+    };
+    if appended > 0 {
+        reply.discard_body();
+    }
+    queue_buffer(connection, head);
+    appended
 }
 
 /// Queues a buffer: as it is, or copied after other output where that saves a segment.

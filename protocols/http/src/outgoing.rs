@@ -1,0 +1,146 @@
+//! A reply on its way to its client: a head, what of its body does not stand with it, the framing.
+//!
+//! One path leads to the client, wherever a reply was made (`write::send`):
+//!
+//! | made by             | its head                     | its body                           |
+//! |---------------------|------------------------------|------------------------------------|
+//! | inline, if it fits  | in the output already        | with the head, or shared           |
+//! | inline              | complete, in memory          | with the head, or any              |
+//! | a worker            | in a buffer, without its end | any; a reader, chunk by chunk      |
+//! | us: faults, refusals| complete                     | with the head                      |
+//!
+//! It stays together from when it is made until the client has all of it: in the job, while workers
+//! read its body; in the reorder buffer, before its turn; in the session, while its body is fed from
+//! elsewhere.
+
+use flatpath::memory::Buffer;
+
+use crate::encode::{self, ReplyFraming};
+use crate::head::RequestMeta;
+use crate::limits::STREAM_PRESSED_BYTES;
+use crate::message::Body;
+use crate::upgrade::Upgrade;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) head: OutgoingHead,
+    /// What of the body does not stand with the head.
+    pub(crate) body: Body,
+    /// Its bytes need no charge: it is charged, or the service has it anyway.
+    pub(crate) is_charged: bool,
+    /// How the body is delimited. Of a body that is fed from elsewhere, what is left of its length.
+    pub(crate) framing: ReplyFraming,
+    /// Of the request, and whether the connection continues after this.
+    pub(crate) request: RequestMeta,
+    /// After this the connection is another protocol's.
+    pub(crate) upgrade: Option<Upgrade>,
+}
+
+/// Where the head is.
+#[derive(Debug)]
+pub(crate) enum OutgoingHead {
+    /// In the output of the connection.
+    Queued {
+        status: u16,
+        /// Bytes of the body that stand with it.
+        body_bytes: usize,
+    },
+    /// These constant words are the whole reply.
+    Words(&'static str),
+    /// Here, and complete.
+    Bytes(Vec<u8>),
+    /// Here. The network thread adds the end, which has the date, and whether the connection
+    /// continues.
+    Open(Buffer),
+}
+
+impl OutgoingHead {
+    pub(crate) const QUEUED: Self = Self::Queued {
+        status: 0,
+        body_bytes: 0,
+    };
+}
+
+impl Outgoing {
+    /// A reply of this head to this request. It has no other body.
+    pub(crate) fn new(head: OutgoingHead, request: RequestMeta) -> Self {
+        Self {
+            head,
+            body: Body::Empty,
+            is_charged: false,
+            framing: ReplyFraming::Length(0),
+            request,
+            upgrade: None,
+        }
+    }
+
+    /// Constant words, after which the connection ends.
+    pub(crate) fn words(words: &'static str) -> Self {
+        Self::new(OutgoingHead::Words(words), RequestMeta::default())
+    }
+
+    /// Whether the head is queued.
+    pub(crate) fn is_begun(&self) -> bool {
+        matches!(self.head, OutgoingHead::Queued { .. })
+    }
+
+    /// Whether all of it is in the output.
+    #[inline]
+    pub(crate) fn is_queued(&self) -> bool {
+        self.is_begun() && matches!(self.body, Body::Empty)
+    }
+
+    /// Whether its body is short as a whole: it may have memory of the reserve.
+    pub(crate) fn is_short(&self) -> bool {
+        matches!(self.framing, ReplyFraming::Length(bytes) if bytes <= STREAM_PRESSED_BYTES as u64)
+    }
+
+    /// Whether workers read its body, which takes as long as its client.
+    pub(crate) fn is_long_stream(&self) -> bool {
+        matches!(self.body, Body::Reader(_)) && !self.is_short()
+    }
+
+    /// Drops the body, where that may block.
+    pub(crate) fn discard_body(&mut self) {
+        discard_body(std::mem::take(&mut self.body));
+    }
+
+    /// The status.
+    #[inline]
+    pub(crate) fn status(&self) -> u16 {
+        match &self.head {
+            OutgoingHead::Queued { status, .. } => *status,
+            OutgoingHead::Words(words) => encode::status_of(words.as_bytes()),
+            OutgoingHead::Bytes(bytes) => encode::status_of(bytes),
+            OutgoingHead::Open(buffer) => encode::status_of(buffer.filled()),
+        }
+    }
+
+    /// Bytes of the body that stand with the head. O(head) unless that is queued.
+    pub(crate) fn body_bytes(&self) -> usize {
+        match &self.head {
+            OutgoingHead::Queued { body_bytes, .. } => *body_bytes,
+            OutgoingHead::Words(words) => encode::body_bytes_of(words.as_bytes()),
+            OutgoingHead::Bytes(bytes) => encode::body_bytes_of(bytes),
+            OutgoingHead::Open(_) => 0,
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.discard_body();
+    }
+}
+
+/// Drops a body where that may block; one in memory of the server at once.
+pub(crate) fn discard_body(body: Body) {
+    match body {
+        Body::Empty | Body::Static(_) | Body::Pooled(_) | Body::Payload(_) => {}
+        Body::Bytes(bytes) => flatpath::discard_bytes(bytes),
+        // It discards what it has by itself.
+        Body::Channel(receiver) => drop(receiver),
+        Body::Reader(reader) => flatpath::discard(reader),
+    }
+}
