@@ -8,7 +8,7 @@ use flatpath::NoRoom;
 use flatpath::memory::{Buffer, Payload, PoolHandle};
 
 use crate::body::Decoder;
-use crate::head::{Framing, RequestMeta};
+use crate::head::{Framing, Head, RequestMeta};
 use crate::limits::BODY_FIRST_BYTES_MAX;
 use crate::message::Body;
 use crate::request_builder::RequestBuilder;
@@ -26,6 +26,8 @@ pub(crate) struct PendingBody {
     pub(crate) gathered: Gathered,
     /// Of a body that arrives completely.
     pub(crate) body_bytes_max: u64,
+    /// Its client waits for `100 Continue`.
+    pub(crate) owes_continue: bool,
 }
 
 /// What is done with data that arrives.
@@ -55,15 +57,17 @@ impl Default for PendingBody {
             bytes: 0,
             gathered: Gathered::default(),
             body_bytes_max: 0,
+            owes_continue: false,
         }
     }
 }
 
 impl PendingBody {
-    /// Makes this the request with this framing; the builder has been filled.
-    pub(crate) fn begin(&mut self, request: RequestMeta, framing: Framing, mode: BodyMode) {
+    /// Makes this the request with this head; the builder has been filled.
+    pub(crate) fn begin(&mut self, request: RequestMeta, head: &Head<'_>, mode: BodyMode) {
         self.request = request;
-        self.decoder = Decoder::new(framing);
+        self.owes_continue = head.expect_continue();
+        self.decoder = Decoder::new(head.framing());
         self.mode = mode;
         self.bytes = 0;
     }

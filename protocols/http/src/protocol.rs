@@ -54,6 +54,7 @@ impl<S: Service> Protocol for Http<S> {
 
     fn received(&self, connection: &mut Connection<'_, S>, input: &[u8]) -> Received {
         let (mut used, mut blocked) = (0, None);
+        let first = connection.session.next_request;
         // Both may have waited for memory.
         if connection.session.due.is_fed() {
             push::resume(connection);
@@ -81,6 +82,10 @@ impl<S: Service> Protocol for Http<S> {
                     break;
                 }
             }
+        }
+        if connection.session.next_request != first {
+            // The time of the next head begins now, though this phase may have been the last one.
+            connection.phase(Phase::Work);
         }
         conclude(connection);
         if matches!(connection.session.stage, Stage::Over | Stage::Closed) {
@@ -232,11 +237,12 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     }
     let owed = connection.session.owed();
     let is_uploading = connection.session.is_uploading();
-    let is_due = owed == 0 || is_uploading && connection.session.due.is_upload();
-    if connection.session.owes_continue && is_due {
-        connection.session.owes_continue = connection.write(CONTINUE).is_err();
+    if let Some(pending_body) = &mut connection.session.pending_body
+        && pending_body.owes_continue
+        && (owed == 0 || is_uploading && connection.session.due.is_upload())
+    {
+        pending_body.owes_continue = connection.io.write(CONTINUE).is_err();
     }
-    let is_next_head = std::mem::take(&mut connection.session.is_next_head);
     let phase = match connection.session.stage {
         Stage::Body if is_uploading => Phase::Body,
         _ if owed > 0 => match &connection.session.due {
@@ -248,10 +254,5 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
         Stage::Body => Phase::Body,
         Stage::Over | Stage::Closed | Stage::Switched => return,
     };
-    if is_next_head && matches!(phase, Phase::Head | Phase::Idle) {
-        // A request has been taken since: this deadline is the next one's.
-        connection.restart_phase(phase);
-    } else {
-        connection.phase(phase);
-    }
+    connection.phase(phase);
 }

@@ -188,7 +188,7 @@ fn answer_inline<'a, S: Service>(
     })?;
     if reply.request.keep_alive && discards {
         let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-        pending_body.begin(request, head.framing(), BodyMode::Discarded);
+        pending_body.begin(request, head, BodyMode::Discarded);
         connection.session.pending_body = Some(pending_body);
         connection.session.stage = Stage::Body;
         connection.restart_phase(Phase::Body);
@@ -316,14 +316,13 @@ fn begin_body<S: Service>(
         Framing::Length(length) if length > UPLOAD_LARGE_BYTES => BodyMode::Retained,
         _ => BodyMode::Buffered,
     };
-    pending_body.begin(RequestMeta::of(head), head.framing(), mode);
+    pending_body.begin(RequestMeta::of(head), head, mode);
     if mode == BodyMode::Retained {
         connection.receive_into(Pages::Listener);
     }
     connection.session.pending_body = Some(pending_body);
     filled?;
     connection.session.head_taken();
-    connection.session.owes_continue = head.expect_continue();
     connection.session.stage = Stage::Body;
     connection.restart_phase(Phase::Body);
     Ok(Step::On(head.bytes()))
@@ -384,7 +383,7 @@ fn decode<S: Service>(
         }
         pending_body.bytes += data.len() as u64;
         // A client that sends its body no longer waits for `100 Continue`.
-        connection.session.owes_continue &= data.is_empty();
+        pending_body.owes_continue &= data.is_empty();
         if pending_body.decoder.is_complete() {
             return Ok(Step::On(input.len() - rest.len()));
         }

@@ -261,10 +261,6 @@ impl<S: Service> Default for Box<ReorderBuffer<S>> {
 pub struct Session<S: Service> {
     pub(crate) scan: Scan,
     pub(crate) stage: Stage,
-    /// The head that is arriving is not the connection's first: its time starts with it.
-    pub(crate) is_next_head: bool,
-    /// The body's client waits for `100 Continue`.
-    pub(crate) owes_continue: bool,
     /// What is after the latest request waits for its reply. It was a streamed body, as PUT is not
     /// safe (RFC 9112, 9.3.2), or it asked for an upgrade, so that it may not be HTTP.
     pub(crate) follows_upload: bool,
@@ -286,8 +282,6 @@ impl<S: Service> Default for Session<S> {
         Self {
             scan: Scan::new(),
             stage: Stage::Head,
-            is_next_head: false,
-            owes_continue: false,
             follows_upload: false,
             is_streaming: false,
             lingers: false,
@@ -325,7 +319,6 @@ impl<S: Service> Session<S> {
     /// The head is taken: the next one begins from scratch.
     pub(crate) fn head_taken(&mut self) {
         self.scan = Scan::new();
-        self.is_next_head = true;
     }
 
     /// Whether the next request has arrived in part.

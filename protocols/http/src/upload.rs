@@ -38,7 +38,6 @@ enum When {
 /// The request whose body was arriving is not served. What waits for an upload that is with a
 /// worker stays until that is back.
 pub(crate) fn drop_pending_body<S: Service>(connection: &mut Connection<'_, S>) {
-    connection.session.owes_continue = false;
     let is_unwanted =
         |pending_body: &mut Box<PendingBody>| pending_body.mode != BodyMode::Abandoned;
     if let Some(pending_body) = connection.session.pending_body.take_if(is_unwanted) {
@@ -68,11 +67,10 @@ pub(crate) fn begin<S: Service>(
     }
     let request = RequestMeta::of(head);
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-    pending_body.begin(request, head.framing(), BodyMode::Streamed);
+    pending_body.begin(request, head, BodyMode::Streamed);
     connection.session.pending_body = Some(pending_body);
     connection.session.follows_upload = true;
     connection.session.head_taken();
-    connection.session.owes_continue = head.expect_continue();
     let is_large =
         !matches!(head.framing(), Framing::Length(length) if length <= UPLOAD_LARGE_BYTES);
     if is_large {
@@ -249,6 +247,7 @@ pub(crate) fn abandon<S: Service>(connection: &mut Connection<'_, S>) {
                 && pending_body.mode == BodyMode::Streamed
             {
                 pending_body.mode = BodyMode::Abandoned;
+                pending_body.owes_continue = false;
             }
         }
     }
