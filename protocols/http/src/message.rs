@@ -27,7 +27,7 @@ pub enum Body {
     /// Bytes in memory. An owner of theirs ([`Bytes::from_owner`]) is dropped by a worker. Those of
     /// a response are charged to the memory of the server
     /// ([`Limits::buffer_bytes_max`](flatpath::Limits::buffer_bytes_max)) until they are sent, once
-    /// for all responses that share them; the client gets a 503 where there is none for them.
+    /// for all responses that share them; above 16 KiB the client gets a 503 where there is none.
     Bytes(Bytes),
     /// Bytes of the program itself.
     Static(&'static [u8]),

@@ -7,11 +7,11 @@
 //! | inline, if it fits  | in the output already        | with the head, or shared           |
 //! | inline              | complete, in memory          | with the head, or any              |
 //! | a worker            | in a buffer, without its end | any; a reader, chunk by chunk      |
-//! | us: faults, refusals| complete                     | with the head                      |
+//! | us (a refusal)      | complete                     | with the head                      |
 //!
 //! It stays together from when it is made until the client has all of it: in the job, while workers
-//! read its body; in the reorder buffer, before its turn; in the session, while its body is fed from
-//! elsewhere.
+//! read its body; in the reorder buffer, before its turn; in the session, while its body is fed
+//! from elsewhere.
 
 use flatpath::memory::Buffer;
 

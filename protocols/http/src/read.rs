@@ -76,8 +76,8 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     if input.is_empty() {
         return Step::NeedMore(0);
     }
-    connection.session.follows_upload &= connection.session.owed() > 0;
-    if connection.session.owed() >= PIPELINE_MAX || connection.session.follows_upload {
+    connection.session.awaits_reply &= connection.session.owed() > 0;
+    if connection.session.owed() >= PIPELINE_MAX || connection.session.awaits_reply {
         return Step::Blocked(0, Stall::Pipeline);
     }
     if connection.output_is_full() {
@@ -271,7 +271,7 @@ fn answered<S: Service>(
         log(connection).numbered();
     }
     if reply.upgrade.is_some() {
-        connection.session.follows_upload |= upgrade::is_asked_for(head) && !has_body;
+        connection.session.awaits_reply |= upgrade::is_asked_for(head) && !has_body;
     }
     write::send_inline(connection, number, reply);
     match connection.session.due.is_waiting() {
@@ -296,7 +296,7 @@ fn pass_on<S: Service>(
     }
     connection.session.head_taken();
     connection.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
-    connection.session.follows_upload |= upgrade::is_asked_for(head);
+    connection.session.awaits_reply |= upgrade::is_asked_for(head);
     dispatch(connection, (job, buffer), RequestMeta::of(head));
     Ok(Step::On(head.bytes()))
 }
@@ -460,7 +460,7 @@ fn dispatch<S: Service>(
     }
     connection.dispatch(job);
     // Where an upgrade was asked for, the reply decides whether HTTP ends here.
-    let is_last = connection.leaving() && !connection.session.follows_upload;
+    let is_last = connection.leaving() && !connection.session.awaits_reply;
     if !request.keep_alive || is_last {
         connection.session.stage = Stage::Over;
         connection.end_input();

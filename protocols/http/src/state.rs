@@ -263,7 +263,7 @@ pub struct Session<S: Service> {
     pub(crate) stage: Stage,
     /// What is after the latest request waits for its reply. It was a streamed body, as PUT is not
     /// safe (RFC 9112, 9.3.2), or it asked for an upgrade, so that it may not be HTTP.
-    pub(crate) follows_upload: bool,
+    pub(crate) awaits_reply: bool,
     /// The reply that is due is a long stream.
     pub(crate) is_streaming: bool,
     /// Input will be left unread, so the end has to linger.
@@ -282,7 +282,7 @@ impl<S: Service> Default for Session<S> {
         Self {
             scan: Scan::new(),
             stage: Stage::Head,
-            follows_upload: false,
+            awaits_reply: false,
             is_streaming: false,
             lingers: false,
             next_request: 0,

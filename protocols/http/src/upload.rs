@@ -69,7 +69,7 @@ pub(crate) fn begin<S: Service>(
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
     pending_body.begin(request, head, BodyMode::Streamed);
     connection.session.pending_body = Some(pending_body);
-    connection.session.follows_upload = true;
+    connection.session.awaits_reply = true;
     connection.session.head_taken();
     let is_large =
         !matches!(head.framing(), Framing::Length(length) if length <= UPLOAD_LARGE_BYTES);

@@ -84,8 +84,8 @@ pub(crate) fn send_inline<S: Service>(
 /// A reply that found no memory waits for that, and so does the input after its request. A long one
 /// is refused instead: it would be held while it waits.
 fn wait_for_room<S: Service>(connection: &mut Connection<'_, S>, reply: Outgoing) -> bool {
-    let may_wait = connection.session.stage == Stage::Head && reply.is_short();
-    if !may_wait {
+    // Without a wish for input a stall would not end.
+    if connection.session.stage == Stage::Over || !reply.is_short() {
         return send_words(connection, REFUSAL);
     }
     connection.session.due = Due::Waiting(Box::new(reply));
@@ -305,7 +305,7 @@ fn hand_over<S: Service>(
 ) -> Result<(), &'static str> {
     let session = &*connection.session;
     // Nothing behind the request was taken for HTTP.
-    let is_alone = session.follows_upload && session.owed() == 1 && !session.is_uploading();
+    let is_alone = session.awaits_reply && session.owed() == 1 && !session.is_uploading();
     let wish = upgrade.take().filter(|_| is_alone).ok_or(FAILURE)?;
     if session.stage != Stage::Head {
         return Err(HALF_CLOSED);
@@ -358,7 +358,7 @@ fn announce_end<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outg
     let is_latest = connection.session.owed() == 1 && !connection.session.is_partial();
     if connection.leaving() && is_latest && connection.session.stage == Stage::Head {
         // What waits behind an upload was not looked at. It is for another connection to ask again.
-        connection.session.lingers |= connection.session.follows_upload;
+        connection.session.lingers |= connection.session.awaits_reply;
         connection.session.stage = Stage::Over;
         connection.end_input();
     }

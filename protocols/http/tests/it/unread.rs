@@ -1,5 +1,5 @@
-//! Streams and replies that no client reads, on a simulated server: all that waits for them is of one
-//! account, and what others need is left to them.
+//! Streams and replies that no client reads, on a simulated server: all that waits for them is of
+//! one account, and what others need is left to them.
 
 use std::sync::mpsc;
 use std::time::Duration;
