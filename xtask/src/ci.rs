@@ -31,10 +31,6 @@ pub(crate) enum Step {
     Dist,
 }
 
-/// Most crates that `cargo install` of the command builds, our own among them. Lower it with them.
-#[cfg(test)]
-const INSTALLED_MAX: usize = 60;
-
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 /// They build SQLite, and so would need a C compiler for each target.
 const IN_C: [&str; 2] = ["flatpath-example-rest-sqlite", "flatpath-peers"];
@@ -135,18 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn to_install_the_command_few_crates_are_built_and_none_of_the_bench() {
+    fn to_install_the_command_nothing_of_the_bench_is_built() {
         let mut command = process::cargo(&["tree", "--package", "flatpath-cli"]);
         command.args(["--edges", "normal,build", "--prefix", "none", "--locked"]);
         let tree = process::output(&mut command).unwrap();
         let name = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
         let crates: BTreeSet<String> = tree.lines().map(name).collect();
         assert!(crates.len() > 14, "{tree}");
-        let count = crates.len();
-        assert!(
-            count <= INSTALLED_MAX,
-            "{count} crates, more than {INSTALLED_MAX}: {crates:?}"
-        );
         for foreign in [
             "flatpath-bench",
             "plotters",
