@@ -3,13 +3,12 @@
 //! An edge leads from a file to the file that defines what it names: by `use`, or by a path in the
 //! code that begins with `crate`, `super`, `self` or a module of its own. Re-exports are followed
 //! to the definition, so a root that only re-exports is in no circle. What is for tests only is
-//! left out, and so are calls of methods: they need no import.
+//! left out, and so are calls of methods: they need no import (`calls.rs` has these).
 //!
 //! A circle is a strongly connected component of at least two files.
 
 use std::collections::{BTreeSet, HashMap};
 
-use anyhow::{Context, Result};
 use syn::visit::Visit;
 
 use crate::style::source::Source;
@@ -24,6 +23,8 @@ struct Found {
     paths: Vec<(Vec<String>, usize)>,
     /// What `pub use` and `pub(crate) use` make known under which name.
     exports: HashMap<String, Vec<String>>,
+    /// What each `use` makes known in this file.
+    names: HashMap<String, Vec<String>>,
 }
 
 /// The files of one crate and their edges.
@@ -31,18 +32,19 @@ pub(super) struct Imports {
     /// By number: the path as given.
     files: Vec<String>,
     edges: Vec<BTreeSet<usize>>,
+    /// Per file: the names that it imports, with the file that defines each, if in this crate.
+    pub(super) names: Vec<HashMap<String, Option<usize>>>,
     /// Where a file imports through the crate's root what a sibling defines: file, line, name.
     pub(super) through_root: Vec<(String, usize, String)>,
 }
 
 impl Imports {
-    /// Reads the files of a crate.
-    pub(super) fn read(files: &[(Module, &Source)]) -> Result<Self> {
+    /// Reads the files of a crate, which are parsed.
+    pub(super) fn read(files: &[(Module, &Source)], parsed: &[syn::File]) -> Self {
         let numbers: HashMap<&Module, usize> =
             files.iter().map(|(module, _)| module).zip(0..).collect();
         let mut found = Vec::new();
-        for (module, source) in files {
-            let parsed = syn::parse_file(&source.text).with_context(|| source.path.clone())?;
+        for ((module, source), parsed) in files.iter().zip(parsed) {
             let mut collector = Collector {
                 source,
                 module: module.clone(),
@@ -50,7 +52,7 @@ impl Imports {
                 numbers: &numbers,
                 found: Found::default(),
             };
-            collector.visit_file(&parsed);
+            collector.visit_file(parsed);
             found.push(collector.found);
         }
         let mut imports = Self {
@@ -59,9 +61,13 @@ impl Imports {
                 .map(|(_, source)| source.path.clone())
                 .collect(),
             edges: vec![BTreeSet::new(); files.len()],
+            names: Vec::new(),
             through_root: Vec::new(),
         };
         for (from, file) in found.iter().enumerate() {
+            let names = file.names.iter();
+            let names = names.map(|(name, path)| (name.clone(), definer(path, &numbers, &found)));
+            imports.names.push(names.collect());
             for (path, line) in &file.paths {
                 let Some(to) = definer(path, &numbers, &found) else {
                     continue;
@@ -77,7 +83,7 @@ impl Imports {
                 }
             }
         }
-        Ok(imports)
+        imports
     }
 
     /// The circles, the largest first, each with its files in order.
@@ -222,9 +228,14 @@ impl Collector<'_> {
 
     fn import(&mut self, path: &[String], known_as: &str, place: &syn::Ident, is_public: bool) {
         self.note(path, place.span().start().line);
-        if is_public && self.inner == 0 {
+        if self.inner == 0 {
             let target = self.complete(path).unwrap_or_default();
-            self.found.exports.insert(known_as.to_owned(), target);
+            if is_public {
+                self.found
+                    .exports
+                    .insert(known_as.to_owned(), target.clone());
+            }
+            self.found.names.insert(known_as.to_owned(), target);
         }
     }
 }
@@ -255,10 +266,14 @@ impl<'ast> Visit<'ast> for Collector<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn read(files: &[(&str, &str)]) -> Imports {
+    /// Calls `read` with the files of a crate, given by module and text.
+    pub(in super::super) fn parsed<R>(
+        files: &[(&str, &str)],
+        read: impl FnOnce(&[(Module, &Source)], &[syn::File]) -> R,
+    ) -> R {
         let source = |path: String, text| Source::new(path.as_ref(), text).expect("Rust");
         let sources: Vec<Source> = files
             .iter()
@@ -268,8 +283,14 @@ mod tests {
             let parts = module.split("::").filter(|part| !part.is_empty());
             parts.map(String::from).collect()
         });
+        let parse = |(_, text): &(&str, &str)| syn::parse_file(text).expect("Rust");
+        let parsed: Vec<syn::File> = files.iter().map(parse).collect();
         let files: Vec<_> = modules.zip(&sources).collect();
-        Imports::read(&files).expect("Rust")
+        read(&files, &parsed)
+    }
+
+    fn read(files: &[(&str, &str)]) -> Imports {
+        parsed(files, Imports::read)
     }
 
     #[test]

@@ -1,39 +1,41 @@
-//! `cargo xtask metrics`: how easy the code is to find one's way in. Circles and roots have limits,
-//! which only fall; lines are counted for whoever wants to know, and have none.
+//! `cargo xtask metrics`: how easy the code is to find one's way in.
 //!
 //! | number  | of what                                                                |
 //! |---------|------------------------------------------------------------------------|
-//! | circles | files of a crate that import each other, see `imports.rs`              |
+//! | imports | circles of files of a crate that import each other (`imports.rs`)      |
+//! | calls   | circles of files of a crate that call each other's functions, methods  |
+//! |         | above all (`calls.rs`): the largest, with the calls that close it      |
 //! | roots   | imports through a crate's root of what a sibling defines               |
 //! | lines   | Rust outside tests: product, and what stands beside it (`lines.rs`)    |
 //!
-//! An ordinary test holds the limits. A change that gets below one lowers it.
+//! Circles of imports and imports through roots have limits, which an ordinary test holds.
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::style::source::{Source, read_all};
 use crate::workspace;
 
+mod calls;
 mod imports;
 mod lines;
+mod types;
 
+use calls::Calls;
 use imports::{Imports, Module};
 use lines::{Kind, Lines};
 
 /// What may be at most.
-const LIMITS: [(&str, usize); 3] = [
-    ("files of the largest circle", 3),
-    ("circles of more than three files", 0),
+const LIMITS: [(&str, usize); 2] = [
+    ("files of the largest circle of imports", 3),
     ("imports through a root", 0),
 ];
 
-/// A circle may have so many files without being counted as a large one.
-const SMALL_CIRCLE_FILES: usize = 3;
-
 struct Metrics {
-    /// Per circle: its crate's directory and its files.
+    /// Per crate of the product: its directory and its calls.
+    calls: Vec<(String, Calls)>,
+    /// Per circle of imports: its crate's directory and its files.
     circles: Vec<(String, Vec<String>)>,
     /// Where imports go through a root: file, line, name.
     through_root: Vec<(String, usize, String)>,
@@ -44,9 +46,10 @@ impl Metrics {
     fn of(root: &Path) -> Result<Self> {
         let sources = read_all(root)?;
         let lines = lines::count(root, &sources)?;
-        let (mut circles, mut through_root) = (Vec::new(), Vec::new());
+        let (mut calls, mut circles, mut through_root) = (Vec::new(), Vec::new(), Vec::new());
         for Lines { directory, .. } in lines.iter().filter(|lines| lines.kind == Kind::Product) {
-            let imports = read(&sources, directory)?;
+            let (imports, of_crate) = read(&sources, directory)?;
+            calls.push((directory.clone(), of_crate));
             for circle in imports.circles() {
                 let files = circle.into_iter().map(String::from).collect();
                 circles.push((directory.clone(), files));
@@ -54,6 +57,7 @@ impl Metrics {
             through_root.extend(imports.through_root);
         }
         Ok(Self {
+            calls,
             circles,
             through_root,
             lines,
@@ -61,18 +65,14 @@ impl Metrics {
     }
 
     /// The numbers that have limits.
-    fn numbers(&self) -> [usize; 3] {
+    fn numbers(&self) -> [usize; 2] {
         let sizes = self.circles.iter().map(|(_, files)| files.len());
-        [
-            sizes.clone().max().unwrap_or(0),
-            sizes.filter(|files| *files > SMALL_CIRCLE_FILES).count(),
-            self.through_root.len(),
-        ]
+        [sizes.max().unwrap_or(0), self.through_root.len()]
     }
 }
 
 /// Prints numbers beside their limits, and fails if one is beyond.
-pub(crate) fn hold(found: &[usize], limits: &[(&str, usize)]) -> Result<()> {
+fn hold(found: &[usize], limits: &[(&str, usize)]) -> Result<()> {
     let mut beyond = Vec::new();
     for ((what, limit), found) in limits.iter().zip(found) {
         println!("{what}: {found}, at most {limit}");
@@ -84,7 +84,7 @@ pub(crate) fn hold(found: &[usize], limits: &[(&str, usize)]) -> Result<()> {
     Ok(())
 }
 
-fn read(sources: &[Source], directory: &str) -> Result<Imports> {
+fn read(sources: &[Source], directory: &str) -> Result<(Imports, Calls)> {
     let home = Path::new(directory).join("src");
     let is_ours =
         |source: &&Source| !source.is_test_file && Path::new(&source.path).starts_with(&home);
@@ -92,7 +92,13 @@ fn read(sources: &[Source], directory: &str) -> Result<Imports> {
     let files: Vec<(Module, &Source)> = ours
         .map(|source| (module_of(&source.path, directory), source))
         .collect();
-    Imports::read(&files)
+    let parse = |(_, source): &(Module, &Source)| {
+        syn::parse_file(&source.text).with_context(|| source.path.clone())
+    };
+    let parsed: Vec<syn::File> = files.iter().map(parse).collect::<Result<_>>()?;
+    let imports = Imports::read(&files, &parsed);
+    let calls = Calls::read(&files, &parsed, &imports);
+    Ok((imports, calls))
 }
 
 /// In `engine`, `engine/src/network/mod.rs` is `network`.
@@ -110,9 +116,12 @@ pub(crate) fn run() -> Result<()> {
     for (directory, files) in &metrics.circles {
         let count = files.len();
         println!(
-            "circle of {count} files in {directory}: {}",
+            "{count} files in {directory} import each other: {}",
             files.join(" ")
         );
+    }
+    for (directory, calls) in &metrics.calls {
+        print_calls(directory, calls);
     }
     for (file, line, name) in &metrics.through_root {
         println!("{file}:{line}: {name} is imported through the root");
@@ -130,6 +139,30 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     hold(&metrics.numbers(), &LIMITS)
+}
+
+/// Prints the largest circle of calls in a crate, and each call that closes it at its place.
+fn print_calls(directory: &str, calls: &Calls) {
+    let Calls {
+        followed, missed, ..
+    } = calls;
+    let circles = calls.circles();
+    let Some(largest) = circles.first() else {
+        return println!("no circle of calls in {directory}");
+    };
+    println!(
+        "{} files in {directory} call each other ({followed} calls of methods are followed, \
+         {missed} may be missed): {}",
+        largest.files.len(),
+        largest.files.join(" ")
+    );
+    println!("  without these calls they would not:");
+    for (from, to, called) in &largest.closing {
+        for (name, lines) in *called {
+            let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+            println!("  {from}:{}: {name} in {to}", lines.join(","));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +190,7 @@ mod tests {
     #[test]
     fn what_is_beyond_a_limit_is_named() {
         let metrics = Metrics {
+            calls: Vec::new(),
             circles: vec![
                 ("engine".into(), vec!["a".into(); 4]),
                 ("engine".into(), vec!["b".into(); 2]),
@@ -164,7 +198,7 @@ mod tests {
             through_root: vec![("a".into(), 1, "B".into())],
             lines: Vec::new(),
         };
-        assert_eq!(metrics.numbers(), [4, 1, 1]);
+        assert_eq!(metrics.numbers(), [4, 1]);
         assert!(hold(&[2, 1], &[("a", 2), ("b", 1)]).is_ok());
         let beyond = hold(&[3, 1], &[("a", 2), ("b", 1)]).expect_err("one is");
         assert!(beyond.to_string().ends_with(": a"));
