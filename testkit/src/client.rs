@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Sends all of `bytes`.
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes)
             .unwrap_or_else(|error| panic!("send: {error}"));
     }
@@ -120,7 +120,8 @@ impl Client {
     ///
     /// # Errors
     /// The connection is closed or reset.
-    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        let bytes = bytes.as_ref();
         self.stream.set_write_timeout(Some(self.deadline.left()))?;
         let outcome = self.stream.write_all(bytes);
         if let Err(error) = &outcome {
@@ -138,14 +139,14 @@ impl Client {
     /// before the next is sent.
     pub fn trickle(&mut self, bytes: &[u8], pause: Duration) {
         for byte in bytes {
-            self.send(&[*byte]);
+            self.send([*byte]);
             std::thread::sleep(pause);
         }
     }
 
     /// Sends a request without a body.
     pub fn request(&mut self, method: &str, target: &str, fields: &[(&str, &str)]) {
-        self.send(&request_bytes(method, target, fields));
+        self.send(request_bytes(method, target, fields));
     }
 
     /// Sends GET and reads the reply.
@@ -159,13 +160,19 @@ impl Client {
         self.reply()
     }
 
+    /// Sends a request as it is and reads the reply.
+    pub fn exchange(&mut self, request: impl AsRef<[u8]>) -> Reply {
+        self.send(request);
+        self.reply()
+    }
+
     /// Reads one reply.
     pub fn reply(&mut self) -> Reply {
         self.try_reply(Asked::Any)
             .unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Reads the reply to HEAD.
+    /// Reads the reply to HEAD, or the head of another one, whose body follows.
     pub fn reply_to_head(&mut self) -> Reply {
         self.try_reply(Asked::Head)
             .unwrap_or_else(|why| panic!("{why}"))
@@ -200,6 +207,30 @@ impl Client {
         let bytes = self.unread()[..count].to_vec();
         self.start += count;
         bytes
+    }
+
+    /// Receives up to `text` and drops it; returns what was before it.
+    pub fn until(&mut self, text: &str) -> Vec<u8> {
+        loop {
+            let is_text = |window: &[u8]| window == text.as_bytes();
+            if let Some(at) = self.unread().windows(text.len()).position(is_text) {
+                let before = self.unread()[..at].to_vec();
+                self.start += at + text.len();
+                return before;
+            }
+            assert!(
+                self.ending.is_none(),
+                "{:?} before {text:?}; so far: {:?}",
+                self.ending,
+                String::from_utf8_lossy(self.unread())
+            );
+            self.receive(text);
+        }
+    }
+
+    /// Receives a line, up to its line feed, as text.
+    pub fn line(&mut self) -> String {
+        String::from_utf8(self.until("\n")).expect("a line of text")
     }
 
     /// Receives all that comes until the connection ends, and how it ended.

@@ -395,7 +395,7 @@ fn connections_that_are_relayed_have_a_line(driver: Driver) {
         (from.exactly(3), to.exactly(3)),
         (b"ok\n".to_vec(), b"ok\n".to_vec())
     );
-    from.send(&vec![7; BYTES as usize]);
+    from.send(vec![7; BYTES as usize]);
     assert_eq!(to.exactly(BYTES as usize).len() as u64, BYTES);
     drop((from, to));
     until("the lines", || (lines(&log).len() == 2).then_some(()));

@@ -167,7 +167,7 @@ fn metrics_count_what_services_did(driver: Driver) {
     let token = "ab".repeat(32);
     alone.send(format!("please relay {token} for side 0000000000000001\n").as_bytes());
     let mut producer = Client::connect(server.address("ingest"));
-    producer.send(&[0, 0, 0, 4]);
+    producer.send([0, 0, 0, 4]);
     let relay = format!("address=\"{}\"", server.address("relay"));
     let ingest = format!("address=\"{}\"", server.address("ingest"));
     for (name, labels) in [

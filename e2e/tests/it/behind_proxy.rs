@@ -171,13 +171,13 @@ fn without_the_header_or_from_elsewhere_nothing_is_served(driver: Driver) {
     let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n";
     let http = server.address("http");
     let mut client = Client::connect(http);
-    client.send(&[&header[..], request].concat());
+    client.send([&header[..], request].concat());
     assert_eq!(client.reply().text(), "contents");
     let mut plain = Client::connect(http);
     plain.send(request);
     assert_eq!(plain.rest().0, b"");
     let mut stranger = Client::connect_from(of_host(9), http);
-    let _ = stranger.try_send(&[&header[..], request].concat());
+    let _ = stranger.try_send([&header[..], request].concat());
     assert_eq!(stranger.rest().0, b"");
     until_true("a line in the log", || {
         server.log().contains("connection from 127.0.0.")

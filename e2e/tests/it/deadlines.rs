@@ -147,7 +147,7 @@ fn a_client_that_reads_nothing_is_let_go(driver: Driver) {
     assert_eq!(server.client().get("/small").text(), "small");
     let before = server.settled_descriptors();
     let mut client = Client::connect_with_window(server.address("http"), 4096);
-    client.send(&request_bytes("GET", "/large", &[]));
+    client.send(request_bytes("GET", "/large", &[]));
     until("the download to begin", || {
         (!client.is_quiet()).then_some(())
     });

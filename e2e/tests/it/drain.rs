@@ -211,7 +211,7 @@ fn no_request_is_lost_when_drained_under_load(driver: Driver) {
                         return;
                     }
                     let asked_before = std::mem::replace(&mut asked, Instant::now());
-                    let sent = client.try_send(&request_bytes("GET", target, &[]));
+                    let sent = client.try_send(request_bytes("GET", target, &[]));
                     // A client that was not scheduled for as long as the server keeps an idle
                     // connection may send to one that is closed already.
                     let in_time = asked_before.elapsed() < IN_TIME;

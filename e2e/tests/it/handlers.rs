@@ -246,7 +246,7 @@ fn a_chunked_body_that_comes_byte_by_byte_is_received(driver: Driver) {
         assert_eq!((reply.status, reply.text()), (200, "hello, world"));
     }
     // And all at once, with the next request behind it.
-    client.send(&[head.as_slice(), body, &request_bytes("GET", "/hello", &[])].concat());
+    client.send([head.as_slice(), body, &request_bytes("GET", "/hello", &[])].concat());
     assert_eq!(client.reply().text(), "hello, world");
     assert_eq!(client.reply().text(), "hello");
 }
@@ -262,7 +262,7 @@ fn a_client_that_expects_100_continue_gets_it(driver: Driver) {
         assert_eq!(client.reply().text(), "hello");
     }
     // A body that is there already needs no invitation, though one does no harm.
-    client.send(&[request_bytes("POST", "/echo", &fields).as_slice(), b"again"].concat());
+    client.send([request_bytes("POST", "/echo", &fields).as_slice(), b"again"].concat());
     let mut reply = client.reply();
     if reply.status == 100 {
         reply = client.reply();

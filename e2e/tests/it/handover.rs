@@ -270,7 +270,7 @@ fn what_a_dying_server_has_handed_over_is_served(driver: Driver) {
     rustix::net::bind(&waiting, &at).expect("free");
     rustix::net::listen(&waiting, 1).expect("it listens");
     let mut client = Client::connect(address).patient(LONG_PATIENCE);
-    client.send(&request_bytes("GET", "/file", &[]));
+    client.send(request_bytes("GET", "/file", &[]));
     let old = std::thread::spawn(move || {
         let peer = rustix::net::accept_with(&waiting, SocketFlags::CLOEXEC).expect("a new server");
         let line = format!("socket 0 flatpath http {address}");

@@ -130,7 +130,7 @@ impl Seen {
     /// The server has said that it goes, and ends the connection once it is answered.
     fn part(&self, mut client: Client, reason: &[u8]) {
         assert_eq!(reason[..2], GOING_AWAY);
-        client.send(&frame(CLOSE, &GOING_AWAY));
+        client.send(frame(CLOSE, &GOING_AWAY));
         client.expect_closed();
         self.told.fetch_add(1, Ordering::Relaxed);
     }
@@ -148,7 +148,7 @@ fn talk(address: SocketAddr, is_over: &Over, seen: &Seen) {
     loop {
         number += 1;
         let text = number.to_string();
-        client.send(&frame(TEXT, text.as_bytes()));
+        client.send(frame(TEXT, text.as_bytes()));
         match next_frame(&mut client) {
             (TEXT, data) => {
                 assert_eq!(data, text.as_bytes());

@@ -49,7 +49,7 @@ fn bodies_that_came_half_way_stop_no_other_client(driver: Driver) {
         .collect();
     let piece = [b'x'; 1_000];
     for _ in 0..LENGTH / piece.len() - 1 {
-        uploads.iter_mut().for_each(|client| client.send(&piece));
+        uploads.iter_mut().for_each(|client| client.send(piece));
     }
     check_innocent(&server, &mut kept);
     let figures = told(&server, "http ");
@@ -57,7 +57,7 @@ fn bodies_that_came_half_way_stop_no_other_client(driver: Driver) {
         figures["flatpath_stalls_refused_total"], 0,
         "nobody was refused for that"
     );
-    uploads.iter_mut().for_each(|client| client.send(&piece));
+    uploads.iter_mut().for_each(|client| client.send(piece));
     for client in &mut uploads {
         assert_eq!(client.reply().status, 201, "it sent all that it announced");
     }
@@ -98,7 +98,7 @@ fn crowd(server: &Server) -> Vec<Client> {
     for _ in 0..OF_EACH {
         let mut reader = Client::connect_with_window(server.address("http"), WINDOW);
         // Any of them may be ended for the others.
-        let _ = reader.try_send(&request_bytes("GET", "/large", &[]));
+        let _ = reader.try_send(request_bytes("GET", "/large", &[]));
         let mut writer = server.client();
         let _ = writer.try_send(&upload);
         clients.extend([reader, writer]);

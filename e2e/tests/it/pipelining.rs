@@ -85,7 +85,7 @@ fn nothing_after_connection_close_is_answered(driver: Driver) {
         request_bytes("GET", "/2", &[("Connection", "close")]),
         request_bytes("GET", "/3", &[]),
     ];
-    client.send(&requests.concat());
+    client.send(requests.concat());
     assert!(!client.reply().says_close());
     let last = client.reply();
     assert!(last.says_close() && last.text() == expected(2));
@@ -97,7 +97,7 @@ fn a_fault_among_pipelined_requests_ends_the_connection_there(driver: Driver) {
     let mut client = server.client();
     let good = request_bytes("GET", "/1", &[]);
     let bad = b"GET /1 HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n";
-    client.send(&[good.as_slice(), &good, bad, &good].concat());
+    client.send([good.as_slice(), &good, bad, &good].concat());
     assert_eq!(client.reply().status, 200);
     assert_eq!(client.reply().status, 200);
     let refused = client.reply();

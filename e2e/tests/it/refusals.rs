@@ -118,7 +118,7 @@ fn lengths_are_refused_only_beyond_their_limit(driver: Driver) {
     assert_eq!(client.ask("/small", &fields).status, 200);
     // RFC 9112, 2.2: "a server that is expecting to receive and parse a request-line SHOULD ignore
     // at least one empty line (CRLF) received prior to the request-line."
-    client.send(&[b"\r\n", request_bytes("GET", "/small", &[]).as_slice()].concat());
+    client.send([b"\r\n", request_bytes("GET", "/small", &[]).as_slice()].concat());
     assert_eq!(client.reply().status, 200);
     client.request("GET", "http://localhost/small", &[]);
     assert_eq!(

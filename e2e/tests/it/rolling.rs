@@ -157,7 +157,7 @@ fn ask(address: SocketAddr, is_kept: bool, is_over: &Over, asked: &AtomicUsize) 
             .is_some_and(|(_, since)| now - *since > DRAIN_DELAY / 2);
         let open = || Client::connect(address).patient(LONG_PATIENCE);
         let mut client = kept.take().map_or_else(open, |(client, _)| client);
-        let sent = client.try_send(&request_bytes("GET", "/file", &[]));
+        let sent = client.try_send(request_bytes("GET", "/file", &[]));
         let reply = sent.map_err(|error| error.to_string());
         let reply = match reply.and_then(|()| client.try_reply(Asked::Any)) {
             Err(_) if rested => continue,

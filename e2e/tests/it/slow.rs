@@ -44,7 +44,7 @@ fn a_client_that_finished_sending_gets_all_replies(driver: Driver) {
         request_bytes("GET", "/small", &[]),
         request_bytes("GET", "/large", &[]),
     ];
-    client.send(&requests.concat());
+    client.send(requests.concat());
     client.finish();
     assert_eq!(client.reply().text(), "small");
     assert!(client.reply().body == large, "the large file differs");

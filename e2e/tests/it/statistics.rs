@@ -111,9 +111,9 @@ fn pages_of_an_upload_are_told(driver: Driver) {
     let mut client = server.client();
     client.request("PUT", "/file", &[("Content-Length", "1000000")]);
     // Less than is written at once: it gathers.
-    client.send(&[7; 100_000]);
+    client.send([7; 100_000]);
     until("its pages to be kept", || (kept(&server) > 0).then_some(()));
-    client.send(&[7; 900_000]);
+    client.send([7; 900_000]);
     assert_eq!(client.reply().status, 201);
     until("its pages to be back", || {
         (kept(&server) == 0).then_some(())

@@ -157,7 +157,7 @@ fn a_connection_that_fell_silent_locks_nothing(driver: Driver) {
         (status == 204).then_some(())
     });
     // What the first one still sends counts no more.
-    silent.send(&vec![b'x'; 1_000_000]);
+    silent.send(vec![b'x'; 1_000_000]);
     assert_eq!(silent.reply().status, 409);
     assert!(std::fs::read(site.at("file")).expect("there") == body);
 }

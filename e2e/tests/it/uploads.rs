@@ -242,7 +242,7 @@ fn files_put_at_once_are_never_seen_mixed_or_cut(driver: Driver) {
             for _ in 0..40 {
                 let mut client = Client::connect(address);
                 client.request("PUT", "/file", &[("Content-Length", "300000")]);
-                client.send(&vec![b'y'; LENGTH - 1]);
+                client.send(vec![b'y'; LENGTH - 1]);
                 client.reset();
                 let part = [("Content-Range", "bytes 0-4/10")];
                 let mut client = Client::connect(address);

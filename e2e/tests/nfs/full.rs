@@ -64,7 +64,7 @@ fn send(client: &mut Client, head: (&str, &str), fields: &[(&str, &str)], bytes:
     let length = bytes.to_string();
     let fields = [fields, &[("Content-Length", length.as_str())]].concat();
     client.request(head.0, head.1, &fields);
-    let _ = client.try_send(&vec![7; bytes]);
+    let _ = client.try_send(vec![7; bytes]);
     client.reply().status
 }
 

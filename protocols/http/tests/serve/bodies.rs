@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use flatpath::DriverChoice;
 use flatpath_http::{Body, Disposition, Head, Http, Limits, Reply, Request, Response, Service};
+use flatpath_testkit::Client;
 use http::{HeaderValue, StatusCode};
 
-use crate::client::{Client, get, post};
-use crate::{Door, on_each_driver, serve};
+use crate::{Door, get, on_each_driver, post, serve};
 
 on_each_driver!(
     bodies_arrive_whole_whatever_their_framing_and_size,
@@ -82,13 +82,13 @@ fn bodies_that_are_too_long_are_refused_and_the_answer_is_read(choice: DriverCho
     let (_server, address) = serve(choice, Http::pooled(echo).limits(limits));
     assert_eq!(
         Client::connect(address)
-            .ask(post("/", &pattern(1000)))
+            .exchange(post("/", &pattern(1000)))
             .status,
         200
     );
     assert_eq!(
         Client::connect(address)
-            .ask(chunked("/", &pattern(1000), 99))
+            .exchange(chunked("/", &pattern(1000), 99))
             .status,
         200
     );
@@ -101,10 +101,10 @@ fn bodies_that_are_too_long_are_refused_and_the_answer_is_read(choice: DriverCho
         let mut client = Client::connect(address);
         let mut sender = client.twin();
         std::thread::scope(|scope| {
-            scope.spawn(|| sender.send_if_taken(&request));
+            scope.spawn(|| sender.try_send(&request));
             let reply = client.reply();
             assert_eq!(reply.status, 413);
-            assert!(reply.closes());
+            assert!(reply.says_close());
             client.finish();
         });
     }
@@ -122,7 +122,7 @@ fn continue_is_sent_when_the_body_will_be_read(choice: DriverChoice) {
     let mut client = Client::connect(address);
     for _ in 0..2 {
         client.send(EXPECTING);
-        assert_eq!(client.head().status, 100);
+        assert_eq!(client.reply_to_head().status, 100);
         client.send("hello");
         assert_eq!(client.reply().text(), "hello");
     }
@@ -145,11 +145,11 @@ fn continue_waits_for_the_replies_before_it(choice: DriverChoice) {
     door.until_waited(1);
     door.open();
     assert_eq!(
-        client.head().status,
+        client.reply_to_head().status,
         200,
         "a 100 before it would be taken for its own"
     );
-    assert_eq!(client.head().status, 100);
+    assert_eq!(client.reply_to_head().status, 100);
     client.send("hello");
     assert_eq!(client.reply().text(), "hello");
 }
@@ -198,8 +198,8 @@ fn an_early_answer_skips_a_short_body_and_ends_at_a_long_one(choice: DriverChoic
     for _ in 0..2 {
         client.send(post("/", &pattern(20_000)) + &get("/"));
         let reply = client.reply();
-        assert_eq!((reply.status, reply.header("allow")), (405, Some("GET")));
-        assert!(!reply.closes());
+        assert_eq!((reply.status, reply.field("allow")), (405, Some("GET")));
+        assert!(!reply.says_close());
         assert_eq!(client.reply().text(), "fine");
     }
     for request in [
@@ -210,9 +210,9 @@ fn an_early_answer_skips_a_short_body_and_ends_at_a_long_one(choice: DriverChoic
         let mut client = Client::connect(address);
         let mut sender = client.twin();
         std::thread::scope(|scope| {
-            scope.spawn(|| sender.send_if_taken(&request));
+            scope.spawn(|| sender.try_send(&request));
             let reply = client.reply();
-            assert!(reply.status == 405 && reply.closes());
+            assert!(reply.status == 405 && reply.says_close());
             client.finish();
         });
         assert_eq!(client.rest().0, b"");

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Http, Request, Response};
+use flatpath_testkit::client::{Client, Ending};
 
-use crate::client::{Client, Ending, get};
-use crate::{on_each_driver, start};
+use crate::{get, on_each_driver, start};
 
 on_each_driver!(
     a_head_that_takes_too_long_is_told_so,
@@ -40,7 +40,7 @@ fn a_head_that_takes_too_long_is_told_so(choice: DriverChoice) {
     let mut first = Client::connect(address);
     first.send("GET / HT");
     let reply = first.reply();
-    assert!(reply.status == 408 && reply.closes());
+    assert!(reply.status == 408 && reply.says_close());
     let mut second = Client::connect(address);
     assert_eq!(second.get("/").text(), "hello");
     // Bytes that trickle in do not move the deadline.
@@ -48,7 +48,7 @@ fn a_head_that_takes_too_long_is_told_so(choice: DriverChoice) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for byte in get("/a-long-path-that-comes-slowly").bytes() {
-                sender.send_if_taken([byte]);
+                let _ = sender.try_send([byte]);
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -85,7 +85,7 @@ fn a_body_that_takes_too_long_is_told_so(choice: DriverChoice) {
     let mut client = Client::connect(address);
     client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel");
     let reply = client.reply();
-    assert!(reply.status == 408 && reply.closes());
+    assert!(reply.status == 408 && reply.says_close());
 }
 
 fn a_connection_without_a_request_is_closed_without_a_word(choice: DriverChoice) {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use flatpath::{DriverChoice, Turn, WorkerScope};
 use flatpath_http::{Disposition, Head, Http, Reply, Request, Response, Service};
+use flatpath_testkit::client::{Client, Ending};
 
-use crate::client::{Client, Ending, get, post};
-use crate::{Door, on_each_driver, serve};
+use crate::{Door, get, on_each_driver, post, serve};
 
 on_each_driver!(
     a_worker_sees_that_the_server_drains,
@@ -43,9 +43,9 @@ fn a_drain_finishes_what_is_in_flight_and_says_so(choice: DriverChoice) {
     door.open();
     let first = client.reply();
     assert_eq!(first.text(), "/door");
-    assert!(!first.closes(), "another reply follows");
+    assert!(!first.says_close(), "another reply follows");
     let second = client.reply();
-    assert!(second.text() == "/after" && second.closes());
+    assert!(second.text() == "/after" && second.says_close());
     assert_eq!(client.rest().0, b"");
     server.wait().expect("the drain is complete");
 }
@@ -70,7 +70,7 @@ fn a_drain_closes_idle_connections_and_finishes_half_sent_requests(choice: Drive
     body.send(&posted[posted.len() - 3..]);
     for (client, path) in [(&mut head, "/head"), (&mut body, "/body")] {
         let reply = client.reply();
-        assert!(reply.text() == path && reply.closes());
+        assert!(reply.text() == path && reply.says_close());
         assert_eq!(client.rest().0, b"");
     }
     server.wait().expect("the drain is complete");

@@ -5,10 +5,10 @@ use std::time::Duration;
 use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::sse::{self, Broadcast, Event};
 use flatpath_http::{Http, Request, Response};
+use flatpath_testkit::client::{Client, Ending};
 use flatpath_testkit::until_true;
 
-use crate::client::{Client, Ending, get};
-use crate::{on_each_driver, serve, start};
+use crate::{get, on_each_driver, serve, start};
 
 on_each_driver!(
     every_listener_gets_every_event_and_no_worker_waits,
@@ -71,7 +71,7 @@ fn every_listener_gets_every_event_and_no_worker_waits(choice: DriverChoice) {
 /// The number after `id: ` in the next event.
 fn next_id(client: &mut Client) -> usize {
     client.until("id: ");
-    client.line("\n").parse().expect("a number")
+    client.line().parse().expect("a number")
 }
 
 fn listeners_that_join_while_events_are_sent_miss_none(choice: DriverChoice) {
@@ -170,7 +170,7 @@ fn a_drain_ends_every_stream_at_once(choice: DriverChoice) {
     server.handle().drain();
     for mut client in clients {
         client.until("data: last\n\n\r\n0\r\n\r\n");
-        assert_eq!(client.read_to_end(), Ending::Closed);
+        assert_eq!(client.rest().1, Ending::Closed);
     }
     server.wait().expect("ends");
     assert_eq!(news.listeners(), 0);
@@ -217,6 +217,6 @@ fn events_for_one_client_come_with_the_right_headers(choice: DriverChoice) {
     client.until("\r\n\r\ndata: at once\n\n");
     client.until("data: again\n\n");
     server.handle().drain();
-    assert_eq!(client.read_to_end(), Ending::Closed);
+    assert_eq!(client.rest().1, Ending::Closed);
     server.wait().expect("ends");
 }

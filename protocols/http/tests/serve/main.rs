@@ -1,6 +1,5 @@
 //! The protocol in a real server, on every driver: what clients get, byte for byte.
 
-mod client;
 mod bodies;
 mod deadlines;
 mod endings;
@@ -77,6 +76,17 @@ pub(crate) fn start(
         .unwrap_or_else(|error| panic!("the server does not start: {error}"));
     let address = running.addresses()[0].address;
     (running, address)
+}
+
+/// A request for a path.
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+/// A request with a body of a known length.
+pub(crate) fn post(path: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
 /// A door that handlers wait at until the test opens it.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Head, Http, Request, Response, Route};
+use flatpath_testkit::Client;
 
-use crate::client::{Client, get};
-use crate::{Door, on_each_driver, serve, start};
+use crate::{Door, get, on_each_driver, serve, start};
 
 on_each_driver!(
     replies_come_in_the_order_of_their_requests,
@@ -79,7 +79,7 @@ fn a_fault_behind_other_requests_waits_for_its_turn(choice: DriverChoice) {
     assert_eq!(client.reply().text(), "/a-50");
     assert_eq!(client.reply().text(), "/b-1");
     let fault = client.reply();
-    assert!(fault.status == 400 && fault.closes());
+    assert!(fault.status == 400 && fault.says_close());
     client.finish();
     assert_eq!(client.rest().0, b"");
 }
@@ -92,9 +92,9 @@ fn nothing_behind_connection_close_is_answered(choice: DriverChoice) {
     ] {
         let mut client = Client::connect(address);
         client.send(get("/first") + close + &get("/never"));
-        assert!(!client.reply().closes());
+        assert!(!client.reply().says_close());
         let last = client.reply();
-        assert!(last.text() == "/last" && last.closes());
+        assert!(last.text() == "/last" && last.says_close());
         client.finish();
         assert_eq!(client.rest().0, b"");
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use flatpath::{DriverChoice, on_network_thread};
 use flatpath_http::{Http, Next, Request, Response, Router, routing};
+use flatpath_testkit::Client;
 
-use crate::client::Client;
 use crate::{on_each_driver, serve};
 
 on_each_driver!(

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Body, Http, Request, Response, SendError, Sender};
+use flatpath_testkit::client::{Client, Ending};
 use flatpath_testkit::until_true;
 
-use crate::client::{Client, Ending, get};
-use crate::{on_each_driver, serve, start};
+use crate::{get, on_each_driver, serve, start};
 
 on_each_driver!(
     pieces_arrive_one_by_one_and_no_worker_waits,
@@ -114,7 +114,7 @@ fn lengths_old_clients_and_head_are_framed_as_ever(choice: DriverChoice) {
     sender.send("old").expect("there");
     drop(sender);
     client.until("\r\n\r\nold");
-    assert_eq!(client.read_to_end(), Ending::Closed);
+    assert_eq!(client.rest().1, Ending::Closed);
 }
 
 fn what_is_cut_looks_cut(choice: DriverChoice) {
@@ -130,7 +130,7 @@ fn what_is_cut_looks_cut(choice: DriverChoice) {
         let (_server, address) = serve(choice, http);
         let (mut client, sender) = begun(address, &taken, request);
         sender.abort();
-        assert_eq!(client.read_to_end(), ending);
+        assert_eq!(client.rest().1, ending);
     }
 }
 
@@ -175,7 +175,7 @@ fn a_stream_may_end_in_a_drain_and_is_told_of_it(choice: DriverChoice) {
     sender.send("last words").expect("there");
     drop(sender);
     client.until("last words\r\n0\r\n\r\n");
-    assert_eq!(client.read_to_end(), Ending::Closed);
+    assert_eq!(client.rest().1, Ending::Closed);
     server.wait().expect("ends");
 }
 
@@ -195,7 +195,7 @@ fn after_a_reply_that_announced_no_end_one_more_request_is_taken(choice: DriverC
         drop(sender);
         client.until("0\r\n\r\n");
         let next = client.get("/next");
-        assert!(next.text() == "plain" && next.closes());
+        assert!(next.text() == "plain" && next.says_close());
         assert_eq!(client.rest(), (Vec::new(), Ending::Closed));
         server.wait().expect("ends");
     }
@@ -241,7 +241,7 @@ fn what_has_not_ended_when_the_drain_ends_is_cut_off(choice: DriverChoice) {
     let (server, address) = start(Server::new().limits(limits), choice, http);
     let (mut client, sender) = begun(address, &taken, get("/push"));
     server.handle().drain();
-    assert_eq!(client.read_to_end(), Ending::Reset);
+    assert_eq!(client.rest().1, Ending::Reset);
     server.wait().expect("ends");
     assert_eq!(sender.send("two"), Err(SendError::Closed));
 }

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 
 use flatpath::DriverChoice;
 use flatpath_http::{Body, Disposition, Head, Http, Reply, Request, Response, Route, Service};
+use flatpath_testkit::Client;
 
-use crate::client::{Client, get};
-use crate::{on_each_driver, serve};
+use crate::{get, on_each_driver, serve};
 
 on_each_driver!(
     inline_pooled_and_routed_handlers_answer_alike,
@@ -56,11 +56,11 @@ fn inline_pooled_and_routed_handlers_answer_alike(choice: DriverChoice) {
                 (reply.status, reply.text()),
                 (200, format!("GET {path} 1").as_str())
             );
-            assert_eq!(reply.header("x-kind"), Some("test"));
-            assert_eq!(reply.header("connection"), None);
+            assert_eq!(reply.field("x-kind"), Some("test"));
+            assert_eq!(reply.field("connection"), None);
             assert!(
                 reply
-                    .header("date")
+                    .field("date")
                     .is_some_and(|date| date.ends_with(" GMT"))
             );
         }
@@ -74,9 +74,9 @@ fn head_gets_the_head_of_get(choice: DriverChoice) {
     ] {
         let mut client = Client::connect(http.1);
         client.send("HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n");
-        let reply = client.head();
+        let reply = client.reply_to_head();
         assert_eq!(
-            (reply.status, reply.header("content-length")),
+            (reply.status, reply.field("content-length")),
             (200, Some("9"))
         );
         assert_eq!(client.get("/b").text(), "GET /b 1", "no body lies between");
@@ -87,10 +87,10 @@ fn old_clients_are_kept_when_they_ask(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(describe));
     let mut kept = Client::connect(address);
     for _ in 0..3 {
-        let reply = kept.ask("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-        assert_eq!(reply.header("connection"), Some("keep-alive"));
+        let reply = kept.exchange("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        assert_eq!(reply.field("connection"), Some("keep-alive"));
     }
-    assert!(kept.ask("GET / HTTP/1.0\r\n\r\n").closes());
+    assert!(kept.exchange("GET / HTTP/1.0\r\n\r\n").says_close());
     assert_eq!(kept.rest().0, b"");
 }
 
@@ -176,7 +176,7 @@ fn panicking_handlers_are_a_500_and_the_server_lives(choice: DriverChoice) {
             assert_eq!(client.get("/").status, 200);
             let reply = client.get(&format!("{path}?secret"));
             assert_eq!(reply.status, 500);
-            assert!(reply.closes());
+            assert!(reply.says_close());
             assert_eq!(client.rest().0, b"");
         }
         let said = format!("the handler of GET {path} panicked; its client gets a 500");
@@ -277,7 +277,7 @@ fn large_heads_of_replies_are_sent_whole(choice: DriverChoice) {
         let mut client = Client::connect(address);
         for bytes in [1, 3000, 3900, 4000, 4096, 20_000, 60_000] {
             let reply = client.get(&format!("/{bytes}"));
-            assert_eq!(reply.header("x-large").map(str::len), Some(bytes));
+            assert_eq!(reply.field("x-large").map(str::len), Some(bytes));
             assert_eq!(reply.text(), "body");
         }
     }
@@ -321,8 +321,8 @@ fn faults_are_answered_and_end_the_connection(choice: DriverChoice) {
         client.send(request);
         let reply = client.reply();
         assert_eq!(reply.status, status, "{request:.80}");
-        assert!(reply.closes() && !reply.body.is_empty());
-        client.send_if_taken(get("/ignored"));
+        assert!(reply.says_close() && !reply.body.is_empty());
+        let _ = client.try_send(get("/ignored"));
         client.finish();
         assert_eq!(client.rest().0, b"", "nothing after a fault is answered");
     }

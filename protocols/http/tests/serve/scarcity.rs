@@ -10,9 +10,9 @@ use flatpath_http::{
     Body, BodyPlan, Disposition, Head, Http, Plan, Reply, Request, Response, Service, Sink,
     UploadDecision,
 };
+use flatpath_testkit::Client;
 
-use crate::client::{Client, get};
-use crate::{on_each_driver, start};
+use crate::{get, on_each_driver, start};
 
 on_each_driver!(
     slow_streams_leave_places_to_short_requests,
@@ -97,7 +97,7 @@ fn slow_streams_leave_places_to_short_requests(choice: DriverChoice) {
     let mut statuses: Vec<u16> = Vec::new();
     for client in &mut slow {
         client.send(get("/stream"));
-        statuses.push(client.head().status);
+        statuses.push(client.reply_to_head().status);
     }
     check_others(address, &mut kept);
     let streams = statuses.iter().filter(|status| **status == 200).count();
@@ -107,7 +107,7 @@ fn slow_streams_leave_places_to_short_requests(choice: DriverChoice) {
     let mut last = Client::connect(address);
     for _ in 0..1_000 {
         last.send(get("/stream"));
-        if last.head().status == 200 {
+        if last.reply_to_head().status == 200 {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -143,7 +143,7 @@ fn what_is_asked_behind_a_slow_stream_leaves_places_too(choice: DriverChoice) {
     let mut slow: Vec<Client> = (0..4).map(|_| Client::connect(address)).collect();
     for client in &mut slow {
         client.send([get("/stream"), get("/other").repeat(8)].concat());
-        let status = client.head().status;
+        let status = client.reply_to_head().status;
         assert!(matches!(status, 200 | 503), "{status}");
     }
     check_others(address, &mut kept);
@@ -174,16 +174,16 @@ fn slow_uploads_hold_no_memory_for_their_replies(choice: DriverChoice) {
 }
 
 /// A client of an address of this machine, which has sent a request.
-fn from(host: &str, to: SocketAddr, method: &str, target: &str) -> flatpath_testkit::Client {
+fn from(host: &str, to: SocketAddr, method: &str, target: &str) -> Client {
     let from = SocketAddr::new(host.parse().expect("an address"), 0);
-    let mut client = flatpath_testkit::Client::connect_from(from, to);
+    let mut client = Client::connect_from(from, to);
     let length = [("Content-Length", "5")];
     let is_upload = method == "PUT";
     client.request(method, target, if is_upload { &length } else { &[] });
     client
 }
 
-fn is_begun(client: &mut flatpath_testkit::Client) -> bool {
+fn is_begun(client: &mut Client) -> bool {
     client.exactly("HTTP/1.1 200".len()).ends_with(b"200")
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use flatpath::{DriverChoice, Handle, Limits, Server, ServerState};
 use flatpath_http::{Body, Http, Request, Response};
 
+use flatpath_testkit::client::{Client, Ending};
 use flatpath_testkit::until_true;
 
-use crate::client::{Client, Ending, get};
-use crate::{on_each_driver, serve, start};
+use crate::{get, on_each_driver, serve, start};
 
 on_each_driver!(
     streams_arrive_whole_in_every_framing,
@@ -117,17 +117,17 @@ fn all_framings(mut client: Client) {
         for piece in [100_000, 5000] {
             let stated = client.get(&format!("/{bytes}/{piece}/t"));
             assert_eq!(
-                stated.header("content-length"),
+                stated.field("content-length"),
                 Some(bytes.to_string().as_str())
             );
             assert!(is_pattern(&stated.body, bytes), "{bytes} bytes");
             let chunked = client.get(&format!("/{bytes}/{piece}/u"));
-            assert_eq!(chunked.header("transfer-encoding"), Some("chunked"));
+            assert_eq!(chunked.field("transfer-encoding"), Some("chunked"));
             assert!(is_pattern(&chunked.body, bytes), "{bytes} bytes in chunks");
         }
     }
-    let old = client.ask("GET /1000000/7000/u HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-    assert!(old.closes() && old.header("transfer-encoding").is_none());
+    let old = client.exchange("GET /1000000/7000/u HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(old.says_close() && old.field("transfer-encoding").is_none());
     assert!(is_pattern(&old.body, 1_000_000), "up to the close");
 }
 
@@ -147,10 +147,10 @@ fn a_stream_that_breaks_off_looks_broken(choice: DriverChoice) {
         for bytes in [0, 10, 200_000] {
             let mut client = Client::connect(address);
             client.send(get(&format!("/{bytes}/50000/{kind}")));
-            let head = client.head();
+            let head = client.reply_to_head();
             assert_eq!(head.status, 200);
             let (body, _) = client.rest();
-            match head.header("content-length") {
+            match head.field("content-length") {
                 Some(length) => assert!((body.len() as u64) < length.parse().expect("a number")),
                 None => assert!(!body.ends_with(b"0\r\n\r\n"), "a last chunk would be a lie"),
             }
@@ -181,7 +181,7 @@ fn a_slow_reader_holds_neither_a_worker_nor_much_memory(choice: DriverChoice) {
     let mut slow: Vec<Client> = (0..5).map(|_| Client::connect(address)).collect();
     for client in &mut slow {
         client.send(get(&format!("/{LARGE}/100000/t")));
-        assert_eq!(client.head().status, 200);
+        assert_eq!(client.reply_to_head().status, 200);
     }
     let mut other = Client::connect(address);
     let mut before = 0;
@@ -227,9 +227,12 @@ fn head_of_a_stream_has_no_body(choice: DriverChoice) {
     let (_server, address) = serve(choice, Http::pooled(streaming()));
     let mut client = Client::connect(address);
     client.send("HEAD /1000/1000/t HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(client.head().header("content-length"), Some("1000"));
+    assert_eq!(client.reply_to_head().field("content-length"), Some("1000"));
     client.send("HEAD /1000/1000/u HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(client.head().header("transfer-encoding"), Some("chunked"));
+    assert_eq!(
+        client.reply_to_head().field("transfer-encoding"),
+        Some("chunked")
+    );
     assert!(is_pattern(&client.get("/5/5/t").body, 5));
 }
 
@@ -268,11 +271,11 @@ fn a_stream_that_was_read_in_a_drain_is_followed_by_one_more_reply(choice: Drive
     assert!(handle.set(server.handle()).is_ok());
     let mut client = Client::connect(address);
     client.send(get("/"));
-    assert!(!client.head().closes(), "nothing drains yet");
+    assert!(!client.reply_to_head().says_close(), "nothing drains yet");
     server.handle().drain();
-    assert_eq!(client.take(MEBIBYTE), vec![b'x'; MEBIBYTE]);
+    assert_eq!(client.exactly(MEBIBYTE), vec![b'x'; MEBIBYTE]);
     let next = client.get("/");
-    assert!(next.body.len() == MEBIBYTE && next.closes());
+    assert!(next.body.len() == MEBIBYTE && next.says_close());
     assert_eq!(client.rest(), (Vec::new(), Ending::Closed));
     server.wait().expect("ends");
 }
