@@ -20,6 +20,7 @@ pub(crate) mod layering;
 mod names;
 mod repository;
 pub(crate) mod source;
+mod targets;
 mod user_code;
 
 use source::Source;
@@ -83,6 +84,7 @@ fn check(root: &Path) -> Result<Vec<Fault>> {
     drills::check(root, &sources, &mut faults)?;
     hazard_table::check(root, &sources, &mut faults)?;
     layering::check(&mut faults)?;
+    targets::check(&sources, &mut faults)?;
     repository::check(root, &mut faults)?;
     faults.sort();
     Ok(faults)
