@@ -5,7 +5,7 @@ use flatpath_nfs::{Access, Nfs, Options};
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Site, each_driver};
 
-use crate::calls::{Connection, NFS, call, write};
+use crate::calls::{Connection, write};
 
 each_driver!(
     no_data_of_a_write_is_copied,
@@ -47,7 +47,7 @@ fn no_data_of_a_write_is_copied(driver: Driver) {
     let contents = noise(5, CALLS * CALL_BYTES);
     for (number, data) in contents.chunks(CALL_BYTES).enumerate() {
         let offset = (number * CALL_BYTES) as u64;
-        assert_eq!(client.nfs(7, &write(&file, offset, data, 0)).status(), 0);
+        assert_eq!(client.status(&write(&file, offset, data, 0)), 0);
     }
     assert!(std::fs::read(site.at("file")).expect("written") == contents);
     let handle = running.handle();
@@ -77,7 +77,7 @@ fn writes_beyond_the_pages_of_a_connection_are_copied_and_not_stuck(driver: Driv
         .enumerate()
         .map(|(number, data)| {
             let offset = (number * CALL_BYTES) as u64;
-            call(1000 + number as u32, NFS, 7, &write(&file, offset, data, 0))
+            write(&file, offset, data, 0).record(1000 + number as u32)
         })
         .collect();
     std::thread::scope(|scope| {

@@ -4,7 +4,7 @@
 use flatpath_testkit::{Driver, Site, each_driver};
 use rustix::process::Signal;
 
-use crate::calls::{Connection, NFS, Words, call, data, read, write};
+use crate::calls::{Connection, commit, read, write};
 use crate::serve;
 
 each_driver!(
@@ -29,7 +29,7 @@ fn what_was_acknowledged_survives_a_kill(driver: Driver) {
     let sender = std::thread::spawn(move || {
         for number in 1..u32::MAX {
             let offset = u64::from(number) * BLOCK as u64;
-            let record = call(number, NFS, 7, &write(&target, offset, &block(number), 2));
+            let record = write(&target, offset, &block(number), 2).record(number);
             if std::io::Write::write_all(&mut writer.stream, &record).is_err() {
                 return;
             }
@@ -48,11 +48,8 @@ fn what_was_acknowledged_survives_a_kill(driver: Driver) {
     let mut client = Connection::open(server.address("nfs"));
     for number in acknowledged {
         let offset = u64::from(number) * BLOCK as u64;
-        let reply = client.nfs(
-            6,
-            &read(&file, offset, u32::try_from(BLOCK).expect("short")),
-        );
-        assert!(data(&reply) == block(number), "block {number} was promised");
+        let reply = client.call(&read(&file, offset, u32::try_from(BLOCK).expect("short")));
+        assert!(reply.data() == block(number), "block {number} was promised");
     }
     // Every block is whole or absent: none is half of one and half of another.
     let contents = std::fs::read(site.at("file")).expect("there");
@@ -74,11 +71,10 @@ fn the_verifier_changes_when_the_server_does(driver: Driver) {
         let file = file
             .get_or_insert_with(|| client.create(&root, "file"))
             .clone();
-        let tail = |reply: &crate::calls::Reply| reply.results[reply.results.len() - 8..].to_vec();
-        let written = tail(&client.nfs(7, &write(&file, 0, b"text", 0)));
-        let again = tail(&client.nfs(7, &write(&file, 0, b"text", 0)));
-        let committed = tail(&client.nfs(21, &Words::default().opaque(&file).long(0).word(0)));
-        assert_eq!((&written, &written), (&again, &committed));
+        let written = client.call(&write(&file, 0, b"text", 0)).verifier();
+        let again = client.call(&write(&file, 0, b"text", 0)).verifier();
+        let committed = client.call(&commit(&file)).verifier();
+        assert_eq!((written, written), (again, committed));
         server.process().signal(Signal::KILL);
         server.exit_status();
         written

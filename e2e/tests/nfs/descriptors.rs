@@ -3,13 +3,12 @@
 use flatpath_testkit::ingest::told;
 use flatpath_testkit::{Client, Driver, Launch, Site, each_driver};
 
-use crate::calls::{Connection, Words, data, read, write};
+use crate::calls::{Connection, commit, write};
 use crate::launch;
 
 each_driver!(open_files_that_no_call_uses_give_their_descriptors_to_newcomers);
 
 const DESCRIPTORS: u64 = 256;
-const COMMIT: u32 = 21;
 const HELLO: &str = "hello";
 
 /// The table of open files is full, three descriptors each, and then a crowd comes that needs them.
@@ -22,15 +21,11 @@ fn open_files_that_no_call_uses_give_their_descriptors_to_newcomers(driver: Driv
     let server = launch(limited, &site, &state, &["--workers", "1..4"]);
     let mut nfs = Connection::open(server.address("nfs"));
     let root = nfs.root();
-    let all = |file: &[u8]| Words::default().opaque(file).long(0).word(0);
     let files = (0..FILES).map(|number| {
         let file = nfs.create(&root, &format!("file-{number}"));
-        assert_eq!(
-            nfs.nfs(7, &write(&file, 0, HELLO.as_bytes(), 0)).status(),
-            0
-        );
-        assert_eq!(nfs.nfs(COMMIT, &all(&file)).status(), 0);
-        assert_eq!(data(&nfs.nfs(6, &read(&file, 0, 100))), HELLO.as_bytes());
+        assert_eq!(nfs.status(&write(&file, 0, HELLO.as_bytes(), 0)), 0);
+        assert_eq!(nfs.status(&commit(&file)), 0);
+        assert_eq!(nfs.read(&file, 100), HELLO.as_bytes());
         file
     });
     let files: Vec<Vec<u8>> = files.collect();
@@ -61,7 +56,7 @@ fn open_files_that_no_call_uses_give_their_descriptors_to_newcomers(driver: Driv
     assert_eq!(log.matches("caches close files for").count(), 1, "{log}");
 
     for file in &files {
-        assert_eq!(data(&nfs.nfs(6, &read(file, 0, 100))), HELLO.as_bytes());
+        assert_eq!(nfs.read(file, 100), HELLO.as_bytes());
     }
     for client in &mut clients {
         assert_eq!(client.get("/hello").text(), HELLO);

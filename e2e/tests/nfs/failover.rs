@@ -15,7 +15,7 @@ use flatpath_testkit::{Driver, Launch, Server, Site, binary, each_driver, tools,
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::Signal;
 
-use crate::calls::{Connection, NFS, Words, call, data, read};
+use crate::calls::{Connection, getattr, null};
 
 each_driver!(handles_go_on_at_the_floating_address_when_its_server_dies);
 
@@ -105,8 +105,7 @@ fn connect() -> Connection {
     until("an answer at the floating address", || {
         TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
         let mut connection = Connection::open(address);
-        let null = call(1, NFS, 0, &Words::default());
-        connection.stream.write_all(&null).ok()?;
+        connection.stream.write_all(&null().record(1)).ok()?;
         connection.message().ok().map(|_| connection)
     })
 }
@@ -131,10 +130,9 @@ fn handles_go_on_at_the_floating_address_when_its_server_dies(driver: Driver) {
     let mut machines = [2, 3].map(|number| Machine::start(number, driver, &site, &state));
     let mut client = connect();
     let root = client.root();
-    let words = Words::default().opaque(&root).opaque(b"file");
-    let file = client.nfs(3, &words).opaque(4);
+    let file = client.lookup(&root, "file");
     let made = client.create(&root, "made");
-    assert_eq!(data(&client.nfs(6, &read(&file, 0, 100))), b"before");
+    assert_eq!(client.read(&file, 100), b"before");
     // The address is with the machine that the client's connection is to.
     let serving = until("a machine with the address", || {
         machines.iter().position(|machine| {
@@ -147,9 +145,8 @@ fn handles_go_on_at_the_floating_address_when_its_server_dies(driver: Driver) {
     machines[serving].server.process().signal(Signal::KILL);
     machines[serving].server.exit_status();
     let mut client = connect();
-    assert_eq!(data(&client.nfs(6, &read(&file, 0, 100))), b"before");
-    let attributes = client.nfs(1, &Words::default().opaque(&made));
-    assert_eq!(attributes.status(), 0);
+    assert_eq!(client.read(&file, 100), b"before");
+    assert_eq!(client.status(&getattr(&made)), 0);
     let log = machines[1 - serving].keepalived.log();
     assert!(log.contains("MASTER"), "{log}");
 }

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Site, each_driver};
 
-use crate::calls::{Connection, NFS, Words, call, data, read, write};
+use crate::calls::{Connection, getattr, read, remove, write};
 use crate::serve;
 
 each_driver!(
@@ -25,7 +25,7 @@ fn a_call_may_come_byte_by_byte_and_in_any_fragments(driver: Driver) {
     let server = serve(driver, &site, &state, &[]);
     let mut client = Connection::open(server.address("nfs"));
     let root = client.root();
-    let record = call(77, NFS, 1, &Words::default().opaque(&root));
+    let record = getattr(&root).record(77);
     for byte in &record {
         client.send(std::slice::from_ref(byte));
     }
@@ -50,13 +50,12 @@ fn many_calls_of_one_connection_are_all_answered(driver: Driver) {
     let server = serve(driver, &site, &state, &[]);
     let mut client = Connection::open(server.address("nfs"));
     let root = client.root();
-    let found = client.nfs(3, &Words::default().opaque(&root).opaque(b"file"));
-    let file = found.opaque(4);
+    let file = client.lookup(&root, "file");
     let mut writer = client.another();
     let place = |xid: u32| u64::from(xid * 37 % 200) * 4096 + u64::from(xid % 5);
     let sender = std::thread::spawn(move || {
         for xid in 0..CALLS {
-            writer.send(&call(xid, NFS, 6, &read(&file, place(xid), 4096)));
+            writer.send(&read(&file, place(xid), 4096).record(xid));
         }
     });
     let mut seen = BTreeSet::new();
@@ -64,7 +63,7 @@ fn many_calls_of_one_connection_are_all_answered(driver: Driver) {
         let reply = client.reply();
         let from = usize::try_from(place(reply.xid)).expect("short");
         assert!(
-            data(&reply) == contents[from..from + 4096],
+            reply.data() == contents[from..from + 4096],
             "call {}",
             reply.xid
         );
@@ -81,11 +80,8 @@ fn a_megabyte_is_written_and_read_whole(driver: Driver) {
     let file = client.create(&root, "file");
     let contents = noise(9, 1 << 20);
     for stable in 0..3 {
-        assert_eq!(
-            client.nfs(7, &write(&file, 0, &contents, stable)).status(),
-            0
-        );
-        assert!(data(&client.nfs(6, &read(&file, 0, 1 << 20))) == contents);
+        assert_eq!(client.status(&write(&file, 0, &contents, stable)), 0);
+        assert!(client.read(&file, 1 << 20) == contents);
     }
     assert!(std::fs::read(site.at("file")).expect("written") == contents);
 }
@@ -96,12 +92,7 @@ fn a_call_sent_twice_is_executed_once_even_after_a_reset(driver: Driver) {
     let mut client = Connection::open(server.address("nfs"));
     let root = client.root();
     std::fs::create_dir(site.at("dir")).expect("a directory");
-    let record = call(
-        500,
-        NFS,
-        12,
-        &Words::default().opaque(&root).opaque(b"file"),
-    );
+    let record = remove(&root, "file").record(500);
     client.send(&record);
     let first = client.reply();
     assert_eq!(first.status(), 0);
@@ -111,12 +102,7 @@ fn a_call_sent_twice_is_executed_once_even_after_a_reset(driver: Driver) {
     let mut other = Connection::open(server.address("nfs"));
     other.send(&record);
     assert_eq!(other.reply(), first);
-    let another = call(
-        501,
-        NFS,
-        12,
-        &Words::default().opaque(&root).opaque(b"file"),
-    );
+    let another = remove(&root, "file").record(501);
     other.send(&another);
     assert_eq!(other.reply().status(), 2, "a new number is a new call");
 }
@@ -169,10 +155,9 @@ fn replies_still_come_after_the_clients_last_byte(driver: Driver) {
     let server = serve(driver, &site, &state, &[]);
     let mut client = Connection::open(server.address("nfs"));
     let root = client.root();
-    let found = client.nfs(3, &Words::default().opaque(&root).opaque(b"file"));
-    let file = found.opaque(4);
+    let file = client.lookup(&root, "file");
     for xid in 100..150 {
-        client.send(&call(xid, NFS, 6, &read(&file, 0, 100_000)));
+        client.send(&read(&file, 0, 100_000).record(xid));
     }
     client
         .stream

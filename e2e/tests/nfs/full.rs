@@ -6,12 +6,10 @@ use flatpath_testkit::deadline::until;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::calls::{Connection, Words, data, read, write};
+use crate::calls::{Connection, commit, remove, write};
 
 each_driver!(a_full_disk_is_an_error_of_one_client_and_gives_its_space_back);
 
-const COMMIT: u32 = 21;
-const REMOVE: u32 = 12;
 const NO_SPACE: u32 = 28;
 
 /// A file system of 2 MiB.
@@ -148,20 +146,15 @@ fn write_by_nfs(server: &Server) {
     let mut offset = 0;
     let status = loop {
         assert!(offset < 4 << 20, "the disk has an end");
-        let reply = nfs.nfs(7, &write(&file, offset, &piece, 0));
+        let reply = nfs.call(&write(&file, offset, &piece, 0));
         if reply.status() != 0 {
             break reply.status();
         }
         offset += piece.len() as u64;
     };
     assert_eq!(status, NO_SPACE);
-    let all = Words::default().opaque(&file).long(0).word(0);
-    assert_eq!(nfs.nfs(COMMIT, &all).status(), 0, "what was taken is there");
-    assert_eq!(data(&nfs.nfs(6, &read(&file, 0, 4))), [1; 4]);
-    assert_eq!(
-        nfs.nfs(7, &write(&file, offset, &piece, 2)).status(),
-        NO_SPACE
-    );
-    let name = Words::default().opaque(&root).opaque(b"written");
-    assert_eq!(nfs.nfs(REMOVE, &name).status(), 0);
+    assert_eq!(nfs.status(&commit(&file)), 0, "what was taken is there");
+    assert_eq!(nfs.read(&file, 4), [1; 4]);
+    assert_eq!(nfs.status(&write(&file, offset, &piece, 2)), NO_SPACE);
+    assert_eq!(nfs.status(&remove(&root, "written")), 0);
 }

@@ -8,20 +8,13 @@ use std::thread::ScopedJoinHandle;
 
 use flatpath_testkit::{Driver, Over, Site, each_driver, handovers, until_true};
 
-use crate::calls::{Connection, NFS, Words, call, data, read, write};
+use crate::calls::{Connection, read, write};
 use crate::serve;
 
 each_driver!(
     handles_are_valid_after_a_handover,
     calls_are_answered_or_left_unread,
 );
-
-fn lookup(client: &mut Connection, directory: &[u8], name: &str) -> Vec<u8> {
-    let words = Words::default().opaque(directory).opaque(name.as_bytes());
-    let reply = client.nfs(3, &words);
-    assert_eq!(reply.status(), 0, "{name}");
-    reply.opaque(4)
-}
 
 fn handles_are_valid_after_a_handover(driver: Driver) {
     let (site, state, run) = (Site::new(), Site::new(), Site::new());
@@ -35,9 +28,9 @@ fn handles_are_valid_after_a_handover(driver: Driver) {
     let address = first.address("nfs");
     let mut client = Connection::open(address);
     let root = client.root();
-    let directory = lookup(&mut client, &root, "a");
+    let directory = client.lookup(&root, "a");
     let files: Vec<Vec<u8>> = (0..20)
-        .map(|number| lookup(&mut client, &directory, &format!("b{number}")))
+        .map(|number| client.lookup(&directory, &format!("b{number}")))
         .collect();
     for _ in 0..3 {
         let next = start();
@@ -46,11 +39,13 @@ fn handles_are_valid_after_a_handover(driver: Driver) {
         // A client connects again by itself, and has its handles still.
         let mut client = Connection::open(address);
         for (number, file) in files.iter().enumerate() {
-            let reply = client.nfs(6, &read(file, 0, 100));
-            assert_eq!(data(&reply), format!("text {number}").into_bytes());
+            assert_eq!(
+                client.read(file, 100),
+                format!("text {number}").into_bytes()
+            );
         }
         assert_eq!(client.root(), root);
-        assert_eq!(lookup(&mut client, &root, "a"), directory);
+        assert_eq!(client.lookup(&root, "a"), directory);
         first = next;
     }
 }
@@ -70,7 +65,7 @@ fn call_through(address: SocketAddr, number: u32, is_over: &Over, done: &AtomicU
         let mut unanswered: Vec<u32> = (0..CALLS).collect();
         while !unanswered.is_empty() {
             let calls = unanswered.iter();
-            let calls = calls.flat_map(|&place| call(place, NFS, 7, &writes(place)));
+            let calls = calls.flat_map(|&place| writes(place).record(place));
             // It may have ended meanwhile.
             let _ = client.try_send(&calls.collect::<Vec<_>>());
             while !unanswered.is_empty() {
@@ -92,7 +87,7 @@ fn call_through(address: SocketAddr, number: u32, is_over: &Over, done: &AtomicU
             }
         }
         let mut reader = Connection::open(address);
-        reader.send(&call(1, NFS, 6, &read(&file, 0, 4 * CALLS)));
+        reader.send(&read(&file, 0, 4 * CALLS).record(1));
         let expected: Vec<u8> = (0..CALLS).flat_map(value).collect();
         match reader.message() {
             Ok(reply) => assert!(reply.ends_with(&expected), "each write had its effect"),

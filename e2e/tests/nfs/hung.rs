@@ -7,7 +7,7 @@ use flatpath_testkit::fuse::{self, Content};
 use flatpath_testkit::mount::Mounted;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, scanner};
 
-use crate::calls::{Connection, NFS, Words, call, read};
+use crate::calls::{Connection, getattr, lookup, read};
 
 each_driver!(
     a_hung_export_does_not_take_all_workers,
@@ -15,9 +15,6 @@ each_driver!(
     a_permission_scanner_stops_a_network_thread_once,
 );
 
-const GETATTR: u32 = 1;
-const LOOKUP: u32 = 3;
-const READ: u32 = 6;
 const LATER: u32 = 10_008;
 /// Far more than workers.
 const CALLS: u32 = 40;
@@ -51,14 +48,14 @@ fn a_hung_export_does_not_take_all_workers(driver: Driver) {
     ]);
     let server = launch.with([state.at("flatpath.toml")]).start();
     let mut calls = Connection::open(server.address("nfs"));
-    let root = Words::default().opaque(&calls.root());
-    assert_eq!(calls.nfs(GETATTR, &root).status(), 0);
+    let root = getattr(&calls.root());
+    assert_eq!(calls.status(&root), 0);
 
     fuse.pause();
     let mut same_mount = server.client();
     same_mount.request("GET", "/hung/file", &[]);
     for xid in 0..CALLS {
-        calls.send(&call(xid, NFS, GETATTR, &root));
+        calls.send(&root.record(xid));
     }
     for number in 0..20 {
         let text = number.to_string();
@@ -72,7 +69,7 @@ fn a_hung_export_does_not_take_all_workers(driver: Driver) {
         assert!([0, LATER].contains(&calls.reply().status()));
     }
     assert!([200, 503].contains(&same_mount.reply().status));
-    assert_eq!(calls.nfs(GETATTR, &root).status(), 0);
+    assert_eq!(calls.status(&root), 0);
 }
 
 /// NFS, HTTP and echo on one network thread.
@@ -98,22 +95,17 @@ fn an_overlay_over_a_mount_that_hangs_stops_no_network_thread(driver: Driver) {
     let server = serve_beside_echo(driver, overlay.path(), &state);
     let mut calls = Connection::open(server.address("nfs"));
     let root = calls.root();
-    let name = Words::default().opaque(&root).opaque(b"file");
-    let file = calls.nfs(LOOKUP, &name).opaque(4);
+    let file = calls.lookup(&root, "file");
     for _ in 0..3 {
-        assert_eq!(calls.nfs(READ, &read(&file, 0, 100)).status(), 0);
+        assert_eq!(calls.status(&read(&file, 0, 100)), 0);
         assert_eq!(server.client().get("/file").text(), "remote");
     }
     let mut innocent = server.echo_client();
 
     fuse.pause();
-    let asked = [
-        (GETATTR, Words::default().opaque(&file)),
-        (LOOKUP, name),
-        (READ, read(&file, 0, 100)),
-    ];
-    for (procedure, arguments) in &asked {
-        calls.send(&call(*procedure, NFS, *procedure, arguments));
+    let asked = [getattr(&file), lookup(&root, "file"), read(&file, 0, 100)];
+    for call in &asked {
+        calls.send(&call.record(call.procedure));
     }
     let mut hung = server.client();
     hung.request("GET", "/file", &[]);
@@ -151,17 +143,15 @@ fn a_permission_scanner_stops_a_network_thread_once(driver: Driver) {
     };
     let mut files = Vec::new();
     for number in 0..FILES {
-        let name = format!("file-{number}");
-        let name = Words::default().opaque(&root).opaque(name.as_bytes());
-        files.push(calls.nfs(LOOKUP, &name).opaque(4));
+        files.push(calls.lookup(&root, &format!("file-{number}")));
     }
     // The first of each service finds out.
     assert_eq!(server.client().get("/file-0").text(), "text");
-    assert_eq!(calls.nfs(READ, &read(&files[0], 0, 100)).status(), 0);
+    assert_eq!(calls.status(&read(&files[0], 0, 100)), 0);
     let before = scanner.seen();
     let mut waiting = Vec::new();
     for (number, file) in files.iter().enumerate() {
-        calls.send(&call(number as u32, NFS, READ, &read(file, 0, 100)));
+        calls.send(&read(file, 0, 100).record(number as u32));
         let mut client = server.client();
         client.request("GET", &format!("/file-{number}"), &[]);
         waiting.push(client);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use flatpath_testkit::lossy::{Cache, Lossy, Operation};
 use flatpath_testkit::{Deadline, Driver, Launch, Server, Site, each_driver};
 
-use crate::calls::{Connection, NFS, Words, call, write};
+use crate::calls::{Call, Connection, commit, write};
 
 each_driver!(
     model_what_three_clients_may_believe_is_on_the_disk_whatever_fails,
@@ -25,8 +25,6 @@ const FILES: usize = 2;
 /// Of each client in each file.
 const BLOCKS: u64 = 8;
 const BLOCK_BYTES: usize = 4096;
-const WRITE: u32 = 7;
-const COMMIT: u32 = 21;
 
 fn name(file: usize) -> String {
     format!("file-{file}")
@@ -91,7 +89,7 @@ impl Writer {
     }
 
     /// The results of a call; `None` when its connection ended, so that it may have been done.
-    fn ask(&mut self, at: &Mutex<SocketAddr>, procedure: u32, words: &Words) -> Option<Vec<u8>> {
+    fn ask(&mut self, at: &Mutex<SocketAddr>, call: &Call) -> Option<Vec<u8>> {
         let deadline = Deadline::default();
         while self.connection.is_none() {
             deadline.check("a server that listens");
@@ -102,8 +100,7 @@ impl Writer {
             }
         }
         let connection = self.connection.as_mut()?;
-        let record = call(1, NFS, procedure, words);
-        let sent = std::io::Write::write_all(&mut connection.stream, &record);
+        let sent = connection.try_send(&call.record(1));
         match sent.and_then(|()| connection.message()) {
             Ok(message) => Some(message[24..].to_vec()),
             Err(_) => {
@@ -114,8 +111,8 @@ impl Writer {
     }
 
     /// The verifier that a WRITE or COMMIT ended with, if it succeeded.
-    fn verifier(&mut self, at: &Mutex<SocketAddr>, procedure: u32, words: &Words) -> Option<u64> {
-        let results = self.ask(at, procedure, words)?;
+    fn verifier(&mut self, at: &Mutex<SocketAddr>, call: &Call) -> Option<u64> {
+        let results = self.ask(at, call)?;
         let is_done = results.starts_with(&[0; 4]);
         is_done.then(|| u64::from_be_bytes(*results.last_chunk().expect("a verifier")))
     }
@@ -140,8 +137,8 @@ impl Writer {
         self.stamp += 1;
         let stamp = self.stamp;
         let offset = place.1 * BLOCK_BYTES as u64;
-        let words = write(&self.files[place.0], offset, &contents(stamp), stable);
-        let verifier = self.verifier(at, WRITE, &words);
+        let call = write(&self.files[place.0], offset, &contents(stamp), stable);
+        let verifier = self.verifier(at, &call);
         let block = self.blocks.entry(place).or_default();
         block.later.push((stamp, verifier));
         if stable > 0 && verifier.is_some() {
@@ -150,8 +147,7 @@ impl Writer {
     }
 
     fn commit(&mut self, at: &Mutex<SocketAddr>, file: usize) {
-        let words = Words::default().opaque(&self.files[file]).long(0).word(0);
-        let Some(verifier) = self.verifier(at, COMMIT, &words) else {
+        let Some(verifier) = self.verifier(at, &commit(&self.files[file])) else {
             return;
         };
         let blocks = self.blocks.range_mut((file, 0)..(file + 1, 0));
@@ -196,7 +192,7 @@ fn make_files(address: SocketAddr) -> Vec<Vec<u8>> {
         .map(|file| {
             let handle = client.create(&root, &name(file));
             // Others may write it, too: all are user 1000.
-            assert_eq!(client.nfs(WRITE, &write(&handle, 0, b"x", 2)).status(), 0);
+            assert_eq!(client.status(&write(&handle, 0, b"x", 2)), 0);
             handle
         })
         .collect()
@@ -328,15 +324,13 @@ fn an_idle_file_is_synced_before_it_is_closed(driver: Driver) {
     let server = launch(driver, &lossy, &state, &[]);
     let files = make_files(server.address("nfs"));
     let mut client = Connection::open(server.address("nfs"));
-    let written = client.nfs(WRITE, &write(&files[0], 0, b"idle", 0));
+    let written = client.call(&write(&files[0], 0, b"idle", 0));
     assert_eq!(written.status(), 0);
     flatpath_testkit::until_true("the sweep to sync it", || {
         lossy.lasting(name(0)).as_deref() == Some(b"idle")
     });
-    let commit = Words::default().opaque(&files[0]).long(0).word(0);
-    let committed = client.nfs(COMMIT, &commit);
-    let verifier = |reply: &crate::calls::Reply| reply.results.last_chunk::<8>().copied();
-    assert_eq!(verifier(&committed), verifier(&written), "nothing was lost");
+    let committed = client.call(&commit(&files[0]));
+    assert_eq!(committed.verifier(), written.verifier(), "nothing was lost");
     drop(client);
     drop(server);
 }

@@ -13,7 +13,7 @@ use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
 use flatpath_testkit::deadline::{LONG_PATIENCE, until};
 use flatpath_testkit::{Driver, each_driver};
 
-use crate::calls::{Connection, NFS, Words, call};
+use crate::calls::{self, Connection, Words};
 
 each_driver!(
     replies_overtake_those_that_wait,
@@ -110,8 +110,13 @@ fn serve_with(workers: u32, driver: Driver) -> (flatpath::Running, Arc<Gate>) {
     (server.start().expect("a server"), gate)
 }
 
+/// A call of the server above.
+fn call(procedure: u32, number: u32) -> calls::Call {
+    calls::Call::nfs(procedure, Words::default().word(number))
+}
+
 fn waiting(number: u32) -> Vec<u8> {
-    call(number, NFS, 1, &Words::default().word(number))
+    call(1, number).record(number)
 }
 
 fn replies_overtake_those_that_wait(driver: Driver) {
@@ -122,7 +127,7 @@ fn replies_overtake_those_that_wait(driver: Driver) {
     client.send(&calls);
     for number in (1..WORKERS).rev() {
         // Sent after all of them, answered before any.
-        let quick = client.call(NFS, 2, &Words::default().word(1000 + number));
+        let quick = client.call(&call(2, 1000 + number));
         assert_eq!(quick.word(0), 1000 + number);
         gate.open(number);
         let reply = client.reply();
@@ -138,7 +143,7 @@ fn other_connections_are_served_while_one_waits(driver: Driver) {
     slow.send(&calls);
     for number in 0..100 {
         let mut other = Connection::open(address);
-        let quick = other.call(NFS, 2, &Words::default().word(number));
+        let quick = other.call(&call(2, number));
         assert_eq!(quick.word(0), number);
     }
     (1..WORKERS).for_each(|number| gate.open(number));
@@ -153,19 +158,19 @@ fn a_call_repeated_while_it_is_executed_is_executed_and_answered_once(driver: Dr
     let (running, gate) = serve_with(2, driver);
     let address = running.addresses()[0].address;
     let (mut client, mut other) = (Connection::open(address), Connection::open(address));
-    let record = call(7, NFS, 3, &Words::default().word(7));
+    let record = call(3, 7).record(7);
     client.send(&[record.clone(), record.clone(), record.clone()].concat());
-    let quick = client.call(NFS, 2, &Words::default().word(1));
+    let quick = client.call(&call(2, 1));
     assert_eq!(quick.word(0), 1);
     // Its reply would not come; from another port it is the same call, as the connection broke.
     client.reset();
     other.send(&record);
-    let quick = other.call(NFS, 2, &Words::default().word(2));
+    let quick = other.call(&call(2, 2));
     assert_eq!(quick.word(0), 2);
     gate.open(7);
     // A repetition is dropped while the call runs.
     let first = until("an answer to repeat", || {
-        other.send(&[record.clone(), call(8, NFS, 2, &Words::default().word(8))].concat());
+        other.send(&[record.clone(), call(2, 8).record(8)].concat());
         let first = other.reply();
         (first.xid == 7).then_some(first)
     });

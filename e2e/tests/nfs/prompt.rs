@@ -8,7 +8,7 @@ use flatpath_testkit::fuse::{self, Content};
 use flatpath_testkit::{Client, Driver, Server, Site, each_driver};
 use rustix::process::geteuid;
 
-use crate::calls::{Connection, Words, call_by, data, read};
+use crate::calls::{ACCESS, Connection, READ, access, getattr, lookup, null, read};
 use crate::serve;
 
 each_driver!(
@@ -17,21 +17,7 @@ each_driver!(
     each_caller_has_its_own_rights_whichever_thread_answers,
 );
 
-const GETATTR: u32 = 1;
-const LOOKUP: u32 = 3;
-const ACCESS: u32 = 4;
-const READ: u32 = 6;
 const REFUSED: u32 = 13;
-
-fn file(handle: &[u8]) -> Words {
-    Words::default().opaque(handle)
-}
-
-fn look_up(client: &mut Connection, directory: &[u8], name: &str) -> Vec<u8> {
-    let found = client.nfs(LOOKUP, &file(directory).opaque(name.as_bytes()));
-    assert_eq!(found.status(), 0, "{name}");
-    found.opaque(4)
-}
 
 /// Calls that workers have got so far.
 fn dispatched(server: &Server) -> u64 {
@@ -52,28 +38,28 @@ fn calls_that_need_no_wait_are_answered_without_a_worker(driver: Driver) {
         let server = serve(driver, &site, &state, &flags);
         let mut client = Connection::open(server.address("nfs"));
         let root = client.root();
-        let handle = look_up(&mut client, &root, "file");
+        let handle = client.lookup(&root, "file");
         let calls = [
-            (GETATTR, file(&handle)),
-            (LOOKUP, file(&root).opaque(b"file")),
-            (ACCESS, file(&handle).word(0x3f)),
-            (READ, read(&handle, 0, 100)),
+            getattr(&handle),
+            lookup(&root, "file"),
+            access(&handle, 0x3f),
+            read(&handle, 0, 100),
         ];
         // The first round opens the file; rounds that a sweep came between need a worker again.
         until("a round without a worker", || {
             let before = dispatched(&server);
-            for (procedure, words) in &calls {
-                let reply = client.nfs(*procedure, words);
-                assert_eq!(reply.status(), 0, "procedure {procedure}");
-                if *procedure == READ {
-                    assert_eq!(data(&reply), b"content");
+            for call in &calls {
+                let reply = client.call(call);
+                assert_eq!(reply.status(), 0, "procedure {}", call.procedure);
+                if call.procedure == READ {
+                    assert_eq!(reply.data(), b"content");
                 }
             }
             (dispatched(&server) == before).then_some(())
         });
         // A change is seen at once.
         site.write("file", "changed");
-        assert_eq!(data(&client.nfs(READ, &read(&handle, 0, 100))), b"changed");
+        assert_eq!(client.read(&handle, 100), b"changed");
         site.write("file", "content");
         site.settle();
     }
@@ -91,26 +77,26 @@ fn calls_on_a_mount_that_hangs_stop_no_other_client(driver: Driver) {
         .map(|_| Connection::open(server.address("nfs")))
         .collect();
     let root = clients[0].root();
-    let handle = look_up(&mut clients[0], &root, "file");
+    let handle = clients[0].lookup(&root, "file");
     let calls = [
-        (GETATTR, file(&handle)),
-        (ACCESS, file(&handle).word(1)),
-        (READ, read(&handle, 0, 100)),
-        (LOOKUP, file(&root).opaque(b"file")),
+        getattr(&handle),
+        access(&handle, 1),
+        read(&handle, 0, 100),
+        lookup(&root, "file"),
     ];
     // All that a try could need is open: still none is made here. One round and no more: what is
     // tried on a slow mount soon loses the right, and this is not about that.
-    for (procedure, words) in &calls {
-        assert_eq!(clients[0].nfs(*procedure, words).status(), 0);
+    for call in &calls {
+        assert_eq!(clients[0].status(call), 0);
     }
     let mut other = Connection::open(server.address("nfs"));
     fuse.pause();
-    for ((procedure, words), client) in calls.iter().zip(&mut clients) {
-        client.send(&call_by(1000, 7, *procedure, words));
+    for (call, client) in calls.iter().zip(&mut clients) {
+        client.send(&call.record(7));
     }
     for _ in 0..20 {
         // NULL needs no file.
-        other.nfs(0, &Words::default());
+        other.call(&null());
     }
     fuse.resume();
     for client in &mut clients {
@@ -144,27 +130,28 @@ fn each_caller_has_its_own_rights_whichever_thread_answers(driver: Driver) {
         let mut one = Connection::open(server.address("nfs"));
         let mut two = Connection::open(server.address("nfs"));
         let root = one.root();
-        let handle = look_up(&mut one, &root, "private");
-        let (access, read) = (file(&handle).word(1), read(&handle, 0, 100));
+        let handle = one.lookup(&root, "private");
+        let calls = [access(&handle, 1), read(&handle, 0, 100)];
         let check = |user: u32, client: &mut Connection| {
             let reply = client.reply();
             let (procedure, allowed) = (reply.xid, user == 1000);
             let rights = |reply: &crate::calls::Reply| reply.results.last().copied();
             match (procedure, allowed) {
                 (ACCESS, _) => assert_eq!(rights(&reply), Some(u8::from(allowed)), "{user}"),
-                (_, true) => assert_eq!(data(&reply), b"content"),
+                (_, true) => assert_eq!(reply.data(), b"content"),
                 (_, false) => assert_eq!(reply.status(), REFUSED, "{user}"),
             }
         };
         for round in 0..20 {
-            for (procedure, words) in [(ACCESS, &access), (READ, &read)] {
+            for call in &calls {
+                let record = |user| call.record_by(user, call.procedure);
                 // One after the other on one connection, and at once on two.
                 for user in [1000, 1001] {
-                    one.send(&call_by(user, procedure, procedure, words));
+                    one.send(&record(user));
                     check(user, &mut one);
                 }
-                one.send(&call_by(1001 - round % 2, procedure, procedure, words));
-                two.send(&call_by(1000 + round % 2, procedure, procedure, words));
+                one.send(&record(1001 - round % 2));
+                two.send(&record(1000 + round % 2));
                 check(1001 - round % 2, &mut one);
                 check(1000 + round % 2, &mut two);
             }

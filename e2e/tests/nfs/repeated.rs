@@ -2,7 +2,7 @@
 
 use flatpath_testkit::{Client, Driver, Server, Site, each_driver};
 
-use crate::calls::{Connection, NFS, Words, call, write};
+use crate::calls::{Call, Connection, Words, lookup, mkdir, remove, write};
 use crate::serve;
 
 each_driver!(
@@ -12,14 +12,12 @@ each_driver!(
     calls_are_counted_by_procedure_and_status,
 );
 
-const MKDIR: u32 = 9;
-const REMOVE: u32 = 12;
 /// A number as a program takes that does not draw one.
 const FIRST: u32 = 4711;
 
 /// The status of a call with a number of the test's.
-fn status(client: &mut Connection, procedure: u32, arguments: &Words) -> u32 {
-    client.send(&call(FIRST, NFS, procedure, arguments));
+fn status(client: &mut Connection, call: &Call) -> u32 {
+    client.send(&call.record(FIRST));
     let reply = client.reply();
     assert_eq!(reply.xid, FIRST);
     reply.status()
@@ -36,12 +34,12 @@ fn a_call_repeated_on_its_connection_or_after_a_reset_is_executed_once(driver: D
     let root = client.root();
     for name in ["a", "b"] {
         client.create(&root, name);
-        let arguments = Words::default().opaque(&root).opaque(name.as_bytes());
-        assert_eq!(status(&mut client, REMOVE, &arguments), 0);
-        assert_eq!(status(&mut client, REMOVE, &arguments), 0, "the same reply");
+        let remove = remove(&root, name);
+        assert_eq!(status(&mut client, &remove), 0);
+        assert_eq!(status(&mut client, &remove), 0, "the same reply");
         client.reset();
         client = connect(&server);
-        assert_eq!(status(&mut client, REMOVE, &arguments), 0, "the same reply");
+        assert_eq!(status(&mut client, &remove), 0, "the same reply");
     }
 }
 
@@ -49,13 +47,10 @@ fn a_program_that_starts_with_the_same_number_is_not_told_of_another_ones_succes
     let (site, state) = (Site::new(), Site::new());
     let server = serve(driver, &site, &state, &[]);
     let root = connect(&server).root();
-    let arguments = Words::default().opaque(&root).opaque(b"lock");
-    let arguments = [1, 0o755, 0, 0, 0, 0, 0]
-        .into_iter()
-        .fold(arguments, Words::word);
+    let mkdir = mkdir(&root, "lock");
     for _ in 0..3 {
         // Closed once it has its reply, as by a program that ends.
-        let made = status(&mut connect(&server), MKDIR, &arguments);
+        let made = status(&mut connect(&server), &mkdir);
         assert_eq!(made, 0);
         assert!(site.at("lock").is_dir());
         std::fs::remove_dir(site.at("lock")).expect("it was made");
@@ -68,12 +63,12 @@ fn two_programs_with_the_same_calls_at_once_both_change_the_file(driver: Driver)
     let (mut one, mut other, mut third) = (connect(&server), connect(&server), connect(&server));
     let root = one.root();
     let file = one.create(&root, "file");
-    let arguments = write(&file, 0, b"AAA", 2);
-    assert_eq!(status(&mut one, 7, &arguments), 0);
-    assert_eq!(third.nfs(7, &write(&file, 0, b"BBB", 2)).status(), 0);
-    assert_eq!(status(&mut one, 7, &arguments), 0, "repeated: not executed");
+    let write_a = write(&file, 0, b"AAA", 2);
+    assert_eq!(status(&mut one, &write_a), 0);
+    assert_eq!(third.status(&write(&file, 0, b"BBB", 2)), 0);
+    assert_eq!(status(&mut one, &write_a), 0, "repeated: not executed");
     assert_eq!(std::fs::read(site.at("file")).expect("there"), b"BBB");
-    assert_eq!(status(&mut other, 7, &arguments), 0);
+    assert_eq!(status(&mut other, &write_a), 0);
     assert_eq!(std::fs::read(site.at("file")).expect("there"), b"AAA");
 }
 
@@ -83,11 +78,11 @@ fn calls_are_counted_by_procedure_and_status(driver: Driver) {
     let mut client = connect(&server);
     let root = client.root();
     client.create(&root, "a");
-    let arguments = Words::default().opaque(&root).opaque(b"a");
-    assert_eq!(status(&mut client, REMOVE, &arguments), 0);
-    assert_eq!(status(&mut client, REMOVE, &arguments), 0, "the same reply");
-    assert_eq!(client.nfs(3, &arguments).status(), 2, "no such name");
-    client.send(&call(1, NFS, 99, &arguments));
+    let remove = remove(&root, "a");
+    assert_eq!(status(&mut client, &remove), 0);
+    assert_eq!(status(&mut client, &remove), 0, "the same reply");
+    assert_eq!(client.status(&lookup(&root, "a")), 2, "no such name");
+    client.send(&Call::nfs(99, Words::default()).record(1));
     client.message().expect("there is no such procedure");
     let metrics = Client::connect(server.address("admin")).get("/metrics");
     let listener = format!("{{listener=\"nfs\",address=\"{}\"", server.address("nfs"));

@@ -4,7 +4,7 @@
 use flatpath_testkit::{Driver, Server, Site, each_driver};
 use rustix::process::Signal;
 
-use crate::calls::{Connection, Words, data, read};
+use crate::calls::{Connection, getattr};
 use crate::serve_by_name;
 
 each_driver!(
@@ -25,13 +25,6 @@ fn serve(driver: Driver, site: &Site, state: &Site, privileged: bool) -> Option<
     }
 }
 
-fn lookup(client: &mut Connection, directory: &[u8], name: &str) -> Vec<u8> {
-    let words = Words::default().opaque(directory).opaque(name.as_bytes());
-    let reply = client.nfs(3, &words);
-    assert_eq!(reply.status(), 0, "{name}");
-    reply.opaque(4)
-}
-
 fn outlive(driver: Driver, privileged: bool) {
     let site = Site::new();
     for number in 0..50 {
@@ -47,13 +40,13 @@ fn outlive(driver: Driver, privileged: bool) {
     }
     let mut client = Connection::open(server.address("nfs"));
     let root = client.root();
-    let top = lookup(&mut client, &root, "a");
+    let top = client.lookup(&root, "a");
     let mut files = Vec::new();
     for number in 0..50 {
-        let below = lookup(&mut client, &top, &format!("b{number}"));
-        files.push((lookup(&mut client, &below, "file"), number));
+        let below = client.lookup(&top, &format!("b{number}"));
+        files.push((client.lookup(&below, "file"), number));
     }
-    let gone = lookup(&mut client, &root, "gone");
+    let gone = client.lookup(&root, "gone");
     server.process().signal(Signal::KILL);
     server.exit_status();
     // No server sees where they go.
@@ -63,15 +56,14 @@ fn outlive(driver: Driver, privileged: bool) {
     let server = serve(driver, &site, &state, privileged).expect("as before");
     let mut client = Connection::open(server.address("nfs"));
     for (file, number) in files {
-        let reply = client.nfs(6, &read(&file, 0, 100));
-        assert_eq!(data(&reply), format!("text {number}").into_bytes());
+        assert_eq!(
+            client.read(&file, 100),
+            format!("text {number}").into_bytes()
+        );
     }
-    let below = lookup(&mut client, &top, "b3");
-    assert_eq!(lookup(&mut client, &below, "..").as_slice(), top);
-    assert_eq!(
-        client.nfs(1, &Words::default().opaque(&gone)).status(),
-        STALE
-    );
+    let below = client.lookup(&top, "b3");
+    assert_eq!(client.lookup(&below, "..").as_slice(), top);
+    assert_eq!(client.status(&getattr(&gone)), STALE);
 }
 
 fn handles_lead_a_new_process_to_their_files(driver: Driver) {

@@ -7,7 +7,7 @@ use std::process::Command;
 use flatpath_testkit::deadline::until;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
-use crate::calls::{Connection, Words, read, write};
+use crate::calls::{Connection, commit, remove, rename, set_length, write};
 use crate::{launch, serve};
 
 each_driver!(
@@ -17,17 +17,12 @@ each_driver!(
     a_limit_on_the_length_of_files_is_an_error_and_not_the_end,
 );
 
-const REMOVE: u32 = 12;
-const RENAME: u32 = 14;
-const COMMIT: u32 = 21;
-
 /// A file that was written, committed and read.
 fn used(client: &mut Connection, root: &[u8], name: &str, data: &[u8]) -> Vec<u8> {
     let file = client.create(root, name);
-    assert_eq!(client.nfs(7, &write(&file, 0, data, 0)).status(), 0);
-    let all = Words::default().opaque(&file).long(0).word(0);
-    assert_eq!(client.nfs(COMMIT, &all).status(), 0);
-    assert_eq!(client.nfs(6, &read(&file, 0, 100)).status(), 0);
+    assert_eq!(client.status(&write(&file, 0, data, 0)), 0);
+    assert_eq!(client.status(&commit(&file)), 0);
+    assert!(data.starts_with(&client.read(&file, 100)));
     file
 }
 
@@ -46,14 +41,12 @@ fn what_a_client_removes_or_replaces_is_closed_before_the_reply(driver: Driver) 
     let mut client = Connection::open(server.address("nfs"));
     let root = client.root();
     used(&mut client, &root, "removed", &[1; 100_000]);
-    let name = Words::default().opaque(&root).opaque(b"removed");
-    assert_eq!(client.nfs(REMOVE, &name).status(), 0);
+    assert_eq!(client.status(&remove(&root, "removed")), 0);
     assert_eq!(unnamed(&server, &site), [""; 0]);
     used(&mut client, &root, "replaced", &[2; 100_000]);
     used(&mut client, &root, "moved", &[3; 100_000]);
-    let names = Words::default().opaque(&root).opaque(b"moved");
-    let names = names.opaque(&root).opaque(b"replaced");
-    assert_eq!(client.nfs(RENAME, &names).status(), 0);
+    let renamed = rename(&root, "moved", "replaced");
+    assert_eq!(client.status(&renamed), 0);
     assert_eq!(unnamed(&server, &site), [""; 0]);
 }
 
@@ -98,15 +91,10 @@ fn a_limit_on_the_length_of_files_is_an_error_and_not_the_end(driver: Driver) {
     let root = client.root();
     let file = client.create(&root, "file");
     let beyond = write(&file, LIMIT + 1, b"data", 0);
-    assert_eq!(client.nfs(7, &beyond).status(), TOO_BIG);
-    assert_eq!(client.nfs(7, &write(&file, 0, b"data", 0)).status(), 0);
-    let length = Words::default().opaque(&file);
-    let length = [0, 0, 0, 1]
-        .into_iter()
-        .fold(length, Words::word)
-        .long(LIMIT + 1);
-    let length = [0, 0, 0].into_iter().fold(length, Words::word);
-    assert_eq!(client.nfs(2, &length).status(), TOO_BIG, "SETATTR");
+    assert_eq!(client.status(&beyond), TOO_BIG);
+    assert_eq!(client.status(&write(&file, 0, b"data", 0)), 0);
+    let length = set_length(&file, LIMIT + 1);
+    assert_eq!(client.status(&length), TOO_BIG, "SETATTR");
 
     let mut client = server.client();
     let body = vec![7; usize::try_from(2 * LIMIT).expect("small")];

@@ -1,11 +1,10 @@
 //! Clients that do not read their replies: what they asked for holds up no other client.
 
 use std::fs::File;
-use std::io::Write as _;
 
 use flatpath_testkit::{Driver, Site, each_driver};
 
-use crate::calls::{Connection, Words, call, read};
+use crate::calls::{Connection, getattr, read};
 use crate::serve;
 
 each_driver!(replies_that_are_not_read_stop_no_other_client);
@@ -13,7 +12,6 @@ each_driver!(replies_that_are_not_read_stop_no_other_client);
 /// Clients that ask for 128 MiB each, of a server with half of that for everything.
 const CLIENTS: usize = 64;
 const CALLS: u32 = 128;
-const READ: u32 = 6;
 const MEBIBYTE: u32 = 1 << 20;
 
 fn replies_that_are_not_read_stop_no_other_client(driver: Driver) {
@@ -25,20 +23,17 @@ fn replies_that_are_not_read_stop_no_other_client(driver: Driver) {
     let server = serve(driver, &site, &state, &more);
     let mut innocent = Connection::open(server.address("nfs"));
     let root = innocent.root();
-    let name = Words::default().opaque(&root).opaque(b"large");
-    let file = innocent.nfs(3, &name).opaque(4);
+    let file = innocent.lookup(&root, "large");
     let small = read(&file, 0, 4096);
-    assert_eq!(innocent.nfs(READ, &small).status(), 0);
+    assert_eq!(innocent.status(&small), 0);
 
     let unread: Vec<Connection> = (0..CLIENTS)
         .map(|_| {
             let mut client = Connection::open(server.address("nfs"));
             for number in 0..CALLS {
-                let arguments = read(&file, u64::from(number) * 4096, MEBIBYTE);
+                let call = read(&file, u64::from(number) * 4096, MEBIBYTE);
                 // It may be ended before it has said all.
-                let _ = client
-                    .stream
-                    .write_all(&call(number, 100_003, READ, &arguments));
+                let _ = client.try_send(&call.record(number));
             }
             client
         })
@@ -46,11 +41,11 @@ fn replies_that_are_not_read_stop_no_other_client(driver: Driver) {
     // Until what they asked for has been read into all the room that there is.
     std::thread::sleep(std::time::Duration::from_secs(1));
     for _ in 0..50 {
-        let attributes = Words::default().opaque(&file);
-        assert_eq!(innocent.nfs(1, &attributes).status(), 0);
-        assert_eq!(innocent.nfs(READ, &small).status(), 0);
+        let attributes = getattr(&file);
+        assert_eq!(innocent.status(&attributes), 0);
+        assert_eq!(innocent.status(&small), 0);
         let mut newcomer = Connection::open(server.address("nfs"));
-        assert_eq!(newcomer.nfs(1, &attributes).status(), 0);
+        assert_eq!(newcomer.status(&attributes), 0);
     }
     drop(unread);
 }
