@@ -143,6 +143,11 @@ impl Child {
         self.log.as_ref().map(Log::whole).unwrap_or_default()
     }
 
+    /// The lines of a process that has ended which nobody has taken.
+    pub fn last_lines(&mut self) -> Vec<String> {
+        self.lines.iter().collect()
+    }
+
     /// Sends a signal to the whole group.
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
@@ -239,7 +244,7 @@ impl Child {
     /// As [`wait`](Self::wait), or its exit status with the end of its log.
     pub fn finish(mut self, limit: Duration) -> io::Result<String> {
         let status = self.wait(limit)?;
-        let lines: Vec<String> = self.lines.iter().collect();
+        let lines = self.last_lines();
         if !status.success() {
             return Err(self.failure(&format!("{status}: {}", lines.join("; "))));
         }

@@ -4,7 +4,6 @@
 //! A dropped [`Server`] is killed. If its log holds a panic that the test did not announce, the
 //! test fails: nothing that a client can do may panic the server.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -24,6 +23,7 @@ pub struct Launch {
     program: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    within: Option<PathBuf>,
     expects_panics: bool,
     leaves_log_unread: bool,
 }
@@ -57,6 +57,7 @@ impl Launch {
             arguments: Vec::new(),
             // Reasons and decisions are logged as information.
             environment: vec![("RUST_LOG".into(), "info".into())],
+            within: None,
             expects_panics: false,
             leaves_log_unread: false,
         }
@@ -91,6 +92,12 @@ impl Launch {
     /// Adds a variable to the environment.
     pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts it in a directory, which paths that are not absolute begin at.
+    pub fn within(mut self, directory: &Path) -> Self {
+        self.within = Some(directory.to_path_buf());
         self
     }
 
@@ -166,6 +173,9 @@ impl Launch {
         command
             .args(&self.arguments)
             .envs(self.environment.iter().cloned());
+        if let Some(directory) = &self.within {
+            command.current_dir(directory);
+        }
         command.stdin(Stdio::null());
         command
     }
@@ -191,8 +201,8 @@ impl Launch {
             false => Child::start(&mut command),
         };
         let mut child = child.unwrap_or_else(|error| panic!("{error}"));
-        let named = match child.listeners() {
-            Ok(named) => named,
+        let listeners = match child.listeners() {
+            Ok(listeners) => listeners,
             Err(error) if error.kind() == ErrorKind::TimedOut => panic!("the server {error}"),
             Err(_) => {
                 return Err(NotStarted {
@@ -201,12 +211,9 @@ impl Launch {
                 });
             }
         };
-        let count = named.len();
-        let addresses: HashMap<_, _> = named.into_iter().collect();
-        assert_eq!(addresses.len(), count, "two listeners share a name");
         Ok(Server {
             child,
-            addresses,
+            listeners,
             expects_panics: self.expects_panics,
         })
     }
@@ -215,17 +222,25 @@ impl Launch {
 /// A running server.
 pub struct Server {
     child: Child,
-    addresses: HashMap<String, SocketAddr>,
+    listeners: Vec<(String, SocketAddr)>,
     expects_panics: bool,
 }
 
 impl Server {
-    /// Where the listener of that name is.
+    /// Where the only listener of that name is.
     pub fn address(&self, name: &str) -> SocketAddr {
-        let known = &self.addresses;
-        *known
-            .get(name)
+        let known = &self.listeners;
+        let mut found = known.iter().filter(|(other, _)| other == name);
+        let first = found.next();
+        assert!(found.next().is_none(), "listeners share the name {name}");
+        first
             .unwrap_or_else(|| panic!("no listener {name} among {known:?}"))
+            .1
+    }
+
+    /// What it listens on, by name, as it said so.
+    pub fn listeners(&self) -> &[(String, SocketAddr)] {
+        &self.listeners
     }
 
     /// A new connection to the HTTP listener.
@@ -280,6 +295,17 @@ impl Server {
     /// Sends SIGINT, which after SIGTERM cuts off what is left.
     pub fn force(&self) {
         self.process().signal(Signal::INT);
+    }
+
+    /// Ends it with SIGTERM and expects success, and nothing more on standard output; the whole
+    /// log.
+    pub fn end(mut self) -> String {
+        self.terminate();
+        let status = self.exit_status();
+        let log = self.child.whole_log();
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert_eq!(self.child.last_lines(), Vec::<String>::new());
+        log
     }
 
     /// Waits for the end of the process.

@@ -1,160 +1,364 @@
-//! The command line itself: exit codes, what is printed where, the configuration file, the doctor.
+//! The command line itself: exit codes, what is printed where, the doctor.
 
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::net::TcpListener;
+use std::process::Command;
 
 use flatpath_consumer::Consumer;
 use flatpath_testkit::skipped::cannot_run;
-use flatpath_testkit::{Driver, Launch, Site, binary, tools};
+use flatpath_testkit::{Child, Client, Driver, Launch, PATIENCE, Site, binary, tools};
 
-fn flatpath(arguments: &[&str]) -> Output {
+/// A port of this machine that is free.
+const ANY: &str = "127.0.0.1:0";
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs `flatpath` to its end.
+pub(crate) fn flatpath(arguments: &[&str]) -> Ended {
+    run(Command::new(binary::flatpath()).args(arguments))
+}
+
+/// Runs a prepared command to its end.
+pub(crate) fn run(command: &mut Command) -> Ended {
+    let output = tools::run(command, PATIENCE);
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Ended {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+/// `flatpath serve` in a directory, without a listener.
+pub(crate) fn serve(site: &Site, arguments: &[&str]) -> Launch {
+    let launch = Launch::new(binary::flatpath().to_path_buf());
+    launch.within(site.path()).with(["serve"]).with(arguments)
+}
+
+/// Runs it and finds code 2, nothing on standard output, and all of `parts` in the message.
+pub(crate) fn assert_wrong_use(arguments: &[&str], parts: &[&str]) {
+    assert_fails(arguments, 2, parts);
+}
+
+fn assert_fails(arguments: &[&str], code: i32, parts: &[&str]) {
+    let ended = flatpath(arguments);
+    let (found, stdout) = (ended.code, ended.stdout.as_str());
+    assert_eq!(
+        (found, stdout),
+        (Some(code), ""),
+        "{arguments:?}: {ended:?}"
+    );
+    for part in parts {
+        let errors = &ended.stderr;
+        assert!(errors.contains(part), "{arguments:?}: {part} in {errors}");
+    }
+}
+
+/// A directory with a few files.
+pub(crate) fn site() -> Site {
+    let site = Site::new().with("hello.txt", "hello\n");
+    site.with("sub/page.html", "<p>page")
+        .with(".hidden", "hidden")
+}
+
+#[test]
+fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
+    let site = site();
+    let dir = site.path().to_str().expect("utf-8");
+    for (arguments, parts) in [
+        (&["--no-such-flag"][..], &["--no-such-flag"][..]),
+        (&["--echo", ANY], &["--echo", "--http"]),
+        (&["--resp", ANY], &["--resp"]),
+        (
+            &["--nfs", ANY, "--nfs-allow", "10.0.0.0/33"],
+            &["--nfs-allow", "10.0.0.0/8"],
+        ),
+        (&["--http", "8080x"], &["--http", "HOST:PORT"]),
+        (&["--http", "not an address"], &["--http", "HOST:PORT"]),
+        (&["--workers", "4..2"], &["--workers", "MAX at least MIN"]),
+        (
+            &["--network-threads", "0"],
+            &["--network-threads", "at least 1"],
+        ),
+        (
+            &["--memory", "1K", "--http", ANY],
+            &["--memory", "at least"],
+        ),
+        (&["--max-connections", "many"], &["--max-connections"]),
+        (&["--driver", "kqueue"], &["--driver", "auto, uring, epoll"]),
+        (&["--accept", "many"], &["--accept", "multishot, single"]),
+        (&["--idle-timeout", "0"], &["--idle-timeout", "seconds"]),
+        (&["another"], &["unexpected argument"]),
+    ] {
+        assert_wrong_use(&[&["serve", dir], arguments].concat(), parts);
+    }
+    for (name, parts) in [
+        (
+            "FLATPATH_WRITABLE",
+            ["true, false", "variable FLATPATH_WRITABLE"],
+        ),
+        ("FLATPATH_MEMORY", ["256M", "variable FLATPATH_MEMORY"]),
+    ] {
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(binary::flatpath());
+            let ended = run(command.args(arguments).env(name, "1Q"));
+            assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+            ended.stderr
+        };
+        let errors = run(&["serve", dir]);
+        assert!(parts.iter().all(|it| errors.contains(it)), "{errors}");
+        // Not where the command line is wrong.
+        let flag = format!("--{}=2Q", name["FLATPATH_".len()..].to_lowercase());
+        let errors = run(&["serve", dir, &flag]);
+        assert!(errors.contains("2Q") && !errors.contains(name), "{errors}");
+    }
+    assert_wrong_use(&["sreve"], &["sreve"]);
+    assert_wrong_use(&["--log", "flatpath=loud", "doctor"], &["--log", "debug"]);
+    assert_wrong_use(&["--log", "inof", "doctor"], &["--log", "mean info?"]);
+    assert_wrong_use(&[], &["Usage"]);
+}
+
+#[test]
+fn a_directory_that_is_none_ends_with_code_2() {
+    let site = site();
+    let at = |name: &str| site.at(name).to_str().expect("utf-8").to_owned();
+    for (dir, parts) in [
+        (at("missing"), &["cannot serve", "missing", "No such file"]),
+        (at("hello.txt"), &["cannot serve", "hello.txt", "directory"]),
+        (
+            "/proc/version".into(),
+            &["cannot serve", "version", "directory"],
+        ),
+    ] {
+        assert_wrong_use(&["serve", &dir, "--http", ANY], parts);
+    }
+}
+
+#[test]
+fn what_likely_is_a_mistake_is_warned_of() {
     let mut command = Command::new(binary::flatpath());
-    command.args(arguments);
-    tools::run(&mut command, Duration::from_secs(60))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-#[test]
-fn wrong_use_is_exit_code_two_and_says_what_is_wrong() {
-    for arguments in [
-        &["serve", "--no-such-flag"][..],
-        &["serve", "--driver", "kqueue", "."],
-        &["serve", "--accept", "sometimes", "."],
-        &["serve", "--workers", "9..1", "."],
-        &["serve", "--http", "not an address", "."],
-        &["serve", ".", "--max-connections", "many"],
-        &["serve", "--http", "127.0.0.1:0", "/no/such/directory"],
-        &["serve", "--http", "127.0.0.1:0", "/proc/version"],
-        &["no-such-command"],
-        &[],
+    command.args(["serve", "/no/such/directory", "--memory", "900T"]);
+    let ended = run(command.env("FLATPATH_WRITEABLE", "true"));
+    for part in [
+        "FLATPATH_WRITEABLE has no effect: did you mean FLATPATH_WRITABLE?",
+        "--memory 900T is more than the ",
     ] {
-        let output = flatpath(arguments);
-        let errors = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-        assert!(!errors.trim().is_empty(), "{arguments:?}: says nothing");
-        assert!(
-            output.stdout.is_empty(),
-            "{arguments:?}: standard output is for results"
-        );
+        assert!(ended.stderr.contains(part), "{}", ended.stderr);
     }
 }
 
 #[test]
-fn what_cannot_be_served_is_exit_code_one() {
-    let site = Site::new();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let taken = taken
-        .local_addr()
-        .map(|address| (address.to_string(), taken))
-        .expect("an address");
-    let directory = site.path().to_str().expect("text");
-    for arguments in [
-        &["serve", "--http", &taken.0, directory][..],
-        &["serve", "--http", "192.0.2.1:0", directory],
-    ] {
-        let output = flatpath(arguments);
-        let errors = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {errors}");
-        assert!(!errors.trim().is_empty(), "{arguments:?}: says nothing");
-        assert!(!text(&output.stdout).contains("ready"), "{arguments:?}");
+fn what_cannot_be_served_is_a_failure_that_says_why() {
+    let site = site();
+    let dir = site.path().to_str().expect("utf-8");
+    let taken = TcpListener::bind(ANY).expect("bind");
+    let taken = taken.local_addr().expect("address").to_string();
+    let elsewhere = "192.0.2.1:0";
+    assert_fails(
+        &["serve", "--http", &taken, dir],
+        1,
+        &[&taken, "taken", "--http"],
+    );
+    assert_fails(
+        &["serve", "--http", elsewhere, dir],
+        1,
+        &["cannot listen on", elsewhere],
+    );
+    // Nor does a second server join the first.
+    let two = ["--network-threads", "2", "--http"];
+    let first = serve(&site, &two).with([ANY]).start();
+    let address = first.address("http").to_string();
+    assert_fails(
+        &[&["serve", dir], &two[..], &[&address]].concat(),
+        1,
+        &["taken"],
+    );
+    assert_eq!(first.client().get("/hello.txt").text(), "hello\n");
+}
+
+#[test]
+fn too_few_descriptors_are_a_failure_that_says_how_many_are_needed() {
+    let site = site();
+    for count in [8, 20] {
+        let script = format!("ulimit -n {count}; exec \"$0\" serve --http 0 \"$1\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(binary::flatpath());
+        let ended = run(command.arg(site.path()));
+        assert!(matches!(ended.code, Some(1 | 2)), "{ended:?}");
+        let words = format!("may open {count} descriptors, and needs 24 at least");
+        assert!(ended.stderr.contains(&words), "{ended:?}");
     }
+}
+
+#[test]
+fn a_registration_without_rpcbind_fails_and_says_why() {
+    if std::net::TcpStream::connect("127.0.0.1:111").is_ok() {
+        return cannot_run("this machine has an rpcbind, which is not ours to change");
+    }
+    let (site, state) = (site(), Site::new());
+    let dir = site.path().to_str().expect("utf-8");
+    let state = state.path().to_str().expect("utf-8");
+    let nfs = ["--nfs", ANY, "--nfs-state", state];
+    let ended = flatpath(&[&["serve", dir], &nfs[..], &["--nfs-register"]].concat());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in ["--nfs-register", "no rpcbind answers at 127.0.0.1:111"] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
+    assert!(!ended.stdout.contains("ready"), "{ended:?}");
 }
 
 #[test]
 fn help_and_version_go_to_standard_output() {
-    for (arguments, words) in [
-        (&["--help"][..], "serve"),
-        (&["serve", "--help"], "--driver"),
-        (&["doctor", "--help"], "--json"),
-        (&["--version"], "flatpath"),
+    for (arguments, parts) in [
+        (&["--help"][..], &["serve"][..]),
+        (&["help"], &["serve"]),
+        (
+            &["serve", "--help"],
+            &[
+                "--driver",
+                "--nfs ",
+                "--nfs-state",
+                "--relay ",
+                "--relay-waiting",
+                "--ingest ",
+                "--ingest-socket",
+            ],
+        ),
+        (&["help", "serve"], &["--driver"]),
+        (&["doctor", "--help"], &["--json"]),
+        (&["--version"], &["flatpath"]),
+        (&["version"], &["flatpath"]),
     ] {
-        let output = flatpath(arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
-        assert!(
-            text(&output.stdout).contains(words),
-            "{arguments:?}: {}",
-            text(&output.stdout)
-        );
+        let ended = flatpath(arguments);
+        assert_eq!(ended.code, Some(0), "{arguments:?}");
+        for part in parts {
+            assert!(ended.stdout.contains(part), "{part} in {ended:?}");
+        }
+        assert!(!ended.stdout.contains("--resp"), "it is not offered yet");
     }
 }
 
 #[test]
 fn the_doctor_names_the_kernel_the_driver_and_the_reason() {
-    let output = flatpath(&["doctor"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let report = text(&output.stdout);
+    let ended = flatpath(&["doctor"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel");
-    assert!(
-        report.contains(kernel.trim()),
-        "the kernel's version: {report}"
-    );
-    let expected = if Driver::Uring.is_here() {
-        "uring"
-    } else {
-        "epoll"
-    };
-    assert!(
-        report.contains(expected),
-        "the driver that will be used: {report}"
-    );
-
-    let output = flatpath(&["doctor", "--json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let json: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("one JSON document and nothing else");
-    assert!(
-        json.as_object().is_some_and(|report| report.len() >= 3),
-        "{json}"
-    );
-    assert!(json.to_string().contains(kernel.trim()), "{json}");
-}
-
-#[test]
-fn a_configuration_file_has_the_same_names_and_the_command_line_wins() {
-    let site = Site::new()
-        .with("public/file", "contents")
-        .with("other/file", "other");
-    let configuration = format!(
-        "dir = {:?}\nhttp = \"127.0.0.1:0\"\necho = \"127.0.0.1:0\"\ndriver = \"epoll\"\n\
-         workers = \"1..3\"\nmax-connections = 100\n",
-        site.at("public")
-    );
-    site.write("flatpath.toml", configuration);
-    let file = site.at("flatpath.toml");
-    let launch = || {
-        Launch::new(binary::flatpath().to_path_buf())
-            .with(["serve", "--config"])
-            .with([file.as_os_str()])
-    };
-    let server = launch().start();
-    assert_eq!(server.client().get("/file").text(), "contents");
-    assert!(server.log().contains("epoll"), "{}", server.log());
-    let mut echo = server.echo_client();
-    echo.send(b"x");
-    assert_eq!(echo.exactly(1), b"x");
-    let other = launch().directory(&site.at("other")).start();
-    assert_eq!(other.client().get("/file").text(), "other");
-}
-
-#[test]
-fn a_configuration_with_an_unknown_name_or_value_is_refused_by_line() {
-    let site = Site::new();
-    for wrong in [
-        "no-such-name = 1\n",
-        "driver = \"kqueue\"\n",
-        "workers = 7.5\n",
-        "= =\n",
+    let has_uring = Driver::Uring.is_here();
+    let expected = if has_uring { "uring" } else { "epoll" };
+    for part in [
+        "machine\n",
+        "features of io_uring\n",
+        "flatpath serve will use\n",
+        "driver ",
+        kernel.trim(),
+        expected,
     ] {
-        site.write("flatpath.toml", format!("# a comment\n{wrong}"));
-        let file = site.at("flatpath.toml");
-        let directory = site.path().to_str().expect("text");
-        let output = flatpath(&["serve", "--config", file.to_str().expect("text"), directory]);
-        let errors = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {errors}");
-        assert!(errors.contains("flatpath.toml"), "{wrong:?}: {errors}");
+        assert!(ended.stdout.contains(part), "{part} in {}", ended.stdout);
+    }
+
+    let ended = flatpath(&["doctor", "--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report: serde_json::Value =
+        serde_json::from_str(&ended.stdout).expect("one JSON document and nothing else");
+    assert!(report.to_string().contains(kernel.trim()), "{report}");
+    assert_eq!(report["verdict"]["driver"], expected);
+    let first = &report["probe"]["findings"][0];
+    assert_eq!(first["feature"], "io_uring");
+    assert_eq!(first["refusal"].is_null(), has_uring, "{first}");
+    for number in [
+        &report["limits"]["descriptors"]["now"],
+        &report["verdict"]["connections_max"],
+    ] {
+        assert!(number.as_u64().is_some_and(|number| number > 0), "{report}");
+    }
+}
+
+#[test]
+fn what_clients_may_change_is_announced() {
+    let (site, state) = (site(), Site::new());
+    let all = ["--http", ANY, "--nfs", ANY, "--echo", ANY, "--nfs-state"];
+    let launch = serve(&site, &all).with([state.path()]);
+    let announced = |launch: Launch| {
+        let mut child = Child::start(&mut launch.command()).expect("it starts");
+        let mut lines = Vec::new();
+        loop {
+            let line = child.line(PATIENCE).expect("a line");
+            if line == "ready" {
+                return lines;
+            }
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(words[0], "listening");
+            lines.push(
+                [words[1], &words[3..].join(" ")]
+                    .join(" ")
+                    .trim()
+                    .to_owned(),
+            );
+        }
+    };
+    assert_eq!(announced(launch.clone()), ["http", "nfs", "echo"]);
+    let writable = launch.with(["--writable"]);
+    assert_eq!(
+        announced(writable),
+        ["http writable", "nfs writable", "echo"]
+    );
+}
+
+#[test]
+fn every_listener_is_announced_in_order_and_works() {
+    let site = site();
+    let server = serve(&site, &["--http", ANY, "--echo", ANY, "--http", ANY, "sub"]).start();
+    let names: Vec<_> = server.listeners().iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["http", "http", "echo"]);
+    for (_, address) in &server.listeners()[..2] {
+        let mut client = Client::connect(*address);
+        assert_eq!(client.get("/page.html").text(), "<p>page");
+    }
+    let mut echo = server.echo_client();
+    echo.send("hello");
+    assert_eq!(echo.exactly(5), b"hello");
+}
+
+#[test]
+fn a_port_alone_is_one_of_this_machine_and_levels_are_chosen() {
+    let site = site();
+    let server = serve(&site, &["--log", "off", "-p", "0"]).start();
+    assert!(server.address("http").ip().is_loopback());
+    assert_eq!(server.end(), "");
+}
+
+#[test]
+fn echo_alone_needs_no_directory() {
+    let server = serve(&Site::new(), &["--echo", ANY]).start();
+    assert_eq!(server.listeners().len(), 1);
+    assert_eq!(server.listeners()[0].0, "echo");
+}
+
+#[test]
+fn the_log_says_which_driver_is_used_and_why_and_what_is_too_much() {
+    let processors = std::thread::available_parallelism().expect("known").get();
+    let threads = (processors + 1).to_string();
+    let site = site();
+    let launch = Launch::serve(Driver::Epoll).with(["--network-threads", &threads]);
+    let log = launch.directory(site.path()).start().end();
+    assert!(log.contains("driver epoll: "), "{log}");
+    let too_much = format!("{threads} network threads on {processors} processors");
+    assert!(log.contains(&too_much), "{log}");
+}
+
+#[test]
+fn a_signal_right_after_ready_is_handled() {
+    let site = site();
+    for _ in 0..20 {
+        Launch::serve(Driver::Epoll)
+            .directory(site.path())
+            .start()
+            .end();
     }
 }
 
@@ -164,7 +368,7 @@ fn a_listener_on_every_address_family_is_announced() {
     let server = Launch::new(binary::flatpath().to_path_buf())
         .with(["serve", "--http", "[::1]:0"])
         .directory(site.path());
-    let has_ipv6 = std::net::TcpListener::bind("[::1]:0").is_ok();
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
     if !has_ipv6 {
         return cannot_run("this machine has no IPv6");
     }

@@ -17,6 +17,7 @@ each_driver!(
     directories_redirect_list_and_have_an_index,
     hidden_files_are_served_only_when_asked,
     a_changed_file_is_served_changed,
+    a_file_that_shrinks_in_mid_transfer_ends_the_connection,
     copies_on_two_servers_agree_on_portable_tags,
 );
 
@@ -449,6 +450,23 @@ fn a_changed_file_is_served_changed(driver: Driver) {
     assert_eq!(ask(&mut client).0, "third one");
     fs::remove_file(site.at("file")).expect("the file is there");
     assert_eq!(client.get("/file").status, 404);
+}
+
+fn a_file_that_shrinks_in_mid_transfer_ends_the_connection(driver: Driver) {
+    const LENGTH: usize = 64 << 20;
+    let site = Site::new().with("file", "contents");
+    let large = fs::File::create(site.at("large")).expect("a file can be made");
+    large.set_len(LENGTH as u64).expect("a sparse file");
+    let server = serve(driver, &site);
+    let mut client = server.client();
+    client.request("GET", "/large", &[]);
+    assert_eq!(client.reply_to_head().status, 200);
+    large.set_len(1_000).expect("shrunk");
+    // A reset is as good an end as a close: both say that something is missing.
+    let (body, _) = client.rest();
+    assert!(body.len() < LENGTH, "bytes were made up");
+    assert!(body.iter().all(|byte| *byte == 0));
+    assert_eq!(server.client().get("/file").text(), "contents");
 }
 
 /// A server of a copy, whose files were changed at this second.

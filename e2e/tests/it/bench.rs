@@ -8,12 +8,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::run_command;
+use flatpath_testkit::binary;
+
+use crate::command::run;
 
 /// A `flatpath` in a directory of its own, so that nothing else stands beside it.
 fn installed_at(directory: &Path) -> Command {
     let program = directory.join("flatpath");
-    let built = env!("CARGO_BIN_EXE_flatpath");
+    let built = binary::flatpath();
     // A link where the file system allows it: the file is large.
     if fs::hard_link(built, &program).is_err() {
         fs::copy(built, &program).expect("a copy");
@@ -28,7 +30,7 @@ fn installed_at(directory: &Path) -> Command {
 fn a_bench_that_is_not_installed_is_named_with_the_command_that_installs_it() {
     for argument in ["wheel", "--help"] {
         let home = tempfile::tempdir().expect("a directory");
-        let ended = run_command(installed_at(home.path()).arg(argument));
+        let ended = run(installed_at(home.path()).arg(argument));
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
         for part in [
             "flatpath-bench",
@@ -47,7 +49,7 @@ fn the_bench_beside_the_command_gets_the_arguments_and_gives_the_status() {
     symlink("/bin/sh", home.path().join("flatpath-bench")).expect("a link");
     let script = "echo \"$FLATPATH|$1|$2\"; echo words >&2; exit 7";
     let arguments = ["-c", script, "name", "--quick", "two words"];
-    let ended = run_command(installed_at(home.path()).args(arguments));
+    let ended = run(installed_at(home.path()).args(arguments));
     assert_eq!(ended.code, Some(7), "{}", ended.stderr);
     let server = home.path().join("flatpath");
     let expected = format!("{}|--quick|two words\n", server.display());
@@ -65,7 +67,7 @@ fn a_bench_in_the_path_measures_the_server_that_the_environment_names() {
         .env("PATH", elsewhere.path())
         .env("FLATPATH", "/another/flatpath")
         .args(["-c", "echo \"$FLATPATH\""]);
-    let ended = run_command(&mut command);
+    let ended = run(&mut command);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(ended.stdout, "/another/flatpath\n");
 }
@@ -74,6 +76,6 @@ fn a_bench_in_the_path_measures_the_server_that_the_environment_names() {
 fn a_signal_that_ends_the_bench_ends_the_command() {
     let home = tempfile::tempdir().expect("a directory");
     symlink("/bin/sh", home.path().join("flatpath-bench")).expect("a link");
-    let ended = run_command(installed_at(home.path()).args(["-c", "kill -KILL $$"]));
+    let ended = run(installed_at(home.path()).args(["-c", "kill -KILL $$"]));
     assert_eq!(ended.code, None);
 }
