@@ -66,8 +66,6 @@ fn run_step(step: Step) -> Result<()> {
         Step::Package => {
             forget_unpacked()?;
             let mut command = process::cargo(&["package", "--quiet"]);
-            // The builds of the packages are never run.
-            command.env("CARGO_PROFILE_DEV_DEBUG", "0");
             for name in published()? {
                 command.args(["--package", &name]);
             }

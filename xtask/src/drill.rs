@@ -40,11 +40,7 @@ const SOUND_TIME_MAX: Duration = Duration::from_secs(20);
 /// Which mutations were caught, each with the tree of its crate, for `--resume`.
 const DONE: &str = "target/drill.done";
 /// What is built anew each time is unoptimised.
-const PROFILE: &[&str] = &[
-    "profile.test.opt-level=0",
-    "profile.test.debug=false",
-    "profile.test.incremental=false",
-];
+const PROFILE: &[&str] = &["profile.test.opt-level=0", "profile.test.incremental=false"];
 /// What a checker's test stands on is optimised: it runs for seconds.
 const CHECKER_PROFILE: &[&str] = &["profile.test.package.\"*\".opt-level=3"];
 const STRUCTURES: &str = "structures";

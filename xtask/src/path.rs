@@ -67,6 +67,7 @@ fn build() -> Result<PathBuf> {
     command
         .args(["--features", "rustix/use-libc-auxv"])
         .args(["--config", "profile.dev.opt-level=0"])
+        .args(["--config", "profile.dev.debug='line-tables-only'"])
         .args(["--config", "profile.dev.incremental=false"])
         .args(["--target-dir", TARGET])
         .env("RUSTFLAGS", "--cfg slow_clock");

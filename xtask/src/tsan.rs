@@ -33,6 +33,8 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
         .args(["--package", "flatpath-structures"])
         .args(["--target-dir", "target/tsan", "--"])
         .args(filters)
+        // Its reports name lines.
+        .env("CARGO_PROFILE_TEST_DEBUG", "line-tables-only")
         .env("RUSTFLAGS", "-Zsanitizer=thread")
         .env("TSAN_OPTIONS", "halt_on_error=1 enable_adaptive_delay=1");
     process::run(&mut command)
