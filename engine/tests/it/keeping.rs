@@ -23,6 +23,8 @@ use flatpath_driver::simulation::{
 use flatpath_testkit::skipped::cannot_run;
 use flatpath_testkit::{PATIENCE, until_true};
 
+use crate::lines::on_both;
+
 /// See the module.
 #[derive(Clone, Default)]
 struct Tally {
@@ -166,12 +168,6 @@ fn start(choice: DriverChoice, tally: &Tally, limits: Limits) -> Option<Running>
         }
         Err(error) => panic!("{error}"),
     }
-}
-
-fn on_both(run: impl Fn(DriverChoice)) {
-    [DriverChoice::Uring, DriverChoice::Epoll]
-        .into_iter()
-        .for_each(run);
 }
 
 fn message(first: u8, seed: u64, length: usize) -> Vec<u8> {

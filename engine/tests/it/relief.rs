@@ -1,8 +1,7 @@
 //! Holders of one network thread are ended for connections of another that wait for memory: on both
 //! drivers.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use flatpath::memory::Buffer;
 use flatpath::{
     Bytes, Context, DriverChoice, Limits, ListenerOptions, Phase, Protocol, Received, Server,
 };
+use flatpath_testkit::Client;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const THREADS: usize = 2;
 /// A quarter of it is in reserve.
 const BUDGET_BYTES: usize = 1024 * 1024;
@@ -76,29 +75,17 @@ impl Protocol for Holding {
     }
 }
 
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn new(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).expect("connected");
-        stream.set_read_timeout(Some(PATIENCE)).expect("set");
-        Client(BufReader::new(stream))
-    }
-
-    fn ask(&mut self, line: &[u8]) -> String {
-        self.0.get_mut().write_all(line).expect("written");
-        let mut answer = String::new();
-        self.0.read_line(&mut answer).expect("an answer");
-        answer
-    }
+fn ask(client: &mut Client, line: &[u8]) -> String {
+    client.send(line);
+    client.line()
 }
 
 /// A client of each network thread: the kernel chooses, so until each has one.
 fn one_of_each(address: SocketAddr) -> [Client; THREADS] {
     let mut clients: [Option<Client>; THREADS] = Default::default();
     while clients.iter().any(Option::is_none) {
-        let mut client = Client::new(address);
-        let thread: usize = client.ask(b"where\n").trim().parse().expect("a number");
+        let mut client = Client::connect(address);
+        let thread: usize = ask(&mut client, b"where\n").parse().expect("a number");
         clients[thread] = Some(client);
     }
     clients.map(|client| client.expect("each has one"))
@@ -125,17 +112,15 @@ fn relieves(choice: DriverChoice) {
         return;
     };
     let [mut holds, mut waits] = one_of_each(running.addresses()[0].address);
-    assert_eq!(holds.ask(b"hold\n"), "held\n");
+    assert_eq!(ask(&mut holds, b"hold\n"), "held");
     // By then its network thread has done what it does now and then, and sleeps until it is woken.
     std::thread::sleep(Duration::from_secs(3));
     // More than a buffer of the reserve takes.
     let mut long = [b'.'; 6000];
-    waits.0.get_mut().write_all(&long).expect("written");
+    waits.send(long);
     long[5999] = b'\n';
-    assert_eq!(waits.ask(&long), "ok\n");
-    let mut word = String::new();
-    holds.0.read_line(&mut word).expect("a word");
-    assert_eq!(word, "full\n");
+    assert_eq!(ask(&mut waits, &long), "ok");
+    assert_eq!(holds.line(), "full");
     drop((holds, waits));
     running.handle().force();
     running.wait().expect("it ends well");

@@ -6,14 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::knots::Knots;
+use crate::lines::on_both;
 use flatpath::{DriverChoice, Limits, Running, Server};
 use flatpath_testkit::{PATIENCE, until_true};
-
-fn on_both(body: impl Fn(DriverChoice)) {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
-        body(choice);
-    }
-}
 
 fn start(choice: DriverChoice, limits: Limits) -> (Running, SocketAddr) {
     let server = Server::new()
