@@ -37,6 +37,9 @@ pub(crate) struct Options {
     debug: bool,
 }
 
+/// What is installed names lines in its backtraces; a build in a checkout is there sooner without.
+const DEBUG: &str = "CARGO_PROFILE_RELEASE_DEBUG";
+
 /// How to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Profile {
@@ -118,7 +121,7 @@ fn deb(profile: Profile) -> Result<Option<PathBuf>> {
     let mut pages = process::cargo(&["run", "--profile", profile]);
     pages.args(build);
     pages.args(["--features", "flatpath-cli/generate", "--", "generate"]);
-    process::run(pages.arg(&directory))?;
+    process::run(pages.arg(&directory).env(DEBUG, "line-tables-only"))?;
     let made = directory.join("flatpath.deb");
     // The manual pages were made by the same build.
     let mut package = process::cargo(&["deb", "--package", "flatpath-cli", "--no-build"]);
@@ -133,6 +136,7 @@ fn static_command(profile: Profile) -> Result<PathBuf> {
     let mut build = process::cargo(&["build", "--package", "flatpath-cli", "--target", &target]);
     // A debug build is only tested. With optimisation it would take three times as long.
     build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    build.env(DEBUG, "line-tables-only");
     process::run(build.args(["--profile", profile]))?;
     let built = workspace::root().join("target").join(target).join(folder);
     let made = directory()?.join("flatpath");
