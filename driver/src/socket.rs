@@ -28,6 +28,12 @@ impl Socket {
         Socket(handle)
     }
 
+    /// A socket of a simulation, for tests of what only passes sockets on.
+    #[doc(hidden)]
+    pub fn simulated(number: u32) -> Socket {
+        Socket(Handle::Simulated(number))
+    }
+
     /// The descriptor, for the driver that it is of.
     pub(crate) fn raw(self) -> RawFd {
         self.descriptor()

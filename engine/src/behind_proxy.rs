@@ -21,7 +21,6 @@ use std::net::SocketAddr;
 
 use crate::common::Common;
 use crate::context::Context;
-use crate::hand_over::Becomes;
 use crate::phase::{Phase, Stall};
 use crate::protocol::{Protocol, Received};
 use crate::proxy_header::parse;
@@ -86,14 +85,12 @@ impl Protocol for ProxyHeader {
                 let peer = context.io.peer();
                 let why = format_args!("it sends no PROXY header that is accepted: {cause}");
                 let io = &mut context.io;
-                io.common.note_refused(io.connection.listener, peer, &why);
+                io.common.note_refused(io.connection.listener(), peer, &why);
                 io.abort();
                 return Received::Consumed;
             }
         };
-        let connection = &mut *context.io.connection;
-        connection.introduced = Some(Box::new(header));
-        connection.control.becomes = Some(Becomes::Introduced);
+        context.io.connection.introduce(header);
         Received::Blocked {
             consumed: header.bytes,
             on: Stall::Pipeline,
@@ -102,7 +99,7 @@ impl Protocol for ProxyHeader {
 
     /// One whose header is on its way is served.
     fn draining(&self, context: &mut Context<'_, Self>) {
-        match context.io.connection.spoke {
+        match context.io.connection.has_received() {
             true => context.restart_phase(Phase::Idle),
             false => context.close_after_output(),
         }

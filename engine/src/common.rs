@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::access_log::{AccessLog, LogEnd};
 use crate::address_limit::Cells;
+use crate::connection::Connection;
 use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::network::{Holds, Lasting};
+use crate::phase::Stall;
 use crate::prompt::Tries;
 use crate::statistics::{Counters, ThreadCounters};
 use crate::turn::Turn;
@@ -58,6 +60,27 @@ impl Common {
         let place = self.shared.pools.owner(self.number, index);
         self.shared.descriptors.name(place as usize, cells);
         self.dispatcher.name(index, cells);
+    }
+
+    /// Stops the input of a connection, and counts that if it is not the same stall that is tried
+    /// again.
+    pub(crate) fn stall(&self, connection: &mut Connection, stall: Stall) {
+        if !connection.stall(stall, self.turn.now_ns) {
+            return;
+        }
+        let counters = self.counters(connection.listener());
+        let count = match stall {
+            // It is no shortage.
+            Stall::Turn => return,
+            Stall::Output => &counters.output_stalls,
+            Stall::Pipeline => &counters.pipeline_stalls,
+            Stall::Jobs => &counters.jobs_stalls,
+            Stall::Lasting => &counters.lasting_stalls,
+            Stall::Memory => &counters.memory_stalls,
+            Stall::Share => &counters.share_stalls,
+            Stall::Outside => &counters.outside_stalls,
+        };
+        count.add(1);
     }
 
     /// Descriptors of files that are held for the connection at a place. One load.

@@ -113,7 +113,7 @@ impl<'a, P: Protocol> Context<'a, P> {
             .io
             .common
             .dispatcher
-            .reserve(self.io.connection.listener)?;
+            .reserve(self.io.connection.listener())?;
         let connection = self.io.id();
         let mut envelope = self.free_jobs.take().unwrap_or_else(|| {
             Box::new(Envelope {
@@ -184,7 +184,7 @@ impl<'a, P: Protocol> Context<'a, P> {
         envelope.connection = self.io.id();
         self.io.learn_address_if_counted();
         let (connection, common) = (&mut *self.io.connection, &*self.io.common);
-        connection.control.jobs_out += 1;
+        connection.job_went_out();
         envelope.cells = connection.holds.cells;
         envelope.rank = rank;
         envelope.is_counted = common.dispatcher.weighs_jobs();

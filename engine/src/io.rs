@@ -17,7 +17,7 @@ use flatpath_structures::slots::Key;
 use crate::access_log::AccessLog;
 use crate::address_limit::Cells;
 use crate::common::Common;
-use crate::connection::{Closing, Connection};
+use crate::connection::{Closing, Connection, PageKind};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
 use crate::hand_over::{Becomes, HandOver};
@@ -99,7 +99,7 @@ impl Io<'_> {
         ConnectionId {
             key: self.key,
             thread: self.common.number,
-            listener: self.connection.listener,
+            listener: self.connection.listener(),
         }
     }
 
@@ -158,16 +158,15 @@ impl Io<'_> {
     /// client's address, as the balancer has named it: no system call. Where it has named none (a
     /// health check, for one), the balancer's.
     pub fn peer(&self) -> Option<SocketAddr> {
-        let header = self.connection.introduced.as_ref();
-        let client = header.and_then(|header| header.client);
-        client.or_else(|| self.driver.peer_of(self.connection.socket))
+        let client = self.connection.client();
+        client.or_else(|| self.driver.peer_of(self.connection.socket()))
     }
 
     /// The load balancer that a connection has come through: one system call. `None` for one that
     /// came directly.
     pub fn proxy_peer(&self) -> Option<SocketAddr> {
-        self.connection.introduced.as_ref()?;
-        self.driver.peer_of(self.connection.socket)
+        let peer = || self.driver.peer_of(self.connection.socket());
+        self.connection.is_introduced().then(peer)?
     }
 
     /// The name of this connection, with which any thread can have it called; see
@@ -184,7 +183,7 @@ impl Io<'_> {
     /// gone, is being closed, is spliced already, or belongs to another thread (see
     /// [`Spread`](crate::Spread)).
     pub fn splice(&mut self, other: &ConnectionHandle) {
-        self.connection.control.becomes = Some(Becomes::Spliced(other.id));
+        self.connection.becomes(Becomes::Spliced(other.id));
     }
 
     /// Hands this connection over to another protocol, after this call: this one's session is
@@ -203,7 +202,7 @@ impl Io<'_> {
         if !self.connection.may_be_handed_over() {
             return Err(wish);
         }
-        self.connection.control.becomes = Some(Becomes::Successors(wish));
+        self.connection.becomes(Becomes::Successors(wish));
         Ok(())
     }
 
@@ -234,7 +233,7 @@ impl Io<'_> {
             .shared
             .pools
             .handle(self.common.number, self.key.index);
-        self.connection.output.write(pool, bytes)
+        self.connection.output_mut().write(pool, bytes)
     }
 
     /// Queues a reply of several writes, all of it or nothing: when `write` returns an error, what
@@ -243,10 +242,10 @@ impl Io<'_> {
     /// # Errors
     /// That of `write`.
     pub fn reply<T, E>(&mut self, write: impl FnOnce(&mut Io<'_>) -> Result<T, E>) -> Result<T, E> {
-        let mark = self.connection.output.mark();
+        let mark = self.connection.output().mark();
         let written = write(self);
         if written.is_err() {
-            self.connection.output.roll_back(mark);
+            self.connection.output_mut().roll_back(mark);
         }
         written
     }
@@ -259,7 +258,7 @@ impl Io<'_> {
             .shared
             .pools
             .handle(self.common.number, self.key.index);
-        self.connection.output.reserve(pool, bytes)
+        self.connection.output_mut().reserve(pool, bytes)
     }
 
     /// Queues shared bytes without a copy; small ones are copied when that is cheaper. They are
@@ -274,7 +273,7 @@ impl Io<'_> {
             .shared
             .pools
             .handle(self.common.number, self.key.index);
-        self.connection.output.write_shared(pool, bytes)
+        self.connection.output_mut().write_shared(pool, bytes)
     }
 
     /// Whether so much of programs waits to be dropped that nothing new of theirs is to be taken:
@@ -285,16 +284,15 @@ impl Io<'_> {
 
     /// Queues constant words. It needs no buffer, so it does not fail when the budget is used up.
     pub fn write_static(&mut self, words: &'static [u8]) {
-        self.connection
-            .output
-            .push(Bytes::from_static(words).into());
+        let words = Bytes::from_static(words);
+        self.connection.output_mut().push(words.into());
     }
 
     /// Queues what a pooled buffer holds without a copy. The buffer goes back to its pool once
     /// sent.
     pub fn write_buffer(&mut self, buffer: Buffer) {
         let to = u32::try_from(buffer.filled().len()).expect("a pooled buffer is below 4 GiB");
-        self.connection.output.push(Segment::Pooled {
+        self.connection.output_mut().push(Segment::Pooled {
             buffer,
             from: 0,
             to,
@@ -319,8 +317,7 @@ impl Io<'_> {
         let (key, wakes) = (self.key, &self.common.wakes);
         let quota = self
             .connection
-            .quota
-            .get_or_insert_with(|| Quota::new(key.to_u64(), Arc::clone(wakes) as _));
+            .quota(|| Quota::new(key.to_u64(), Arc::clone(wakes) as _));
         let bytes = range.len() as u64;
         let fragment = region.retain(piece, from + range.start..from + range.end, quota)?;
         self.counters().body_bytes_retained.add(bytes);
@@ -363,7 +360,7 @@ impl Io<'_> {
     }
 
     pub(crate) fn counters(&self) -> &Counters {
-        self.common.counters(self.connection.listener)
+        self.common.counters(self.connection.listener())
     }
 
     /// Counts a request as answered, in one of the
@@ -371,7 +368,7 @@ impl Io<'_> {
     /// nothing for another one. A protocol that took the connection over counts none.
     #[inline]
     pub fn count_request(&self, class: usize) {
-        if self.connection.successor == 0
+        if self.connection.successor() == 0
             && let Some(count) = self.counters().requests.get(class)
         {
             count.add(1);
@@ -386,17 +383,14 @@ impl Io<'_> {
 
     /// Fragments that this connection's users hold now.
     pub fn held(&self) -> u32 {
-        self.connection.quota.as_ref().map_or(0, Quota::held)
+        self.connection.fragments_held()
     }
 
     /// Chooses where the next receive goes, from then on. [`Pages::Listener`] means the common
     /// buffers for a protocol without a region.
     pub fn receive_into(&mut self, pages: Pages) {
-        self.connection.region_id = match pages {
-            Pages::Common => 0,
-            Pages::Listener | Pages::Shared => self.own.map_or(0, |(region_id, _)| region_id),
-        };
-        self.connection.shares = pages == Pages::Shared;
+        let region_id = self.own.map_or(0, |(region_id, _)| region_id);
+        self.connection.receive_into(PageKind::of(pages, region_id));
     }
 
     /// The listener's own region on this network thread.
@@ -406,7 +400,7 @@ impl Io<'_> {
 
     /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.
     pub fn write_piped(&mut self, piped: Piped) {
-        self.connection.output.push(Segment::Piped(piped));
+        self.connection.output_mut().push(Segment::Piped(piped));
     }
 
     /// The access log of this network thread, if the server has one
@@ -418,17 +412,17 @@ impl Io<'_> {
 
     /// Bytes queued since the connection began, sent or not.
     pub fn output_bytes(&self) -> u64 {
-        self.connection.output.bytes_so_far()
+        self.connection.output().bytes_so_far()
     }
 
     /// Bytes queued and not yet taken by the kernel.
     pub fn queued_bytes(&self) -> usize {
-        self.connection.output.queued_bytes()
+        self.connection.output().queued_bytes()
     }
 
     /// True when more output should wait until the peer has read: stall with [`Stall::Output`].
     pub fn output_is_full(&self) -> bool {
-        self.connection.output.queued_bytes() >= OUTPUT_BYTES_HIGH
+        self.connection.output().queued_bytes() >= OUTPUT_BYTES_HIGH
     }
 
     /// Asks for one call of [`Protocol::drained`](crate::Protocol::drained) when output has fallen
@@ -440,10 +434,7 @@ impl Io<'_> {
     /// The same for another mark, a power of two, or 0 for all of it. A stall for output ends
     /// there, too.
     pub(crate) fn notify_drained_below(&mut self, bytes: usize) {
-        debug_assert!(bytes == 0 || bytes.is_power_of_two(), "an exact mark");
-        let control = &mut self.connection.control;
-        control.notify_drained = true;
-        control.low_power = bytes.checked_ilog2().unwrap_or(0) as u8;
+        self.connection.notify_drained_below(bytes);
     }
 
     /// True when more of a stream should wait, of which `bytes_max` may be in the output.
@@ -480,7 +471,7 @@ impl Io<'_> {
     ) -> Result<(), NoRoom> {
         let pools = &self.common.shared.pools;
         let (thread, index) = (self.common.number, self.key.index);
-        let output = &mut self.connection.output;
+        let output = self.connection.output_mut();
         let is_long = payload.len() > PIECE_COPY_BYTES_MAX;
         let queued_bytes = output.queued_bytes();
         let is_read = queued_bytes == 0 && pools.fair_bytes() == usize::MAX;
@@ -513,7 +504,7 @@ impl Io<'_> {
     /// Queues bytes without a copy, which are charged ([`Io::hold`]), or need no charge.
     #[doc(hidden)]
     pub fn write_held(&mut self, bytes: Bytes) {
-        self.connection.output.push(bytes.into());
+        self.connection.output_mut().push(bytes.into());
     }
 
     /// Queues what is charged for all connections ([`ConnectionHandle::hold_common`]), and counts
@@ -522,7 +513,7 @@ impl Io<'_> {
     pub fn write_common(&mut self, payload: &Bytes) {
         let pools = &self.common.shared.pools;
         let (thread, index) = (self.common.number, self.key.index);
-        let output = &mut self.connection.output;
+        let output = self.connection.output_mut();
         if payload.len() > PIECE_COPY_BYTES_MAX
             || !output.copy_piece(pools.bulk(thread, index), [payload, &[], &[]])
         {
@@ -533,34 +524,35 @@ impl Io<'_> {
 
     /// Jobs of this connection that are with workers now.
     pub fn jobs_out(&self) -> u32 {
-        self.connection.control.jobs_out
+        self.connection.jobs_out()
     }
 
     /// Says what the connection waits for now, which sets its deadline. Saying the same phase again
     /// does not move the deadline; [`Io::restart_phase`] does.
     pub fn phase(&mut self, phase: Phase) {
-        if self.connection.control.phase != phase {
-            self.connection.control.phase = phase;
-            self.connection.control.phase_started = true;
+        if self.connection.phase() != phase {
+            self.restart_phase(phase);
         }
     }
 
     /// Starts a phase anew although it may be the current one: the next request's head, say.
     pub fn restart_phase(&mut self, phase: Phase) {
-        self.connection.control.phase = phase;
-        self.connection.control.phase_started = true;
+        self.connection.start_phase(phase, self.common.turn.now_ns);
     }
 
     /// Offers no input until a reason is over that arose outside of
     /// [`Protocol::received`](crate::Protocol::received), which returns its own.
     pub fn stall(&mut self, stall: Stall) {
-        self.connection.control.stall = Some(stall);
+        // A spliced one has no input that its protocol could leave.
+        if self.connection.peer().is_none() {
+            self.common.stall(self.connection, stall);
+        }
     }
 
     /// No more input is wanted, ever (the last request of this connection has been read).
     /// Nothing is received any more; what was received is not offered again.
     pub fn end_input(&mut self) {
-        self.connection.control.input_wanted = false;
+        self.connection.close(Closing::Input);
     }
 
     /// Sends FIN after this call and goes on receiving: the peer reads the end of this side's
@@ -570,29 +562,28 @@ impl Io<'_> {
     #[must_use = "the peer may not see the end"]
     pub fn end_output(&mut self) -> bool {
         let connection = &mut *self.connection;
-        let control = &mut connection.control;
-        let is_free = control.becomes.is_none() && control.closing == Closing::No;
-        let may_end = is_free && connection.peer.is_none() && connection.is_sent();
+        let is_free = !connection.is_becoming() && !connection.is_closing();
+        let may_end = is_free && connection.peer().is_none() && connection.is_sent();
         if may_end {
-            connection.control.becomes = Some(Becomes::ReceiveOnly);
+            connection.becomes(Becomes::ReceiveOnly);
         }
         may_end
     }
 
     /// Sends what is queued, then closes. Right when all that the peer sent has been read.
     pub fn close_after_output(&mut self) {
-        self.connection.control.close(Closing::AfterOutput);
+        self.connection.close(Closing::AfterOutput);
     }
 
     /// Sends what is queued, then FIN, then reads and drops what still comes until the peer closes
     /// or `linger_timeout` has passed, so that a peer which is still sending can read the answer
     /// instead of a reset (RFC 9112 section 9.6).
     pub fn close_lingering(&mut self) {
-        self.connection.control.close(Closing::Lingering);
+        self.connection.close(Closing::Lingering);
     }
 
     /// Closes at once; queued output is dropped and the peer sees a reset.
     pub fn abort(&mut self) {
-        self.connection.control.close(Closing::Abort);
+        self.connection.close(Closing::Abort);
     }
 }

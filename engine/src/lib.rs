@@ -198,7 +198,6 @@ mod concurrency_limit;
 mod connection;
 mod context;
 mod connection_handle;
-mod deadlines;
 mod discard;
 mod error;
 mod scaler;

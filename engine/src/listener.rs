@@ -96,7 +96,7 @@ impl<P: Protocol> ErasedListener<P> {
 
     /// Calls `act` for one connection; `None` when it panicked.
     fn with<R>(&mut self, io: Io<'_>, act: impl FnOnce(&P, &mut Context<'_, P>) -> R) -> Option<R> {
-        let Some(session) = self.sessions.get_mut(io.connection.session) else {
+        let Some(session) = self.sessions.get_mut(io.connection.session()) else {
             drop_contained(act);
             return None;
         };
@@ -109,7 +109,7 @@ impl<P: Protocol> ErasedListener<P> {
         };
         let result = contain(|| act(context.protocol, &mut context));
         if result.is_none() {
-            context.io.connection.control.close(Closing::Abort);
+            context.io.connection.close(Closing::Abort);
         }
         result
     }

@@ -241,7 +241,7 @@ impl Io<'_> {
     #[inline]
     pub fn prompt(&mut self, right: &PromptRight) -> Option<Prompt> {
         let phase = right.phase();
-        if self.connection.control.jobs_out > 0
+        if self.connection.jobs_out() > 0
             || (phase == LOST && !right.resume(self.common.turn.now_ns))
             || !self.common.tries.take(self.common.turn.number)
         {

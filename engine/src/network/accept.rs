@@ -7,7 +7,7 @@
 use flatpath_driver::{Completion, Driver, Errno, Operation, OperationMode, Outcome, Socket};
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection};
+use crate::connection::Connection;
 use crate::lifecycle::ServerState;
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, BACKLOG, LISTEN_PAUSE_NS, TURN_ACCEPTS_MAX,
@@ -126,10 +126,8 @@ impl<D: Driver> Network<D> {
         let Some(session) = session else {
             return self.reject(number, socket);
         };
-        let mut connection = Connection::new(socket, number, session, now_ns);
-        connection.successor = successor;
-        connection.region_id = listener.first_region_id;
-        connection.shares = listener.first_shares;
+        let pages = listener.first_pages;
+        let connection = Connection::new(socket, number, (successor, session), pages, now_ns);
         match self.connections.insert(connection) {
             Ok(key) => {
                 if server_state == ServerState::Draining {
@@ -140,18 +138,18 @@ impl<D: Driver> Network<D> {
                 listener.count(&mut self.thread.of_listeners, key.index);
                 self.admit(key);
                 self.on(key, |event| {
-                    if event.connection.control.closing == Closing::No {
+                    if !event.connection.is_closing() {
                         event.begin_line();
                         event.call(|protocol, io| protocol.connected(io));
                     }
                 });
             }
             Err(connection) => {
-                let protocol: &mut dyn DynProtocol = match connection.successor {
+                let protocol: &mut dyn DynProtocol = match connection.successor() {
                     0 => &mut *self.listeners[usize::from(number)].protocol,
                     header => self.thread.successors.get(header),
                 };
-                protocol.close(connection.session);
+                protocol.close(connection.session());
                 self.reject(number, socket);
             }
         }

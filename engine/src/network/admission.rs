@@ -135,7 +135,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };
-        let number = usize::from(connection.listener);
+        let number = usize::from(connection.listener());
         let listener = &self.listeners[number];
         if listener.connections_open <= listener.connections_max {
             return true;
@@ -226,7 +226,7 @@ impl<D: Driver> Network<D> {
     fn rester(&self, index: u32) -> Option<Rester> {
         let key = self.connections.key_at(index)?;
         let connection = self.connections.get(key)?;
-        let since_ns = connection.clocks.phase_ns;
+        let since_ns = connection.phase_ns();
         let spared_until_ns = since_ns.saturating_add(SPARED_NS);
         let is_head = match connection.rests()? {
             Phase::Idle => false,
@@ -400,7 +400,7 @@ impl<D: Driver> Network<D> {
                 self.thread.resting.forget(connection, key.index);
                 continue;
             }
-            let since_ns = connection.clocks.phase_ns;
+            let since_ns = connection.phase_ns();
             if oldest.is_none_or(|(oldest_ns, _)| since_ns < oldest_ns) {
                 oldest = Some((since_ns, key));
             }
@@ -444,7 +444,7 @@ impl<D: Driver> Network<D> {
             event.leaves();
             event.call(|protocol, io| protocol.expired(io, phase));
             // Its place is wanted now: it does not linger.
-            event.connection.control.close_without_lingering();
+            event.connection.close_without_lingering();
         });
         true
     }
@@ -457,8 +457,8 @@ impl<D: Driver> Network<D> {
         };
         let connection = &mut *event.connection;
         let words = event.listener.protocol.options().refusal.clone();
-        connection.output.push(words.into());
-        connection.control.close(match lingers {
+        connection.output_mut().push(words.into());
+        connection.close(match lingers {
             true => Closing::Lingering,
             false => Closing::AfterOutput,
         });

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use flatpath_driver::Driver;
 
-use crate::connection::Closing;
 use crate::limits::{IDLE_BYTES_KEPT, LISTENER_PATIENCE_NS, TRIM_PERIOD_NS, TURN_WOKEN_MAX};
 use crate::phase::Stall;
 
@@ -106,7 +105,7 @@ impl<D: Driver> Network<D> {
         let wakes = Arc::clone(&self.thread.common.wakes);
         for index in wakes.returned.indices() {
             self.on(wakes.returned.take(index), |event| {
-                event.connection.holds_too_much = false;
+                event.connection.quota_has_room();
             });
         }
     }
@@ -123,11 +122,11 @@ impl<D: Driver> Network<D> {
             };
             self.on(wakes.woken.take(index), |event| {
                 let connection = &event.connection;
-                if connection.peer.is_some() || connection.control.closing != Closing::No {
+                if connection.peer().is_some() || connection.is_closing() {
                     return;
                 }
                 event.call(|protocol, io| protocol.notified(io));
-                if event.connection.stalled == Some(Stall::Outside) {
+                if event.connection.stalled() == Some(Stall::Outside) {
                     event.resume();
                 }
             });

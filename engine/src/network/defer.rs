@@ -25,25 +25,15 @@
 
 use flatpath_driver::Driver;
 
-use crate::connection::{Connection, Receive};
+use crate::connection::Receive;
 use crate::limits::{
-    AT_ONCE_PART, CALM_RECEIVES, CROWDING_PART, CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX,
-    SCARCE_PAGES_PART, TURN_DEFERRED_NS,
+    AT_ONCE_PART, CROWDING_PART, CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, SCARCE_PAGES_PART,
+    TURN_DEFERRED_NS,
 };
 use crate::phase::Stall;
 
 use super::thread::{Event, Network, Thread};
 use super::waits::Wait;
-
-/// Input that a connection was offered and has not consumed, or was not offered yet, in bytes.
-fn input_bytes(connection: &Connection) -> usize {
-    let kept = connection
-        .input
-        .as_ref()
-        .map_or(0, |input| input.filled().len());
-    let front = connection.held.front();
-    kept + front.map_or(0, |(piece, from)| piece.len() - *from as usize)
-}
 
 impl<D: Driver> Thread<D> {
     /// Input up to this length is offered when it arrives, in bytes.
@@ -62,7 +52,7 @@ impl<D: Driver> Event<'_, D> {
     /// Has the input wait for the end of this turn or of a later one.
     pub(super) fn defer(&mut self) {
         if !self.connection.waits.is_deferred() {
-            self.wait(match self.connection.crowds {
+            self.wait(match self.connection.crowds() {
                 true => Wait::CrowdInput,
                 false => Wait::Input,
             });
@@ -72,7 +62,7 @@ impl<D: Driver> Event<'_, D> {
     /// Resumes after a stall: at once if little input waits, else in its turn. False: it is
     /// deferred.
     pub(super) fn resume_in_turn(&mut self) -> bool {
-        if input_bytes(self.connection) > self.thread.at_once_bytes_max() {
+        if self.connection.input_bytes() > self.thread.at_once_bytes_max() {
             self.defer();
             return false;
         }
@@ -83,9 +73,8 @@ impl<D: Driver> Event<'_, D> {
     /// One page, or what was kept of one.
     fn offer_deferred(&mut self) {
         let connection = &*self.connection;
-        match connection.stalled {
-            Some(Stall::Output)
-                if connection.output.queued_bytes() > connection.control.output_bytes_low() => {}
+        match connection.stalled() {
+            Some(Stall::Output) if !connection.output_is_low() => {}
             Some(Stall::Output | Stall::Pipeline | Stall::Turn) => self.resume(),
             // Another stall began meanwhile: its end offers the input.
             Some(_) => {}
@@ -97,23 +86,17 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn weigh_receive(&mut self, bytes: usize) {
         let is_short = bytes <= self.thread.at_once_bytes_max();
         let connection = &mut *self.connection;
-        if connection.crowds {
-            connection.calm = match is_short {
-                true => connection.calm + 1,
-                false => 0,
-            };
-            connection.crowds = connection.calm < CALM_RECEIVES;
-            return;
+        if connection.crowds() {
+            return connection.note_calm(is_short);
         }
-        if is_short || connection.receive_region_id != 0 {
+        if is_short || connection.receive_pages().region_id() != 0 {
             return;
         }
         let thread = &*self.thread;
         let is_much = thread.is_behind && bytes > thread.receive_buffer_bytes / CROWDING_PART;
         let pages = thread.driver.region(0).pages();
         if is_much || thread.driver.free(0) < pages / SCARCE_PAGES_PART {
-            connection.crowds = true;
-            connection.calm = 0;
+            connection.begin_crowding();
             self.counters().crowding.add(1);
         }
     }
@@ -165,8 +148,8 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             let connection = &*event.connection;
-            let is_off = connection.receive == Receive::Off && !connection.starved;
-            match connection.peer {
+            let is_off = connection.receive() == Receive::Off && !connection.waits.starves();
+            match connection.peer() {
                 _ if !is_off || !connection.wants_input() => {}
                 None => event.arm_receive(),
                 Some(_) => self.arm_spliced(key),

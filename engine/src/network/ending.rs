@@ -4,10 +4,9 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::common::Common;
-use crate::connection::Closing;
-use crate::deadlines::Overdue;
+use crate::connection::{Closing, Overdue};
 use crate::lifecycle::ServerState;
-use crate::limits::{TOLD_PER_TURN_MAX, WRITE_SPARED_MAX};
+use crate::limits::TOLD_PER_TURN_MAX;
 use crate::listener::DynProtocol;
 use crate::phase::Phase;
 use crate::turn::end_ns;
@@ -24,13 +23,13 @@ impl<D: Driver> Event<'_, D> {
         }
         if overdue == Overdue::Phase(Phase::Idle) && !self.connection.is_sent() {
             // The client still reads the reply before: it is idle once it has all of it.
-            self.connection.clocks.phase_ns = self.thread.now_ns();
-            return;
+            return self.connection.touch(self.thread.now_ns());
         }
         if let Overdue::Phase(phase) = overdue {
             let is_answered = phase == Phase::Head && self.connection.was_answered_in_phase();
+            let since_ns = self.connection.phase_ns();
             self.call(|protocol, io| protocol.expired(io, phase));
-            if self.has_restarted(phase) {
+            if self.connection.has_restarted(phase, since_ns) {
                 return;
             }
             if is_answered && !std::mem::replace(&mut self.listener.has_hinted, true) {
@@ -42,16 +41,17 @@ impl<D: Driver> Event<'_, D> {
                 );
             }
         }
-        if !std::mem::replace(&mut self.connection.expired, true) {
+        if self.connection.expire() {
             self.count_expired(overdue);
         }
-        let control = &mut self.connection.control;
         match overdue {
             // The peer had its time to read the answer; what it still sends is its own affair.
-            Overdue::Send | Overdue::Look | Overdue::Linger => control.close(Closing::Abort),
+            Overdue::Send | Overdue::Look | Overdue::Linger => {
+                self.connection.close(Closing::Abort);
+            }
             Overdue::Stall => self.refuse(),
             // A protocol that forgets to close would be asked for ever.
-            Overdue::Phase(_) => control.close(Closing::AfterOutput),
+            Overdue::Phase(_) => self.connection.close(Closing::AfterOutput),
         }
     }
 
@@ -71,44 +71,15 @@ impl<D: Driver> Event<'_, D> {
         count.add(1);
     }
 
-    /// Whether the protocol wants the phase that has just expired to last another period.
-    fn has_restarted(&self, phase: Phase) -> bool {
-        let control = &self.connection.control;
-        control.phase_started && control.phase == phase && control.closing == Closing::No
-    }
-
-    /// Whether the peer has acknowledged bytes since the last look; then the deadline for sending
-    /// begins anew. The socket of a slow reader takes nothing until about a third of what it holds,
-    /// which is megabytes, has been acknowledged: that is not the peer's silence.
-    ///
-    /// Nor is a closed window. A reader's kernel opens it by steps of up to half of its buffer, so
-    /// one that takes a few kilobytes a second acknowledges nothing for minutes. At the deadline a
-    /// peer whose TCP answers is given as long again, a bounded number of times, and not while
-    /// files are short of descriptors: then it may be one that means to hold them.
+    /// Whether a deadline for sending begins anew. None is spared while files are short of
+    /// descriptors: then it may be one that means to hold them.
     fn peer_reads(&mut self, overdue: Overdue) -> bool {
-        let now_ns = self.thread.common.turn.now_ns;
-        let clocks = &mut self.connection.clocks;
-        let is_first = clocks.acked_ns == 0;
-        clocks.acked_ns = now_ns;
-        let Some(delivery) = self.thread.driver.delivery(self.connection.socket) else {
-            return false;
-        };
-        let bytes = delivery.acked_bytes;
-        let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
-        let spared = &mut self.connection.spared;
-        let is_spared = overdue == Overdue::Send
-            && delivery.is_answered
-            && *spared < WRITE_SPARED_MAX
-            && self.thread.common.shared.descriptors.is_roomy();
-        if has_moved {
-            *spared = 0;
-        } else if is_spared {
-            *spared += 1;
-        }
-        if has_moved || is_spared {
-            clocks.send_ns = now_ns;
-        }
-        has_moved || is_spared
+        let common = &self.thread.common;
+        let may_spare = common.shared.descriptors.is_roomy();
+        let delivery = self.thread.driver.delivery(self.connection.socket());
+        let now_ns = common.turn.now_ns;
+        self.connection
+            .peer_reads(overdue, delivery, may_spare, now_ns)
     }
 }
 
@@ -126,7 +97,7 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             self.on(key, |event| {
-                event.connection.clocks.armed_ns = u64::MAX;
+                event.connection.disarm();
                 let limits = &event.listener.limits;
                 if let Some(overdue) = event.connection.overdue(limits, now_ns) {
                     event.fire(overdue);
@@ -189,7 +160,7 @@ impl<D: Driver> Network<D> {
             log::warn!("drain forced: {} connections cut off", keys.len());
         }
         for key in keys {
-            self.on(key, |event| event.connection.control.close(Closing::Abort));
+            self.on(key, |event| event.connection.close(Closing::Abort));
         }
     }
 
@@ -214,7 +185,7 @@ impl<D: Driver> Network<D> {
     fn is_fresh(&self, key: Key) -> bool {
         let connection = self.connections.get(key);
         connection.is_some_and(|one| {
-            !one.spoke && self.thread.now_ns() < self.late_ends_ns(one.clocks.phase_ns)
+            !one.has_received() && self.thread.now_ns() < self.late_ends_ns(one.phase_ns())
         })
     }
 
@@ -228,7 +199,7 @@ impl<D: Driver> Network<D> {
             let Some(connection) = self.connections.get(key) else {
                 return false;
             };
-            let is_due = match connection.spoke {
+            let is_due = match connection.has_received() {
                 true => connection.was_offered_all(),
                 false => now_ns >= self.late_ends_ns(since_ns),
             };
@@ -248,7 +219,10 @@ impl<D: Driver> Network<D> {
 
     /// When the first of them will have been silent for that long.
     pub(super) fn late_told_ns(&self) -> Option<u64> {
-        let is_silent = |key| self.connections.get(key).is_some_and(|one| !one.spoke);
+        let is_silent = |key| {
+            let connection = self.connections.get(key);
+            connection.is_some_and(|one| !one.has_received())
+        };
         let (_, since_ns) = self.late.iter().find(|(key, _)| is_silent(*key))?;
         Some(self.late_ends_ns(*since_ns))
     }
@@ -270,26 +244,26 @@ impl<D: Driver> Network<D> {
         self.thread.starved.leave(&mut connection, key.index);
         self.thread.resting.left(&mut connection, key.index);
         if !connection.leaves {
-            let listener = &mut self.listeners[usize::from(connection.listener)];
+            let listener = &mut self.listeners[usize::from(connection.listener())];
             listener.uncount(&mut self.thread.of_listeners, key.index);
         }
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(
-            connection.held.is_empty(),
+            !connection.holds_pieces(),
             "pieces go with their connection"
         );
-        let protocol: &mut dyn DynProtocol = match connection.successor {
-            0 => &mut *self.listeners[usize::from(connection.listener)].protocol,
+        let protocol: &mut dyn DynProtocol = match connection.successor() {
+            0 => &mut *self.listeners[usize::from(connection.listener())].protocol,
             number => self.thread.successors.get(number),
         };
-        if let Some(log) = self.thread.common.log_end(connection.output.sent_bytes) {
-            protocol.log_rest(connection.session, log);
+        if let Some(log) = self.thread.common.log_end(connection.output().sent_bytes) {
+            protocol.log_rest(connection.session(), log);
         }
-        protocol.close(connection.session);
+        protocol.close(connection.session());
         if let Some(logged) = connection.logged.take() {
             self.log_connection(&connection, &logged);
         }
-        let counters = self.thread.common.counters(connection.listener);
+        let counters = self.thread.common.counters(connection.listener());
         counters.connections_closed.add(1);
         self.connection_left();
     }

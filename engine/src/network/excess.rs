@@ -13,7 +13,7 @@ use flatpath_driver::Driver;
 
 use crate::address_limit::{Cells, Excess, WAITING_BUFFERS, Waited};
 use crate::addresses::AddressId;
-use crate::connection::{Connection, Send};
+use crate::connection::Connection;
 use crate::episode::Price;
 use crate::limits::COUNTED_PER_LOOK;
 use crate::phase::Stall;
@@ -27,7 +27,7 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn count_holding(&mut self) {
         let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
         // Its socket may be closed by now: the driver cannot say whose it is.
-        let sends_last = self.connection.send != Send::Off && self.connection.is_at_last_send();
+        let sends_last = self.connection.is_sending_last();
         let holds = &mut self.connection.holds;
         let waits = if holds.waits { WAITING_BUFFERS } else { 0 };
         let after = match is_weighed || holds.counted > 0 {
@@ -70,7 +70,7 @@ impl<D: Driver> Event<'_, D> {
         let Some(excess) = self.excess(Waited::No) else {
             return;
         };
-        if !self.connection.takes_input() || self.connection.peer.is_some() {
+        if !self.connection.takes_input() || self.connection.peer().is_some() {
             return;
         }
         let now_ns = self.thread.common.turn.now_ns;
@@ -86,7 +86,7 @@ impl<D: Driver> Event<'_, D> {
     fn note_excess(&mut self, excess: Excess) {
         let now_ns = self.thread.common.turn.now_ns;
         let common = &self.thread.common;
-        let counters = common.counters(self.connection.listener);
+        let counters = common.counters(self.connection.listener());
         let holders = &mut self.thread.holders;
         match excess {
             Excess::Address => {
@@ -125,7 +125,7 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             let connection = &event.connection;
-            if connection.send != Send::Off && connection.is_at_last_send() {
+            if connection.is_sending_last() {
                 // Its socket may be closed by now: the driver cannot say whose it is.
                 continue;
             }
@@ -145,7 +145,7 @@ impl<D: Driver> Network<D> {
     pub(super) fn uncount_holding(&self, connection: &Connection) {
         let holds = &connection.holds;
         if holds.counted > 0 {
-            let number = self.listeners[usize::from(connection.listener)].number;
+            let number = self.listeners[usize::from(connection.listener())].number;
             let holdings = &self.thread.common.shared.holdings;
             holdings.change(number, holds.cells, holds.counted, 0);
         }

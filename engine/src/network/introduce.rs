@@ -17,11 +17,8 @@ use super::thread::{Event, Network, Thread};
 
 /// Where a connection comes from: its client, where a load balancer has named it.
 pub(super) fn peer_of<D: Driver>(driver: &D, connection: &Connection) -> Option<SocketAddr> {
-    let client = connection
-        .introduced
-        .as_ref()
-        .and_then(|header| header.client);
-    client.or_else(|| driver.peer(connection.socket))
+    let client = connection.client();
+    client.or_else(|| driver.peer(connection.socket()))
 }
 
 impl<D: Driver> Thread<D> {
@@ -50,12 +47,10 @@ impl<D: Driver> Event<'_, D> {
             return false;
         };
         self.end_session();
-        self.connection.change_protocol(0, session);
-        // Of the client nothing has come yet but what was left.
-        let connection = &*self.connection;
-        self.connection.spoke = connection.input.is_some() || !connection.held.is_empty();
-        self.connection.region_id = self.listener.first_region_id;
-        self.connection.shares = self.listener.first_shares;
+        let now_ns = self.thread.now_ns();
+        self.connection.change_protocol(0, session, now_ns);
+        self.connection.begin_stream();
+        self.connection.receive_into(self.listener.first_pages);
         true
     }
 
@@ -76,7 +71,7 @@ impl<D: Driver> Network<D> {
     pub(super) fn awaits_header(&self, key: Key) -> bool {
         let number = self.thread.proxy_header;
         let connection = self.connections.get(key);
-        number > 0 && connection.is_some_and(|connection| connection.successor == number)
+        number > 0 && connection.is_some_and(|connection| connection.successor() == number)
     }
 
     /// The header of a connection is read: from now on it is one of its listener's protocol.
@@ -88,7 +83,7 @@ impl<D: Driver> Network<D> {
         if event.change_to_listeners() {
             self.admit_address(key);
         } else {
-            event.connection.control.close(Closing::Abort);
+            event.connection.close(Closing::Abort);
         }
         let common = &self.thread.common;
         let is_known = || self.late.iter().any(|(late, _)| *late == key);
@@ -96,7 +91,7 @@ impl<D: Driver> Network<D> {
             self.late.push_back((key, common.turn.now_ns));
         }
         self.on(key, |event| {
-            if event.connection.control.closing == Closing::No {
+            if !event.connection.is_closing() {
                 event.begin_line();
                 event.call(|protocol, io| protocol.connected(io));
                 event.offer_left();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Ended};
+use crate::connection::Closing;
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
 use crate::phase::Stall;
 use crate::pools::Wanted;
@@ -51,8 +51,8 @@ impl<D: Driver> Network<D> {
             self.jobs_collected(other);
         }
         if let Some(mut event) = self.event(home.key) {
-            event.connection.control.jobs_out -= 1;
-            if event.connection.control.closing != Closing::Abort {
+            event.connection.job_came_back();
+            if event.connection.closing() != Closing::Abort {
                 event.call(|protocol, io| protocol.finished(io, task));
                 *called = Some(home.key);
                 return;
@@ -72,7 +72,7 @@ impl<D: Driver> Network<D> {
 
     fn jobs_collected(&mut self, key: Key) {
         self.on(key, |event| {
-            if event.connection.stalled == Some(Stall::Pipeline) {
+            if event.connection.stalled() == Some(Stall::Pipeline) {
                 event.resume_in_turn();
             }
         });
@@ -135,7 +135,7 @@ impl<D: Driver> Network<D> {
                 failures += u32::from(!self.retry_spliced(key));
             } else {
                 self.on(key, |event| {
-                    if event.connection.stalled == Some(stall) {
+                    if event.connection.stalled() == Some(stall) {
                         failures += u32::from(!event.retry());
                     }
                 });
@@ -151,7 +151,7 @@ impl<D: Driver> Event<'_, D> {
     /// Offers a stalled connection its input again. False: nothing moved, so the deadline of its
     /// stall stays where it is.
     fn retry(&mut self) -> bool {
-        let before = self.connection.moved;
+        let before = self.connection.moved();
         self.resume();
         let connection = &mut *self.connection;
         connection.note_retry(before, self.thread.common.turn.now_ns)
@@ -161,13 +161,13 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn refuse(&mut self) {
         self.counters().stalls_refused.add(1);
         let connection = &mut *self.connection;
-        if connection.peer.is_some() {
+        if connection.peer().is_some() {
             // A clean end would say that nothing is missing.
-            connection.control.close(Closing::Abort);
-        } else if connection.control.jobs_out > 0 || !connection.is_sent() {
+            connection.close(Closing::Abort);
+        } else if connection.jobs_out() > 0 || !connection.is_sent() {
             // Words in the middle of another reply would be taken for a part of it.
             self.abandon();
-            self.connection.control.close(Closing::AfterOutput);
+            self.connection.close(Closing::AfterOutput);
         } else {
             self.end_with_refusal();
         }
@@ -177,12 +177,12 @@ impl<D: Driver> Event<'_, D> {
     /// once, else by a reset, as what it holds is what its peer does not read.
     pub(super) fn end_for_memory(&mut self) {
         let connection = &mut *self.connection;
-        let is_busy = connection.peer.is_some()
-            || connection.control.jobs_out > 0
-            || connection.control.closing != Closing::No
+        let is_busy = connection.peer().is_some()
+            || connection.jobs_out() > 0
+            || connection.is_closing()
             || !connection.is_sent();
         if is_busy {
-            connection.control.close(Closing::Abort);
+            connection.close(Closing::Abort);
         } else {
             self.end_with_refusal();
         }
@@ -193,25 +193,24 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn end_for_others(&mut self) {
         self.leaves();
         self.end_for_memory();
-        self.connection.control.close_without_lingering();
+        self.connection.close_without_lingering();
     }
 
     fn end_with_refusal(&mut self) {
         self.abandon();
         let refusal = self.protocol().options().refusal.clone();
         if !refusal.is_empty() {
-            self.connection.output.push(refusal.into());
+            self.connection.output_mut().push(refusal.into());
         }
-        self.connection.control.close(Closing::Lingering);
+        self.connection.close(Closing::Lingering);
     }
 
     /// Drops what the connection holds of input.
     fn abandon(&mut self) {
         let connection = &mut *self.connection;
-        connection.stalled = None;
-        connection.clocks.stall_ns = 0;
-        if connection.ended != Ended::No {
-            connection.ended = Ended::Told;
+        connection.stall_is_over();
+        if connection.has_ended() {
+            connection.end_told();
         }
         self.call(|protocol, io| protocol.abandoned(io));
     }

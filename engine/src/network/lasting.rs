@@ -185,5 +185,5 @@ impl<D: Driver> Network<D> {
 }
 
 fn can_be_ended(connection: &Connection) -> bool {
-    connection.control.closing == crate::connection::Closing::No && !connection.leaves
+    !connection.is_closing() && !connection.leaves
 }

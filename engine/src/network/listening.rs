@@ -14,11 +14,12 @@ use std::sync::Arc;
 use flatpath_driver::{Listener as Source, OperationMode};
 
 use crate::behind_proxy::Balancers;
+use crate::connection::PageKind;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
 use crate::lists::{Links, List};
-use crate::options::{Pages, Spread};
+use crate::options::Spread;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -74,10 +75,8 @@ pub(super) struct Listener {
     pub(super) number: u16,
     /// The number of its region, 0 if it has none.
     pub(super) region_id: u16,
-    /// The region that its connections begin with.
-    pub(super) first_region_id: u16,
-    /// Whether they share pages at first.
-    pub(super) first_shares: bool,
+    /// What its connections receive into at first.
+    pub(super) first_pages: PageKind,
     /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
     pub(super) balancers: Option<Arc<Balancers>>,
     /// Most fragments that a connection's users may hold.
@@ -107,12 +106,8 @@ impl Listener {
         Listener {
             number,
             region_id,
-            first_region_id: match options.first_pages {
-                Pages::Common => 0,
-                Pages::Listener | Pages::Shared => region_id,
-            },
+            first_pages: PageKind::of(options.first_pages, region_id),
             balancers: None,
-            first_shares: options.first_pages == Pages::Shared,
             pages_max: options
                 .pages_max
                 .unwrap_or(server.pages_per_connection_max)

@@ -29,7 +29,7 @@ impl<D: Driver> Event<'_, D> {
 
 impl<D: Driver> Network<D> {
     pub(super) fn log_connection(&mut self, connection: &Connection, logged: &Logged) {
-        let name = self.listeners[usize::from(connection.listener)]
+        let name = self.listeners[usize::from(connection.listener())]
             .protocol
             .name();
         let common = &mut self.thread.common;
@@ -37,7 +37,7 @@ impl<D: Driver> Network<D> {
         let line = ConnectionLine {
             duration: Duration::from_nanos(turn.now_ns.saturating_sub(logged.since_ns)),
             received_bytes: logged.received_bytes,
-            sent_bytes: connection.output.sent_bytes,
+            sent_bytes: connection.output().sent_bytes,
         };
         if let Some(log) = log {
             log.connection(turn, name, &logged.peer, &line);

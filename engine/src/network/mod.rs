@@ -68,4 +68,6 @@ pub(crate) use setup::{Setup, places_of};
 pub(crate) use thread::Network;
 pub(crate) use turn::After;
 pub(crate) use user_data::CONNECTIONS_BOUND;
+#[cfg(test)]
+pub(crate) use waits::Wait;
 pub(crate) use waits::WaitSet;

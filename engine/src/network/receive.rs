@@ -8,8 +8,8 @@
 use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
-use crate::connection::{Closing, Ended, Receive};
-use crate::limits::{APPEND_BYTES_MAX, BUFFER_CLASSES, INPUT_BYTES_MAX, LINGER_BYTES_MAX};
+use crate::connection::Closing;
+use crate::limits::{APPEND_BYTES_MAX, BUFFER_CLASSES, INPUT_BYTES_MAX};
 use crate::phase::{Phase, Stall};
 use crate::protocol::Received;
 
@@ -21,13 +21,13 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn receive_completed(&mut self, completion: Completion) -> Fate {
         let connection = &mut *self.connection;
         if !completion.more {
-            connection.receive = Receive::Off;
+            connection.receive_ended();
         }
         match completion.outcome {
             Outcome::Received(piece) => {
-                connection.spoke = true;
+                connection.note_received();
                 let common = &self.thread.common;
-                let counters = common.counters(connection.listener);
+                let counters = common.counters(connection.listener());
                 counters.received_bytes.add(piece.len() as u64);
                 if let Some(logged) = &mut connection.logged {
                     logged.received_bytes += piece.len() as u64;
@@ -38,10 +38,10 @@ impl<D: Driver> Event<'_, D> {
                     false => self.enqueue(piece),
                 }
             }
-            Outcome::EndOfStream => connection.ended = Ended::Seen,
+            Outcome::EndOfStream => connection.end_came(),
             other => self.receive_failed(other),
         }
-        if !self.connection.held.is_empty() || self.connection.ended == Ended::Seen {
+        if self.connection.holds_pieces() || self.connection.end_is_untold() {
             self.pump();
         }
         self.reconcile()
@@ -49,9 +49,10 @@ impl<D: Driver> Event<'_, D> {
 
     fn takes_at_once(&self, piece: &Piece) -> bool {
         let is_short = piece.len() <= self.thread.at_once_bytes_max();
-        let is_next = self.connection.held.is_empty() && !self.connection.waits.is_deferred();
-        let stays = self.connection.control.becomes.is_none();
-        is_short && is_next && stays && !self.connection.crowds && self.connection.takes_input()
+        let connection = &*self.connection;
+        let is_next = !connection.holds_pieces() && !connection.waits.is_deferred();
+        let stays = !connection.is_becoming();
+        is_short && is_next && stays && !connection.crowds() && connection.takes_input()
     }
 
     /// A receive has brought nothing.
@@ -62,8 +63,8 @@ impl<D: Driver> Event<'_, D> {
             Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
             Outcome::Failed(errno) => {
                 log::debug!("receive failed: {errno}");
-                self.connection.ended = Ended::Told;
-                self.connection.control.close(Closing::Abort);
+                self.connection.end_told();
+                self.connection.close(Closing::Abort);
             }
             // Of a connection that was spliced when it was armed: its peer is gone.
             Outcome::ReceivedInto(_) => {}
@@ -77,28 +78,24 @@ impl<D: Driver> Event<'_, D> {
     /// A piece that is not offered at once: because of its length, or of what came before.
     fn enqueue(&mut self, piece: Piece) {
         let at_once_bytes_max = self.thread.at_once_bytes_max();
-        if self.connection.crowds || piece.len() > at_once_bytes_max {
+        if self.connection.crowds() || piece.len() > at_once_bytes_max {
             self.weigh_receive(piece.len());
         }
         let connection = &mut *self.connection;
         if !connection.may_be_offered() {
             return self.drop_unwanted(piece);
         }
-        if connection.stalled.is_some() && connection.held.is_empty() && piece.region_id() == 0 {
+        if connection.stalled().is_some() && !connection.holds_pieces() && piece.region_id() == 0 {
             return self.keep(piece);
         }
-        connection.held.push_back((piece, 0));
+        connection.hold(piece);
     }
 
     /// Drops what arrives on a connection that ends, and aborts one that is sent too much of it.
     #[cold]
     pub(super) fn drop_unwanted(&mut self, piece: Piece) {
-        let connection = &mut *self.connection;
-        if connection.control.closing == Closing::Lingering && connection.fin_sent {
-            connection.linger_bytes += piece.len() as u64;
-            if connection.linger_bytes > LINGER_BYTES_MAX {
-                connection.control.close(Closing::Abort);
-            }
+        if self.connection.is_flooded() {
+            self.connection.close(Closing::Abort);
         }
         self.thread.driver.recycle(piece);
     }
@@ -110,22 +107,22 @@ impl<D: Driver> Event<'_, D> {
         let common = &self.thread.common;
         let pool = common.shared.pools.handle(common.number, self.key.index);
         let bytes = self.thread.driver.bytes(&piece);
-        let input = connection.input.as_ref();
+        let input = connection.input();
         let needed = input.map_or(0, |input| input.filled().len()) + bytes.len();
         if input.is_none_or(|input| input.room() < bytes.len()) {
-            let phase = connection.control.phase;
+            let phase = connection.phase();
             let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, phase, needed));
             let Some(mut larger) = larger.flatten() else {
-                connection.held.push_back((piece, 0));
+                connection.hold(piece);
                 self.stall(Stall::Memory);
                 return;
             };
-            if let Some(input) = &connection.input {
+            if let Some(input) = connection.input() {
                 larger.append(input.filled());
             }
-            connection.input = Some(larger);
+            connection.keep_input(larger);
         }
-        if let Some(input) = &mut connection.input {
+        if let Some(input) = connection.input_mut() {
             input.append(bytes);
         }
         self.thread.driver.recycle(piece);
@@ -135,14 +132,14 @@ impl<D: Driver> Event<'_, D> {
     /// rest is deferred. Then the end of the stream, once.
     pub(super) fn pump(&mut self) {
         let mut at_once = self.thread.at_once_bytes_max();
-        while let Some((piece, from)) = self.connection.held.front() {
-            if !self.connection.takes_input()
-                || self.connection.control.becomes.is_some()
-                || self.connection.waits.is_deferred()
+        while let Some(bytes) = self.connection.next_held_bytes() {
+            let connection = &*self.connection;
+            if !connection.takes_input()
+                || connection.is_becoming()
+                || connection.waits.is_deferred()
             {
                 break;
             }
-            let bytes = piece.len() - *from as usize;
             if bytes > at_once {
                 self.defer();
                 break;
@@ -154,33 +151,33 @@ impl<D: Driver> Event<'_, D> {
             self.release_unwanted();
         }
         // Whom it is told is known after this call.
-        if self.connection.ended == Ended::Seen && self.connection.control.becomes.is_none() {
+        if self.connection.end_is_untold() && !self.connection.is_becoming() {
             self.tell_end();
         }
     }
 
     /// Offers the first of the pieces that are held, however long it is, and what pumping offers.
     pub(super) fn offer_held(&mut self) {
-        if self.connection.takes_input() && self.connection.control.becomes.is_none() {
+        if self.connection.takes_input() && !self.connection.is_becoming() {
             self.offer_front();
         }
         self.pump();
     }
 
     fn offer_front(&mut self) {
-        if let Some((piece, from)) = self.connection.held.pop_front() {
+        if let Some((piece, from)) = self.connection.take_held() {
             self.offer(piece, from);
         }
     }
 
     /// Offers kept input again after a stall, then what arrived after it.
     pub(super) fn resume(&mut self) {
-        if self.connection.control.becomes.is_some() {
+        if self.connection.is_becoming() {
             return;
         }
-        let stall = self.connection.stalled.take();
-        let nothing_held = self.connection.held.is_empty();
-        if let Some(input) = self.connection.input.take() {
+        let stall = self.connection.take_stall();
+        let nothing_held = !self.connection.holds_pieces();
+        if let Some(input) = self.connection.take_input() {
             self.offer_kept(input);
         } else if nothing_held
             && stall.is_some_and(|stall| stall.is_for_room() || stall == Stall::Outside)
@@ -195,14 +192,14 @@ impl<D: Driver> Event<'_, D> {
     }
 
     fn offer(&mut self, piece: Piece, from: u32) {
-        if let Some(input) = self.connection.input.take() {
+        if let Some(input) = self.connection.take_input() {
             return self.offer_after(input, piece, from);
         }
         let length = piece.len() - from as usize;
         let (protocol, io, bytes) = self.lend(Some((&piece, from as usize)));
         let received = protocol.received(io, bytes);
         let consumed = self.consumed_of(received, length);
-        if consumed < length && self.connection.control.input_wanted {
+        if consumed < length && self.connection.may_be_offered() {
             return self.keep_remainder(piece, from + small(consumed));
         }
         self.thread.driver.recycle(piece);
@@ -211,18 +208,18 @@ impl<D: Driver> Event<'_, D> {
     /// What the protocol has left of a piece is copied, or stays where it lies.
     fn keep_remainder(&mut self, piece: Piece, from: u32) {
         let connection = &mut *self.connection;
-        if piece.region_id() > 0 && connection.stalled.is_some() {
+        if piece.region_id() > 0 && connection.stalled().is_some() {
             // One receive at a time: it is the only piece, and is offered again from its page.
-            return connection.held.push_front((piece, from));
+            return connection.hold_first(piece, from);
         }
         let common = &self.thread.common;
         let pool = common.shared.pools.handle(common.number, self.key.index);
         let left = &self.thread.driver.bytes(&piece)[from as usize..];
-        let Some(mut input) = for_input(pool, connection.control.phase, left.len()) else {
+        let Some(mut input) = for_input(pool, connection.phase(), left.len()) else {
             return self.hold(piece, from);
         };
         input.append(left);
-        connection.input = Some(input);
+        connection.keep_input(input);
         self.thread.driver.recycle(piece);
     }
 
@@ -241,7 +238,7 @@ impl<D: Driver> Event<'_, D> {
                 return self.input_too_long(piece);
             }
             let pool = common.shared.pools.handle(common.number, self.key.index);
-            let phase = self.connection.control.phase;
+            let phase = self.connection.phase();
             if let Some(mut larger) = for_input(pool, phase, needed) {
                 larger.append(whole.filled());
                 whole = larger;
@@ -249,7 +246,7 @@ impl<D: Driver> Event<'_, D> {
                 // A short request needs no more than there is.
                 bytes = &bytes[..whole.room()];
             } else {
-                self.connection.input = Some(whole);
+                self.connection.keep_input(whole);
                 return self.hold(piece, from);
             }
         }
@@ -259,8 +256,7 @@ impl<D: Driver> Event<'_, D> {
             self.thread.driver.recycle(piece);
         } else {
             // The rest is offered next, where it lies if the remainder is gone by then.
-            let held = &mut self.connection.held;
-            held.push_front((piece, from + small(taken)));
+            self.connection.hold_first(piece, from + small(taken));
         }
         self.offer_kept(whole);
     }
@@ -269,57 +265,31 @@ impl<D: Driver> Event<'_, D> {
         let received = self.call(|protocol, io| protocol.received(io, input.filled()));
         let consumed = self.consumed_of(received, input.filled().len());
         input.consume_front(consumed);
-        if !input.filled().is_empty() && self.connection.control.input_wanted {
-            self.connection.input = Some(input);
+        if !input.filled().is_empty() && self.connection.may_be_offered() {
+            self.connection.keep_input(input);
         }
     }
 
-    /// A wish to stall becomes the connection's state.
-    #[inline]
-    pub(super) fn adopt_stall(&mut self) {
-        if let Some(stall) = self.connection.control.stall.take()
-            && self.connection.control.closing == Closing::No
-        {
-            self.stall(stall);
-        }
-    }
-
-    /// Stops input, and counts that if it is not the same stall that is tried again.
+    /// Stops input.
     pub(super) fn stall(&mut self, stall: Stall) {
-        let now_ns = self.thread.now_ns();
-        if !self.connection.stall(stall, now_ns) {
-            return;
-        }
-        let counters = self.counters();
-        let count = match stall {
-            // It is no shortage.
-            Stall::Turn => return,
-            Stall::Output => &counters.output_stalls,
-            Stall::Pipeline => &counters.pipeline_stalls,
-            Stall::Jobs => &counters.jobs_stalls,
-            Stall::Lasting => &counters.lasting_stalls,
-            Stall::Memory => &counters.memory_stalls,
-            Stall::Share => &counters.share_stalls,
-            Stall::Outside => &counters.outside_stalls,
-        };
-        count.add(1);
+        self.thread.common.stall(self.connection, stall);
     }
 
     /// How much of `bytes` the protocol has consumed; what blocks it stalls the connection.
     #[inline]
     fn consumed_of(&mut self, received: Received, bytes: usize) -> usize {
         let (consumed, on) = received.parts(bytes);
-        self.connection.control.stall = on.or(self.connection.control.stall);
-        self.adopt_stall();
+        if let Some(stall) = on {
+            self.stall(stall);
+        }
         self.connection.progress(consumed);
         consumed
     }
 
     /// No buffer for a remainder: the piece itself is held until there is one.
     fn hold(&mut self, piece: Piece, from: u32) {
-        self.connection.held.push_front((piece, from));
-        self.connection.control.stall = Some(Stall::Memory);
-        self.adopt_stall();
+        self.connection.hold_first(piece, from);
+        self.stall(Stall::Memory);
     }
 
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
@@ -330,13 +300,12 @@ impl<D: Driver> Event<'_, D> {
             "{name}: more than {INPUT_BYTES_MAX} bytes were left unconsumed by `received`, and no \
              more are kept; connection cut"
         );
-        self.connection.control.close(Closing::Abort);
+        self.connection.close(Closing::Abort);
     }
 
     /// Gives back what will never be offered.
     pub(super) fn release_unwanted(&mut self) {
-        self.connection.input = None;
-        for (piece, _) in self.connection.held.drain(..) {
+        for (piece, _) in self.connection.take_unwanted() {
             self.thread.driver.recycle(piece);
         }
     }
@@ -344,14 +313,14 @@ impl<D: Driver> Event<'_, D> {
     /// Tells the protocol of the end of stream, once, when all input before it has been offered.
     fn tell_end(&mut self) {
         let connection = &mut *self.connection;
-        if !connection.held.is_empty() {
+        if connection.holds_pieces() {
             return;
         }
-        if connection.control.closing != Closing::No {
-            connection.ended = Ended::Told;
-        } else if connection.stalled.is_none() {
-            connection.ended = Ended::Told;
-            let left = connection.input.take();
+        if connection.is_closing() {
+            connection.end_told();
+        } else if connection.stalled().is_none() {
+            connection.end_told();
+            let left = connection.take_input();
             let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
             self.call(|protocol, io| protocol.input_ended(io, left));
         }

@@ -6,7 +6,7 @@
 
 use flatpath_driver::{Driver, Operation, OperationMode};
 
-use crate::connection::{Closing, Ended, Receive, Send};
+use crate::connection::{Closing, NextReceive, Receive};
 use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
 use crate::phase::{Phase, Stall};
@@ -22,14 +22,14 @@ impl<D: Driver> Event<'_, D> {
     /// Most events have a reply to send and are done: the rest is asked for and done elsewhere.
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
-        if self.connection.control.becomes.is_some() {
+        if self.connection.is_becoming() {
             let fate = self.becomes();
             if fate != Fate::Stays {
                 self.thread.waits.hurry();
                 return fate;
             }
         }
-        if self.connection.quota.is_some() {
+        if self.connection.has_quota() {
             self.check_quota();
         }
         if self.has_new_holdings() {
@@ -38,7 +38,7 @@ impl<D: Driver> Event<'_, D> {
         if !self.connection.receives_as_wanted() {
             self.reconcile_receive();
         }
-        if self.connection.control.closing != Closing::No && self.reconcile_end() == Fate::Gone {
+        if self.connection.is_closing() && self.reconcile_end() == Fate::Gone {
             return Fate::Gone;
         }
         self.reconcile_hurry();
@@ -49,7 +49,7 @@ impl<D: Driver> Event<'_, D> {
     /// What the connection is to become beside what it is.
     #[cold]
     fn becomes(&mut self) -> Fate {
-        match self.connection.control.becomes.take() {
+        match self.connection.take_becoming() {
             Some(Becomes::Successors(wish)) => {
                 self.hand_over(wish);
                 // What is wished from now on is not carried out within this event: two protocols
@@ -57,45 +57,46 @@ impl<D: Driver> Event<'_, D> {
                 self.wait(Wait::Again);
                 Fate::Stays
             }
-            Some(Becomes::Introduced) => match self.connection.control.closing {
-                Closing::No => Fate::Introduced,
-                _ => Fate::Stays,
+            Some(Becomes::Introduced) => match self.connection.is_closing() {
+                false => Fate::Introduced,
+                true => Fate::Stays,
             },
             Some(Becomes::ReceiveOnly) => {
                 self.end_output();
                 self.reconcile_output();
                 Fate::Stays
             }
-            splices => {
-                self.connection.control.becomes = splices;
+            Some(splices @ Becomes::Spliced(_)) => {
+                self.connection.becomes(splices);
                 Fate::Splices
             }
+            None => Fate::Stays,
         }
     }
 
     /// FIN, while input goes on.
     fn end_output(&mut self) {
         let connection = &mut *self.connection;
-        if connection.control.closing == Closing::No && !connection.output_ended {
-            connection.output_ended = true;
-            self.thread.driver.shutdown_write(connection.socket);
+        if !connection.is_closing() && connection.finish() {
+            self.thread.driver.shutdown_write(connection.socket());
         }
     }
 
     /// Another protocol takes the connection over (`successor.rs`).
     fn hand_over(&mut self, wish: HandOver) {
-        if self.connection.control.closing != Closing::No {
+        if self.connection.is_closing() {
             return;
         }
-        if self.connection.control.jobs_out > 0 {
+        if self.connection.jobs_out() > 0 {
             log::error!("a job was dispatched after its connection was handed over");
-            return self.connection.control.close(Closing::Abort);
+            return self.connection.close(Closing::Abort);
         }
         let Some((successor, session)) = self.thread.successors.open(wish) else {
-            return self.connection.control.close(Closing::Abort);
+            return self.connection.close(Closing::Abort);
         };
         self.end_session();
-        self.connection.change_protocol(successor, session);
+        let now_ns = self.thread.now_ns();
+        self.connection.change_protocol(successor, session, now_ns);
         self.call(|protocol, io| protocol.connected(io));
         if self.thread.common.server_state >= ServerState::Draining
             && self.connection.may_be_offered()
@@ -107,11 +108,10 @@ impl<D: Driver> Event<'_, D> {
 
     /// Offers a protocol that has taken a connection over what the one before it has left.
     pub(super) fn offer_left(&mut self) {
-        self.adopt_stall();
         let connection = &mut *self.connection;
-        if connection.takes_input() && connection.control.becomes.is_none() {
+        if connection.takes_input() && !connection.is_becoming() {
             // As if the input had waited for the reply before it.
-            connection.stalled = Some(Stall::Pipeline);
+            connection.stall(Stall::Pipeline, self.thread.common.turn.now_ns);
             self.resume_in_turn();
         }
     }
@@ -119,15 +119,11 @@ impl<D: Driver> Event<'_, D> {
     /// Sends, and lets the protocol continue where output has run low, for as long as that helps.
     pub(super) fn reconcile_output(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            if self.connection.control.becomes.is_some() {
+            if self.connection.is_becoming() {
                 // Its peer's words go first, or it is another protocol's turn.
                 return;
             }
             self.start_send();
-            if std::mem::take(&mut self.connection.control.phase_started) {
-                self.connection.clocks.phase_ns = self.thread.now_ns();
-                self.connection.clocks.phase_bytes = 0;
-            }
             if !self.connection.has_wishes() || !self.carry_out_wishes() {
                 return;
             }
@@ -137,21 +133,19 @@ impl<D: Driver> Event<'_, D> {
 
     /// True: look again.
     fn carry_out_wishes(&mut self) -> bool {
-        self.adopt_stall();
-        let connection = &mut *self.connection;
-        if connection.control.closing != Closing::No {
-            connection.stalled = None;
+        if self.connection.is_closing() {
+            self.connection.take_stall();
         }
-        if !connection.control.input_wanted {
+        if !self.connection.may_be_offered() {
             self.release_unwanted();
         }
         // Resume a blocked writer before offering more input, so replies stay in order.
-        if self.connection.control.notify_drained && self.call_drained() {
+        if self.connection.notifies_drained() && self.call_drained() {
             return true;
         }
-        match self.connection.stalled {
+        match self.connection.stalled() {
             None => false,
-            Some(_) if !self.connection.control.input_wanted => false,
+            Some(_) if !self.connection.may_be_offered() => false,
             Some(stall) => self.try_stalled(stall),
         }
     }
@@ -172,7 +166,7 @@ impl<D: Driver> Event<'_, D> {
                 }
                 is_below
             }
-            Stall::Output if self.output_is_low() => self.resume_in_turn(),
+            Stall::Output if self.connection.output_is_low() => self.resume_in_turn(),
             Stall::Turn => {
                 self.defer();
                 false
@@ -181,27 +175,22 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    fn output_is_low(&self) -> bool {
-        let low_bytes = self.connection.control.output_bytes_low();
-        self.connection.output.queued_bytes() <= low_bytes
-    }
-
     fn call_drained(&mut self) -> bool {
         let connection = &mut *self.connection;
         // While memory runs short more is made only when less is queued: what is on its way out to
         // slow readers would take all of it otherwise.
-        let low_bytes = match connection.stalled {
+        let low_bytes = match connection.stalled() {
             // It holds its share, or its address or listener does: no more than it must.
             Some(Stall::Share) => 0,
             _ => {
                 let fair_bytes = self.thread.common.shared.pools.fair_bytes();
-                connection.control.output_bytes_low().min(fair_bytes)
+                connection.output_bytes_low().min(fair_bytes)
             }
         };
-        let due = connection.control.closing != Closing::Abort
-            && connection.output.queued_bytes() <= low_bytes;
+        let due = connection.closing() != Closing::Abort
+            && connection.output().queued_bytes() <= low_bytes;
         if due {
-            connection.control.notify_drained = false;
+            connection.drained();
             self.call(|protocol, io| protocol.drained(io));
         }
         due
@@ -209,16 +198,8 @@ impl<D: Driver> Event<'_, D> {
 
     /// A connection whose users hold too much receives nothing until they have given back half.
     pub(super) fn check_quota(&mut self) {
-        let connection = &mut *self.connection;
-        let Some(quota) = &connection.quota else {
-            return;
-        };
-        let pages_max = self.listener.pages_max;
-        if !connection.holds_too_much && quota.held() >= pages_max {
-            connection.holds_too_much = quota.wait_below(pages_max / 2 + 1);
-            if connection.holds_too_much {
-                self.counters().pages_stalls.add(1);
-            }
+        if self.connection.heed_quota(self.listener.pages_max) {
+            self.counters().pages_stalls.add(1);
         }
     }
 
@@ -233,41 +214,20 @@ impl<D: Driver> Event<'_, D> {
     /// Cancels the receive if the connection is not to receive as it does. True: one is to be
     /// armed.
     pub(super) fn may_arm(&mut self, wanted: bool) -> bool {
-        let connection = &mut *self.connection;
-        match connection.receive {
-            // Offered first: a connection holds no more pages than it has to.
-            Receive::Off if connection.waits.is_deferred() => false,
-            Receive::Off if connection.starved => self.stops_starving(wanted) && wanted,
-            Receive::Off if wanted && connection.crowds => {
-                self.wait(Wait::CrowdReceive);
-                false
-            }
-            Receive::Off => wanted,
-            Receive::Many
-                if !wanted
-                    || connection.crowds
-                    || connection.region_id != connection.receive_region_id =>
-            {
-                self.cancel_receive();
-                false
-            }
-            // A single receive brings one piece at most; it is cancelled only to close.
-            Receive::Once if connection.control.closing != Closing::No && !wanted => {
-                self.cancel_receive();
-                false
-            }
-            Receive::Once | Receive::Many | Receive::Cancelling => false,
+        if self.connection.starves_in_vain(wanted) {
+            self.thread.starved.leave(self.connection, self.key.index);
         }
+        match self.connection.next_receive(wanted) {
+            NextReceive::Stays => {}
+            NextReceive::Arm => return true,
+            NextReceive::AwaitsTurn => self.wait(Wait::CrowdReceive),
+            NextReceive::Cancel => self.cancel_receive(),
+        }
+        false
     }
 
     pub(super) fn arm_receive(&mut self) {
-        let connection = &mut *self.connection;
-        // One at a time where what comes next may be for another: its room is asked for each time.
-        // Into a listener's pages, too: what arrives is likely to be kept.
-        let is_multishot = connection.spoke
-            && connection.control.phase != Phase::Wait
-            && !connection.crowds
-            && connection.region_id == 0;
+        let is_multishot = self.connection.may_receive_many();
         let user_data = self.begin_receive(match is_multishot {
             true => Receive::Many,
             false => Receive::Once,
@@ -277,56 +237,49 @@ impl<D: Driver> Event<'_, D> {
             false => OperationMode::Single,
         };
         let connection = &*self.connection;
-        let (socket, region_id) = (connection.socket, connection.region_id);
+        let (socket, pages) = (connection.socket(), connection.pages());
         let driver = &mut self.thread.driver;
-        if connection.shares {
-            driver.receive_sharing(socket, user_data, region_id);
+        if pages.shares() {
+            driver.receive_sharing(socket, user_data, pages.region_id());
         } else {
-            driver.receive(socket, user_data, mode, region_id);
+            driver.receive(socket, user_data, mode, pages.region_id());
         }
     }
 
     /// Notes that a receive is outstanding; its number.
     pub(super) fn begin_receive(&mut self, receive: Receive) -> u64 {
-        let connection = &mut *self.connection;
-        connection.receive = receive;
-        connection.operation = connection.operation.wrapping_add(1);
-        connection.receive_operation = connection.operation;
-        connection.receive_region_id = connection.region_id;
-        connection.receive_shares = connection.shares;
-        user_data(KIND_RECEIVE, connection.receive_operation, self.key)
+        let operation = self.connection.begin_receive(receive);
+        user_data(KIND_RECEIVE, operation, self.key)
     }
 
     pub(super) fn cancel_receive(&mut self) {
         let connection = &mut *self.connection;
-        connection.receive = Receive::Cancelling;
-        let user_data = user_data(KIND_RECEIVE, connection.receive_operation, self.key);
-        let operation = Operation::Receive(connection.socket);
+        let user_data = user_data(KIND_RECEIVE, connection.cancel_receive(), self.key);
+        let operation = Operation::Receive(connection.socket());
         self.thread.driver.cancel(operation, user_data);
     }
 
     /// Ends the connection as far as its state allows.
     pub(super) fn reconcile_end(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        let received_off = connection.receive == Receive::Off;
-        match connection.control.closing {
-            Closing::No => {}
+        let received_off = connection.receive() == Receive::Off;
+        match connection.closing() {
+            Closing::No | Closing::Input => {}
             Closing::AfterOutput => {
                 if connection.is_sent() && received_off {
-                    self.thread.driver.close(connection.socket);
+                    self.thread.driver.close(connection.socket());
                     return Fate::Gone;
                 }
             }
             Closing::Lingering => return self.linger(),
             Closing::Abort => {
-                if connection.send == Send::Going {
-                    connection.send = Send::Cancelling;
-                    let user_data = user_data(KIND_SEND, connection.send_operation, self.key);
-                    let operation = Operation::Send(connection.socket);
+                if let Some(number) = connection.cancel_send() {
+                    let user_data = user_data(KIND_SEND, number, self.key);
+                    let operation = Operation::Send(connection.socket());
                     self.thread.driver.cancel(operation, user_data);
                 }
-                if connection.send == Send::Off && received_off {
-                    self.thread.driver.abort(connection.socket);
+                if !connection.is_sending() && received_off {
+                    self.thread.driver.abort(connection.socket());
                     return Fate::Gone;
                 }
             }
@@ -340,16 +293,14 @@ impl<D: Driver> Event<'_, D> {
         if !connection.is_sent() {
             return Fate::Stays;
         }
-        if connection.ended != Ended::No {
-            if connection.receive == Receive::Off {
-                self.thread.driver.close(connection.socket);
+        if connection.has_ended() {
+            if connection.receive() == Receive::Off {
+                self.thread.driver.close(connection.socket());
                 return Fate::Gone;
             }
-        } else if !connection.fin_sent {
-            connection.fin_sent = true;
-            connection.clocks.linger_ns = self.thread.common.turn.now_ns;
-            if !connection.output_ended {
-                self.thread.driver.shutdown_write(connection.socket);
+        } else if connection.drop_input(self.thread.common.turn.now_ns) {
+            if connection.finish() {
+                self.thread.driver.shutdown_write(connection.socket());
             }
             self.reconcile_receive();
         }
@@ -365,7 +316,7 @@ impl<D: Driver> Event<'_, D> {
             self.arm_deadline();
         }
         let connection = &mut *self.connection;
-        let phase = connection.control.phase;
+        let phase = connection.phase();
         let may_rest = matches!(phase, Phase::Idle | Phase::Head);
         if may_rest && connection.listed != Some(phase) {
             self.thread.resting.enter(connection, self.key.index);
@@ -374,9 +325,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// Arms the earliest deadline, unless the wheel fires before it.
     pub(super) fn arm_deadline(&mut self) {
-        let deadline_ns = self.connection.deadline_ns(&self.listener.limits);
-        if deadline_ns < self.connection.clocks.armed_ns {
-            self.connection.clocks.armed_ns = deadline_ns;
+        if let Some(deadline_ns) = self.connection.arm(&self.listener.limits) {
             self.thread.arm_timer(self.key.index, deadline_ns);
         }
     }

@@ -12,7 +12,7 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection, Send};
+use crate::connection::{Closing, Connection};
 use crate::limits::{
     HOLDER_STEPS_MAX, HOLDER_WINDOW_NS, HOLDERS_ENDED_MAX, HOLDERS_PRESSED_MAX, INPUT_BYTES_MAX,
     MOVES_PART, RELIEF_PART, RELIEF_PERIOD_NS, RELIEF_WAIT_NS, RETRIES_MAX, SHORTAGE_NS_MAX,
@@ -280,14 +280,14 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             // What the server works on is not the client's doing.
-            let is_worked_on = connection.control.jobs_out > 0
-                || connection.control.phase == Phase::Work && connection.is_sent();
+            let is_worked_on = connection.jobs_out() > 0
+                || connection.phase() == Phase::Work && connection.is_sent();
             if connection.holds.class > 0 || is_worked_on {
                 continue;
             }
             if connection.holds.looked_ms == 0 {
                 connection.holds.looked_ms = now_ms.max(1);
-                connection.holds.looked_moved = connection.moved;
+                connection.holds.looked_moved = connection.moved();
             } else if is_still(&self.thread.driver, connection, held_bytes, now_ms) {
                 return Some(key);
             }
@@ -330,12 +330,14 @@ fn is_still<D: Driver>(
         return false;
     }
     let little = u32::try_from(held_bytes / MOVES_PART).unwrap_or(u32::MAX);
-    let moved = connection.moved.wrapping_sub(connection.holds.looked_moved);
+    let moved = connection
+        .moved()
+        .wrapping_sub(connection.holds.looked_moved);
     if moved < little && can_be_ended(connection) && !has_acknowledged(driver, connection, little) {
         return true;
     }
     connection.holds.looked_ms = now_ms;
-    connection.holds.looked_moved = connection.moved;
+    connection.holds.looked_moved = connection.moved();
     false
 }
 
@@ -343,10 +345,10 @@ fn is_still<D: Driver>(
 /// for as long as a slow reader needs for a third of it, so this is asked before it is ended; the
 /// first time there is nothing to compare with.
 fn has_acknowledged<D: Driver>(driver: &D, connection: &mut Connection, bytes: u32) -> bool {
-    if connection.send == Send::Off {
+    if !connection.is_sending() {
         return false;
     }
-    let Some(delivery) = driver.delivery(connection.socket) else {
+    let Some(delivery) = driver.delivery(connection.socket()) else {
         return false;
     };
     // Truncated: differences below 4 GiB are right. Never 0, which is unknown.
@@ -356,5 +358,5 @@ fn has_acknowledged<D: Driver>(driver: &D, connection: &mut Connection, bytes: u
 }
 
 fn can_be_ended(connection: &Connection) -> bool {
-    connection.control.closing < Closing::Abort
+    connection.closing() < Closing::Abort
 }

@@ -72,7 +72,7 @@ impl<D: Driver> Network<D> {
         }
         for (key, connection) in self.connections.iter() {
             if !connection.leaves {
-                let listener = &mut self.listeners[usize::from(connection.listener)];
+                let listener = &mut self.listeners[usize::from(connection.listener())];
                 listener.count(&mut self.thread.of_listeners, key.index);
             }
         }

@@ -58,9 +58,9 @@ impl Resting {
     /// Enters a connection at the back of the list of its phase (O2).
     pub(super) fn enter(&mut self, connection: &mut Connection, index: u32) {
         self.forget(connection, index);
-        let phase = connection.control.phase;
+        let phase = connection.phase();
         connection.listed = Some(phase);
-        connection.listed_ns = connection.clocks.phase_ns;
+        connection.listed_ns = connection.phase_ns();
         let list = match phase {
             Phase::Idle => &mut self.idle,
             _ => &mut self.heads,

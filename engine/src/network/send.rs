@@ -11,35 +11,25 @@
 
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
-use crate::connection::{Closing, Connection, Send};
 use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX};
 
 use super::thread::{Event, Fate, Network, Thread};
 use super::user_data::{KIND_SEND, user_data};
 use super::waits::Wait;
 
-fn may_send(connection: &Connection) -> bool {
-    connection.send == Send::Off && connection.control.closing != Closing::Abort
-}
-
-/// Whether nothing is to be done when what is being sent has been sent.
-fn rests_then(connection: &Connection) -> bool {
-    !connection.output.has_waiting()
-        && !connection.has_wishes()
-        && connection.control.closing == Closing::No
-        && connection.control.becomes.is_none()
-}
-
 impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.
     pub(super) fn start_send(&mut self) {
-        if !self.connection.output.has_waiting() {
-            return self.connection.output.release_unused();
+        if !self.connection.output().has_waiting() {
+            return self.connection.output_mut().release_unused();
         }
-        if !may_send(self.connection) {
+        if !self.connection.may_send() {
+            if self.connection.writes_after_end() {
+                self.connection.drop_output();
+            }
             return;
         }
-        let is_long = self.connection.output.queued_bytes() > SHORT_SEND_BYTES_MAX;
+        let is_long = self.connection.output().queued_bytes() > SHORT_SEND_BYTES_MAX;
         if is_long
             && (self.thread.long_send_bytes >= LONG_SENDS_BYTES
                 || !self.thread.waits.is_empty(Wait::Send))
@@ -52,31 +42,28 @@ impl<D: Driver> Event<'_, D> {
     /// The last send of a connection closes the socket in the same system call.
     fn send_now(&mut self) {
         let connection = &mut *self.connection;
-        let bytes = connection.output.queued_bytes();
+        let bytes = connection.output().queued_bytes();
         self.thread.long_send_bytes += bytes;
-        connection.output.take(&mut self.thread.list);
+        connection.output_mut().take(&mut self.thread.list);
         let then = if connection.is_at_last_send() {
             AfterSend::Close
-        } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer.is_none() {
+        } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer().is_none() {
             self.thread.rested_ns = self.thread.now_ns() + RESTING_NS_MAX;
             self.thread.due(self.thread.rested_ns);
             AfterSend::Rest
         } else {
             AfterSend::KeepOpen
         };
-        connection.send = Send::Going;
-        connection.clocks.send_ns = self.thread.common.turn.now_ns;
-        connection.operation = connection.operation.wrapping_add(1);
-        connection.send_operation = connection.operation;
-        let user_data = user_data(KIND_SEND, connection.send_operation, self.key);
+        let operation = connection.begin_send(self.thread.common.turn.now_ns);
+        let user_data = user_data(KIND_SEND, operation, self.key);
+        let socket = connection.socket();
         let Thread { driver, list, .. } = &mut *self.thread;
-        driver.send(connection.socket, user_data, list, then);
+        driver.send(socket, user_data, list, then);
     }
 
     /// The end of an event: what waits for a send to complete has that end the next wait.
     pub(super) fn reconcile_hurry(&mut self) {
-        let connection = &*self.connection;
-        if connection.send == Send::Going && !rests_then(connection) {
+        if self.connection.awaits_send() {
             self.thread.waits.hurry();
         }
     }
@@ -92,17 +79,14 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn note_sent(&mut self, completion: Completion) -> Fate {
         let connection = &mut *self.connection;
         if !completion.more {
-            connection.send = Send::Off;
-            // A late completion of this send must find nothing: the number moves on.
-            connection.send_operation = connection.send_operation.wrapping_add(1);
+            connection.send_ended();
         }
         match completion.outcome {
             Outcome::Sent { bytes, closed } => {
-                connection.output.sent(bytes);
-                connection.progress(bytes);
-                let counters = self.thread.common.counters(connection.listener);
+                let common = &self.thread.common;
+                connection.note_sent(bytes, common.turn.now_ns);
+                let counters = common.counters(connection.listener());
                 counters.sent_bytes.add(bytes as u64);
-                connection.clocks.send_ns = self.thread.common.turn.now_ns;
                 if closed {
                     return Fate::Gone;
                 }
@@ -111,8 +95,7 @@ impl<D: Driver> Event<'_, D> {
                 if errno != Errno::CANCELED {
                     log::debug!("send failed: {errno}");
                 }
-                connection.output.clear();
-                connection.control.close(Closing::Abort);
+                connection.drop_output();
             }
             other => {
                 debug_assert!(false, "a send neither accepts nor receives");
@@ -130,7 +113,7 @@ impl<D: Driver> Network<D> {
             && let Some(key) = self.next_waiting(Wait::Send)
         {
             self.on(key, |event| {
-                if may_send(event.connection) && event.connection.output.has_waiting() {
+                if event.connection.may_send() && event.connection.output().has_waiting() {
                     event.send_now();
                 }
             });

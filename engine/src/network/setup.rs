@@ -12,7 +12,7 @@ use crate::addresses::Addresses;
 use crate::arrivals::Arrivals;
 use crate::behind_proxy::{Balancers, ProxyHeader};
 use crate::common::Common;
-use crate::deadlines::shortest_ns;
+use crate::connection::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::episode::Refusals;
 use crate::lifecycle::ServerState;

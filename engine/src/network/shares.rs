@@ -24,7 +24,7 @@ impl<D: Driver> Event<'_, D> {
     #[inline]
     pub(super) fn has_new_holdings(&self) -> bool {
         let holds = &self.connection.holds;
-        let has_pages = holds.pages > 0 || !self.connection.held.is_empty();
+        let has_pages = holds.pages > 0 || self.connection.holds_pieces();
         let buffers = buffers_of(self.thread.held_bytes(self.key.index));
         has_pages || buffers != holds.buffers || self.connection.waits_for_memory() != holds.waits
     }
@@ -52,12 +52,7 @@ impl<D: Driver> Event<'_, D> {
     /// others; a connection that comes to hold more then is refused at once.
     fn weigh_pages(&mut self) {
         let connection = &mut *self.connection;
-        // What is deferred is offered soon, whatever there is room for.
-        let held = connection.held.iter();
-        let pages = match connection.stalled {
-            Some(_) => held.filter(|(piece, _)| piece.region_id() == 0).count(),
-            None => 0,
-        };
+        let pages = connection.pages_stalled();
         let before = std::mem::replace(&mut connection.holds.pages, small(pages));
         let thread = &mut *self.thread;
         thread.pages_held = thread.pages_held + pages - usize::from(before);
@@ -65,7 +60,7 @@ impl<D: Driver> Event<'_, D> {
         let all = common.pages() as usize;
         let taken = thread.pages_held + common.retained() as usize;
         // A spliced one holds a single page, and would lose what its pair was promised.
-        let is_bound = connection.peer.is_none();
+        let is_bound = connection.peer().is_none();
         if is_bound && small(pages) > before && taken > all - all / HELD_PAGES_LEFT_PART {
             self.refuse();
             self.release_unwanted();
@@ -81,7 +76,7 @@ impl<D: Driver> Event<'_, D> {
         if class > connection.holds.class {
             if connection.holds.class == 0 {
                 connection.holds.looked_ms = milliseconds(now_ns);
-                connection.holds.looked_moved = connection.moved;
+                connection.holds.looked_moved = connection.moved();
             }
             let holders = &mut self.thread.holders;
             holders.enter(self.key.index, &mut connection.holds, class);
@@ -93,7 +88,7 @@ impl<D: Driver> Event<'_, D> {
         }
         let shared = &self.thread.common.shared;
         let has_share = held_bytes >= shared.pools.share_bytes();
-        if has_share && connection.takes_input() && connection.peer.is_none() {
+        if has_share && connection.takes_input() && connection.peer().is_none() {
             self.stall(Stall::Share);
             self.wait(Wait::Share);
         }

@@ -26,13 +26,13 @@ use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection, Ended, Peer, Receive};
+use crate::connection::{Closing, Connection, Receive};
 use crate::connection_handle::ConnectionId;
 use crate::hand_over::Becomes;
 use crate::limits::{
     SPLICE_BYTES_MAX, SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN,
 };
-use crate::phase::{Phase, Stall};
+use crate::phase::Stall;
 
 use super::thread::{Fate, Network};
 use super::user_data::KIND_SEND;
@@ -44,7 +44,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let Some(Becomes::Spliced(end)) = connection.control.becomes.take() else {
+        let Some(Becomes::Spliced(end)) = connection.take_becoming() else {
             return;
         };
         if self.may_splice(key, end) {
@@ -67,9 +67,8 @@ impl<D: Driver> Network<D> {
 
     /// Both must be of this thread, here, whole and single.
     fn may_splice(&self, key: Key, end: ConnectionId) -> bool {
-        let single = |connection: &Connection| {
-            connection.peer.is_none() && connection.control.closing == Closing::No
-        };
+        let single =
+            |connection: &Connection| connection.peer().is_none() && !connection.is_closing();
         end.thread == self.thread.common.number
             && end.key != key
             && self.connections.get(key).is_some_and(single)
@@ -82,16 +81,10 @@ impl<D: Driver> Network<D> {
             let Some(mut event) = self.event(one) else {
                 continue;
             };
-            let connection = &mut *event.connection;
-            connection.peer = Some(Peer::new(other));
-            connection.stalled = None;
-            // Passed on and not kept: it needs no page of a listener's own.
-            connection.region_id = 0;
-            connection.shares = false;
-            connection.control.phase = Phase::Spliced;
-            connection.control.phase_started = true;
+            let now_ns = event.thread.now_ns();
+            event.connection.splice(other, now_ns);
             // From now on the peer's room is asked for before each receive.
-            if connection.receive == Receive::Many {
+            if event.connection.receive() == Receive::Many {
                 event.cancel_receive();
             }
         }
@@ -136,18 +129,18 @@ impl<D: Driver> Network<D> {
             return;
         };
         if !completion.more {
-            event.connection.receive = Receive::Off;
+            event.connection.receive_ended();
         }
         match completion.outcome {
             Outcome::Received(piece) => {
-                if event.connection.crowds {
+                if event.connection.crowds() {
                     event.weigh_receive(piece.len());
                 }
                 self.spliced_arrived(key, piece);
             }
             Outcome::ReceivedInto(buffer) => self.pass_received(key, buffer),
             Outcome::EndOfStream => {
-                event.connection.ended = Ended::Seen;
+                event.connection.end_came();
                 self.pass_held(key);
             }
             other => event.receive_failed(other),
@@ -162,16 +155,14 @@ impl<D: Driver> Network<D> {
             return self.thread.driver.recycle(piece);
         };
         let connection = &mut *event.connection;
-        connection.spoke = true;
-        if connection.control.closing != Closing::No || !connection.control.input_wanted {
+        connection.note_received();
+        if !connection.may_be_offered() {
             return event.drop_unwanted(piece);
         }
-        if !connection.held.is_empty() {
-            return connection.held.push_back((piece, 0));
+        if connection.holds_pieces() {
+            return connection.hold(piece);
         }
-        if let Some(peer) = &mut connection.peer {
-            peer.streams = whole;
-        }
+        connection.note_stream(whole);
         if self.pass_piece(key, piece, 0)
             && let Some(peer) = self.peer_of(key)
         {
@@ -184,7 +175,7 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if let Some(input) = connection.input.take() {
+        if let Some(input) = connection.take_input() {
             self.pass_buffer(key, input);
         }
         self.pass_held(key);
@@ -193,7 +184,7 @@ impl<D: Driver> Network<D> {
     /// Passes on pieces that found no memory, oldest first, then the end of the stream.
     fn pass_held(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
-            let Some((piece, from)) = connection.held.pop_front() else {
+            let Some((piece, from)) = connection.take_held() else {
                 break;
             };
             if !self.pass_piece(key, piece, from) {
@@ -201,9 +192,9 @@ impl<D: Driver> Network<D> {
             }
         }
         if let Some(connection) = self.connections.get_mut(key)
-            && connection.ended == Ended::Seen
+            && connection.end_is_untold()
         {
-            connection.ended = Ended::Told;
+            connection.end_told();
         }
         if let Some(peer) = self.peer_of(key) {
             self.on(peer, |_| {});
@@ -213,7 +204,7 @@ impl<D: Driver> Network<D> {
     /// The end of a turn has come for one that was deferred before it was spliced.
     pub(super) fn pass_deferred(&mut self, key: Key) {
         let connection = self.connections.get(key);
-        if connection.is_some_and(|connection| connection.stalled.is_none()) {
+        if connection.is_some_and(|connection| connection.stalled().is_none()) {
             self.pass_held(key);
         }
         self.on(key, |_| {});
@@ -224,8 +215,8 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return true;
         };
-        let before = connection.moved;
-        let was_stalled = connection.stalled.take().is_some();
+        let before = connection.moved();
+        let was_stalled = connection.take_stall().is_some();
         if was_stalled {
             self.pass_held(key);
         }
@@ -240,12 +231,13 @@ impl<D: Driver> Network<D> {
     fn pass_received(&mut self, key: Key, buffer: Buffer) {
         let bytes = buffer.filled().len();
         let streams = bytes >= self.thread.receive_buffer_bytes;
-        let connection = self.connections.get_mut(key);
-        let Some(peer) = connection.and_then(|connection| connection.peer.as_mut()) else {
+        let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        peer.streams = streams;
-        let peer = peer.key;
+        let Some(peer) = connection.peer() else {
+            return;
+        };
+        connection.note_stream(streams);
         if bytes > 0 {
             self.pass_buffer(key, buffer);
             self.on(peer, |_| {});
@@ -256,8 +248,7 @@ impl<D: Driver> Network<D> {
     fn pass_piece(&mut self, key: Key, piece: Piece, from: u32) -> bool {
         let thread = &mut self.thread;
         let connection = self.connections.get(key);
-        let Some(peer) = connection.and_then(|connection| Some(connection.peer.as_ref()?.key))
-        else {
+        let Some(peer) = connection.and_then(Connection::peer) else {
             thread.driver.recycle(piece);
             return true;
         };
@@ -268,13 +259,13 @@ impl<D: Driver> Network<D> {
         let written = self
             .connections
             .get_mut(peer)
-            .is_none_or(|to| to.output.write(pool, bytes).is_ok());
+            .is_none_or(|to| to.output_mut().write(pool, bytes).is_ok());
         if written {
             thread.driver.recycle(piece);
             self.counters(key).spliced_bytes_copied.add(count as u64);
             self.passed(key, peer, count);
         } else if let Some(mut event) = self.event(key) {
-            event.connection.held.push_front((piece, from));
+            event.connection.hold_first(piece, from);
             event.stall(Stall::Memory);
         }
         written
@@ -287,7 +278,7 @@ impl<D: Driver> Network<D> {
         let count = buffer.filled().len();
         let to = u32::try_from(count).unwrap_or(u32::MAX);
         if let Some(connection) = self.connections.get_mut(peer) {
-            connection.output.push(Segment::Pooled {
+            connection.output_mut().push(Segment::Pooled {
                 buffer,
                 from: 0,
                 to,
@@ -309,7 +300,7 @@ impl<D: Driver> Network<D> {
 
     fn touch(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.clocks.phase_ns = self.thread.common.turn.now_ns;
+            connection.touch(self.thread.common.turn.now_ns);
         }
     }
 
@@ -318,14 +309,14 @@ impl<D: Driver> Network<D> {
     }
 
     fn peer_of(&self, key: Key) -> Option<Key> {
-        Some(self.connections.get(key)?.peer.as_ref()?.key)
+        self.connections.get(key)?.peer()
     }
 
     /// True while the peer takes more; true for a connection that has none any more.
     fn peer_has_room(&self, key: Key) -> bool {
         self.peer_of(key)
             .and_then(|peer| self.connections.get(peer))
-            .is_none_or(|peer| peer.output.queued_bytes() < SPLICE_BYTES_MAX)
+            .is_none_or(|peer| peer.output().queued_bytes() < SPLICE_BYTES_MAX)
     }
 
     /// The end of an event of a spliced connection, as `reconcile` is of any other.
@@ -333,19 +324,17 @@ impl<D: Driver> Network<D> {
         let Some(event) = self.event(key) else {
             return;
         };
-        match event.connection.control.becomes.take() {
+        match event.connection.take_becoming() {
             Some(Becomes::Spliced(_)) => self.refuse_splice(key),
             // Another one was spliced to it meanwhile.
             Some(Becomes::Successors(_) | Becomes::Introduced | Becomes::ReceiveOnly) => {
-                event.connection.control.close(Closing::Abort);
+                event.connection.close(Closing::Abort);
             }
             None => {}
         }
         let Some(mut event) = self.event(key) else {
             return;
         };
-        // There is no input that its protocol could leave.
-        event.connection.control.stall = None;
         event.reconcile_output();
         event.check_quota();
         event.check_memory();
@@ -376,13 +365,13 @@ impl<D: Driver> Network<D> {
         let Some(mut event) = self.event(key) else {
             return;
         };
-        let streams = event.connection.peer.as_ref().is_some_and(|it| it.streams);
+        let streams = event.connection.streams();
         let common = &event.thread.common;
         let pool = common.shared.pools.handle(common.number, key.index);
         // A buffer of its own, for a connection that streams.
         let buffer = streams.then(|| pool.take(SPLICE_FILL_BYTES)).flatten();
         let user_data = event.begin_receive(Receive::Once);
-        let (socket, driver) = (event.connection.socket, &mut event.thread.driver);
+        let (socket, driver) = (event.connection.socket(), &mut event.thread.driver);
         match buffer {
             Some(buffer) => driver.recv_into(socket, user_data, buffer),
             None => driver.receive(socket, user_data, OperationMode::Single, 0),
@@ -395,8 +384,8 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get_mut(key) else {
             return false;
         };
-        let socket = connection.socket;
-        let Some(peer) = connection.peer.as_mut().filter(|peer| peer.streams) else {
+        let socket = connection.socket();
+        let Some(peer) = connection.peer().filter(|_| connection.streams()) else {
             return false;
         };
         let bounds = SPLICE_PULL_BYTES_MIN..=SPLICE_PULL_BYTES_MAX;
@@ -405,12 +394,11 @@ impl<D: Driver> Network<D> {
         };
         let count = piped.len();
         // All that there was has been moved: what comes next is waited for.
-        peer.streams = count == SPLICE_PULL_BYTES_MAX;
-        let peer = peer.key;
+        connection.note_stream(count == SPLICE_PULL_BYTES_MAX);
         self.counters(key).spliced_bytes_moved.add(count as u64);
         self.passed(key, peer, count);
         if let Some(mut event) = self.event(peer) {
-            event.connection.output.push(Segment::Piped(piped));
+            event.connection.output_mut().push(Segment::Piped(piped));
             // Not a whole event, which would come back to this end.
             event.start_send();
             event.reconcile_deadline();
@@ -424,13 +412,13 @@ impl<D: Driver> Network<D> {
             return;
         };
         let connection = self.connections.get(peer);
-        let peer_ended = connection.is_none_or(|peer| peer.ended == Ended::Told);
+        let peer_ended = connection.is_none_or(Connection::end_is_told);
         let Some(mut event) = self.event(key) else {
             return;
         };
         let connection = &mut *event.connection;
-        let (closing, ended) = (connection.control.closing, connection.ended == Ended::Told);
-        if closing != Closing::No {
+        let (closing, ended) = (connection.closing(), connection.end_is_told());
+        if connection.is_closing() {
             let same = if closing == Closing::Abort {
                 Closing::Abort
             } else {
@@ -438,15 +426,10 @@ impl<D: Driver> Network<D> {
             };
             self.unsplice(key, peer, same);
         } else if peer_ended && ended {
-            connection.control.close(Closing::AfterOutput);
+            connection.close(Closing::AfterOutput);
             self.unsplice(key, peer, Closing::AfterOutput);
-        } else if peer_ended
-            && connection.is_sent()
-            && let Some(peer) = &mut connection.peer
-            && !peer.fin_sent
-        {
+        } else if peer_ended && connection.may_finish() {
             // At the end of the turn: the peer may be over by then, and a close sends the FIN, too.
-            peer.fin_sent = true;
             event.wait(Wait::Fin);
         }
     }
@@ -460,16 +443,12 @@ impl<D: Driver> Network<D> {
             let Some(event) = self.event(key) else {
                 continue;
             };
-            let is_sent = event.connection.is_sent();
-            match &mut event.connection.peer {
-                // Unspliced meanwhile: it is being closed.
-                None => {}
-                Some(_) if is_sent => {
-                    let driver = &mut event.thread.driver;
-                    driver.shutdown_write(event.connection.socket);
-                }
-                // Its protocol wrote something since: the FIN follows the last byte of that.
-                Some(peer) => peer.fin_sent = false,
+            let connection = event.connection;
+            // Unspliced meanwhile it is being closed; and if its protocol wrote something since,
+            // the FIN follows the last byte of that.
+            let is_due = connection.peer().is_some() && connection.may_finish();
+            if is_due && connection.finish() {
+                event.thread.driver.shutdown_write(connection.socket());
             }
         }
     }
@@ -478,11 +457,11 @@ impl<D: Driver> Network<D> {
     fn unsplice(&mut self, key: Key, peer: Key, closing: Closing) {
         self.counters(key).unspliced.add(1);
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.peer = None;
+            connection.unsplice();
         }
         self.on(peer, |event| {
-            event.connection.peer = None;
-            event.connection.control.close(closing);
+            event.connection.unsplice();
+            event.connection.close(closing);
         });
     }
 }

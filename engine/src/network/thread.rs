@@ -191,7 +191,7 @@ impl<'a, D: Driver> Event<'a, D> {
     ) -> Event<'a, D> {
         Event {
             key,
-            listener: &mut listeners[usize::from(connection.listener)],
+            listener: &mut listeners[usize::from(connection.listener())],
             connection,
             thread,
         }
@@ -220,8 +220,8 @@ impl<'a, D: Driver> Event<'a, D> {
         common
             .shared
             .lifecycle
-            .calls(common.number, self.connection.listener);
-        let (protocol, own) = match self.connection.successor {
+            .calls(common.number, self.connection.listener());
+        let (protocol, own) = match self.connection.successor() {
             0 => {
                 self.listener.was_called = true;
                 (&mut *self.listener.protocol, self.listener.region_id)
@@ -243,7 +243,7 @@ impl<'a, D: Driver> Event<'a, D> {
     /// What is counted for the connection's listener on this thread.
     #[inline]
     pub(super) fn counters(&self) -> &Counters {
-        self.thread.common.counters(self.connection.listener)
+        self.thread.common.counters(self.connection.listener())
     }
 
     /// What the connection speaks now.
@@ -255,7 +255,7 @@ impl<'a, D: Driver> Event<'a, D> {
         let Thread {
             successors, common, ..
         } = &mut *self.thread;
-        let protocol = match self.connection.successor {
+        let protocol = match self.connection.successor() {
             0 => &mut *self.listener.protocol,
             number => successors.get(number),
         };
@@ -264,9 +264,9 @@ impl<'a, D: Driver> Event<'a, D> {
 
     /// Closes the session. The connection is gone, or gets another one at once.
     pub(super) fn end_session(&mut self) {
-        let session = self.connection.session;
+        let session = self.connection.session();
         // What it has queued is sent, unless its successor aborts the connection.
-        let output_bytes = self.connection.output.bytes_so_far();
+        let output_bytes = self.connection.output().bytes_so_far();
         let (protocol, common) = self.protocol_and_common();
         if let Some(log) = common.log_end(output_bytes) {
             protocol.log_rest(session, log);
@@ -294,7 +294,7 @@ impl<D: Driver> Network<D> {
     /// it is not.
     pub(super) fn counters(&self, key: Key) -> &Counters {
         let connection = self.connections.get(key);
-        let listener = connection.map_or(0, |connection| connection.listener);
+        let listener = connection.map_or(0, Connection::listener);
         self.thread.common.counters(listener)
     }
 
@@ -312,7 +312,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         act(&mut event);
-        if event.connection.peer.is_some() {
+        if event.connection.peer().is_some() {
             return self.reconcile_spliced(key);
         }
         let fate = event.reconcile();

@@ -158,13 +158,13 @@ impl<D: Driver> Network<D> {
         };
         let key = event.key;
         let current = match kind {
-            KIND_SEND => event.connection.send_operation,
-            _ => event.connection.receive_operation,
+            KIND_SEND => event.connection.send_operation(),
+            _ => event.connection.receive_operation(),
         };
         if key.generation & GENERATION_MASK != generation || current != operation {
             return event.thread.discard(completion.outcome);
         }
-        if event.connection.peer.is_some() {
+        if event.connection.peer().is_some() {
             return self.spliced_completed(key, kind, completion);
         }
         let fate = match kind {

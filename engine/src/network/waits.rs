@@ -33,8 +33,11 @@ pub(crate) enum Wait {
     Again,
     /// The FIN of its peer to be passed on: see `splice.rs`.
     Fin,
+    /// A page for its receive. No queue, but the lists of [`Starved`](super::starved::Starved).
+    Page,
 }
 
+/// Those that have a queue.
 const KINDS: usize = 10;
 
 /// Some of the queues: those in which a connection is (Q1), say.
@@ -46,7 +49,7 @@ impl WaitSet {
         self.0 & 1 << wait as u16 != 0
     }
 
-    fn insert(&mut self, wait: Wait) {
+    pub(crate) fn insert(&mut self, wait: Wait) {
         self.0 |= 1 << wait as u16;
     }
 
@@ -56,16 +59,25 @@ impl WaitSet {
 
     /// Its input waits for the end of a turn.
     pub(crate) fn is_deferred(self) -> bool {
-        self.has(Wait::Input) || self.has(Wait::CrowdInput)
+        self.0 & DEFERRED != 0
+    }
+
+    /// Its receive has found no page.
+    pub(crate) fn starves(self) -> bool {
+        self.has(Wait::Page)
+    }
+
+    /// Its input does not come on before this server has got to it.
+    pub(crate) fn holds_input_up(self) -> bool {
+        self.0 & (DEFERRED | 1 << Wait::Page as u16) != 0
     }
 }
 
+const DEFERRED: u16 = 1 << Wait::Input as u16 | 1 << Wait::CrowdInput as u16;
+
 /// Those whose connections wait for the next turn.
-const DUE: u16 = 1 << Wait::Input as u16
-    | 1 << Wait::CrowdInput as u16
-    | 1 << Wait::CrowdReceive as u16
-    | 1 << Wait::Send as u16
-    | 1 << Wait::Again as u16;
+const DUE: u16 =
+    DEFERRED | 1 << Wait::CrowdReceive as u16 | 1 << Wait::Send as u16 | 1 << Wait::Again as u16;
 
 /// The queues of one network thread.
 #[derive(Debug, Default)]

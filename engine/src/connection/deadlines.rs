@@ -13,10 +13,14 @@
 
 use std::time::Duration;
 
-use crate::connection::{Closing, Connection, Send};
-use crate::limits::{Limits, WRITE_LOOKS};
+use flatpath_driver::Delivery;
+
+use crate::limits::{Limits, WRITE_LOOKS, WRITE_SPARED_MAX};
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
+
+use super::Connection;
+use super::state::Closing;
 
 /// Which deadline has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +34,93 @@ pub(crate) enum Overdue {
 }
 
 impl Connection {
-    /// True while it is this server that does not receive; the peer is not charged for that time.
-    fn waits_for_us(&self) -> bool {
-        self.stalled.is_some() || self.holds_too_much || self.starved || self.waits.is_deferred()
+    /// Starts a phase, or starts it anew.
+    #[inline]
+    pub(crate) fn start_phase(&mut self, phase: Phase, now_ns: u64) {
+        self.phase = phase;
+        self.clocks.phase_ns = now_ns;
+        self.clocks.phase_bytes = 0;
+    }
+
+    /// When the phase began.
+    pub(crate) fn phase_ns(&self) -> u64 {
+        self.clocks.phase_ns
+    }
+
+    /// The phase has all its time again.
+    pub(crate) fn touch(&mut self, now_ns: u64) {
+        self.clocks.phase_ns = now_ns;
+    }
+
+    /// Whether the phase that expired lasts another period: the protocol was called, and has
+    /// started it anew since it began at `since_ns`.
+    pub(crate) fn has_restarted(&self, phase: Phase, since_ns: u64) -> bool {
+        self.phase == phase && self.clocks.phase_ns != since_ns && !self.is_closing()
+    }
+
+    /// Whether a deadline for a head means that its protocol has forgotten a phase, in all
+    /// likelihood: something was sent since the deadline runs, and nothing that was received waits
+    /// to be understood.
+    pub(crate) fn was_answered_in_phase(&self) -> bool {
+        self.clocks.send_ns > self.clocks.phase_ns && self.is_sent() && self.input.is_none()
+    }
+
+    /// A deadline has passed. False: it is not the first one.
+    pub(crate) fn expire(&mut self) -> bool {
+        !std::mem::replace(&mut self.expired, true)
+    }
+
+    /// The wheel holds no deadline any more.
+    pub(crate) fn disarm(&mut self) {
+        self.clocks.armed_ns = u64::MAX;
+    }
+
+    /// The earliest deadline, if the wheel would fire too late for it.
+    pub(crate) fn arm(&mut self, limits: &Limits) -> Option<u64> {
+        let deadline_ns = self.deadline_ns(limits);
+        let is_new = deadline_ns < self.clocks.armed_ns;
+        is_new.then(|| {
+            self.clocks.armed_ns = deadline_ns;
+            deadline_ns
+        })
+    }
+
+    /// Whether the peer has acknowledged bytes since the last look; then the deadline for sending
+    /// begins anew. The socket of a slow reader takes nothing until about a third of what it holds,
+    /// which is megabytes, has been acknowledged: that is not the peer's silence.
+    ///
+    /// Nor is a closed window. A reader's kernel opens it by steps of up to half of its buffer, so
+    /// one that takes a few kilobytes a second acknowledges nothing for minutes. At the deadline a
+    /// peer whose TCP answers is given as long again, a bounded number of times, and only if
+    /// `may_spare`.
+    pub(crate) fn peer_reads(
+        &mut self,
+        overdue: Overdue,
+        delivery: Option<Delivery>,
+        may_spare: bool,
+        now_ns: u64,
+    ) -> bool {
+        let clocks = &mut self.clocks;
+        let is_first = clocks.acked_ns == 0;
+        clocks.acked_ns = now_ns;
+        let Some(delivery) = delivery else {
+            return false;
+        };
+        let bytes = delivery.acked_bytes;
+        let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
+        let is_spared = overdue == Overdue::Send
+            && delivery.is_answered
+            && self.spared < WRITE_SPARED_MAX
+            && may_spare;
+        if has_moved {
+            self.spared = 0;
+        } else if is_spared {
+            self.spared += 1;
+        }
+        if has_moved || is_spared {
+            clocks.send_ns = now_ns;
+        }
+        has_moved || is_spared
     }
 
     /// Stops the clock of the phase while the server does not receive, and lets it run on from
@@ -61,20 +149,24 @@ impl Connection {
     #[inline]
     pub(crate) fn has_new_deadline(&mut self, now_ns: u64, shortest_ns: u64) -> bool {
         let resumes = self.suspend(now_ns);
-        if self.clocks.stall_ns > 0 && !self.stalled.is_some_and(Stall::is_timed) {
-            self.clocks.stall_ns = 0;
+        let stalled = self.stalled();
+        if self.clocks.reading_ns > 0
+            && !stalled.is_some_and(Stall::is_timed)
+            && !self.is_dropping()
+        {
+            self.clocks.reading_ns = 0;
         }
-        let has_others = self.stalled.is_some() || self.control.closing != Closing::No;
+        let has_others = stalled.is_some() || self.is_closing();
         resumes || has_others || self.clocks.armed_ns > now_ns.saturating_add(shortest_ns)
     }
 
     /// Counts received bytes of the current phase. In a body they earn time at the minimum rate,
     /// but never more than the grace time from now on: no burst pays for a silence after it.
     pub(crate) fn received(&mut self, bytes: usize, now_ns: u64, limits: &Limits) {
+        let is_body = self.phase == Phase::Body && !self.is_dropping();
         let clocks = &mut self.clocks;
         clocks.phase_bytes += bytes as u64;
-        if self.control.phase == Phase::Body
-            && earned_ns(clocks.phase_bytes, limits) > now_ns.saturating_sub(clocks.phase_ns)
+        if is_body && earned_ns(clocks.phase_bytes, limits) > now_ns.saturating_sub(clocks.phase_ns)
         {
             clocks.phase_ns = now_ns;
             clocks.phase_bytes = 0;
@@ -100,11 +192,11 @@ impl Connection {
     }
 
     fn each_deadline(&self, limits: &Limits, mut visit: impl FnMut(u64, Overdue)) {
-        if self.control.closing == Closing::Abort {
+        if self.closing == Closing::Abort {
             return;
         }
         // A spliced one may be slow while anything moves between the two: `Phase::Spliced`.
-        if self.send != Send::Off && self.control.phase != Phase::Spliced {
+        if self.is_sending() && self.phase != Phase::Spliced {
             visit(
                 end_ns(self.clocks.send_ns, limits.write_timeout),
                 Overdue::Send,
@@ -113,25 +205,25 @@ impl Connection {
             let interval = limits.write_timeout / WRITE_LOOKS;
             visit(end_ns(looked_ns, interval), Overdue::Look);
         }
-        let is_timed = match self.stalled {
+        let is_timed = match self.stalled() {
             // What is with workers or on its way out comes back; anything else never would.
-            Some(Stall::Share) => self.control.jobs_out == 0 && self.is_sent(),
+            Some(Stall::Share) => self.jobs_out == 0 && self.is_sent(),
             stalled => stalled.is_some_and(Stall::is_timed),
         };
         if is_timed {
             visit(
-                end_ns(self.clocks.stall_ns, limits.stall_timeout),
+                end_ns(self.clocks.reading_ns, limits.stall_timeout),
                 Overdue::Stall,
             );
         }
-        if self.fin_sent {
+        if self.is_dropping() {
             visit(
-                end_ns(self.clocks.linger_ns, limits.linger_timeout),
+                end_ns(self.clocks.reading_ns, limits.linger_timeout),
                 Overdue::Linger,
             );
         }
-        if self.control.closing == Closing::No && !self.waits_for_us() {
-            let phase = self.control.phase;
+        if !self.is_closing() && !self.waits_for_us() {
+            let phase = self.phase;
             let mut since_ns = self.clocks.phase_ns;
             let timeout = match phase {
                 Phase::Idle => limits.idle_timeout,
@@ -172,24 +264,17 @@ fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
-
-    use flatpath_driver::epoll::Epoll;
     use flatpath_driver::simulation::Random;
-    use flatpath_driver::{Driver, DriverConfig};
-    use flatpath_structures::slots::Slots;
 
+    use crate::network::Wait;
+
+    use super::super::tests;
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
 
     fn connection() -> Connection {
-        // Any socket and any session will do: nothing here touches them.
-        let mut driver = Epoll::new(&DriverConfig::default()).expect("epoll is everywhere");
-        let (one, _) = UnixStream::pair().expect("a pair");
-        let socket = driver.register(one.into()).expect("registered");
-        let session = Slots::new(1).insert(()).expect("room");
-        Connection::new(socket, 0, session, 10 * SECOND)
+        tests::connection(10 * SECOND)
     }
 
     #[test]
@@ -209,7 +294,7 @@ mod tests {
             ..Limits::default()
         };
         let mut connection = connection();
-        connection.control.phase = Phase::Body;
+        connection.phase = Phase::Body;
         assert_eq!(connection.deadline_ns(&limits), 11 * SECOND);
         // Five seconds late 250 bytes come, which are worth half of that.
         connection.clocks.phase_ns = 10 * SECOND;
@@ -226,10 +311,9 @@ mod tests {
     fn work_has_no_deadline_but_sending_has() {
         let limits = Limits::default();
         let mut connection = connection();
-        connection.control.phase = Phase::Work;
+        connection.phase = Phase::Work;
         assert_eq!(connection.deadline_ns(&limits), u64::MAX);
-        connection.send = Send::Going;
-        connection.clocks.send_ns = 20 * SECOND;
+        connection.begin_send(20 * SECOND);
         let look_ns = end_ns(20 * SECOND, limits.write_timeout / WRITE_LOOKS);
         assert_eq!(connection.deadline_ns(&limits), look_ns);
         assert_eq!(connection.overdue(&limits, look_ns), Some(Overdue::Look));
@@ -241,13 +325,12 @@ mod tests {
     fn a_stall_for_room_suspends_the_phase_and_has_its_own_deadline() {
         let limits = Limits::default();
         let mut connection = connection();
-        connection.clocks.stall_ns = 12 * SECOND;
-        connection.stalled = Some(Stall::Jobs);
+        connection.stall(Stall::Jobs, 12 * SECOND);
         assert_eq!(
             connection.deadline_ns(&limits),
             end_ns(12 * SECOND, limits.stall_timeout)
         );
-        connection.stalled = Some(Stall::Output);
+        connection.stall(Stall::Output, 13 * SECOND);
         assert_eq!(connection.deadline_ns(&limits), u64::MAX);
     }
 
@@ -255,8 +338,7 @@ mod tests {
     fn a_stalled_write_is_more_serious_than_a_late_head() {
         let limits = Limits::default();
         let mut connection = connection();
-        connection.send = Send::Going;
-        connection.clocks.send_ns = 10 * SECOND;
+        connection.begin_send(10 * SECOND);
         let late = 10_000 * SECOND;
         assert_eq!(connection.overdue(&limits, late), Some(Overdue::Send));
         assert_eq!(connection.overdue(&limits, 10 * SECOND), None);
@@ -264,7 +346,6 @@ mod tests {
 
     /// One event of random content at `now_ns`.
     fn random_event(connection: &mut Connection, random: &mut Random, now_ns: u64) {
-        let control = &mut connection.control;
         match random.below(9) {
             0 => {
                 let phases = [
@@ -275,27 +356,26 @@ mod tests {
                     Phase::Wait,
                     Phase::Push,
                 ];
-                control.phase = phases[random.below(phases.len())];
-                connection.clocks.phase_ns = now_ns;
-                connection.clocks.phase_bytes = 0;
+                connection.start_phase(phases[random.below(phases.len())], now_ns);
             }
             1 => {
-                connection.send = Send::Going;
-                connection.clocks.send_ns = now_ns;
+                connection.begin_send(now_ns);
             }
-            2 => connection.send = Send::Off,
+            2 => connection.send_ended(),
             3 => {
                 let stalls = [Stall::Jobs, Stall::Output, Stall::Share, Stall::Outside];
                 connection.stall(stalls[random.below(4)], now_ns);
             }
-            4 => connection.stalled = None,
-            5 => control.jobs_out = random.below(2) as u32,
+            4 => {
+                connection.take_stall();
+            }
+            5 => connection.jobs_out = random.below(2) as u32,
             6 => connection.received(random.below(1000), now_ns, &Limits::default()),
-            7 => connection.starved = !connection.starved,
+            7 if connection.waits.starves() => connection.waits.remove(Wait::Page),
+            7 => connection.waits.insert(Wait::Page),
             _ if random.below(50) == 0 => {
-                control.close(Closing::Lingering);
-                connection.fin_sent = true;
-                connection.clocks.linger_ns = now_ns;
+                connection.close(Closing::Lingering);
+                connection.drop_input(now_ns);
             }
             _ => {}
         }
@@ -309,15 +389,14 @@ mod tests {
             for step in 0..200 {
                 now_ns += random.up_to(4 * SECOND);
                 if connection.clocks.armed_ns <= now_ns {
-                    connection.clocks.armed_ns = u64::MAX;
+                    connection.disarm();
                 }
                 random_event(&mut connection, &mut random, now_ns);
                 let is_new = connection.has_new_deadline(now_ns, shortest_ns(&limits));
-                let deadline_ns = connection.deadline_ns(&limits);
                 if is_new {
-                    let armed_ns = &mut connection.clocks.armed_ns;
-                    *armed_ns = deadline_ns.min(*armed_ns);
+                    connection.arm(&limits);
                 }
+                let deadline_ns = connection.deadline_ns(&limits);
                 let armed_ns = connection.clocks.armed_ns;
                 assert!(armed_ns <= deadline_ns, "seed {seed}, step {step}");
             }

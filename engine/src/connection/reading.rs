@@ -1,0 +1,495 @@
+//! The receive of a connection, the one reason why it is not read from, and input that is kept.
+//!
+//! See `state.rs` for the states.
+
+use std::collections::vec_deque::Drain;
+
+use flatpath_driver::{Piece, Quota};
+use flatpath_structures::pool::Buffer;
+
+use crate::limits::{CALM_RECEIVES, LINGER_BYTES_MAX};
+use crate::phase::{Phase, Stall};
+
+use super::Connection;
+use super::state::{Closing, PageKind, Reading, Receive, Stream};
+
+/// What is to be done about the receive of a connection.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextReceive {
+    /// Nothing, now.
+    Stays,
+    Arm,
+    /// It is armed when those are that have waited longer: it crowds.
+    AwaitsTurn,
+    Cancel,
+}
+
+impl Connection {
+    /// True when input may be offered to the protocol, now or when a stall is over.
+    #[inline]
+    pub(crate) fn may_be_offered(&self) -> bool {
+        self.closing == Closing::No
+    }
+
+    /// True when input may be offered to the protocol now.
+    #[inline]
+    pub(crate) fn takes_input(&self) -> bool {
+        self.may_be_offered() && self.stalled().is_none()
+    }
+
+    /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
+    #[inline]
+    pub(crate) fn wants_input(&self) -> bool {
+        let is_read = match self.reading {
+            Reading::Open => self.closing == Closing::No,
+            Reading::Dropping => self.closing == Closing::Lingering,
+            Reading::OverQuota | Reading::Stalled(_) => false,
+        };
+        is_read && !self.has_ended()
+    }
+
+    /// The common case: what is to be received is being received.
+    #[inline]
+    pub(crate) fn receives_as_wanted(&self) -> bool {
+        let is_same_region = self.pages.region_id() == self.receive_pages.region_id();
+        let is_many = self.receive == Receive::Many && is_same_region && self.crowding.is_none();
+        is_many && self.wants_input()
+    }
+
+    /// True when the protocol has been offered all that arrived.
+    pub(crate) fn was_offered_all(&self) -> bool {
+        self.held.is_empty() && self.stalled().is_none() && !self.waits.is_deferred()
+    }
+
+    /// True while it is this server that does not receive; the peer is not charged for that time.
+    pub(super) fn waits_for_us(&self) -> bool {
+        let is_paused = matches!(self.reading, Reading::OverQuota | Reading::Stalled(_));
+        is_paused || self.waits.holds_input_up()
+    }
+
+    #[inline]
+    pub(crate) fn stalled(&self) -> Option<Stall> {
+        match self.reading {
+            Reading::Stalled(stall) => Some(stall),
+            _ => None,
+        }
+    }
+
+    /// True while it is stalled for want of memory.
+    #[inline]
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        self.reading == Reading::Stalled(Stall::Memory)
+    }
+
+    /// Stops input for `stall`, unless the connection ends. A stall for room has one deadline from
+    /// its beginning, however often it is tried again: only [`Connection::note_retry`] ends the
+    /// episode. False: no stall has begun.
+    pub(crate) fn stall(&mut self, stall: Stall, now_ns: u64) -> bool {
+        if self.is_closing() {
+            return false;
+        }
+        self.reading = Reading::Stalled(stall);
+        if !stall.is_timed() {
+            return true;
+        }
+        let begins = self.clocks.reading_ns == 0;
+        if begins {
+            self.clocks.reading_ns = now_ns.max(1);
+        }
+        begins
+    }
+
+    /// Ends a stall, for now: input is to be offered again.
+    pub(crate) fn take_stall(&mut self) -> Option<Stall> {
+        let stall = self.stalled()?;
+        self.reading = Reading::Open;
+        Some(stall)
+    }
+
+    /// Ends a stall and its deadline.
+    pub(crate) fn stall_is_over(&mut self) {
+        self.take_stall();
+        self.clocks.reading_ns = 0;
+    }
+
+    /// Something moved, or the connection is not stalled for room any more.
+    fn stall_moved(&mut self, now_ns: u64) {
+        let is_timed = self.stalled().is_some_and(Stall::is_timed);
+        self.clocks.reading_ns = if is_timed { now_ns.max(1) } else { 0 };
+    }
+
+    /// A stall was tried to end since `before` had moved. False: nothing has moved since, so its
+    /// deadline stays where it is.
+    pub(crate) fn note_retry(&mut self, before: u32, now_ns: u64) -> bool {
+        let is_stalled = self.stalled().is_some_and(Stall::is_for_room);
+        let has_moved = self.moved != before || !is_stalled;
+        if has_moved {
+            self.stall_moved(now_ns);
+        }
+        has_moved
+    }
+
+    /// Whether users of the connection hold fragments, or have.
+    #[inline]
+    pub(crate) fn has_quota(&self) -> bool {
+        self.quota.is_some()
+    }
+
+    /// What counts the fragments; `make` makes it for the first one.
+    pub(crate) fn quota(&mut self, make: impl FnOnce() -> Quota) -> &Quota {
+        self.quota.get_or_insert_with(make)
+    }
+
+    pub(crate) fn fragments_held(&self) -> u32 {
+        self.quota.as_ref().map_or(0, Quota::held)
+    }
+
+    /// Receives nothing from now on if users hold `fragments_max`, until they have given back half.
+    /// True: that has begun.
+    pub(crate) fn heed_quota(&mut self, fragments_max: u32) -> bool {
+        let Some(quota) = &self.quota else {
+            return false;
+        };
+        let begins = self.reading == Reading::Open
+            && quota.held() >= fragments_max
+            && quota.wait_below(fragments_max / 2 + 1);
+        if begins {
+            self.reading = Reading::OverQuota;
+        }
+        begins
+    }
+
+    /// Users hold few fragments again.
+    pub(crate) fn quota_has_room(&mut self) {
+        if self.reading == Reading::OverQuota {
+            self.reading = Reading::Open;
+        }
+    }
+
+    /// Our FIN is out: what still comes is dropped. False: that is so already.
+    pub(crate) fn drop_input(&mut self, now_ns: u64) -> bool {
+        let begins = self.reading != Reading::Dropping;
+        if begins {
+            self.reading = Reading::Dropping;
+            self.clocks.reading_ns = now_ns.max(1);
+            self.clocks.phase_bytes = 0;
+        }
+        begins
+    }
+
+    /// It lingers: our FIN is out.
+    pub(super) fn is_dropping(&self) -> bool {
+        self.reading == Reading::Dropping
+    }
+
+    /// Whether a peer sends too much to one that lingers.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.closing == Closing::Lingering
+            && self.is_dropping()
+            && self.clocks.phase_bytes > LINGER_BYTES_MAX
+    }
+
+    /// Bytes have arrived, at any time.
+    pub(crate) fn has_received(&self) -> bool {
+        self.stream > Stream::Silent
+    }
+
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stream >= Stream::Ended
+    }
+
+    /// The end of the stream has come, and the protocol does not know.
+    #[inline]
+    pub(crate) fn end_is_untold(&self) -> bool {
+        self.stream == Stream::Ended
+    }
+
+    pub(crate) fn end_is_told(&self) -> bool {
+        self.stream == Stream::EndTold
+    }
+
+    /// The kernel has said that the stream has ended.
+    pub(crate) fn end_came(&mut self) {
+        self.stream = self.stream.max(Stream::Ended);
+    }
+
+    /// The protocol knows that the stream has ended, or is not to be told any more.
+    pub(crate) fn end_told(&mut self) {
+        self.stream = Stream::EndTold;
+    }
+
+    /// Bytes have arrived.
+    #[inline]
+    pub(crate) fn note_received(&mut self) {
+        self.stream = self.stream.max(Stream::Live);
+    }
+
+    /// Of the client of a load balancer nothing has come yet but what its header left.
+    pub(crate) fn begin_stream(&mut self) {
+        if self.stream == Stream::Live && self.input.is_none() && self.held.is_empty() {
+            self.stream = Stream::Silent;
+        }
+    }
+
+    /// What the next receive goes to.
+    #[inline]
+    pub(crate) fn pages(&self) -> PageKind {
+        self.pages
+    }
+
+    /// What the last receive went to.
+    #[inline]
+    pub(crate) fn receive_pages(&self) -> PageKind {
+        self.receive_pages
+    }
+
+    /// Chooses what the next receive goes to.
+    pub(crate) fn receive_into(&mut self, pages: PageKind) {
+        self.pages = pages;
+    }
+
+    pub(crate) fn receive(&self) -> Receive {
+        self.receive
+    }
+
+    #[inline]
+    pub(crate) fn receive_operation(&self) -> u8 {
+        self.receive_operation
+    }
+
+    /// What is to be done about the receive, if it is `wanted`.
+    pub(crate) fn next_receive(&self, wanted: bool) -> NextReceive {
+        match self.receive {
+            // Offered first: a connection holds no more pages than it has to.
+            Receive::Off if self.waits.is_deferred() || self.waits.starves() => NextReceive::Stays,
+            Receive::Off if wanted && self.crowds() => NextReceive::AwaitsTurn,
+            Receive::Off if wanted => NextReceive::Arm,
+            Receive::Many
+                if !wanted
+                    || self.crowds()
+                    || self.pages.region_id() != self.receive_pages.region_id() =>
+            {
+                NextReceive::Cancel
+            }
+            // A single receive brings one piece at most; it is cancelled only to close.
+            Receive::Once if self.is_closing() && !wanted => NextReceive::Cancel,
+            Receive::Off | Receive::Once | Receive::Many | Receive::Cancelling => {
+                NextReceive::Stays
+            }
+        }
+    }
+
+    /// Whether the page that it waits for is not wanted any more, or not one of that kind.
+    pub(crate) fn starves_in_vain(&self, wanted: bool) -> bool {
+        self.waits.starves() && (!wanted || self.pages != self.receive_pages)
+    }
+
+    /// Whether the next receive may bring more than one piece.
+    ///
+    /// One at a time where what comes next may be for another: its room is asked for each time.
+    /// Into a listener's pages, too: what arrives is likely to be kept.
+    pub(crate) fn may_receive_many(&self) -> bool {
+        self.has_received()
+            && self.phase != Phase::Wait
+            && !self.crowds()
+            && self.pages.region_id() == 0
+    }
+
+    /// Notes that a receive is outstanding; its number.
+    pub(crate) fn begin_receive(&mut self, receive: Receive) -> u8 {
+        self.receive = receive;
+        self.receive_operation = self.receive_operation.wrapping_add(1);
+        self.receive_pages = self.pages;
+        self.receive_operation
+    }
+
+    /// Notes that the receive is being cancelled; its number.
+    pub(crate) fn cancel_receive(&mut self) -> u8 {
+        self.receive = Receive::Cancelling;
+        self.receive_operation
+    }
+
+    /// The receive is over.
+    #[inline]
+    pub(crate) fn receive_ended(&mut self) {
+        self.receive = Receive::Off;
+    }
+
+    /// It takes more than its part: see `network/defer.rs`, also for the following.
+    #[inline]
+    pub(crate) fn crowds(&self) -> bool {
+        self.crowding.is_some()
+    }
+
+    pub(crate) fn begin_crowding(&mut self) {
+        self.crowding = Some(0);
+    }
+
+    /// One that crowds has received something; it crowds no more when that was short for a while.
+    pub(crate) fn note_calm(&mut self, is_short: bool) {
+        let calm = match is_short {
+            true => self.crowding.unwrap_or(0) + 1,
+            false => 0,
+        };
+        self.crowding = (calm < CALM_RECEIVES).then_some(calm);
+    }
+
+    /// Input that was offered and not consumed.
+    #[inline]
+    pub(crate) fn input(&self) -> Option<&Buffer> {
+        self.input.as_ref()
+    }
+
+    pub(crate) fn input_mut(&mut self) -> Option<&mut Buffer> {
+        self.input.as_mut()
+    }
+
+    #[inline]
+    pub(crate) fn take_input(&mut self) -> Option<Buffer> {
+        self.input.take()
+    }
+
+    pub(crate) fn keep_input(&mut self, input: Buffer) {
+        self.input = Some(input);
+    }
+
+    #[inline]
+    pub(crate) fn holds_pieces(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Bytes of the next piece that were not offered yet.
+    pub(crate) fn next_held_bytes(&self) -> Option<usize> {
+        let (piece, from) = self.held.front()?;
+        Some(piece.len() - *from as usize)
+    }
+
+    /// Common pages that it holds while it is stalled.
+    pub(crate) fn pages_stalled(&self) -> usize {
+        // What is deferred is offered soon, whatever there is room for.
+        match self.stalled() {
+            Some(_) => {
+                let pieces = self.held.iter();
+                pieces.filter(|(piece, _)| piece.region_id() == 0).count()
+            }
+            None => 0,
+        }
+    }
+
+    /// Appends a piece.
+    pub(crate) fn hold(&mut self, piece: Piece) {
+        self.held.push_back((piece, 0));
+    }
+
+    /// Puts a piece back, from a place in it on.
+    pub(crate) fn hold_first(&mut self, piece: Piece, from: u32) {
+        self.held.push_front((piece, from));
+    }
+
+    pub(crate) fn take_held(&mut self) -> Option<(Piece, u32)> {
+        self.held.pop_front()
+    }
+
+    /// All that will never be offered.
+    pub(crate) fn take_unwanted(&mut self) -> Drain<'_, (Piece, u32)> {
+        self.input = None;
+        self.held.drain(..)
+    }
+
+    /// Input that the protocol was offered and has not consumed, or was not offered yet, in bytes.
+    pub(crate) fn input_bytes(&self) -> usize {
+        let kept = self.input.as_ref().map_or(0, |input| input.filled().len());
+        kept + self.next_held_bytes().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::connection;
+    use super::*;
+
+    #[test]
+    fn a_kind_of_page_is_a_region_and_whether_pages_are_shared() {
+        for index in 0..10 {
+            let kind = PageKind::of_index(index);
+            assert_eq!(kind.index(), index);
+            assert_eq!(PageKind::new(kind.region_id(), kind.shares()), kind);
+        }
+        assert_eq!(PageKind::COMMON, PageKind::new(0, false));
+    }
+
+    #[test]
+    fn a_stall_for_room_that_is_tried_in_vain_is_the_same_stall() {
+        let mut connection = connection(0);
+        assert!(connection.stall(Stall::Memory, 10));
+        assert_eq!(connection.take_stall(), Some(Stall::Memory));
+        assert!(!connection.stall(Stall::Memory, 20), "nothing has moved");
+        let before = connection.moved();
+        assert!(!connection.note_retry(before, 30));
+        assert_eq!(connection.clocks.reading_ns, 10);
+        connection.progress(1);
+        assert!(connection.note_retry(before, 30));
+        assert_eq!(connection.clocks.reading_ns, 30);
+    }
+
+    #[test]
+    fn a_connection_that_ends_does_not_stall() {
+        let mut connection = connection(0);
+        connection.close(Closing::Lingering);
+        assert!(!connection.stall(Stall::Jobs, 10));
+        assert_eq!(connection.stalled(), None);
+        assert!(connection.drop_input(20));
+        assert!(!connection.drop_input(30), "it does already");
+        assert!(connection.wants_input());
+        connection.close(Closing::Abort);
+        assert!(!connection.wants_input());
+    }
+
+    #[test]
+    fn a_multishot_receive_is_cancelled_where_the_next_goes_elsewhere() {
+        let mut connection = connection(0);
+        let number = connection.begin_receive(Receive::Many);
+        assert_eq!(connection.next_receive(true), NextReceive::Stays);
+        assert!(connection.receives_as_wanted());
+        connection.receive_into(PageKind::new(1, false));
+        assert!(!connection.receives_as_wanted());
+        assert_eq!(connection.next_receive(true), NextReceive::Cancel);
+        assert_eq!(connection.cancel_receive(), number);
+        assert_eq!(connection.next_receive(true), NextReceive::Stays);
+        connection.receive_ended();
+        assert_eq!(connection.next_receive(true), NextReceive::Arm);
+        assert_ne!(connection.begin_receive(Receive::Once), number);
+        assert_eq!(connection.receive_pages(), PageKind::new(1, false));
+    }
+
+    #[test]
+    fn a_single_receive_is_cancelled_to_close_only() {
+        let mut connection = connection(0);
+        connection.begin_receive(Receive::Once);
+        connection.stall(Stall::Jobs, 0);
+        let wanted = connection.wants_input();
+        assert!(!wanted);
+        assert_eq!(connection.next_receive(wanted), NextReceive::Stays);
+        connection.close(Closing::AfterOutput);
+        assert_eq!(connection.next_receive(wanted), NextReceive::Cancel);
+    }
+
+    #[test]
+    fn one_that_crowds_waits_its_turn_until_it_has_been_calm() {
+        let mut connection = connection(0);
+        connection.begin_crowding();
+        assert_eq!(connection.next_receive(true), NextReceive::AwaitsTurn);
+        for _ in 1..CALM_RECEIVES {
+            connection.note_calm(true);
+        }
+        connection.note_calm(false);
+        for _ in 1..CALM_RECEIVES {
+            connection.note_calm(true);
+            assert!(connection.crowds());
+        }
+        connection.note_calm(true);
+        assert_eq!(connection.next_receive(true), NextReceive::Arm);
+    }
+}

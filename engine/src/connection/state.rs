@@ -1,0 +1,161 @@
+//! The states that a connection is made of: how it ends, whether it is read from, what is being
+//! received and sent, and since when each deadline runs.
+//!
+//! | reading   | what arrives is | what ends it                                           |
+//! |-----------|-----------------|--------------------------------------------------------|
+//! | Open      | offered         | any of the following                                   |
+//! | OverQuota | offered         | users of the connection give fragments back            |
+//! | Stalled   | kept            | what the input waits for is there: see [`Stall`]       |
+//! | Dropping  | dropped         | the end of the stream, or a deadline                   |
+//!
+//! There is one reason not to read at a time: when it ends, the next event asks whether there is
+//! another. The receive has a state of its own, because it takes a while to cancel it, and so has
+//! the peer's stream. That a connection waits its turn, for a page or to be offered long input, is
+//! in [`Connection::waits`](super::Connection::waits), with the queues.
+//!
+//! | writing    | what happened                                   | what ends it             |
+//! |------------|-------------------------------------------------|--------------------------|
+//! | Idle       | nothing is being sent                           | output, or our end       |
+//! | Sending    | a send is outstanding                           | its completion           |
+//! | Cancelling | the same, and the connection is being cut off   | its completion           |
+//! | Finished   | FIN is out, input may go on                     | nothing                  |
+
+use flatpath_structures::slots::Key;
+
+use crate::options::Pages;
+use crate::phase::Stall;
+
+/// How a connection is to end, from the mildest to the hardest; only ever made harder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Closing {
+    No,
+    /// The protocol wants no more input; it will say how the connection ends.
+    Input,
+    AfterOutput,
+    Lingering,
+    Abort,
+}
+
+/// Whether input is received, and what becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    Open,
+    /// As many fragments are held as may be: nothing is received until some are back.
+    OverQuota,
+    Stalled(Stall),
+    /// It lingers: our FIN is out.
+    Dropping,
+}
+
+/// The state of the one receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receive {
+    Off,
+    Once,
+    Many,
+    Cancelling,
+}
+
+/// How far the peer's stream has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stream {
+    /// Nothing has arrived. The next receive is a single one.
+    Silent,
+    Live,
+    /// The kernel has said that it ended; unconsumed input comes first.
+    Ended,
+    /// The protocol has been told.
+    EndTold,
+}
+
+/// The pages that a receive goes to: a region, and whether a page may be shared with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageKind(u16);
+
+impl PageKind {
+    /// Whole pages of the region that all have in common.
+    pub(crate) const COMMON: PageKind = PageKind(0);
+
+    pub(crate) fn new(region_id: u16, shares: bool) -> PageKind {
+        PageKind(region_id << 1 | u16::from(shares))
+    }
+
+    /// What a protocol chooses, of a listener whose own region is `region_id`, or 0.
+    pub(crate) fn of(pages: Pages, region_id: u16) -> PageKind {
+        match pages {
+            Pages::Common => PageKind::COMMON,
+            Pages::Listener => PageKind::new(region_id, false),
+            Pages::Shared => PageKind::new(region_id, true),
+        }
+    }
+
+    pub(crate) fn of_index(index: usize) -> PageKind {
+        PageKind(u16::try_from(index).unwrap_or(u16::MAX))
+    }
+
+    /// Its place among all kinds, of which there are two for each region.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    #[inline]
+    pub(crate) fn region_id(self) -> u16 {
+        self.0 >> 1
+    }
+
+    pub(crate) fn shares(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+/// The state of the one send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writing {
+    Idle,
+    Sending,
+    Cancelling,
+    Finished,
+}
+
+/// What a spliced connection knows of the other one; see `network/splice.rs`.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) key: Key,
+    /// The last receive brought as much as it could: the next one fills a buffer of its own.
+    pub(super) streams: bool,
+}
+
+/// Since when each deadline runs, in the driver's nanoseconds.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    pub(super) phase_ns: u64,
+    /// Bytes that arrived in the phase, or while the connection lingers.
+    pub(super) phase_bytes: u64,
+    pub(super) send_ns: u64,
+    /// When it was last looked up what the peer has acknowledged, and how much that was.
+    pub(super) acked_ns: u64,
+    pub(super) acked_bytes: u64,
+    /// When the stall for room began that has not ended in progress yet, or the lingering; 0 for
+    /// neither.
+    pub(super) reading_ns: u64,
+    /// Since when the server itself does not receive; 0 while it does. See
+    /// [`Connection::suspend`].
+    pub(super) suspended_ns: u64,
+    /// The deadline the wheel holds; `u64::MAX` when it holds none.
+    pub(super) armed_ns: u64,
+}
+
+impl Clocks {
+    pub(super) fn new(now_ns: u64) -> Clocks {
+        Clocks {
+            phase_ns: now_ns,
+            phase_bytes: 0,
+            send_ns: 0,
+            acked_ns: 0,
+            acked_bytes: 0,
+            reading_ns: 0,
+            suspended_ns: 0,
+            armed_ns: u64::MAX,
+        }
+    }
+}
