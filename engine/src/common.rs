@@ -32,6 +32,8 @@ pub(crate) struct Common {
     pub(crate) lasting: Lasting,
     /// Files hold so many descriptors that the address of whoever takes one must be known.
     pub(crate) counts_addresses: bool,
+    /// The connection that is called now is closed because its place is wanted.
+    pub(crate) evicts: bool,
     pub(crate) counters: Arc<ThreadCounters>,
     pub(crate) refusals: Refusals,
     /// Requests that were tried here in this turn.

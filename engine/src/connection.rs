@@ -34,7 +34,6 @@ use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
 use crate::access_log::Logged;
-use crate::addresses::AddressId;
 use crate::hand_over::Becomes;
 use crate::limits::OUTPUT_LOW_POWER;
 use crate::network::{Holds, WaitSet};
@@ -47,6 +46,9 @@ use state::{Clocks, Peer, Reading, Stream, Writing};
 pub(crate) use deadlines::{Overdue, shortest_ns};
 pub(crate) use reading::NextReceive;
 pub(crate) use state::{Closing, PageKind, Receive};
+
+/// No phase in which a connection may rest.
+const NOTHING_NOTED: (Phase, u64) = (Phase::Work, 0);
 
 /// See the module.
 pub(crate) struct Connection {
@@ -102,14 +104,8 @@ pub(crate) struct Connection {
     /// The queues that it is in.
     pub(crate) waits: WaitSet,
     pub(crate) holds: Holds,
-    /// Where it is counted; `Network::address_of` finds out.
-    pub(crate) address: AddressId,
-    /// The list of `network/resting.rs` that it is on, which is that of [`Phase::Idle`] or
-    /// [`Phase::Head`], and the start of its phase when it was entered there.
-    pub(crate) listed: Option<Phase>,
-    pub(crate) listed_ns: u64,
-    /// It was closed for another or refused, and counts for no limit any more.
-    pub(crate) leaves: bool,
+    /// The phase that `admission.rs` knows of, and when it began.
+    noted: (Phase, u64),
 }
 
 impl Connection {
@@ -155,10 +151,7 @@ impl Connection {
             spared: 0,
             waits: WaitSet::default(),
             holds: Holds::default(),
-            address: AddressId::UNKNOWN,
-            listed: None,
-            listed_ns: 0,
-            leaves: false,
+            noted: NOTHING_NOTED,
         }
     }
 
@@ -341,6 +334,28 @@ impl Connection {
         let phase = self.phase;
         (!is_busy && matches!(phase, Phase::Idle | Phase::Head)).then_some(phase)
     }
+
+    /// The phase, if the connection may rest in it and it has begun since this was asked last.
+    #[inline]
+    pub(crate) fn may_rest_anew(&mut self) -> Option<Phase> {
+        let phase = self.phase;
+        let began = (phase, self.clocks.phase_ns);
+        if self.noted == began || !matches!(phase, Phase::Idle | Phase::Head) {
+            return None;
+        }
+        self.noted = began;
+        Some(phase)
+    }
+
+    /// The phase in which it rests, and since when. If it does not, `may_rest_anew` reports it
+    /// once more.
+    pub(crate) fn rests_since(&mut self) -> Option<(Phase, u64)> {
+        let rests = self.rests();
+        if rests.is_none() {
+            self.noted = NOTHING_NOTED;
+        }
+        Some((rests?, self.clocks.phase_ns))
+    }
 }
 
 #[cfg(test)]
@@ -387,6 +402,22 @@ mod tests {
         assert_eq!(connection.rests(), Some(Phase::Head));
         connection.job_went_out();
         assert_eq!(connection.rests(), None);
+    }
+
+    #[test]
+    fn a_phase_is_noted_once_and_once_more_where_the_connection_was_found_busy() {
+        let mut connection = connection(1);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Head));
+        assert_eq!(connection.may_rest_anew(), None);
+        assert_eq!(connection.rests_since(), Some((Phase::Head, 1)));
+        assert_eq!(connection.may_rest_anew(), None);
+        connection.start_phase(Phase::Idle, 1);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
+        connection.job_went_out();
+        assert_eq!(connection.rests_since(), None);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
+        connection.start_phase(Phase::Work, 2);
+        assert_eq!(connection.may_rest_anew(), None);
     }
 
     #[test]

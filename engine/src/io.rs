@@ -220,7 +220,7 @@ impl Io<'_> {
     /// Within [`Protocol::expired`](crate::Protocol::expired): whether the connection is closed
     /// because its place is wanted for another, before its deadline.
     pub fn is_evicted(&self) -> bool {
-        self.connection.leaves
+        self.common.evicts
     }
 
     /// Queues a copy of `bytes`, all of it or nothing.

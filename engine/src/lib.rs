@@ -188,6 +188,7 @@ pub mod trusted;
 pub mod watch;
 
 mod addresses;
+mod admission;
 mod arrivals;
 
 mod behind_proxy;

@@ -134,8 +134,7 @@ impl<D: Driver> Network<D> {
                     self.late.push_back((key, now_ns));
                 }
                 self.thread.common.counters(number).opened.add(1);
-                let listener = &mut self.listeners[usize::from(number)];
-                listener.count(&mut self.thread.of_listeners, key.index);
+                self.thread.admission.enter(key.index, number);
                 self.admit(key);
                 self.on(key, |event| {
                     if !event.connection.is_closing() {
@@ -171,7 +170,8 @@ impl<D: Driver> Network<D> {
         if self.thread.common.server_state >= ServerState::Draining {
             return;
         }
-        let room = self.places().saturating_sub(self.open_connections());
+        let load = self.load();
+        let room = load.max.saturating_sub(load.open);
         let accepts = self.accepts();
         for index in 0..self.acceptors.len() {
             let acceptor = &mut self.acceptors[index];
@@ -251,7 +251,7 @@ impl<D: Driver> Network<D> {
                 State::PausedUntil(until) => Some(until.saturating_sub(now_ns)),
                 State::Off if acceptor.source.is_some() => {
                     // Armed at the end of the first turn, or as soon as there is room.
-                    self.accepts_in_ns(now_ns)
+                    self.accepts_in_ns()
                 }
                 _ => None,
             })

@@ -1,47 +1,31 @@
-//! Who gets a place, and who is closed for it.
-//!
-//! A newcomer is served before an idler: at a bound, a connection that rests (nothing of it is in
-//! work, held back or on its way out) is closed for it, in its protocol's words where there are
-//! any: those that have been idle longest first, then the oldest unfinished heads. What has rested
-//! for less than `SPARED_NS` comes last. A newcomer for whom nothing can be closed is refused in
-//! the protocol's words.
-//!
-//! The order is kept lazily. A connection is entered at the back of the list of its phase when it
-//! first rests, and stays there however often it is active: only when a newcomer needs a place are
-//! the oldest entries inspected, `EVICTION_STEPS_MAX` at most. One that was active since it was
-//! entered moves to the back, one that does not rest leaves the list until it rests again. If all
-//! that were inspected were active, the longest resting of them is closed. So a request on a kept
-//! connection costs a comparison, and an eviction a bounded number of steps.
+//! Does what `admission.rs` says of newcomers: asks where they come from, closes and refuses.
 
 use flatpath_driver::{Driver, Errno};
-use flatpath_structures::slots::Key;
+use flatpath_structures::slots::{Key, Slots};
 
 use crate::addresses::AddressId;
+use crate::admission::{Bound, Load, Payers, Rests, Room};
 use crate::connection::{Closing, Connection};
 use crate::episode::Price;
 use crate::lifecycle::ServerState;
 use crate::limits::{
-    CACHES_LOOK_NS, CACHES_PATIENCE_NS, CROWD_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX,
-    EVICTIONS_PER_ACCEPT_MAX, FULL_PATIENCE_NS, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX,
-    SHED_PER_TURN_MAX, SPARE_PLACES_SHARE, SPARED_NS,
+    CACHES_LOOK_NS, CACHES_PATIENCE_NS, EVICTIONS_PER_ACCEPT_MAX, FULL_PATIENCE_NS,
+    SHED_PER_TURN_MAX, SPARED_NS,
 };
-use crate::phase::Phase;
 
-use super::door::Door;
 use super::introduce::peer_of;
-use super::thread::{Event, Network};
+use super::thread::Network;
 
-/// What rests and may be closed for another one.
-struct Rester {
-    is_head: bool,
-    since_ns: u64,
-    key: Key,
-}
-
-/// The one to close of two: idle ones before heads, and then what has rested longer.
-fn older(left: Option<Rester>, right: Option<Rester>) -> Option<Rester> {
-    let both = left.into_iter().chain(right);
-    both.min_by_key(|rester| (rester.is_head, rester.since_ns))
+/// What is known of the places for connections since the door was tended. While it stays the same
+/// and is not full, nothing has to be closed, and accept stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Door {
+    /// Connections that hold a descriptor.
+    open: usize,
+    /// How many may, beside the files that are open.
+    beside_files: usize,
+    /// Another connection finds a place.
+    has_room: bool,
 }
 
 fn price_of(is_paid: bool) -> Price {
@@ -51,47 +35,49 @@ fn price_of(is_paid: bool) -> Price {
     }
 }
 
-impl<D: Driver> Event<'_, D> {
-    /// The connection is closed for another one, or refused: its place counts as free.
-    pub(super) fn leaves(&mut self) {
-        if !self.connection.leaves {
-            let links = &mut self.thread.of_listeners;
-            self.listener.uncount(links, self.key.index);
-        }
-        self.thread.resting.leaves(self.connection);
-    }
+/// What rests among the connections of a table.
+fn resting(connections: &mut Slots<Connection>) -> impl Rests {
+    |index| connections.at_mut(index)?.1.rests_since()
 }
 
 impl<D: Driver> Network<D> {
+    /// How full the thread is now.
+    pub(super) fn load(&self) -> Load {
+        let common = &self.thread.common;
+        let beside_files = common.shared.descriptors.places();
+        let admission = &self.thread.admission;
+        Load {
+            open: self.open_connections(),
+            max: admission.places(common.limits.connections_max, beside_files),
+            now_ns: common.turn.now_ns,
+        }
+    }
+
     /// Decides over a connection that has just been accepted.
     pub(super) fn admit(&mut self, key: Key) {
-        let max = self.places();
-        if !self.pays_for_itself(key, max) {
+        if !self.pays_for_itself(key) {
             return self.refuse_connection(key);
         }
         let mut is_paid = false;
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
-            let counted = self.counted_connections();
-            if counted + max / SPARE_PLACES_SHARE <= max {
-                break;
-            }
-            if let Some(victim) = self.longest_resting(SPARED_NS) {
-                is_paid |= self.evict(victim);
-                self.note_places(Price::Closed);
-            } else if counted <= max {
-                // As long as there are places, those that rest only for now keep theirs.
-                break;
-            } else if let Some(victim) = self.longest_of_crowd() {
-                self.end_lasting(victim);
-                is_paid = true;
-            } else if let Some(victim) = self.longest_resting(0) {
-                is_paid |= self.evict(victim);
-                self.note_places(Price::Closed);
-            } else {
-                break;
+            let (load, rests) = (self.load(), resting(&mut self.connections));
+            match self.thread.admission.room(load, rests) {
+                Room::Enough => break,
+                Room::Close(index) => is_paid |= self.close_for_place(index),
+                Room::Short => {
+                    if let Some(victim) = self.longest_of_crowd() {
+                        self.end_lasting(victim);
+                        is_paid = true;
+                    } else if let Some(index) = self.longest_resting(0) {
+                        is_paid |= self.close_for_place(index);
+                    } else {
+                        break;
+                    }
+                }
             }
         }
-        if self.counted_connections() > max && !is_paid {
+        let load = self.load();
+        if self.thread.admission.is_beyond(load) && !is_paid {
             self.note_places(Price::Refused);
             self.counters(key).refused_room.add(1);
             return self.refuse_connection(key);
@@ -106,28 +92,19 @@ impl<D: Driver> Network<D> {
     ///
     /// From half of the places in use on each newcomer's address is asked for; those that were
     /// there before are counted little by little (`count_holders`).
-    fn pays_for_itself(&mut self, key: Key, max: usize) -> bool {
-        let counted = self.counted_connections();
-        if counted <= max / 2 || self.awaits_header(key) {
+    fn pays_for_itself(&mut self, key: Key) -> bool {
+        let load = self.load();
+        if !self.thread.admission.is_half_full(load) || self.awaits_header(key) {
             return true;
         }
         let address = self.address_of(key);
-        let is_short = counted + max / SPARE_PLACES_SHARE > max;
-        if !is_short || !self.has_crowd(address) {
+        let admission = &self.thread.admission;
+        if !admission.is_short(load) || !admission.has_crowd(address, load) {
             return true;
         }
-        let own = self.addresses.connections(address);
-        let is_paid = self.evict_of_address(address, key);
-        let now_ns = self.thread.common.turn.now_ns;
+        let (own, max) = (admission.connections_of(address), load.max);
         let limit = || format!("one has {own} of {max} on this network thread, its share");
-        self.thread
-            .resting
-            .addresses
-            .note(now_ns, price_of(is_paid), limit);
-        if !is_paid {
-            self.counters(key).refused_address.add(1);
-        }
-        is_paid
+        self.pays(Payers::Address(address), key, (Bound::Addresses, limit))
     }
 
     /// False: its listener has as many connections as it may, and it is refused.
@@ -135,19 +112,14 @@ impl<D: Driver> Network<D> {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };
-        let number = usize::from(connection.listener());
-        let listener = &self.listeners[number];
-        if listener.connections_open <= listener.connections_max {
+        let number = connection.listener();
+        let Some(max) = self.thread.admission.listener_exceeds(number) else {
             return true;
-        }
-        let (name, max) = (listener.protocol.name(), listener.connections_max);
-        let is_paid = self.evict_of_listener(number, key);
-        let price = price_of(is_paid);
-        let now_ns = self.thread.common.turn.now_ns;
+        };
+        let name = self.listeners[usize::from(number)].protocol.name();
         let limit = || format!("{name} has {max} on this network thread");
-        self.thread.resting.listeners.note(now_ns, price, limit);
+        let is_paid = self.pays(Payers::Listener(number), key, (Bound::Listeners, limit));
         if !is_paid {
-            self.counters(key).refused_room.add(1);
             self.refuse_connection(key);
         }
         is_paid
@@ -159,18 +131,38 @@ impl<D: Driver> Network<D> {
             return;
         }
         let address = self.address_of(key);
-        if self.addresses.connections(address) <= max {
+        if self.thread.admission.connections_of(address) <= max {
             return;
         }
-        let is_paid = self.evict_of_address(address, key);
-        let price = price_of(is_paid);
-        let now_ns = self.thread.common.turn.now_ns;
         let limit = || format!("one has {max} on this network thread");
-        self.thread.resting.addresses.note(now_ns, price, limit);
-        if !is_paid {
-            self.counters(key).refused_address.add(1);
+        if !self.pays(Payers::Address(address), key, (Bound::Addresses, limit)) {
             self.refuse_connection(key);
         }
+    }
+
+    /// Closes a connection of the payers for their connection `newcomer`. False: none of those
+    /// looked at rests, and the newcomer counts as refused.
+    fn pays(
+        &mut self,
+        payers: Payers,
+        newcomer: Key,
+        (bound, limit): (Bound, impl FnOnce() -> String),
+    ) -> bool {
+        let now_ns = self.thread.now_ns();
+        let rests = resting(&mut self.connections);
+        let admission = &mut self.thread.admission;
+        let payer = admission.payer(payers, newcomer.index, now_ns, rests);
+        let is_paid = payer.is_some_and(|index| self.evict(index));
+        let admission = &mut self.thread.admission;
+        admission.note(bound, now_ns, price_of(is_paid), limit);
+        if !is_paid {
+            let counters = self.counters(newcomer);
+            match payers {
+                Payers::Address(_) => counters.refused_address.add(1),
+                Payers::Listener(_) => counters.refused_room.add(1),
+            }
+        }
+        is_paid
     }
 
     /// The address that a connection is counted in: one system call, the first time.
@@ -179,77 +171,15 @@ impl<D: Driver> Network<D> {
     /// 0.3 us, one hundredth of a connection with one request, and the completion of a multishot
     /// accept has no address.
     pub(super) fn address_of(&mut self, key: Key) -> AddressId {
-        let Some(connection) = self.connections.get_mut(key) else {
+        let Some(connection) = self.connections.get(key) else {
             return AddressId::UNKNOWN;
         };
-        if connection.address == AddressId::UNKNOWN {
-            let peer = peer_of(&self.thread.driver, connection);
-            connection.address = self.addresses.enter(key.index, peer);
+        let known = self.thread.admission.address(key.index);
+        if known != AddressId::UNKNOWN {
+            return known;
         }
-        connection.address
-    }
-
-    /// Closes the connection of an address that has been idle longest, or its oldest head that has
-    /// had some time, for its connection `newcomer`. False: none of those looked at rests.
-    fn evict_of_address(&mut self, address: AddressId, newcomer: Key) -> bool {
-        let mut oldest = None;
-        let mut at = self.addresses.first(address);
-        for _ in 0..CROWD_STEPS_MAX {
-            let Some(index) = at.filter(|index| *index != newcomer.index) else {
-                break;
-            };
-            at = self.addresses.after(index);
-            // The next newcomer looks at others first.
-            self.addresses.move_back(address, index);
-            oldest = older(oldest, self.rester(index));
-        }
-        oldest.is_some_and(|found| self.evict(found.key))
-    }
-
-    /// The same for a listener that has as many connections as it may.
-    fn evict_of_listener(&mut self, listener: usize, newcomer: Key) -> bool {
-        let mut oldest = None;
-        let mut at = self.listeners[listener].connections.first();
-        for _ in 0..CROWD_STEPS_MAX {
-            let Some(index) = at.filter(|index| *index != newcomer.index) else {
-                break;
-            };
-            let links = &mut self.thread.of_listeners;
-            at = links.after(index);
-            links.move_back(&mut self.listeners[listener].connections, index);
-            oldest = older(oldest, self.rester(index));
-        }
-        oldest.is_some_and(|found| self.evict(found.key))
-    }
-
-    /// A connection that may be closed for a newcomer of its own address or listener.
-    fn rester(&self, index: u32) -> Option<Rester> {
-        let key = self.connections.key_at(index)?;
-        let connection = self.connections.get(key)?;
-        let since_ns = connection.phase_ns();
-        let spared_until_ns = since_ns.saturating_add(SPARED_NS);
-        let is_head = match connection.rests()? {
-            Phase::Idle => false,
-            _ if self.thread.common.turn.now_ns >= spared_until_ns => true,
-            _ => return None,
-        };
-        Some(Rester {
-            is_head,
-            since_ns,
-            key,
-        })
-    }
-
-    /// Connections that there are places for now.
-    pub(super) fn places(&self) -> usize {
-        let descriptors_allow = self.thread.resting.descriptors_allow;
-        let beside_files = self.thread.common.shared.descriptors.places().max(1);
-        self.thread
-            .common
-            .limits
-            .connections_max
-            .min(descriptors_allow)
-            .min(beside_files)
+        let peer = peer_of(&self.thread.driver, connection);
+        self.thread.admission.learn(key.index, peer)
     }
 
     /// Whether nothing has changed that tending the door depends on.
@@ -274,15 +204,16 @@ impl<D: Driver> Network<D> {
         self.end_episodes();
         let common = &mut self.thread.common;
         common.counts_addresses = common.shared.descriptors.is_weighed();
+        let load = self.load();
         self.door = Door {
-            open: self.open_connections(),
+            open: load.open,
             beside_files: self.thread.common.shared.descriptors.places(),
-            has_room: self.counted_connections() < self.places(),
+            has_room: self.thread.admission.counted(load) < load.max,
         };
     }
 
     /// Closes what rests while files hold descriptors that connections have places for.
-    pub(super) fn make_room_for_files(&mut self) {
+    fn make_room_for_files(&mut self) {
         let open = self.open_connections();
         let descriptors = &self.thread.common.shared.descriptors;
         descriptors.connections_are(usize::from(self.thread.common.number), open);
@@ -295,13 +226,12 @@ impl<D: Driver> Network<D> {
             return;
         }
         for _ in 0..SHED_PER_TURN_MAX {
-            if self.counted_connections() <= self.places() {
+            if !self.thread.admission.is_beyond(self.load()) {
                 break;
             }
             // What rests only for now keeps its place.
-            if let Some(victim) = self.longest_resting(SPARED_NS) {
-                self.evict(victim);
-                self.note_places(Price::Closed);
+            if let Some(index) = self.longest_resting(SPARED_NS) {
+                self.close_for_place(index);
             } else if let Some(victim) = self.longest_of_crowd() {
                 self.end_lasting(victim);
             } else {
@@ -311,37 +241,15 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Connections that count for the limit (O3).
-    pub(super) fn counted_connections(&self) -> usize {
-        self.open_connections() - self.thread.resting.leaving
-    }
-
-    /// Whether another connection may be accepted now. At the limit one may while something rests
-    /// that can be closed for it, and after a moment's patience, to be refused. Caches that have
-    /// what it needs get as long to give it back.
+    /// Whether another connection may be accepted now. Caches that have what it needs get some
+    /// time to give it back.
     pub(super) fn accepts(&mut self) -> bool {
-        let max = self.places();
-        let is_blocked = self.thread.common.shared.descriptors.caches_block();
-        if self.counted_connections() < max && !is_blocked {
-            self.thread.resting.full_since_ns = 0;
-        } else if is_blocked
-            || self.longest_resting(0).is_none() && self.longest_of_crowd().is_none()
-        {
-            if self.thread.resting.full_since_ns == 0 {
-                self.thread.resting.full_since_ns = self.thread.common.turn.now_ns.max(1);
-            }
-            let patience_ns = self.accept_patience_ns();
-            if self.thread.common.turn.now_ns
-                < self
-                    .thread
-                    .resting
-                    .full_since_ns
-                    .saturating_add(patience_ns)
-            {
-                return false;
-            }
-        }
-        self.open_connections() < max + OVERFLOW_MAX
+        let load = self.load();
+        let is_full = self.thread.admission.counted(load) >= load.max;
+        let waits = self.thread.common.shared.descriptors.caches_block()
+            || is_full && self.longest_resting(0).is_none() && self.longest_of_crowd().is_none();
+        let patience_ns = self.accept_patience_ns();
+        self.thread.admission.accepts(load, waits, patience_ns)
     }
 
     fn accept_patience_ns(&self) -> u64 {
@@ -352,97 +260,60 @@ impl<D: Driver> Network<D> {
     }
 
     /// How long until accept is armed without anything happening before; `None` for never.
-    pub(super) fn accepts_in_ns(&self, now_ns: u64) -> Option<u64> {
-        let max = self.places();
-        if self.open_connections() >= max + OVERFLOW_MAX {
-            return None;
-        }
-        let wait_ns = match self.thread.resting.full_since_ns {
-            0 => 0,
-            since_ns => (since_ns + self.accept_patience_ns()).saturating_sub(now_ns),
-        };
-        if self.thread.common.shared.descriptors.caches_block() {
-            return Some(wait_ns.min(CACHES_LOOK_NS));
-        }
-        Some(wait_ns)
+    pub(super) fn accepts_in_ns(&self) -> Option<u64> {
+        let patience_ns = self.accept_patience_ns();
+        let admission = &self.thread.admission;
+        let wait_ns = admission.accepts_in_ns(self.load(), patience_ns)?;
+        Some(match self.thread.common.shared.descriptors.caches_block() {
+            true => wait_ns.min(CACHES_LOOK_NS),
+            false => wait_ns,
+        })
     }
 
-    /// The connection to close for a newcomer: the longest idle one if it has rested for a while,
-    /// else the oldest head that has, else whichever of the two has rested longer (beside a crowd
-    /// that comes back at once, a client between two requests is the one that rests least); none
-    /// that has rested for less than `rested_ns`.
-    fn longest_resting(&mut self, rested_ns: u64) -> Option<Key> {
-        let now_ns = self.thread.common.turn.now_ns;
-        let idle = self.oldest_of(Phase::Idle);
-        let head = self.oldest_of(Phase::Head);
-        let has_rested = |found: &(u64, Key), for_ns| found.0.saturating_add(for_ns) <= now_ns;
-        let spared = idle
-            .filter(|found| has_rested(found, SPARED_NS))
-            .or(head.filter(|found| has_rested(found, SPARED_NS)));
-        let longer = || idle.into_iter().chain(head).min_by_key(|found| found.0);
-        let found = spared.or_else(longer)?;
-        has_rested(&found, rested_ns).then_some(found.1)
+    fn longest_resting(&mut self, rested_ns: u64) -> Option<u32> {
+        let now_ns = self.thread.now_ns();
+        let rests = resting(&mut self.connections);
+        let admission = &mut self.thread.admission;
+        admission.longest_resting(now_ns, rested_ns, rests)
     }
 
-    /// The one that has rested longest in `phase`, as far as `EVICTION_STEPS_MAX` entries show, and
-    /// since when.
-    fn oldest_of(&mut self, phase: Phase) -> Option<(u64, Key)> {
-        let mut oldest: Option<(u64, Key)> = None;
-        for _ in 0..EVICTION_STEPS_MAX {
-            let index = self.thread.resting.list(phase).first();
-            let Some(key) = index.and_then(|index| self.connections.key_at(index)) else {
-                break;
-            };
-            let Some(connection) = self.connections.get_mut(key) else {
-                break;
-            };
-            if connection.rests() != Some(phase) {
-                self.thread.resting.forget(connection, key.index);
-                continue;
-            }
-            let since_ns = connection.phase_ns();
-            if oldest.is_none_or(|(oldest_ns, _)| since_ns < oldest_ns) {
-                oldest = Some((since_ns, key));
-            }
-            if since_ns == connection.listed_ns {
-                // All after it were entered, or seen, later.
-                break;
-            }
-            self.thread.resting.enter(connection, key.index);
-        }
-        oldest
-    }
-
-    /// The kernel has no descriptor for another connection. For a while the limit is somewhat below
-    /// the connections that there are now, so that workers find descriptors for files.
+    /// The kernel has no descriptor for another connection.
     pub(super) fn no_descriptor(&mut self, errno: Errno) {
         self.accepts_are_due = true;
         let victim = self.longest_resting(0);
-        let price = match victim {
-            Some(_) => Price::Closed,
-            None => Price::Refused,
-        };
-        let now_ns = self.thread.common.turn.now_ns;
-        let open = self.open_connections();
+        let price = price_of(victim.is_some());
+        let (open, now_ns) = (self.open_connections(), self.thread.now_ns());
         let limit = || format!("accept says {errno} with {open} connections open");
-        self.thread.resting.descriptors.note(now_ns, price, limit);
-        let spare = DESCRIPTORS_SPARE.min(open.div_ceil(4));
-        self.thread.resting.descriptors_allow = open.saturating_sub(spare).max(1);
+        let admission = &mut self.thread.admission;
+        admission.note(Bound::Descriptors, now_ns, price, limit);
+        admission.no_descriptor(open);
         self.thread.common.shared.descriptors.ran_out();
         if let Some(victim) = victim {
             self.evict(victim);
         }
     }
 
+    /// Closes a resting connection because places are short. True: it rested.
+    fn close_for_place(&mut self, index: u32) -> bool {
+        let is_closed = self.evict(index);
+        self.note_places(Price::Closed);
+        is_closed
+    }
+
     /// Closes a resting connection before its time, in its protocol's words. True: it rested.
-    fn evict(&mut self, key: Key) -> bool {
-        let Some(phase) = self.connections.get(key).and_then(Connection::rests) else {
+    fn evict(&mut self, index: u32) -> bool {
+        let Some((key, connection)) = self.connections.at_mut(index) else {
+            return false;
+        };
+        let Some(phase) = connection.rests() else {
             return false;
         };
         self.counters(key).connections_evicted.add(1);
         self.on(key, |event| {
-            event.leaves();
+            event.thread.admission.leaves(index);
+            event.thread.common.evicts = true;
             event.call(|protocol, io| protocol.expired(io, phase));
+            event.thread.common.evicts = false;
             // Its place is wanted now: it does not linger.
             event.connection.close_without_lingering();
         });
@@ -451,47 +322,41 @@ impl<D: Driver> Network<D> {
 
     /// Refuses a newcomer in its protocol's words; the caller counts it.
     fn refuse_connection(&mut self, key: Key) {
-        let lingers = self.thread.resting.leaving < OVERFLOW_LINGERING_MAX;
-        let Some(mut event) = self.event(key) else {
+        let lingers = self.thread.admission.may_linger();
+        let Some(event) = self.event(key) else {
             return;
         };
-        let connection = &mut *event.connection;
         let words = event.listener.protocol.options().refusal.clone();
-        connection.output_mut().push(words.into());
-        connection.close(match lingers {
+        event.connection.output_mut().push(words.into());
+        event.connection.close(match lingers {
             true => Closing::Lingering,
             false => Closing::AfterOutput,
         });
-        event.leaves();
-        let connection = &mut *event.connection;
-        // It would keep the next one of its address out while its client reads why.
-        let address = std::mem::replace(&mut connection.address, AddressId::NOWHERE);
-        self.addresses.leave(address, key.index);
+        event.thread.admission.refuse(key.index);
     }
 
     fn note_places(&mut self, price: Price) {
-        let (now_ns, max) = (self.thread.common.turn.now_ns, self.places());
-        let counted = self.counted_connections();
+        let load = self.load();
+        let admission = &mut self.thread.admission;
+        let (counted, max) = (admission.counted(load), load.max);
         let limit = || format!("{counted} of {max} on this network thread");
-        self.thread.resting.places.note(now_ns, price, limit);
+        admission.note(Bound::Places, load.now_ns, price, limit);
     }
 
     /// Ends the episodes that are over.
-    pub(super) fn end_episodes(&mut self) {
-        let now_ns = self.thread.common.turn.now_ns;
-        let (resting, holders) = (&mut self.thread.resting, &mut self.thread.holders);
-        for episode in resting.episodes().into_iter().chain(holders.episodes()) {
+    fn end_episodes(&mut self) {
+        let now_ns = self.thread.now_ns();
+        self.thread.admission.end_episodes(now_ns);
+        for episode in self.thread.holders.episodes() {
             episode.end(now_ns);
-        }
-        if resting.descriptors.end_ns().is_none() {
-            resting.descriptors_allow = usize::MAX;
         }
     }
 
     /// When the next episode may be over.
     pub(super) fn episode_end_ns(&mut self) -> Option<u64> {
-        let (resting, holders) = (&mut self.thread.resting, &mut self.thread.holders);
-        let episodes = resting.episodes().into_iter().chain(holders.episodes());
-        episodes.filter_map(|episode| episode.end_ns()).min()
+        let of_places = self.thread.admission.episode_end_ns();
+        let episodes = self.thread.holders.episodes();
+        let of_holders = episodes.into_iter().filter_map(|episode| episode.end_ns());
+        of_holders.chain(of_places).min()
     }
 }

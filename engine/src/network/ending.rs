@@ -240,13 +240,8 @@ impl<D: Driver> Network<D> {
         self.uncount_holding(&connection);
         self.thread.common.forget(&mut connection.holds, key.index);
         self.thread.pages_held -= usize::from(connection.holds.pages);
-        self.addresses.leave(connection.address, key.index);
         self.thread.starved.leave(&mut connection, key.index);
-        self.thread.resting.left(&mut connection, key.index);
-        if !connection.leaves {
-            let listener = &mut self.listeners[usize::from(connection.listener())];
-            listener.uncount(&mut self.thread.of_listeners, key.index);
-        }
+        self.thread.admission.left(key.index);
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(
             !connection.holds_pieces(),

@@ -12,7 +12,6 @@
 use flatpath_driver::Driver;
 
 use crate::address_limit::{Cells, Excess, WAITING_BUFFERS, Waited};
-use crate::addresses::AddressId;
 use crate::connection::Connection;
 use crate::episode::Price;
 use crate::limits::COUNTED_PER_LOOK;
@@ -112,8 +111,8 @@ impl<D: Driver> Network<D> {
     /// that came while half of the places were free: a part of the table each time.
     pub(super) fn count_holders(&mut self) {
         let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
-        let counted = self.counted_connections();
-        let is_crowded = counted > self.places() / 2 && self.addresses.entered() < counted;
+        let (load, admission) = (self.load(), &self.thread.admission);
+        let is_crowded = admission.is_half_full(load) && !admission.knows_all(load);
         if !is_weighed && !is_crowded {
             return;
         }
@@ -134,8 +133,7 @@ impl<D: Driver> Network<D> {
                 event.count_holding();
             }
             let key = event.key;
-            let is_known = event.connection.address != AddressId::UNKNOWN;
-            if is_crowded && !is_known && !self.awaits_header(key) {
+            if is_crowded && !self.awaits_header(key) {
                 self.address_of(key);
             }
         }

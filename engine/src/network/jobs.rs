@@ -191,7 +191,7 @@ impl<D: Driver> Event<'_, D> {
     /// A connection is ended because others need what it holds: as for memory, but its place is
     /// wanted too, so it does not linger.
     pub(super) fn end_for_others(&mut self) {
-        self.leaves();
+        self.thread.admission.leaves(self.key.index);
         self.end_for_memory();
         self.connection.close_without_lingering();
     }

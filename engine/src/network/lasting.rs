@@ -19,7 +19,7 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::address_limit::Cells;
-use crate::addresses::AddressId;
+use crate::admission::Bound;
 use crate::connection::Connection;
 use crate::episode::Price;
 use crate::limits::{LASTING_ENDED_MAX, LASTING_STEPS_MAX, RELIEF_PERIOD_NS};
@@ -114,7 +114,10 @@ impl<D: Driver> Network<D> {
 
     /// The same of those whose address has more than its share of the places for connections.
     pub(super) fn longest_of_crowd(&mut self) -> Option<Key> {
-        self.longest_lasting(|network, _, connection| network.has_crowd(connection.address))
+        self.longest_lasting(|network, key, _| {
+            let admission = &network.thread.admission;
+            admission.has_crowd(admission.address(key.index), network.load())
+        })
     }
 
     fn longest_lasting(
@@ -127,8 +130,9 @@ impl<D: Driver> Network<D> {
             let key = self.connections.key_at(index)?;
             let lasts = self.thread.common.dispatcher.lasting_of(index) > 0;
             // What it holds may have been taken while nothing was counted.
+            let is_leaving = self.thread.admission.is_leaving(index);
             let mut event = self.event(key)?;
-            let can_be_ended = can_be_ended(event.connection);
+            let can_be_ended = !event.connection.is_closing() && !is_leaving;
             if can_be_ended && event.connection.holds.cells == Cells::UNKNOWN {
                 event.learn_address();
             }
@@ -161,7 +165,8 @@ impl<D: Driver> Network<D> {
             Some(peer) => format!("{} has more than its share", peer.ip()),
             None => "one has more than its share".into(),
         };
-        self.thread.resting.lasting.note(now_ns, Price::Ended, from);
+        let admission = &mut self.thread.admission;
+        admission.note(Bound::Lasting, now_ns, Price::Ended, from);
         self.on(key, |event| {
             let (lasting, holds) = (
                 &mut event.thread.common.lasting,
@@ -171,19 +176,4 @@ impl<D: Driver> Network<D> {
             event.end_for_others();
         });
     }
-
-    /// Whether an address has more than its share of the places for connections. Alone it has all.
-    pub(super) fn has_crowd(&self, address: AddressId) -> bool {
-        let own = self.addresses.connections(address);
-        let known = self.addresses.entered();
-        let others = known.saturating_sub(own);
-        // Those whose address was not asked for yet belong to no one.
-        let loose = self.counted_connections().saturating_sub(known);
-        let capacity = self.places().saturating_sub(loose);
-        own > 0 && others > 0 && own > crate::address_limit::share(capacity, others)
-    }
-}
-
-fn can_be_ended(connection: &Connection) -> bool {
-    !connection.is_closing() && !connection.leaves
 }

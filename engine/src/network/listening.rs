@@ -18,7 +18,6 @@ use crate::connection::PageKind;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
-use crate::lists::{Links, List};
 use crate::options::Spread;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +82,7 @@ pub(super) struct Listener {
     pub(super) pages_max: u32,
     /// The deadlines of its connections.
     pub(super) limits: Limits,
-    /// B1: its connections that are not to leave, if they are bounded; and the most there may be.
-    pub(super) connections: List,
-    pub(super) connections_open: usize,
+    /// The most connections that it may have; see `admission.rs`.
     pub(super) connections_max: usize,
     /// Workers that its jobs may occupy, if that is bounded for it alone.
     pub(super) workers_max: Option<u32>,
@@ -113,8 +110,6 @@ impl Listener {
                 .unwrap_or(server.pages_per_connection_max)
                 .max(1),
             limits: options.limits.of_server(server),
-            connections: List::default(),
-            connections_open: 0,
             connections_max: connections_max_of(&options.limits, options.spread, threads),
             workers_max: options.workers_max,
             was_called: false,
@@ -141,26 +136,6 @@ impl Listener {
         self.workers_max = limits.workers_max;
         self.limits = limits.of_server(server);
         self.connections_max = connections_max_of(&limits, spread, threads);
-    }
-
-    pub(super) fn is_bounded(&self) -> bool {
-        self.connections_max < usize::MAX
-    }
-
-    /// A connection is there.
-    pub(super) fn count(&mut self, links: &mut Links, index: u32) {
-        if self.is_bounded() {
-            self.connections_open += 1;
-            links.push_back(&mut self.connections, index);
-        }
-    }
-
-    /// A connection that was counted is gone, or is to leave.
-    pub(super) fn uncount(&mut self, links: &mut Links, index: u32) {
-        if self.is_bounded() {
-            self.connections_open -= 1;
-            links.remove(&mut self.connections, index);
-        }
     }
 }
 

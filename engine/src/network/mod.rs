@@ -12,7 +12,7 @@
 //! | accept.rs    | listeners: arm, pause, limit                                    |
 //! | logging.rs   | lines of the access log for connections                        |
 //! | introduce.rs | connections through a load balancer: who they come from          |
-//! | admission.rs | which connection gets a place, and which is closed for it       |
+//! | admission.rs | does what `crate::admission` says of newcomers                  |
 //! | receive.rs   | bytes in: offer, keep, stall                                    |
 //! | defer.rs     | input that takes long, at the end of the turn                   |
 //! | starve.rs    | receives that found no page                                     |
@@ -28,15 +28,14 @@
 //! | watch.rs     | eventfds whose consumers are called here                        |
 //! | ending.rs    | deadlines, drain, close                                         |
 //!
-//! The other files hold plain state: waits.rs, holders.rs, resting.rs, door.rs, starved.rs,
-//! listening.rs, sources.rs; user_data.rs packs what travels with an operation, setup.rs builds the
+//! The other files hold plain state: waits.rs, holders.rs, starved.rs, listening.rs,
+//! sources.rs; user_data.rs packs what travels with an operation, setup.rs builds the
 //! thread.
 
 mod accept;
 mod admission;
 mod chores;
 mod defer;
-mod door;
 mod ending;
 mod excess;
 mod holders;
@@ -49,7 +48,6 @@ mod receive;
 mod reconcile;
 mod relieve;
 mod relimit;
-mod resting;
 mod send;
 mod setup;
 mod shares;

@@ -9,7 +9,7 @@ use flatpath_driver::{Driver, Operation, OperationMode};
 use crate::connection::{Closing, NextReceive, Receive};
 use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
-use crate::phase::{Phase, Stall};
+use crate::phase::Stall;
 
 use super::thread::{Event, Fate};
 use super::user_data::{KIND_RECEIVE, KIND_SEND, user_data};
@@ -315,11 +315,8 @@ impl<D: Driver> Event<'_, D> {
         if connection.has_new_deadline(now_ns, self.thread.shortest_ns) {
             self.arm_deadline();
         }
-        let connection = &mut *self.connection;
-        let phase = connection.phase();
-        let may_rest = matches!(phase, Phase::Idle | Phase::Head);
-        if may_rest && connection.listed != Some(phase) {
-            self.thread.resting.enter(connection, self.key.index);
+        if let Some(phase) = self.connection.may_rest_anew() {
+            self.thread.admission.rests(self.key.index, phase);
         }
     }
 

@@ -9,7 +9,6 @@ use flatpath_driver::Driver;
 use crate::changed_limits::LimitChange;
 use crate::lifecycle::ServerState;
 use crate::limits::RELIMITED_PER_TURN;
-use crate::lists::{Links, List};
 
 use super::listening::Listener;
 use super::setup::{limit_workers, shortest_of};
@@ -36,20 +35,16 @@ impl<D: Driver> Network<D> {
         common.limits.take_changeable(&change.server);
         common.limits.connections_per_address =
             change.server.connections_per_address.div_ceil(threads);
-        let mut is_recounted = false;
         for listener in &mut self.listeners {
-            let was_bounded = listener.is_bounded();
             let wanted = change.listeners.get(usize::from(listener.number));
             listener.take_limits(wanted, (&common.limits, threads));
-            is_recounted |= listener.is_bounded() != was_bounded;
         }
         limit_workers(&common.shared, &common.limits, &self.listeners);
         if common.server_state >= ServerState::Draining {
             self.shorten_idle_timeouts();
         }
-        if is_recounted {
-            self.recount_connections();
-        }
+        let bounds = self.listeners.iter().map(|it| it.connections_max);
+        self.thread.admission.bound_listeners(bounds);
         self.thread.shortest_ns = shortest_of(&self.listeners);
     }
 
@@ -57,24 +52,6 @@ impl<D: Driver> Network<D> {
     pub(super) fn shorten_idle_timeouts(&mut self) {
         for Listener { limits, .. } in &mut self.listeners {
             limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
-        }
-    }
-
-    /// Counts the connections of bounded listeners anew, because others are bounded than before.
-    fn recount_connections(&mut self) {
-        self.thread.of_listeners = match self.listeners.iter().any(Listener::is_bounded) {
-            true => Links::new(self.connections.capacity() as usize),
-            false => Links::new(0),
-        };
-        for listener in &mut self.listeners {
-            listener.connections = List::default();
-            listener.connections_open = 0;
-        }
-        for (key, connection) in self.connections.iter() {
-            if !connection.leaves {
-                let listener = &mut self.listeners[usize::from(connection.listener())];
-                listener.count(&mut self.thread.of_listeners, key.index);
-            }
         }
     }
 

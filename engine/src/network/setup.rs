@@ -8,7 +8,7 @@ use flatpath_structures::slots::Slots;
 use flatpath_structures::wheel::Wheel;
 
 use crate::access_log::{AccessLog, LogTo};
-use crate::addresses::Addresses;
+use crate::admission::Admission;
 use crate::arrivals::Arrivals;
 use crate::behind_proxy::{Balancers, ProxyHeader};
 use crate::common::Common;
@@ -18,7 +18,6 @@ use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::{DynProtocol, ErasedListener};
-use crate::lists::Links;
 use crate::prompt::Tries;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
@@ -26,10 +25,9 @@ use crate::turn::Turn;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
-use super::door::Door;
+use super::admission::Door;
 use super::holders::{Holders, Lasting};
 use super::listening::{Acceptor, Listener};
-use super::resting::Resting;
 use super::starved::Starved;
 use super::thread::{Network, Thread};
 use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
@@ -137,11 +135,16 @@ pub(super) fn shortest_of(listeners: &[Listener]) -> u64 {
 }
 
 impl<D: Driver> Thread<D> {
-    fn new(driver: D, common: Common, places: usize, region_count: usize) -> Thread<D> {
+    fn new(
+        driver: D,
+        common: Common,
+        admission: Admission,
+        (places, region_count): (usize, usize),
+    ) -> Thread<D> {
         Thread {
             wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
             waits: Waits::default(),
-            resting: Resting::new(places),
+            admission,
             starved: Starved::new(places, region_count),
             holders: Holders::new(places),
             successors: Successors::new(places),
@@ -153,7 +156,6 @@ impl<D: Driver> Thread<D> {
             list: SendList::new(),
             long_send_bytes: 0,
             shortest_ns: 0,
-            of_listeners: Links::new(0),
             due_ns: 0,
             rested_ns: 0,
             common,
@@ -210,23 +212,22 @@ impl<D: Driver> Network<D> {
             dispatcher,
             lasting: Lasting::new(places),
             counts_addresses: false,
+            evicts: false,
             counters,
             refusals: Refusals::default(),
             tries: Tries::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
         };
-        let mut thread = Thread::new(driver, common, places, region_count);
+        let bounds = listeners.iter().map(|it| it.connections_max);
+        let admission = Admission::new(places, bounds);
+        let mut thread = Thread::new(driver, common, admission, (places, region_count));
         thread.shortest_ns = shortest_of(&listeners);
-        if listeners.iter().any(Listener::is_bounded) {
-            thread.of_listeners = Links::new(places);
-        }
         thread.begin_with_headers(&mut listeners, setup.balancers, places);
         Network {
             thread,
             listeners,
             acceptors,
             connections: Slots::new(capacity),
-            addresses: Addresses::new(places),
             sources: Slots::new(SOURCES_MAX),
             sources_refused: 0,
             state_began_ns: 0,

@@ -12,22 +12,20 @@ use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, 
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
-use crate::addresses::Addresses;
+use crate::admission::Admission;
 use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
 use crate::io::Io;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
-use crate::lists::Links;
 use crate::memory::Entered;
 use crate::statistics::Counters;
 use crate::successor::Successors;
 
-use super::door::Door;
+use super::admission::Door;
 use super::holders::Holders;
 use super::listening::{Acceptor, Listener};
-use super::resting::Resting;
 use super::sources::Source;
 use super::starved::Starved;
 use super::waits::{Wait, Waits};
@@ -39,7 +37,6 @@ pub(crate) struct Network<D: Driver> {
     pub(super) listeners: Vec<Listener>,
     /// The sockets of all listeners, in their order.
     pub(super) acceptors: Vec<Acceptor>,
-    pub(super) addresses: Addresses,
     /// When the server's state last changed, as far as this thread has followed it.
     pub(super) state_began_ns: u64,
     /// Connections that were open when the drain began, and whose protocols are to be told of it.
@@ -79,12 +76,10 @@ pub(crate) struct Network<D: Driver> {
 /// What the connections of a network thread share.
 pub(super) struct Thread<D: Driver> {
     pub(super) driver: D,
-    /// Links of the lists of listeners whose connections are bounded; else for no connection.
-    pub(super) of_listeners: Links,
     pub(super) common: Common,
     pub(super) wheel: Wheel,
     pub(super) waits: Waits,
-    pub(super) resting: Resting,
+    pub(super) admission: Admission,
     /// Connections whose receive found no page, by what they want.
     pub(super) starved: Starved,
     pub(super) holders: Holders,
