@@ -7,9 +7,10 @@ use crate::access_log::{AccessLog, LogEnd};
 use crate::address_limit::Cells;
 use crate::connection::Connection;
 use crate::episode::Refusals;
+use crate::holders::Holds;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
-use crate::network::{Holds, Lasting};
+use crate::lists::Order;
 use crate::phase::Stall;
 use crate::prompt::Tries;
 use crate::statistics::{Counters, ThreadCounters};
@@ -28,8 +29,8 @@ pub(crate) struct Common {
     pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
-    /// Connections whose jobs last, longest first.
-    pub(crate) lasting: Lasting,
+    /// Connections whose jobs last, longest first: see L2 in `network/lasting.rs`.
+    pub(crate) lasting: Order,
     /// Files hold so many descriptors that the address of whoever takes one must be known.
     pub(crate) counts_addresses: bool,
     /// The connection that is called now is closed because its place is wanted.
@@ -83,6 +84,12 @@ impl Common {
             Stall::Outside => &counters.outside_stalls,
         };
         count.add(1);
+    }
+
+    /// Bytes of buffers that are out for the connection at a place. One load.
+    #[inline]
+    pub(crate) fn held_bytes(&self, index: u32) -> usize {
+        self.shared.pools.held_bytes(self.number, index)
     }
 
     /// Descriptors of files that are held for the connection at a place. One load.

@@ -35,8 +35,9 @@ use flatpath_structures::slots::Key;
 
 use crate::access_log::Logged;
 use crate::hand_over::Becomes;
+use crate::holders::Holds;
 use crate::limits::OUTPUT_LOW_POWER;
-use crate::network::{Holds, WaitSet};
+use crate::network::WaitSet;
 use crate::output::Output;
 use crate::phase::Phase;
 use crate::proxy_header::Header;
@@ -103,6 +104,7 @@ pub(crate) struct Connection {
 
     /// The queues that it is in.
     pub(crate) waits: WaitSet,
+    /// What it holds of the memory, as noted after its last event.
     pub(crate) holds: Holds,
     /// The phase that `admission.rs` knows of, and when it began.
     noted: (Phase, u64),

@@ -140,8 +140,7 @@ impl Io<'_> {
         if !self.common.dispatcher.lasts(reservation, index) {
             return false;
         }
-        let common = &mut *self.common;
-        common.lasting.enter(index, &mut self.connection.holds);
+        self.common.lasting.push_back(index);
         true
     }
 

@@ -228,6 +228,7 @@ mod signals;
 mod free_list;
 mod hand_over;
 mod held;
+mod holders;
 mod start;
 mod subnet;
 mod successor;

@@ -86,6 +86,49 @@ impl List {
     }
 }
 
+/// One list with links of its own, which knows what is on it.
+#[derive(Debug)]
+pub(crate) struct Order {
+    links: Links,
+    list: List,
+}
+
+impl Order {
+    /// For the indices below `places`.
+    pub(crate) fn new(places: usize) -> Order {
+        Order {
+            links: Links::new(places),
+            list: List::default(),
+        }
+    }
+
+    fn has(&self, index: u32) -> bool {
+        let Link { next, previous } = self.links.0[index as usize];
+        next > 0 || previous > 0 || self.list.first == index + 1
+    }
+
+    /// Puts `index` at the back, wherever it was.
+    pub(crate) fn push_back(&mut self, index: u32) {
+        self.remove(index);
+        self.links.push_back(&mut self.list, index);
+    }
+
+    /// Takes `index` off the list, if it is on it.
+    pub(crate) fn remove(&mut self, index: u32) {
+        if self.has(index) {
+            self.links.remove(&mut self.list, index);
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<u32> {
+        self.list.first()
+    }
+
+    pub(crate) fn last(&self) -> Option<u32> {
+        self.list.last()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
@@ -107,6 +150,21 @@ mod tests {
             "L2: the last"
         );
         found
+    }
+
+    #[test]
+    fn an_order_knows_what_is_on_it() {
+        let mut order = Order::new(3);
+        order.remove(0);
+        assert_eq!((order.first(), order.last()), (None, None));
+        for index in [0, 1, 0, 2] {
+            order.push_back(index);
+        }
+        assert_eq!((order.first(), order.last()), (Some(1), Some(2)));
+        order.remove(0);
+        order.remove(0);
+        order.remove(1);
+        assert_eq!((order.first(), order.last()), (Some(2), Some(2)));
     }
 
     #[test]

@@ -347,16 +347,13 @@ impl<D: Driver> Network<D> {
     fn end_episodes(&mut self) {
         let now_ns = self.thread.now_ns();
         self.thread.admission.end_episodes(now_ns);
-        for episode in self.thread.holders.episodes() {
-            episode.end(now_ns);
-        }
+        self.thread.holders.end_episodes(now_ns);
     }
 
     /// When the next episode may be over.
-    pub(super) fn episode_end_ns(&mut self) -> Option<u64> {
+    pub(super) fn episode_end_ns(&self) -> Option<u64> {
         let of_places = self.thread.admission.episode_end_ns();
-        let episodes = self.thread.holders.episodes();
-        let of_holders = episodes.into_iter().filter_map(|episode| episode.end_ns());
-        of_holders.chain(of_places).min()
+        let of_holders = self.thread.holders.episode_end_ns();
+        of_places.into_iter().chain(of_holders).min()
     }
 }

@@ -234,9 +234,8 @@ impl<D: Driver> Network<D> {
             return;
         };
         self.thread.wheel.cancel(key.index);
-        self.thread.holders.leave(key.index, &mut connection.holds);
-        let lasting = &mut self.thread.common.lasting;
-        lasting.leave(key.index, &mut connection.holds);
+        self.thread.holders.left(key.index);
+        self.thread.common.lasting.remove(key.index);
         self.uncount_holding(&connection);
         self.thread.common.forget(&mut connection.holds, key.index);
         self.thread.pages_held -= usize::from(connection.holds.pages);

@@ -13,7 +13,6 @@ use flatpath_driver::Driver;
 
 use crate::address_limit::{Cells, Excess, WAITING_BUFFERS, Waited};
 use crate::connection::Connection;
-use crate::episode::Price;
 use crate::limits::COUNTED_PER_LOOK;
 use crate::phase::Stall;
 
@@ -94,13 +93,13 @@ impl<D: Driver> Event<'_, D> {
                     Some(peer) => format!("from {}", peer.ip()),
                     None => "from an unknown address".into(),
                 };
-                holders.address_excess.note(now_ns, Price::Stalled, who);
+                holders.note_excess(excess, now_ns, who);
             }
             Excess::Listener => {
                 counters.listener_share_stalls.add(1);
                 let name = self.listener.protocol.name();
                 let who = || format!("at listener {name}");
-                holders.listener_excess.note(now_ns, Price::Stalled, who);
+                holders.note_excess(excess, now_ns, who);
             }
         }
     }
@@ -118,8 +117,8 @@ impl<D: Driver> Network<D> {
         }
         let places = self.connections.capacity();
         for _ in 0..COUNTED_PER_LOOK.min(places) {
-            let index = self.thread.holders.count_hand;
-            self.thread.holders.count_hand = (index + 1) % places;
+            let index = self.count_hand;
+            self.count_hand = (index + 1) % places;
             let Some(mut event) = self.event_at(index) else {
                 continue;
             };

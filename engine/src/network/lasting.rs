@@ -49,19 +49,18 @@ impl<D: Driver> Network<D> {
 
     /// When some of what addresses hold beyond their share is ended next, if it is wanted.
     pub(super) fn next_round_ns(&self) -> Option<u64> {
-        let round_ns = self.thread.common.lasting.round_ns;
-        self.is_overdrawn().then_some(round_ns)
+        self.is_overdrawn().then_some(self.lasting_round_ns)
     }
 
     /// Ends what addresses with more than their share have held longest, while others hold more of
     /// a bound than is left.
     pub(super) fn end_overdrawn(&mut self) {
         let now_ns = self.thread.now_ns();
-        if !self.is_overdrawn() || now_ns < self.thread.common.lasting.round_ns {
+        if !self.is_overdrawn() || now_ns < self.lasting_round_ns {
             return;
         }
+        self.lasting_round_ns = now_ns.saturating_add(RELIEF_PERIOD_NS);
         let common = &mut self.thread.common;
-        common.lasting.round_ns = now_ns.saturating_add(RELIEF_PERIOD_NS);
         let descriptors = &common.shared.descriptors;
         let has_round = descriptors.overdrawn() > 0 && descriptors.begins_round(now_ns);
         let files = match has_round {
@@ -124,9 +123,9 @@ impl<D: Driver> Network<D> {
         &mut self,
         pays: impl Fn(&Network<D>, Key, &Connection) -> bool,
     ) -> Option<Key> {
-        let last = self.thread.common.lasting.list.last()?;
+        let last = self.thread.common.lasting.last()?;
         for _ in 0..LASTING_STEPS_MAX {
-            let index = self.thread.common.lasting.list.first()?;
+            let index = self.thread.common.lasting.first()?;
             let key = self.connections.key_at(index)?;
             let lasts = self.thread.common.dispatcher.lasting_of(index) > 0;
             // What it holds may have been taken while nothing was counted.
@@ -141,10 +140,9 @@ impl<D: Driver> Network<D> {
                 return Some(key);
             }
             let lasting = &mut self.thread.common.lasting;
-            if lasts {
-                lasting.links.move_back(&mut lasting.list, index);
-            } else if let Some(connection) = self.connections.get_mut(key) {
-                lasting.leave(index, &mut connection.holds);
+            match lasts {
+                true => lasting.push_back(index),
+                false => lasting.remove(index),
             }
             if index == last {
                 break;
@@ -168,11 +166,7 @@ impl<D: Driver> Network<D> {
         let admission = &mut self.thread.admission;
         admission.note(Bound::Lasting, now_ns, Price::Ended, from);
         self.on(key, |event| {
-            let (lasting, holds) = (
-                &mut event.thread.common.lasting,
-                &mut event.connection.holds,
-            );
-            lasting.leave(key.index, holds);
+            event.thread.common.lasting.remove(key.index);
             event.end_for_others();
         });
     }

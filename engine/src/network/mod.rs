@@ -22,13 +22,13 @@
 //! | shares.rs    | what a connection holds of the memory, and when it has to wait  |
 //! | excess.rs    | the same for addresses and listeners                            |
 //! | lasting.rs   | what addresses hold beyond their share is ended for others      |
-//! | relieve.rs   | which holders are ended while connections wait for memory       |
+//! | relieve.rs   | does what `crate::holders` says while connections wait for memory |
 //! | relimit.rs   | limits that change while the server runs                         |
 //! | splice.rs    | bytes straight from one connection to another                   |
 //! | watch.rs     | eventfds whose consumers are called here                        |
 //! | ending.rs    | deadlines, drain, close                                         |
 //!
-//! The other files hold plain state: waits.rs, holders.rs, starved.rs, listening.rs,
+//! The other files hold plain state: waits.rs, starved.rs, listening.rs,
 //! sources.rs; user_data.rs packs what travels with an operation, setup.rs builds the
 //! thread.
 
@@ -38,7 +38,6 @@ mod chores;
 mod defer;
 mod ending;
 mod excess;
-mod holders;
 mod introduce;
 mod jobs;
 mod lasting;
@@ -61,7 +60,6 @@ mod user_data;
 mod waits;
 mod watch;
 
-pub(crate) use holders::{Holds, Lasting};
 pub(crate) use setup::{Setup, places_of};
 pub(crate) use thread::Network;
 pub(crate) use turn::After;

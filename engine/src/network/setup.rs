@@ -15,9 +15,11 @@ use crate::common::Common;
 use crate::connection::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::episode::Refusals;
+use crate::holders::Holders;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::{DynProtocol, ErasedListener};
+use crate::lists::Order;
 use crate::prompt::Tries;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
@@ -26,7 +28,6 @@ use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
 use super::admission::Door;
-use super::holders::{Holders, Lasting};
 use super::listening::{Acceptor, Listener};
 use super::starved::Starved;
 use super::thread::{Network, Thread};
@@ -138,13 +139,14 @@ impl<D: Driver> Thread<D> {
     fn new(
         driver: D,
         common: Common,
-        admission: Admission,
+        listeners: &[Listener],
         (places, region_count): (usize, usize),
     ) -> Thread<D> {
+        let bounds = listeners.iter().map(|it| it.connections_max);
         Thread {
             wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
             waits: Waits::default(),
-            admission,
+            admission: Admission::new(places, bounds),
             starved: Starved::new(places, region_count),
             holders: Holders::new(places),
             successors: Successors::new(places),
@@ -155,7 +157,7 @@ impl<D: Driver> Thread<D> {
             is_behind: false,
             list: SendList::new(),
             long_send_bytes: 0,
-            shortest_ns: 0,
+            shortest_ns: shortest_of(listeners),
             due_ns: 0,
             rested_ns: 0,
             common,
@@ -210,7 +212,7 @@ impl<D: Driver> Network<D> {
             server_state: ServerState::Running,
             shared: setup.shared,
             dispatcher,
-            lasting: Lasting::new(places),
+            lasting: Order::new(places),
             counts_addresses: false,
             evicts: false,
             counters,
@@ -218,10 +220,7 @@ impl<D: Driver> Network<D> {
             tries: Tries::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
         };
-        let bounds = listeners.iter().map(|it| it.connections_max);
-        let admission = Admission::new(places, bounds);
-        let mut thread = Thread::new(driver, common, admission, (places, region_count));
-        thread.shortest_ns = shortest_of(&listeners);
+        let mut thread = Thread::new(driver, common, &listeners, (places, region_count));
         thread.begin_with_headers(&mut listeners, setup.balancers, places);
         Network {
             thread,
@@ -243,6 +242,9 @@ impl<D: Driver> Network<D> {
             backlog: VecDeque::new(),
             arrivals: Arrivals::new(),
             completions: Vec::new(),
+            weigh_ns: 0,
+            count_hand: 0,
+            lasting_round_ns: 0,
             trimmed_ns: now_ns,
             trim_due: false,
             expired: Vec::new(),

@@ -7,10 +7,10 @@
 use flatpath_driver::Driver;
 
 use crate::address_limit::Waited;
+use crate::holders::buffers_of;
 use crate::limits::{HELD_PAGES_LEFT_PART, RETRIES_MAX};
 use crate::phase::Stall;
 
-use super::holders::{buffers_of, class_of, milliseconds};
 use super::thread::{Event, Network};
 use super::waits::Wait;
 
@@ -25,14 +25,14 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn has_new_holdings(&self) -> bool {
         let holds = &self.connection.holds;
         let has_pages = holds.pages > 0 || self.connection.holds_pieces();
-        let buffers = buffers_of(self.thread.held_bytes(self.key.index));
+        let buffers = buffers_of(self.thread.common.held_bytes(self.key.index));
         has_pages || buffers != holds.buffers || self.connection.waits_for_memory() != holds.waits
     }
 
     /// Notes what the connection holds by now.
     pub(super) fn check_memory(&mut self) {
         self.weigh_pages();
-        let held_bytes = self.thread.held_bytes(self.key.index);
+        let held_bytes = self.thread.common.held_bytes(self.key.index);
         let buffers = buffers_of(held_bytes);
         let waits = self.connection.waits_for_memory();
         let holds = &mut self.connection.holds;
@@ -72,19 +72,11 @@ impl<D: Driver> Event<'_, D> {
     fn holding_changed(&mut self, held_bytes: usize) {
         let now_ns = self.thread.common.turn.now_ns;
         let connection = &mut *self.connection;
-        let class = class_of(connection.holds.buffers);
-        if class > connection.holds.class {
-            if connection.holds.class == 0 {
-                connection.holds.looked_ms = milliseconds(now_ns);
-                connection.holds.looked_moved = connection.moved();
-            }
-            let holders = &mut self.thread.holders;
-            holders.enter(self.key.index, &mut connection.holds, class);
-            if class > holders.published {
-                holders.published = class;
-                let common = &self.thread.common;
-                common.shared.relief.publish(common.number, class);
-            }
+        let holders = &mut self.thread.holders;
+        let largest = holders.note(self.key.index, held_bytes, connection.moved(), now_ns);
+        if let Some(class) = largest {
+            let common = &self.thread.common;
+            common.shared.relief.publish(common.number, class);
         }
         let shared = &self.thread.common.shared;
         let has_share = held_bytes >= shared.pools.share_bytes();
@@ -98,7 +90,7 @@ impl<D: Driver> Event<'_, D> {
     /// listener have less than theirs.
     pub(super) fn is_below_share(&self) -> bool {
         let share_bytes = self.thread.common.shared.pools.share_bytes();
-        self.thread.held_bytes(self.key.index) <= share_bytes / 2
+        self.thread.common.held_bytes(self.key.index) <= share_bytes / 2
             && self.excess(Waited::Yes).is_none()
     }
 }

@@ -16,6 +16,7 @@ use crate::admission::Admission;
 use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
+use crate::holders::Holders;
 use crate::io::Io;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
@@ -24,7 +25,6 @@ use crate::statistics::Counters;
 use crate::successor::Successors;
 
 use super::admission::Door;
-use super::holders::Holders;
 use super::listening::{Acceptor, Listener};
 use super::sources::Source;
 use super::starved::Starved;
@@ -65,6 +65,12 @@ pub(crate) struct Network<D: Driver> {
     /// Accepted by a listener and not let in: a crowd at the door does not delay those who are in.
     pub(super) arrivals: Arrivals<(u16, Socket)>,
     pub(super) completions: Vec<Completion>,
+    /// When the memory is to be looked at next, and the place where connections are counted next
+    /// that were not yet: see `excess.rs`.
+    pub(super) weigh_ns: u64,
+    pub(super) count_hand: u32,
+    /// When some of those that last are ended next, at the earliest.
+    pub(super) lasting_round_ns: u64,
     /// When idle memory was last given back, and whether anything has happened since.
     pub(super) trimmed_ns: u64,
     pub(super) trim_due: bool,
@@ -166,13 +172,6 @@ impl<D: Driver> Thread<D> {
     pub(super) fn arm_timer(&mut self, index: u32, deadline_ns: u64) {
         self.wheel.arm(index, deadline_ns);
         self.due(deadline_ns.saturating_add(TICK_NS - 1) / TICK_NS * TICK_NS);
-    }
-
-    /// Bytes of buffers that are out for a connection. One load.
-    #[inline]
-    pub(super) fn held_bytes(&self, index: u32) -> usize {
-        let common = &self.common;
-        common.shared.pools.held_bytes(common.number, index)
     }
 }
 

@@ -54,7 +54,7 @@ impl<D: Driver> Network<D> {
         if !is_quiet {
             self.end_chores();
         }
-        if self.thread.now_ns() >= self.thread.holders.weigh_ns {
+        if self.thread.now_ns() >= self.weigh_ns {
             self.weigh_memory();
         }
         self.thread.common.dispatcher.flush();
@@ -79,7 +79,7 @@ impl<D: Driver> Network<D> {
             thread.waits.any() || thread.starved.any() || common.dispatcher.has_waiting();
         !has_waiting
             && thread.now_ns() < thread.due_ns
-            && thread.holders.shortage.is_none()
+            && !thread.holders.is_short()
             && !has_news(common)
             && self.door_is_quiet()
     }
