@@ -27,7 +27,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::head::Head;
-use crate::{target, upgrade};
+use crate::target;
 
 /// Origins whose pages may write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Origins {
     /// Whether a request is served.
     #[inline]
     pub(crate) fn admit(&self, head: &Head<'_>) -> bool {
-        head.is_get() && !upgrade::is_asked_for(head) || self.admit_other(head)
+        head.is_get() && !head.asks_upgrade || self.admit_other(head)
     }
 
     fn admit_other(&self, head: &Head<'_>) -> bool {
@@ -70,7 +70,7 @@ impl Origins {
             return true;
         };
         let is_safe = matches!(head.method(), "GET" | "HEAD" | "OPTIONS" | "TRACE");
-        if is_safe && !upgrade::is_asked_for(head) {
+        if is_safe && !head.asks_upgrade {
             return true;
         }
         let mut origins = head.values("origin").peekable();

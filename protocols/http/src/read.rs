@@ -23,7 +23,7 @@ use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply};
 use crate::service::{Place, Service, log_panic};
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
-use crate::{upgrade, upload, write};
+use crate::{upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
 type Passage<S> = (Job<Http<S>>, Buffer);
@@ -271,7 +271,7 @@ fn answered<S: Service>(
         log(connection).numbered();
     }
     if reply.upgrade.is_some() {
-        connection.session.awaits_reply |= upgrade::is_asked_for(head) && !has_body;
+        connection.session.awaits_reply |= head.asks_upgrade && !has_body;
     }
     write::send_inline(connection, number, reply);
     match connection.session.due.is_waiting() {
@@ -296,7 +296,7 @@ fn pass_on<S: Service>(
     }
     connection.session.head_taken();
     connection.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
-    connection.session.awaits_reply |= upgrade::is_asked_for(head);
+    connection.session.awaits_reply |= head.asks_upgrade;
     dispatch(connection, (job, buffer), RequestMeta::of(head));
     Ok(Step::On(head.bytes()))
 }

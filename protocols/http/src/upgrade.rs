@@ -8,7 +8,7 @@ use flatpath::lock::Lock;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
-use crate::head::{Head, RequestMeta};
+use crate::head::RequestMeta;
 use crate::into_response::refused;
 use crate::message::{Body, Request, Response};
 
@@ -119,12 +119,6 @@ fn lists(headers: &HeaderMap, name: header::HeaderName, element: &str) -> bool {
 fn has_element(list: &[u8], element: &str) -> bool {
     let mut elements = list.split(|byte| *byte == b',');
     elements.any(|it| it.trim_ascii().eq_ignore_ascii_case(element.as_bytes()))
-}
-
-/// Whether the bytes after this request may belong to another protocol.
-#[inline]
-pub(crate) fn is_asked_for(head: &Head<'_>) -> bool {
-    head.asks_upgrade
 }
 
 /// Whether this response hands its connection over.

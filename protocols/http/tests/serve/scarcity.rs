@@ -242,7 +242,7 @@ fn replies_in_memory_that_are_not_read_are_within_the_budget(choice: DriverChoic
     let mut statuses = Vec::new();
     for client in &mut slow {
         client.send(get("/long"));
-        statuses.push(client.head().status);
+        statuses.push(client.reply_to_head().status);
     }
     let begun = statuses.iter().filter(|status| **status == 200).count();
     assert!((4..8).contains(&begun), "{statuses:?}");
@@ -255,7 +255,7 @@ fn replies_in_memory_that_are_not_read_are_within_the_budget(choice: DriverChoic
     check_others(address, &mut kept);
     for (client, status) in slow.iter_mut().zip(statuses) {
         if status == 200 {
-            assert_eq!(client.take(BYTES).len(), BYTES);
+            assert_eq!(client.exactly(BYTES).len(), BYTES);
         }
     }
     // What was sent is charged no more: there is memory for others.
