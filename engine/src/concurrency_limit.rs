@@ -252,17 +252,20 @@ impl Listeners {
         self.limit.lock().enter_beyond(listener);
     }
 
-    /// A job leaves: `goes` is called with each that enters instead.
+    /// A job leaves: `enters` is called with each that enters instead. Whether any does.
     #[inline]
-    pub(crate) fn leave(&self, listener: usize, goes: impl Fn(u32)) {
+    pub(crate) fn leave(&self, listener: usize, enters: impl Fn(u32)) -> bool {
         let mut limit = self.limit.lock();
         limit.leave(listener);
+        let mut any = false;
         while let Some(next) = limit.next() {
             self.note_waiting(&limit);
             drop(limit);
-            goes(next.index);
+            enters(next.index);
+            any = true;
             limit = self.limit.lock();
         }
+        any
     }
 
     /// Takes the jobs that wait and whose index is `wanted`: they wait no more, and are not inside.

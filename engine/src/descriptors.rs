@@ -188,7 +188,7 @@ impl DescriptorBudget {
     }
 
     /// Holds `count` descriptors for what is opened next and outlives the job; `None` if there is
-    /// no room for them now, which the log and [`DescriptorFigures::refused`] tell. O(network
+    /// no room for them now, which the log and [`DescriptorFigures::refused_room`] tell. O(network
     /// threads). Where caches have to give them back first it waits for that, a second at most, so
     /// it is not for network threads.
     #[must_use]

@@ -286,12 +286,14 @@ impl Shared {
         self.queue.push(index, rank);
     }
 
-    /// A job of this connection holds no worker any more. What enters instead needs no wake-up:
-    /// this worker looks at the queue next.
+    /// A job of this connection holds no worker any more. Jobs that enter instead are queued, and a
+    /// worker is called for them: this one may be one too many, and go idle.
     fn leave_listener(&self, home: ConnectionId) {
         let listener = self.number_of(home.thread, home.listener);
-        self.concurrency
-            .leave(listener, |index| self.queue_again(index));
+        let queues = |index| self.queue_again(index);
+        if self.concurrency.leave(listener, queues) {
+            self.wake_worker();
+        }
     }
 
     /// Logs which listeners have waited for their concurrency limit for long.

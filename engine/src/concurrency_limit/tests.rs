@@ -122,9 +122,11 @@ fn jobs_that_wait_for_long_are_logged_once() {
     assert_eq!(listeners.long_waits(late + 1), []);
     assert_eq!(listeners.waiting(), 1);
     let went = Lock::new(Vec::new());
-    listeners.leave(0, |index| went.lock().push(index));
+    assert!(listeners.leave(0, |index| went.lock().push(index)));
     assert_eq!((went.into_inner(), listeners.waiting()), (vec![2], 0));
+    assert!(!listeners.leave(0, |_| unreachable!("none waits")));
     // Soon afterwards it is the same episode.
+    assert!(enter(2, late));
     assert!(!enter(3, late + 2));
     assert_eq!(listeners.long_waits(2 * late + 2), []);
 }
