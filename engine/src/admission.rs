@@ -6,9 +6,10 @@
 //! newcomer for whom nothing can be closed is refused. What a verdict says is done in
 //! `network/admission.rs`; connections are known by their places in the table alone.
 //!
-//! The order is exact: a connection goes to the back of its list when its phase begins. One that
-//! is in work or on its way out stays there, until somebody looks for the one that has rested
-//! longest: then it leaves the list, and is entered again when it comes to rest.
+//! A connection goes to the back of its list when its phase begins, if it was put there
+//! `REST_STEP_NS` before or earlier: so the order is exact but for that time, and what rests for
+//! less is spared anyway. One that is in work or on its way out stays on the list until somebody
+//! looks for the one that has rested longest: then it leaves, and is entered again when it rests.
 //!
 //! Invariants
 //! - O1: a connection is on the list that its place names, and leaves it with the table.
@@ -17,8 +18,8 @@
 //!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
 //! - O4: the connections of a bounded listener that are not leaving are on its list.
 //!
-//! Cost: O(1) for each connection that begins to rest; a search inspects `EVICTION_STEPS_MAX`
-//! entries at most, or `CROWD_STEPS_MAX` of one address or listener.
+//! Cost: O(1) for a connection that begins to rest, four times a second at most; a search inspects
+//! `EVICTION_STEPS_MAX` entries at most, or `CROWD_STEPS_MAX` of one address or listener.
 
 use std::net::SocketAddr;
 

@@ -36,7 +36,7 @@ use flatpath_structures::slots::Key;
 use crate::access_log::Logged;
 use crate::hand_over::Becomes;
 use crate::holders::Holds;
-use crate::limits::OUTPUT_LOW_POWER;
+use crate::limits::{OUTPUT_LOW_POWER, REST_STEP_NS};
 use crate::network::WaitSet;
 use crate::output::Output;
 use crate::phase::Phase;
@@ -337,15 +337,18 @@ impl Connection {
         (!is_busy && matches!(phase, Phase::Idle | Phase::Head)).then_some(phase)
     }
 
-    /// The phase, if the connection may rest in it and it has begun since this was asked last.
+    /// The phase, if the connection may rest in it, and it is another one than this has told last
+    /// or has begun `REST_STEP_NS` after that one.
     #[inline]
     pub(crate) fn may_rest_anew(&mut self) -> Option<Phase> {
-        let phase = self.phase;
-        let began = (phase, self.clocks.phase_ns);
-        if self.noted == began || !matches!(phase, Phase::Idle | Phase::Head) {
+        let (phase, since_ns) = (self.phase, self.clocks.phase_ns);
+        let (noted, noted_ns) = self.noted;
+        if noted == phase && since_ns < noted_ns.saturating_add(REST_STEP_NS)
+            || !matches!(phase, Phase::Idle | Phase::Head)
+        {
             return None;
         }
-        self.noted = began;
+        self.noted = (phase, since_ns);
         Some(phase)
     }
 
@@ -414,6 +417,10 @@ mod tests {
         assert_eq!(connection.rests_since(), Some((Phase::Head, 1)));
         assert_eq!(connection.may_rest_anew(), None);
         connection.start_phase(Phase::Idle, 1);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
+        connection.start_phase(Phase::Idle, REST_STEP_NS);
+        assert_eq!(connection.may_rest_anew(), None, "a moment later");
+        connection.start_phase(Phase::Idle, REST_STEP_NS + 1);
         assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
         connection.job_went_out();
         assert_eq!(connection.rests_since(), None);

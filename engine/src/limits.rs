@@ -257,6 +257,10 @@ pub(crate) const FULL_PATIENCE_NS: u64 = 100_000_000;
 /// two requests, or a head that is on its way.
 pub(crate) const SPARED_NS: u64 = 1_000_000_000;
 
+/// A connection that begins to rest again goes to the back of its list only if it was put there so
+/// long ago, in nanoseconds: where requests follow each other, each costs a comparison.
+pub(crate) const REST_STEP_NS: u64 = SPARED_NS / 4;
+
 /// Pause between two accepts on a socket that does not listen yet, in nanoseconds.
 pub(crate) const LISTEN_PAUSE_NS: u64 = 2_000_000;
 
