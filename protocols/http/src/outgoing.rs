@@ -88,7 +88,10 @@ impl Outgoing {
     /// Whether all of it is in the output.
     #[inline]
     pub(crate) fn is_queued(&self) -> bool {
-        self.is_begun() && matches!(self.body, Body::Empty)
+        matches!(
+            (&self.head, &self.body),
+            (OutgoingHead::Queued { .. }, Body::Empty)
+        )
     }
 
     /// Whether its body is short as a whole: it may have memory of the reserve.
@@ -129,8 +132,12 @@ impl Outgoing {
 }
 
 impl Drop for Outgoing {
+    #[inline]
     fn drop(&mut self) {
-        self.discard_body();
+        // As a rule it is sent.
+        if !matches!(self.body, Body::Empty) {
+            self.discard_body();
+        }
     }
 }
 

@@ -56,11 +56,15 @@ impl<S: Service> Protocol for Http<S> {
         let (mut used, mut blocked) = (0, None);
         let first = connection.session.next_request;
         // Both may have waited for memory.
-        if connection.session.due.is_fed() {
-            push::resume(connection);
-        } else if connection.session.due.is_waiting() && !write::retry(connection) {
-            let on = Stall::Memory;
-            return Received::Blocked { consumed: 0, on };
+        match &connection.session.due {
+            Due::Fed(_) => push::resume(connection),
+            Due::Waiting(_) => {
+                if !write::retry(connection) {
+                    let on = Stall::Memory;
+                    return Received::Blocked { consumed: 0, on };
+                }
+            }
+            Due::Nothing | Due::Upload(_) | Due::Stream(_) => {}
         }
         loop {
             let step = match connection.session.stage {
