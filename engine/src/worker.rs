@@ -286,14 +286,13 @@ impl Shared {
         self.queue.push(index, rank);
     }
 
-    /// A job of this connection holds no worker any more. Jobs that enter instead are queued, and a
-    /// worker is called for them: this one may be one too many, and go idle.
-    fn leave_listener(&self, home: ConnectionId) {
+    /// A job of this connection leaves the limit of its listener. True: others entered instead and
+    /// are queued, so that a worker is to be called for them.
+    #[must_use]
+    fn leave_listener(&self, home: ConnectionId) -> bool {
         let listener = self.number_of(home.thread, home.listener);
         let queues = |index| self.queue_again(index);
-        if self.concurrency.leave(listener, queues) {
-            self.wake_worker();
-        }
+        self.concurrency.leave(listener, queues)
     }
 
     /// Logs which listeners have waited for their concurrency limit for long.
@@ -360,7 +359,6 @@ impl Shared {
         if let Some(waker) = inbox.waker.get() {
             waker.wake();
         }
-        self.leave_listener(home);
         if has_gathered() {
             // This worker looks there next, so that none is woken for it.
             self.bin.take_gathered();
@@ -385,7 +383,10 @@ impl Shared {
         let now_ns = monotonic_coarse_ns();
         self.mark(index)
             .set(JobState::Parked, home.listener, now_ns);
-        self.leave_listener(home);
+        if self.leave_listener(home) {
+            // This worker may be one too many, and go idle.
+            self.wake_worker();
+        }
         limit.park(Arc::<Shared>::clone(self), index);
     }
 
