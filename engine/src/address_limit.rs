@@ -253,8 +253,8 @@ impl AddressLimit {
         cells.is_address() && held.saturating_add(more) > share
     }
 
-    /// Whether an address holds next to nothing: so little that a quarter of the bound is enough for
-    /// dozens of such addresses.
+    /// Whether an address holds next to nothing: so little that a quarter of the bound is enough
+    /// for dozens of such addresses.
     pub(crate) fn is_light(&self, cells: Cells) -> bool {
         cells.is_address() && self.held(cells) < self.capacity / LIGHT_PART
     }

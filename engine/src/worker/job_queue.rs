@@ -1,7 +1,7 @@
-//! The jobs that wait, in two ranks: those whose turn it is, and those that come after others. These
-//! have had their part of a worker's time, or are of an address that has more than its share of the
-//! jobs. [`JobQueue`] has the indices of those that a worker may take; [`Ranked`] is the same for
-//! what is under a lock or of one thread.
+//! The jobs that wait, in two ranks: those whose turn it is, and those that come after others.
+//! The latter have had their part of a worker's time, or are of an address that has more than its
+//! share of the jobs. [`JobQueue`] has the indices of those that a worker may take; [`Ranked`] is
+//! the same for what is under a lock or of one thread.
 //!
 //! | may run beside | push | pop | is_empty |
 //! |----------------|------|-----|----------|
