@@ -64,7 +64,10 @@ pub(super) struct Reservations {
 impl Reservations {
     /// For so many jobs, of connections with `places` in their table.
     pub(super) fn new(in_flight_max: usize, listeners: usize, places: usize) -> Reservations {
-        let lasting_max = (in_flight_max - in_flight_max / SHORT_PART).max(1);
+        let kept_for_each = in_flight_max / 4 / listeners;
+        // Of what one listener can have, so that its short jobs have the rest.
+        let most = in_flight_max - kept_for_each * (listeners - 1);
+        let lasting_max = (most - most / SHORT_PART).max(1);
         let overdraft = (lasting_max / OVERDRAFT_PART).max(1);
         Reservations {
             counts: Arc::new(Counts {
@@ -73,9 +76,9 @@ impl Reservations {
                 by_address: AddressLimit::new(lasting_max, 0, places),
             }),
             in_flight_max,
-            kept_for_each: in_flight_max / 4 / listeners,
+            kept_for_each,
             lasting_max,
-            overdraft: overdraft.min(in_flight_max - lasting_max),
+            overdraft: overdraft.min(most - lasting_max),
         }
     }
 
@@ -236,6 +239,17 @@ mod tests {
         assert!(begin(1).is_some());
         drop((all, granted));
         assert_eq!((places.lasting_of(0), places.lasting_room()), (0, 48));
+    }
+
+    #[test]
+    fn lasting_jobs_of_one_listener_leave_places_to_its_short_ones() {
+        // Each of four listeners has eight places for itself.
+        let places = Reservations::new(128, 4, 1);
+        let mut jobs: Vec<Reservation> = (0..128).map_while(|_| places.reserve(0)).collect();
+        assert_eq!(jobs.len(), 128 - 24);
+        let last = |job: &mut Reservation| places.lasts(job, 0);
+        let lasting = jobs.iter_mut().filter_map(|job| last(job).then_some(()));
+        assert_eq!(lasting.count(), 104 - 26, "a quarter is left");
     }
 
     #[test]

@@ -10,7 +10,7 @@ const PAGE: &str = include_str!("page.html");
 /// Runs the script and the style that are in the page, by their hashes, and nothing else; a test
 /// compares them. It asks its own server alone, and no other page may frame it.
 const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
-    script-src 'sha256-AAb7+gHxWfhQMpApZVcCROSAlnVNZjiEeU72nZnv+sg='; \
+    script-src 'sha256-qCzCUBhFEqU3xtUn7BZXRk11B8j9DZBS7v4dRfOuk7w='; \
     style-src 'sha256-QSxdMD/DeRoWU1YuD20+LR6kSq100Nzz3F+60wET0sg='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
