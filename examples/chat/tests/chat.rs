@@ -34,7 +34,7 @@ fn join(running: &Running, name: &str) -> Client {
         head.extend(client.exactly(1));
     }
     assert!(head.starts_with(b"HTTP/1.1 101 "));
-    client.send(&text(name));
+    client.send(text(name));
     client
 }
 
@@ -60,7 +60,7 @@ fn all_get_what_one_says_and_learn_who_leaves() {
         for client in [&mut ada, &mut bob] {
             hears(client, "Bob has come");
         }
-        bob.send(&text("hello"));
+        bob.send(text("hello"));
         for client in [&mut ada, &mut bob] {
             hears(client, "Bob: hello");
         }
