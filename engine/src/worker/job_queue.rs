@@ -29,54 +29,47 @@ pub(crate) enum Rank {
 }
 
 impl Rank {
-    /// Which is looked at first when so many jobs were taken before.
+    /// The order in which they are looked at when so many jobs were taken before.
     #[inline]
-    fn first(taken: u64) -> Rank {
+    fn order(taken: u64) -> [Rank; 2] {
         if taken.is_multiple_of(AFTER_OTHERS_PART) {
-            return Rank::AfterOthers;
+            return [Rank::AfterOthers, Rank::Next];
         }
-        Rank::Next
+        [Rank::Next, Rank::AfterOthers]
     }
 }
 
 pub(crate) struct JobQueue {
-    next: Queue,
-    after_others: Queue,
+    ranks: [Queue; 2],
 }
 
 impl JobQueue {
     /// For indices below `capacity`.
     pub(super) fn new(capacity: u32) -> JobQueue {
         JobQueue {
-            next: Queue::new(capacity),
-            after_others: Queue::new(capacity),
+            ranks: [Queue::new(capacity), Queue::new(capacity)],
         }
     }
 
     #[inline]
     pub(crate) fn push(&self, index: u32, rank: Rank) {
-        match rank {
-            Rank::Next => self.next.push(index),
-            Rank::AfterOthers => self.after_others.push(index),
-        };
+        self.ranks[rank as usize].push(index);
     }
 
     /// The index of the job to take; `taken` is how many were taken before, roughly.
     #[inline]
     pub(super) fn pop(&self, taken: u64) -> Option<u32> {
-        if self.after_others.is_empty() {
-            return self.next.pop();
+        let [next, after_others] = &self.ranks;
+        if after_others.is_empty() {
+            return next.pop();
         }
-        let (next, after_others) = (&self.next, &self.after_others);
-        match Rank::first(taken) {
-            Rank::Next => next.pop().or_else(|| after_others.pop()),
-            Rank::AfterOthers => after_others.pop().or_else(|| next.pop()),
-        }
+        let mut order = Rank::order(taken).into_iter();
+        order.find_map(|rank| self.ranks[rank as usize].pop())
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.next.is_empty() && self.after_others.is_empty()
+        self.ranks.iter().all(Queue::is_empty)
     }
 }
 
@@ -102,12 +95,8 @@ impl<T> Ranked<T> {
     /// The next job, of a rank that may go.
     pub(crate) fn pop(&mut self, may_go: impl Fn(Rank) -> bool) -> Option<T> {
         let taken = self.taken.wrapping_add(1);
-        let order = match Rank::first(taken) {
-            Rank::Next => [Rank::Next, Rank::AfterOthers],
-            Rank::AfterOthers => [Rank::AfterOthers, Rank::Next],
-        };
-        let mut ranks = order.into_iter().filter(|rank| may_go(*rank));
-        let job = ranks.find_map(|rank| self.ranks[rank as usize].pop_front())?;
+        let mut order = Rank::order(taken).into_iter().filter(|rank| may_go(*rank));
+        let job = order.find_map(|rank| self.ranks[rank as usize].pop_front())?;
         self.taken = taken;
         Some(job)
     }
