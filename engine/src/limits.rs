@@ -84,8 +84,8 @@ pub(crate) const SHARE_BYTES_MIN: usize = 2 * 1024 * 1024;
 /// Places in each of the two rows in which addresses' holdings are counted: 32 KiB in all.
 pub(crate) const ADDRESS_ROW: usize = 4096;
 
-/// An address that holds less than this part of the budget takes as much at once as if memory were
-/// plentiful: 64 such addresses fit the last quarter.
+/// An address that holds less than this part of the budget is a light user of it
+/// (`PoolHandle::for_light_user`): 64 such addresses fit a quarter.
 pub(crate) const LIGHT_PART: u32 = 256;
 
 /// Places of the table in which connections that hold memory are counted for their address, each

@@ -11,7 +11,7 @@ use crate::charge::Charge;
 use crate::pool::Pool;
 
 /// The part of the budget that a light user may hold in any case.
-const LIGHT_PART: usize = 1024;
+const LIGHT_FAIR_PART: usize = 1024;
 
 /// A borrowed right to take buffers for one owner. A few words, copied freely.
 ///
@@ -119,7 +119,7 @@ impl<'a> PoolHandle<'a> {
     pub fn fair_bytes(&self) -> usize {
         let fair_bytes = self.pool.fair_bytes();
         if self.is_light {
-            return fair_bytes.max(self.pool.budget_bytes() / LIGHT_PART);
+            return fair_bytes.max(self.pool.budget_bytes() / LIGHT_FAIR_PART);
         }
         fair_bytes
     }
