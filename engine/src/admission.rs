@@ -3,13 +3,13 @@
 //! A newcomer is served before an idler: at a bound, a connection that rests (nothing of it is in
 //! work, held back or on its way out) is closed for it: those that have been idle longest first,
 //! then the oldest unfinished heads. What has rested for less than `SPARED_NS` comes last. A
-//! newcomer for whom nothing can be closed is refused. What a verdict says is done in
-//! `network/admission.rs`; connections are known by their places in the table alone.
+//! newcomer is refused if no connection can be closed for it. This file only decides;
+//! `network/admission.rs` acts. It knows a connection by its index in the table alone.
 //!
 //! A connection goes to the back of its list when its phase begins, if it was put there
 //! `REST_STEP_NS` before or earlier: so the order is exact but for that time, and what rests for
-//! less is spared anyway. One that is in work or on its way out stays on the list until somebody
-//! looks for the one that has rested longest: then it leaves, and is entered again when it rests.
+//! less is spared anyway. A connection that no longer rests stays on its list until a search for
+//! the longest idle one finds it there. It is listed again when it next rests.
 //!
 //! Invariants
 //! - O1: a connection is on the list that its place names, and leaves it with the table.
@@ -124,7 +124,8 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// For connections with indices below `capacity`, of listeners that may have so many.
+    /// For connections with indices below `capacity`. `listeners` gives the most connections of
+    /// each listener.
     pub(crate) fn new(capacity: usize, listeners: impl Iterator<Item = usize>) -> Admission {
         let mut admission = Admission {
             places: Vec::new(),
@@ -287,7 +288,8 @@ impl Admission {
         load.open - self.leaving
     }
 
-    /// Whether so many places are taken that the address of each newcomer is to be known.
+    /// Whether more than half of the places are taken. From then on the address of each newcomer is
+    /// looked up.
     pub(crate) fn is_half_full(&self, load: Load) -> bool {
         self.counted(load) > load.max / 2
     }

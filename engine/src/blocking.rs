@@ -15,8 +15,9 @@
 //!   its place to the oldest of them.
 //! - S2: a waiting job's index is in no queue, inbox or free list. It lies in its place of the
 //!   table, and goes back to the queue once (see W1 of `worker`).
-//! - S3: within one run a job has one place in a limit at most, and is told `Parked` once: a job
-//!   that asks again while it is inside is inside, and one that has to return asks in vain.
+//! - S3: within one run a job takes at most one place in a limit, and waits for one at most once. A
+//!   job that asks again while it is inside enters without another place; one that was told
+//!   `Parked` gets the same answer again.
 //!
 //! Ordering: everything is under one lock. A job is parked after it was put in its place, and the
 //! limit is looked at again then, so that no leaving is missed.
