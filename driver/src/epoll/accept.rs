@@ -11,38 +11,20 @@
 //! Cost: a single accept that had to wait takes two calls more than its part of one multishot
 //! accept, to begin and to end watching.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::AsRawFd;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{SocketFlags, accept_with};
 
-use super::table::Entry;
+use super::table::Accepting;
 use super::{Epoll, LISTENER, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
-use crate::socket::{Handle, Listener, Socket};
+use crate::socket::Listener;
 
 /// Connections accepted from one listener in one turn: a millisecond of it. The caller orders
 /// crowds by address, and cannot order what is still in the backlog.
 const ACCEPTS_PER_TURN_MAX: usize = 512;
-
-/// An accept under way.
-pub(super) struct Accepting {
-    descriptor: RawFd,
-    user_data: u64,
-    mode: OperationMode,
-    watched: bool,
-    /// It is in the work list.
-    queued: bool,
-}
-
-impl Accepting {
-    /// The listener, which the caller keeps open until the final completion is handed out.
-    fn listener(&self) -> BorrowedFd<'_> {
-        // SAFETY: the accept is under way, so the listener is open.
-        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
-    }
-}
 
 impl Epoll {
     pub(super) fn start_accept(
@@ -153,20 +135,5 @@ impl Epoll {
             let completion = self.fail_accept(index, Errno::CANCELED);
             self.unasked.push(completion);
         }
-    }
-
-    /// Enters an accepted or registered socket into the table.
-    pub(super) fn open(&mut self, socket: OwnedFd) -> Socket {
-        let descriptor = socket.as_raw_fd();
-        let entries = self.entries.len().max(descriptor as usize + 1);
-        self.entries.resize_with(entries, Entry::default);
-        let entry = self.entry_of(descriptor);
-        debug_assert!(
-            entry.socket.is_none(),
-            "T1: descriptor {descriptor} is open already"
-        );
-        entry.reset(Some(socket));
-        self.counters.sockets += 1;
-        Socket::new(Handle::Descriptor(descriptor))
     }
 }

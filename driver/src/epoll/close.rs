@@ -1,6 +1,5 @@
 //! Close, abort, shutdown_write and cancel: one system call each, at once; a cancel costs none.
 
-use std::os::fd::RawFd;
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown, sockopt};
@@ -23,19 +22,6 @@ impl Epoll {
             "C3: {socket:?} is closed during a send"
         );
         self.close_descriptor(descriptor);
-    }
-
-    /// Closes the socket and wipes its entry (T1). Work that is still listed for the number finds
-    /// nothing, or finds the next owner's operation ready to try, which is harmless.
-    pub(super) fn close_descriptor(&mut self, descriptor: RawFd) {
-        let entry = self.entry_of(descriptor);
-        debug_assert!(
-            entry.receive.is_none(),
-            "C3: closed after a send during a receive"
-        );
-        entry.reset(None);
-        self.counters.system_calls += 1;
-        self.counters.sockets -= 1;
     }
 
     pub(super) fn start_abort(&mut self, socket: Socket) {

@@ -37,9 +37,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::net::SocketFlags;
 use rustix::time::Timespec;
 
-use self::accept::Accepting;
 use self::poll_eventfd::EventfdPoll;
-use self::table::{Entry, Interest, Send};
+use self::table::{Accepting, Entry, Send};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
@@ -142,47 +141,6 @@ impl Epoll {
     /// Takes back the pages that no fragment refers to any more.
     fn reclaim(&mut self) {
         self.buffers.iter_mut().for_each(Buffers::reclaim);
-    }
-
-    fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {
-        &mut self.entries[descriptor as usize]
-    }
-
-    /// The entry of a socket that an operation is started on.
-    fn open_entry(&mut self, socket: Socket) -> &mut Entry {
-        let entry = self.entry_of(socket.raw());
-        assert!(entry.socket.is_some(), "C4: {socket:?} is closed");
-        entry
-    }
-
-    /// Lists a socket if one of its operations is worth trying (T2).
-    fn list(&mut self, descriptor: RawFd) {
-        let entry = self.entry_of(descriptor);
-        if entry.is_due() && !std::mem::replace(&mut entry.listed, true) {
-            self.work.push_back(Work::Socket(descriptor));
-        }
-    }
-
-    /// Makes sure that events of a direction come (T3). The kernel reports what is ready already.
-    fn register_interest(&mut self, descriptor: RawFd, wanted: Interest) -> Result<(), Errno> {
-        let entry = &mut self.entries[descriptor as usize];
-        let socket = entry.socket();
-        if entry.interest == wanted {
-            return Ok(());
-        }
-        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        if wanted == Interest::Both {
-            flags |= EventFlags::OUT;
-        }
-        let data = EventData::new_u64(descriptor as u64);
-        self.counters.system_calls += 1;
-        if entry.interest == Interest::Nothing {
-            epoll::add(&self.epoll, socket, data, flags)?;
-        } else {
-            epoll::modify(&self.epoll, socket, data, flags)?;
-        }
-        entry.interest = wanted;
-        Ok(())
     }
 
     /// Does what is listed now; what that adds to the list is for the next turn.

@@ -1,5 +1,5 @@
 //! The driver's state of each descriptor: its operations, and whether trying them is worth a
-//! call.
+//! call. All that the operations share: an operation knows the table, and the table knows none.
 //!
 //! Indexed by descriptor number. Readiness is edge-triggered: a flag is set by an event and cleared
 //! by what a call returned, so a connection is registered at most once, and only if it ever had to
@@ -10,12 +10,34 @@
 //! - T2: a descriptor is in the work list at most once (`listed`), and if it is due.
 //! - T3: a clear readiness flag means that an event will set it: the direction is registered.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use flatpath_structures::pool::Buffer;
+use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::{Epoll, Work};
+use crate::completion::Errno;
 use crate::driver::{AfterSend, OperationMode};
 use crate::segment::SendList;
+use crate::socket::{Handle, Socket};
+
+/// An accept under way.
+pub(super) struct Accepting {
+    pub(super) descriptor: RawFd,
+    pub(super) user_data: u64,
+    pub(super) mode: OperationMode,
+    pub(super) watched: bool,
+    /// It is in the work list.
+    pub(super) queued: bool,
+}
+
+impl Accepting {
+    /// The listener, which the caller keeps open until the final completion is handed out.
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        // SAFETY: the accept is under way, so the listener is open.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
+    }
+}
 
 /// A receive under way.
 #[derive(Clone, Copy, Debug)]
@@ -95,5 +117,80 @@ impl Entry {
     pub(super) fn is_due(&self) -> bool {
         let receives = self.readable || self.interest == Interest::Nothing || self.buffer.is_some();
         self.receive.is_some() && receives || self.send.is_some() && self.writable
+    }
+}
+
+impl Epoll {
+    /// Enters an accepted or registered socket into the table.
+    pub(super) fn open(&mut self, socket: OwnedFd) -> Socket {
+        let descriptor = socket.as_raw_fd();
+        let entries = self.entries.len().max(descriptor as usize + 1);
+        self.entries.resize_with(entries, Entry::default);
+        let entry = self.entry_of(descriptor);
+        debug_assert!(
+            entry.socket.is_none(),
+            "T1: descriptor {descriptor} is open already"
+        );
+        entry.reset(Some(socket));
+        self.counters.sockets += 1;
+        Socket::new(Handle::Descriptor(descriptor))
+    }
+
+    pub(super) fn entry_of(&mut self, descriptor: RawFd) -> &mut Entry {
+        &mut self.entries[descriptor as usize]
+    }
+
+    /// The entry of a socket that an operation is started on.
+    pub(super) fn open_entry(&mut self, socket: Socket) -> &mut Entry {
+        let entry = self.entry_of(socket.raw());
+        assert!(entry.socket.is_some(), "C4: {socket:?} is closed");
+        entry
+    }
+
+    /// Lists a socket if one of its operations is worth trying (T2).
+    pub(super) fn list(&mut self, descriptor: RawFd) {
+        let entry = self.entry_of(descriptor);
+        if entry.is_due() && !std::mem::replace(&mut entry.listed, true) {
+            self.work.push_back(Work::Socket(descriptor));
+        }
+    }
+
+    /// Makes sure that events of a direction come (T3). The kernel reports what is ready already.
+    pub(super) fn register_interest(
+        &mut self,
+        descriptor: RawFd,
+        wanted: Interest,
+    ) -> Result<(), Errno> {
+        let entry = &mut self.entries[descriptor as usize];
+        let socket = entry.socket();
+        if entry.interest == wanted {
+            return Ok(());
+        }
+        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        if wanted == Interest::Both {
+            flags |= EventFlags::OUT;
+        }
+        let data = EventData::new_u64(descriptor as u64);
+        self.counters.system_calls += 1;
+        if entry.interest == Interest::Nothing {
+            epoll::add(&self.epoll, socket, data, flags)?;
+        } else {
+            epoll::modify(&self.epoll, socket, data, flags)?;
+        }
+        entry.interest = wanted;
+        Ok(())
+    }
+
+    /// Closes the socket and wipes its entry (T1). Work that is still listed for the number finds
+    /// nothing, or finds the next owner's operation ready to try, which is harmless.
+    pub(super) fn close_descriptor(&mut self, descriptor: RawFd) {
+        let entry = self.entry_of(descriptor);
+        debug_assert!(
+            entry.receive.is_none(),
+            "C3: closed after a send during a receive"
+        );
+        entry.reset(None);
+        self.counters.system_calls += 1;
+        self.counters.sockets -= 1;
     }
 }
