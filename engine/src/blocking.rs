@@ -13,7 +13,7 @@
 //! Invariants
 //! - S1: jobs wait only while the limit is full (C2 of `concurrency_limit`); one that leaves hands
 //!   its place to the oldest of them.
-//! - S2: a waiting job's index is in no queue, inbox or free list. It lies in its place of the
+//! - S2: a waiting job's index is in no queue, mailbox or free list. It lies in its place of the
 //!   table, and goes back to the queue once (see W1 of `worker`).
 //! - S3: within one run a job takes at most one place in a limit, and waits for one at most once. A
 //!   job that asks again while it is inside enters without another place; one that was told

@@ -2,14 +2,8 @@
 //!
 //! What has changed lies here for all network threads, each of which takes it at its next turn
 //! (`network/relimit.rs`). The last change is all that counts: it names every limit.
-//!
-//! Ordering
-//! - L-E1 changed: the change, then `version` (Release), fence, then each waker that is up -> a
-//!   network thread puts its waker up, fence (in the driver's wait), looks at `version`. One of the
-//!   two sees the other's store; the change itself is read under the lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use flatpath_structures::lock::Lock;
 
@@ -26,33 +20,22 @@ pub(crate) struct LimitChange {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct ChangedLimits {
-    version: AtomicU32,
-    last: Lock<Option<Arc<LimitChange>>>,
-}
+pub(crate) struct ChangedLimits(Lock<Option<(u32, Arc<LimitChange>)>>);
 
 impl ChangedLimits {
-    /// The caller wakes the network threads next.
+    /// The caller tells the network threads next.
     pub(crate) fn set(&self, change: LimitChange) {
-        // Nothing under the lock panics half way.
-        let mut last = self.last.lock();
-        *last = Some(Arc::new(change));
-        // ORDER: L-E1.
-        self.version.fetch_add(1, Ordering::Release);
-        fence(Ordering::SeqCst);
+        let mut last = self.0.lock();
+        let version = last.as_ref().map_or(0, |(version, _)| *version);
+        *last = Some((version.wrapping_add(1), Arc::new(change)));
     }
 
-    /// How often they have changed. One load.
-    #[inline]
-    pub(crate) fn version(&self) -> u32 {
-        // ORDER: Relaxed: the lock orders what it counts.
-        self.version.load(Ordering::Relaxed)
-    }
-
-    /// The last change, and its version.
-    pub(crate) fn last(&self) -> Option<(u32, Arc<LimitChange>)> {
-        let last = self.last.lock();
-        Some((self.version(), Arc::clone(last.as_ref()?)))
+    /// The last change, if it came after this one, which it is then.
+    pub(crate) fn after(&self, known: &mut u32) -> Option<Arc<LimitChange>> {
+        let last = self.0.lock();
+        let (version, change) = last.as_ref().filter(|(version, _)| version != known)?;
+        *known = *version;
+        Some(Arc::clone(change))
     }
 }
 

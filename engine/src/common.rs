@@ -11,6 +11,7 @@ use crate::holders::Holds;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::lists::Order;
+use crate::mailbox::Mailbox;
 use crate::phase::Stall;
 use crate::prompt::Tries;
 use crate::statistics::{Counters, ThreadCounters};
@@ -98,15 +99,17 @@ impl Common {
         self.shared.descriptors.held_by(place as usize)
     }
 
-    /// Wakes the other network threads.
-    pub(crate) fn wake_others(&self) {
-        for (thread, inbox) in self.shared.inboxes.iter().enumerate() {
-            if thread != usize::from(self.number)
-                && let Some(waker) = inbox.waker.get()
-            {
-                waker.wake();
-            }
-        }
+    /// What other threads have left for this one.
+    #[inline]
+    pub(crate) fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailboxes[usize::from(self.number)]
+    }
+
+    /// Tells the other network threads that something has changed.
+    pub(crate) fn tell_others(&self) {
+        let mailboxes = self.shared.mailboxes.iter().enumerate();
+        let others = mailboxes.filter(|(thread, _)| *thread != usize::from(self.number));
+        others.for_each(|(_, mailbox)| mailbox.tell());
     }
 
     /// What the thread counts for a listener, by its own number for it.

@@ -37,10 +37,10 @@ use crate::access_log::Logged;
 use crate::hand_over::Becomes;
 use crate::holders::Holds;
 use crate::limits::{OUTPUT_LOW_POWER, REST_STEP_NS};
-use crate::network::WaitSet;
 use crate::output::Output;
 use crate::phase::Phase;
 use crate::proxy_header::Header;
+use crate::waits::WaitSet;
 
 use state::{Clocks, Peer, Reading, Stream, Writing};
 

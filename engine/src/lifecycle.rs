@@ -20,12 +20,11 @@
 //!
 //! Ordering
 //! - E1 state: `advance` (Release) -> `server_state` (Acquire): what was set up before it.
-//! - E2 told: `advance` moves the state, fence, looks for wakers -> a network thread puts its waker
-//!   up, fence (in the driver's wait), looks at the state. One of the two sees the other's store.
+//!   Network threads are told of it afterwards (`mailbox.rs`).
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -146,7 +145,7 @@ impl Lifecycle {
         }
     }
 
-    /// Moves on to this state; going back does nothing. The caller wakes the network threads next.
+    /// Moves on to this state; going back does nothing. The caller tells the network threads next.
     pub(crate) fn advance(&self, server_state: ServerState) {
         let mut state = self.state();
         let now = Instant::now();
@@ -160,10 +159,9 @@ impl Lifecycle {
         if server_state == ServerState::Forced {
             state.forced.get_or_insert(now);
         }
-        // ORDER: E1, E2.
+        // ORDER: E1.
         self.server_state
             .fetch_max(server_state as u8, Ordering::AcqRel);
-        fence(Ordering::SeqCst);
         self.changed.notify_all();
     }
 

@@ -295,7 +295,7 @@ impl SimulatedServer {
 
     /// From now on there is no memory to order watches with, or there is again.
     pub fn starve_watches(&self, is_out_of_memory: bool) {
-        self.shared.inboxes[0].watches.starve(is_out_of_memory);
+        self.shared.mailboxes[0].watches.starve(is_out_of_memory);
     }
 
     /// Lets a server that drains, or was forced, take a millisecond a turn until it has ended, and

@@ -344,9 +344,7 @@ impl NetworkThread {
         (protocols, region_ids): (Vec<Box<dyn DynProtocol>>, Vec<u16>),
         report: Sender<io::Result<()>>,
     ) -> io::Result<()> {
-        let inbox = &self.shared.inboxes[usize::from(self.thread)];
-        let is_first = inbox.waker.set(driver.waker()).is_ok();
-        debug_assert!(is_first, "a network thread starts once");
+        self.shared.mailboxes[usize::from(self.thread)].open(driver.waker());
         let numbers = self.listeners.iter().zip(0u16..);
         let numbers =
             numbers.filter_map(|(sockets, number)| (!sockets.is_empty()).then_some(number));

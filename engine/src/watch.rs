@@ -43,8 +43,8 @@ impl EventWatch {
         signalled: Box<dyn Fn(u64) + Send + Sync>,
     ) -> EventWatch {
         let number = shared.watches_made.fetch_add(1, Ordering::Relaxed);
-        let thread = number % shared.inboxes.len();
-        let entry = WatchEntry::new(&shared.inboxes[thread].watches, event, signalled);
+        let thread = number % shared.mailboxes.len();
+        let entry = WatchEntry::new(&shared.mailboxes[thread].watches, event, signalled);
         EventWatch {
             entry: Arc::new(entry),
             shared,
@@ -63,23 +63,18 @@ impl EventWatch {
     /// # Errors
     /// [`WatchError`]; then it is watched as before, or not.
     pub fn start(&self) -> Result<(), WatchError> {
-        let inbox = &self.shared.inboxes[self.thread];
-        inbox.watches.start(&self.entry)?;
-        self.wake();
+        let mailbox = &self.shared.mailboxes[self.thread];
+        mailbox.watches.start(&self.entry)?;
+        mailbox.tell();
         Ok(())
     }
 
     /// Stops the watch. What is written from now on stays in the eventfd; the function may still
     /// be called for what was taken before the network thread saw this.
     pub fn stop(&self) {
-        if self.shared.inboxes[self.thread].watches.stop(&self.entry) {
-            self.wake();
-        }
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = self.shared.inboxes[self.thread].waker.get() {
-            waker.wake();
+        let mailbox = &self.shared.mailboxes[self.thread];
+        if mailbox.watches.stop(&self.entry) {
+            mailbox.tell();
         }
     }
 }

@@ -8,10 +8,6 @@
 //! - V3: a closed queue takes nothing: no thread would read it.
 //! - V4: what is wanted changes under the lock, with its place in the queue or not at all: a start
 //!   that fails undoes nothing of another one.
-//!
-//! Ordering
-//! - V-E1 listed: push, then `any` set (Release) -> `take` clears it (Acquire). The waker's fences
-//!   order `any` before the sleep test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,7 +73,6 @@ impl WatchEntry {
 #[derive(Default)]
 pub(crate) struct WatchQueue {
     list: Lock<List>,
-    any: AtomicBool,
     /// Each entry that may be listed holds one of these.
     members: Arc<()>,
 }
@@ -141,20 +136,10 @@ impl WatchQueue {
             // ORDER: Relaxed: under the lock.
             entry.is_listed.store(true, Ordering::Relaxed);
         }
-        // ORDER: V-E1.
-        self.any.store(true, Ordering::Release);
         Ok(())
     }
 
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn take(&self) -> Vec<Arc<WatchEntry>> {
-        // ORDER: V-E1.
-        if !self.any() || !self.any.swap(false, Ordering::Acquire) {
-            return Vec::new();
-        }
         let mut list = self.list();
         // Its room stays (V2).
         let entries: Vec<_> = list.entries.drain(..).collect();

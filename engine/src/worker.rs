@@ -2,21 +2,21 @@
 //!
 //! A network thread puts a job in a place of the table, pushes the place's index on the queue and,
 //! once per turn, wakes one idle worker. The worker pops the index, takes the job, wakes the next
-//! worker, runs the job, puts it back and pushes the same index on the inbox of the network thread
-//! it came from. So the index travels; jobs move twice, and nothing is allocated.
+//! worker, runs the job, puts it back and pushes the same index on the mailbox of the network
+//! thread it came from. So the index travels; jobs move twice, and nothing is allocated.
 //!
 //! | may run beside | dispatch | run_next | collect |
 //! |----------------|----------|----------|---------|
 //! | dispatch       | yes      | yes      | yes     |
 //! | run_next       | yes      | yes      | yes     |
-//! | collect        | yes      | yes      | one per inbox |
+//! | collect        | yes      | yes      | one per mailbox |
 //!
 //! Invariants
 //! - W1: an index is owned by one side at a time: free list of its network thread, queue, a worker,
-//!   inbox. Each network thread has a range of its own, so free lists need no lock.
-//! - W2: every popped job comes back to its inbox, panicked or not.
+//!   mailbox. Each network thread has a range of its own, so free lists need no lock.
+//! - W2: every popped job comes back to its mailbox, panicked or not.
 //!
-//! Ordering: the queue and the inbox publish the job (their edges); the lock around a place is
+//! Ordering: the queue and the mailbox publish the job (their edges); the lock around a place is
 //! never contended, because of W1.
 //! - E1 wake-up of the scaler: as in the header of `scaler.rs`.
 
@@ -32,11 +32,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Instant;
 
-use flatpath_driver::{Waker, monotonic_coarse_ns};
+use flatpath_driver::monotonic_coarse_ns;
 use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::pool::PoolHandle;
-use flatpath_structures::queue::Queue;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
 use crate::address_limit::{AddressKeys, AddressLimit, Cells};
@@ -48,6 +47,7 @@ use crate::descriptors::DescriptorBudget;
 use crate::discard::{Bin, has_gathered};
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::{BUFFER_CLASSES, Limits};
+use crate::mailbox::Mailbox;
 use crate::mark::{JobState, Mark};
 use crate::memory::Memory;
 use crate::pools::Pools;
@@ -55,7 +55,6 @@ use crate::relief::Relief;
 use crate::scope::WorkerScope;
 use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
-use crate::watch_queue::WatchQueue;
 
 pub(crate) use dispatcher::Dispatcher;
 use job_queue::JobQueue;
@@ -84,14 +83,6 @@ pub(crate) trait Task: Any + Send {
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
-}
-
-pub(crate) struct Inbox {
-    pub(crate) arrived: Queue,
-    pub(crate) waker: OnceLock<Waker>,
-    pub(crate) watches: WatchQueue,
-    /// What the thread counts; there once it has been set up.
-    pub(crate) counters: OnceLock<Arc<ThreadCounters>>,
 }
 
 /// Where a job sits while its index travels.
@@ -140,7 +131,8 @@ pub(crate) struct Shared {
     pub(crate) concurrency: Listeners,
     places: Box<[Place]>,
     places_per_thread: usize,
-    pub(crate) inboxes: Box<[Inbox]>,
+    /// One for each network thread.
+    pub(crate) mailboxes: Box<[Mailbox]>,
     pub(crate) pools: Arc<Pools>,
     /// What addresses and listeners hold of them.
     pub(crate) holdings: AddressLimit,
@@ -190,14 +182,7 @@ impl Shared {
             concurrency: Listeners::new(worker_pool.workers_max, listeners.len()),
             places: (0..places).map(|_| Place::default()).collect(),
             places_per_thread: limits.in_flight_max,
-            inboxes: (0..threads)
-                .map(|_| Inbox {
-                    arrived: Queue::new(capacity),
-                    waker: OnceLock::new(),
-                    watches: WatchQueue::default(),
-                    counters: OnceLock::new(),
-                })
-                .collect(),
+            mailboxes: (0..threads).map(|_| Mailbox::new(capacity)).collect(),
             holdings: AddressLimit::new(
                 pools.budget_bytes() / BUFFER_CLASSES[0],
                 listeners.len(),
@@ -228,26 +213,22 @@ impl Shared {
         self.lifecycle.server_state()
     }
 
-    /// Moves on to this state and wakes every network thread. Going back does nothing.
+    /// Moves on to this state and tells every network thread. Going back does nothing.
     pub(crate) fn advance(&self, server_state: ServerState) {
         self.lifecycle.advance(server_state);
-        self.wake_networks();
+        self.tell_all();
     }
 
     /// Changes the limits that can change, and has every network thread take them over.
     pub(crate) fn change_limits(&self, change: LimitChange) {
         self.lifecycle.change(&change.server);
         self.changed_limits.set(change);
-        self.wake_networks();
+        self.tell_all();
     }
 
-    /// Behind a fence of the caller's, after what they are to see.
-    fn wake_networks(&self) {
-        for inbox in &self.inboxes {
-            if let Some(waker) = inbox.waker.get() {
-                waker.wake();
-            }
-        }
+    /// Tells every network thread that something has changed.
+    fn tell_all(&self) {
+        self.mailboxes.iter().for_each(Mailbox::tell);
     }
 
     fn mark(&self, index: u32) -> &Mark {
@@ -354,11 +335,7 @@ impl Shared {
             Some(limit) => limit.give_up(),
             None => {}
         }
-        let inbox = &self.inboxes[usize::from(home.thread)];
-        inbox.arrived.push(index);
-        if let Some(waker) = inbox.waker.get() {
-            waker.wake();
-        }
+        self.mailboxes[usize::from(home.thread)].return_job(index);
         if has_gathered() {
             // This worker looks there next, so that none is woken for it.
             self.bin.take_gathered();
@@ -441,13 +418,13 @@ impl Shared {
 
     /// What the network threads count that have been set up, with their numbers.
     pub(crate) fn threads(&self) -> impl Iterator<Item = (usize, &Arc<ThreadCounters>)> {
-        let inboxes = self.inboxes.iter().enumerate();
-        inboxes.filter_map(|(thread, inbox)| Some((thread, inbox.counters.get()?)))
+        let mailboxes = self.mailboxes.iter().enumerate();
+        mailboxes.filter_map(|(thread, mailbox)| Some((thread, mailbox.counters.get()?)))
     }
 
     #[cold]
     fn count_panic(&self, home: ConnectionId) {
-        if let Some(counters) = self.inboxes[usize::from(home.thread)].counters.get() {
+        if let Some(counters) = self.mailboxes[usize::from(home.thread)].counters.get() {
             counters.of(home.listener).handler_panics.add_from_any(1);
         }
     }

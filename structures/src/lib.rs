@@ -35,6 +35,7 @@
 //! | [`returns`] | what is lent, counted until it is back | reference-counted free list |
 //! | [`slots`] | keys that outlive their entries | generation table, slot map |
 //! | [`stack`] | hand over, newest first | `llist`, Treiber stack |
+//! | [`news`] | that something has changed, whatever it is | dirty flag, doorbell |
 //! | [`wake_set`] | keys to look at, each once | `napi_schedule` |
 //! | [`worker_pool`] | idle threads, woken one at a time | `sp_idle_threads` |
 //! | [`tokens`] | references to pages | `net_iov` user references |
@@ -52,6 +53,7 @@
 pub mod lock {
     pub use crate::sync::{Condition, Guard, Lock, ReadWriteLock};
 }
+pub mod news;
 pub mod pairing;
 pub mod panics;
 pub mod pool;

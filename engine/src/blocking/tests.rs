@@ -128,7 +128,7 @@ impl Bench {
         if !self.shared.run_next(0, || ()) {
             return None;
         }
-        for index in self.shared.inboxes[0].arrived.take_all() {
+        for index in self.shared.mailboxes[0].jobs() {
             drop(self.dispatcher.collect(index));
         }
         self.seen.lock().pop()

@@ -266,7 +266,7 @@ fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
 mod tests {
     use flatpath_driver::simulation::Random;
 
-    use crate::network::Wait;
+    use crate::waits::Wait;
 
     use super::super::tests;
     use super::*;

@@ -10,9 +10,9 @@ use flatpath_driver::SendList;
 use flatpath_driver::simulation::Random;
 
 use crate::limits::{Limits, WRITE_LOOKS};
-use crate::network::Wait;
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
+use crate::waits::Wait;
 
 use super::state::Reading;
 use super::{Closing, Connection, NextReceive, Overdue, PageKind, Receive, tests};

@@ -14,7 +14,7 @@ use crate::limits::{
 };
 use crate::listener::DynProtocol;
 
-use super::listening::{Acceptor, State};
+use super::listening::{Acceptor, Door, State};
 use super::thread::Network;
 use super::user_data::{KIND_ACCEPT, user_data};
 
@@ -154,15 +154,53 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Connections that hold a descriptor: those in the table, and those accepted that wait for
-    /// their turn.
-    pub(super) fn open_connections(&self) -> usize {
-        self.connections.len() as usize + self.arrivals.len()
-    }
-
     fn reject(&mut self, listener: u16, socket: Socket) {
         self.thread.common.counters(listener).refused_room.add(1);
         self.thread.driver.close(socket);
+    }
+
+    /// Whether nothing has changed that tending the door depends on.
+    pub(super) fn door_is_quiet(&self) -> bool {
+        let descriptors = &self.thread.common.shared.descriptors;
+        let now = Door {
+            open: self.open_connections(),
+            beside_files: descriptors.places(),
+            has_room: true,
+        };
+        let is_settled = now == self.door && !self.accepts_are_due;
+        is_settled
+            && self.next_episode_end_ns.is_none()
+            && descriptors.excess() == 0
+            && !descriptors.caches_block()
+    }
+
+    /// The end of a turn, for the connections that are there and those that want to come.
+    pub(super) fn tend_door(&mut self) {
+        self.make_room_for_files();
+        self.update_accepts();
+        self.end_episodes();
+        let common = &mut self.thread.common;
+        common.counts_addresses = common.shared.descriptors.is_weighed();
+        let load = self.load();
+        self.door = Door {
+            open: load.open,
+            beside_files: self.thread.common.shared.descriptors.places(),
+            has_room: self.thread.admission.counted(load) < load.max,
+        };
+    }
+
+    /// Ends the episodes that are over.
+    fn end_episodes(&mut self) {
+        let now_ns = self.thread.now_ns();
+        self.thread.admission.end_episodes(now_ns);
+        self.thread.holders.end_episodes(now_ns);
+    }
+
+    /// When the next episode may be over.
+    pub(super) fn episode_end_ns(&self) -> Option<u64> {
+        let of_places = self.thread.admission.episode_end_ns();
+        let of_holders = self.thread.holders.episode_end_ns();
+        of_places.into_iter().chain(of_holders).min()
     }
 
     /// Arms, cancels or resumes accept on every socket, as the room allows.
@@ -230,15 +268,6 @@ impl<D: Driver> Network<D> {
                     self.acceptors[index].state = State::Stopped;
                     self.acceptors[index].source = None;
                 }
-            }
-        }
-    }
-
-    /// A connection is gone: a paused accept may find its descriptor.
-    pub(super) fn connection_left(&mut self) {
-        for acceptor in &mut self.acceptors {
-            if let State::PausedUntil(_) = acceptor.state {
-                acceptor.state = State::Off;
             }
         }
     }

@@ -4,7 +4,7 @@ use flatpath_driver::{Driver, Errno};
 use flatpath_structures::slots::{Key, Slots};
 
 use crate::addresses::AddressId;
-use crate::admission::{Bound, Load, Payers, Rests, Room};
+use crate::admission::{Bound, Payers, Rests, Room};
 use crate::connection::{Closing, Connection};
 use crate::episode::Price;
 use crate::lifecycle::ServerState;
@@ -13,20 +13,7 @@ use crate::limits::{
     SHED_PER_TURN_MAX, SPARED_NS,
 };
 
-use super::introduce::peer_of;
-use super::thread::Network;
-
-/// What is known of the places for connections since the door was tended. While it stays the same
-/// and is not full, nothing has to be closed, and accept stays as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Door {
-    /// Connections that hold a descriptor.
-    open: usize,
-    /// How many may, beside the files that are open.
-    beside_files: usize,
-    /// Another connection finds a place.
-    has_room: bool,
-}
+use super::thread::{Network, peer_of};
 
 fn price_of(is_paid: bool) -> Price {
     match is_paid {
@@ -41,18 +28,6 @@ fn resting(connections: &mut Slots<Connection>) -> impl Rests {
 }
 
 impl<D: Driver> Network<D> {
-    /// How full the thread is now.
-    pub(super) fn load(&self) -> Load {
-        let common = &self.thread.common;
-        let beside_files = common.shared.descriptors.places();
-        let admission = &self.thread.admission;
-        Load {
-            open: self.open_connections(),
-            max: admission.places(common.limits.connections_max, beside_files),
-            now_ns: common.turn.now_ns,
-        }
-    }
-
     /// Decides over a connection that has just been accepted.
     pub(super) fn admit(&mut self, key: Key) {
         if !self.pays_for_itself(key) {
@@ -182,38 +157,8 @@ impl<D: Driver> Network<D> {
         self.thread.admission.learn(key.index, peer)
     }
 
-    /// Whether nothing has changed that tending the door depends on.
-    pub(super) fn door_is_quiet(&self) -> bool {
-        let descriptors = &self.thread.common.shared.descriptors;
-        let now = Door {
-            open: self.open_connections(),
-            beside_files: descriptors.places(),
-            has_room: true,
-        };
-        let is_settled = now == self.door && !self.accepts_are_due;
-        is_settled
-            && self.next_episode_end_ns.is_none()
-            && descriptors.excess() == 0
-            && !descriptors.caches_block()
-    }
-
-    /// The end of a turn, for the connections that are there and those that want to come.
-    pub(super) fn tend_door(&mut self) {
-        self.make_room_for_files();
-        self.update_accepts();
-        self.end_episodes();
-        let common = &mut self.thread.common;
-        common.counts_addresses = common.shared.descriptors.is_weighed();
-        let load = self.load();
-        self.door = Door {
-            open: load.open,
-            beside_files: self.thread.common.shared.descriptors.places(),
-            has_room: self.thread.admission.counted(load) < load.max,
-        };
-    }
-
     /// Closes what rests while files hold descriptors that connections have places for.
-    fn make_room_for_files(&mut self) {
+    pub(super) fn make_room_for_files(&mut self) {
         let open = self.open_connections();
         let descriptors = &self.thread.common.shared.descriptors;
         descriptors.connections_are(usize::from(self.thread.common.number), open);
@@ -341,19 +286,5 @@ impl<D: Driver> Network<D> {
         let (counted, max) = (admission.counted(load), load.max);
         let limit = || format!("{counted} of {max} on this network thread");
         admission.note(Bound::Places, load.now_ns, price, limit);
-    }
-
-    /// Ends the episodes that are over.
-    fn end_episodes(&mut self) {
-        let now_ns = self.thread.now_ns();
-        self.thread.admission.end_episodes(now_ns);
-        self.thread.holders.end_episodes(now_ns);
-    }
-
-    /// When the next episode may be over.
-    pub(super) fn episode_end_ns(&self) -> Option<u64> {
-        let of_places = self.thread.admission.episode_end_ns();
-        let of_holders = self.thread.holders.episode_end_ns();
-        of_places.into_iter().chain(of_holders).min()
     }
 }

@@ -25,15 +25,10 @@
 
 use flatpath_driver::Driver;
 
-use crate::connection::Receive;
-use crate::limits::{
-    AT_ONCE_PART, CROWDING_PART, CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, SCARCE_PAGES_PART,
-    TURN_DEFERRED_NS,
-};
-use crate::phase::Stall;
+use crate::limits::{AT_ONCE_PART, CROWDING_PART, SCARCE_PAGES_PART};
+use crate::waits::Wait;
 
-use super::thread::{Event, Network, Thread};
-use super::waits::Wait;
+use super::thread::{Event, Thread};
 
 impl<D: Driver> Thread<D> {
     /// Input up to this length is offered when it arrives, in bytes.
@@ -59,29 +54,6 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Resumes after a stall: at once if little input waits, else in its turn. False: it is
-    /// deferred.
-    pub(super) fn resume_in_turn(&mut self) -> bool {
-        if self.connection.input_bytes() > self.thread.at_once_bytes_max() {
-            self.defer();
-            return false;
-        }
-        self.resume();
-        true
-    }
-
-    /// One page, or what was kept of one.
-    fn offer_deferred(&mut self) {
-        let connection = &*self.connection;
-        match connection.stalled() {
-            Some(Stall::Output) if !connection.output_is_low() => {}
-            Some(Stall::Output | Stall::Pipeline | Stall::Turn) => self.resume(),
-            // Another stall began meanwhile: its end offers the input.
-            Some(_) => {}
-            None => self.offer_held(),
-        }
-    }
-
     /// Finds out from a receive of `bytes` whether its connection crowds.
     pub(super) fn weigh_receive(&mut self, bytes: usize) {
         let is_short = bytes <= self.thread.at_once_bytes_max();
@@ -98,62 +70,6 @@ impl<D: Driver> Event<'_, D> {
         if is_much || thread.driver.free(0) < pages / SCARCE_PAGES_PART {
             connection.begin_crowding();
             self.counters().crowding.add(1);
-        }
-    }
-}
-
-impl<D: Driver> Network<D> {
-    /// The end of a turn: offers deferred input until the time for it is over, a page of each
-    /// connection in turn; at least one of those that do not crowd and one of those that do.
-    pub(super) fn run_deferred(&mut self) {
-        if self.thread.deferred() == 0 {
-            self.thread.is_behind = false;
-            return;
-        }
-        let end_ns = self.thread.common.turn.now_ns + TURN_DEFERRED_NS;
-        for wait in [Wait::Input, Wait::CrowdInput] {
-            for _ in 0..DEFERRED_PER_TURN_MAX {
-                let Some(key) = self.next_waiting(wait) else {
-                    break;
-                };
-                if self.is_spliced(key) {
-                    self.pass_deferred(key);
-                } else {
-                    self.on(key, |event| {
-                        event.offer_deferred();
-                    });
-                }
-                if self.thread.driver.clock_ns() >= end_ns {
-                    break;
-                }
-            }
-        }
-        self.thread.is_behind = self.thread.deferred() > 0;
-    }
-
-    /// The end of a turn: arms the receives of those that crowd and have waited longest.
-    pub(super) fn arm_crowding(&mut self) {
-        let waiting = self.thread.waits.len(Wait::CrowdReceive);
-        if waiting == 0 {
-            return;
-        }
-        let pages = self.thread.driver.region(0).pages() / SCARCE_PAGES_PART;
-        let most = CROWDING_PER_TURN_MAX.min(pages as usize);
-        let most = most.saturating_sub(self.thread.deferred()).max(1);
-        for _ in 0..waiting.min(most) {
-            let Some(key) = self.next_waiting(Wait::CrowdReceive) else {
-                return;
-            };
-            let Some(mut event) = self.event(key) else {
-                continue;
-            };
-            let connection = &*event.connection;
-            let is_off = connection.receive() == Receive::Off && !connection.waits.starves();
-            match connection.peer() {
-                _ if !is_off || !connection.wants_input() => {}
-                None => event.arm_receive(),
-                Some(_) => self.arm_spliced(key),
-            }
         }
     }
 }

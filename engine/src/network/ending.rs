@@ -7,11 +7,10 @@ use crate::common::Common;
 use crate::connection::{Closing, Overdue};
 use crate::lifecycle::ServerState;
 use crate::limits::TOLD_PER_TURN_MAX;
-use crate::listener::DynProtocol;
 use crate::phase::Phase;
 use crate::turn::end_ns;
 
-use super::setup::shortest_of;
+use super::listening::shortest_of;
 use super::thread::{Event, Network};
 
 impl<D: Driver> Event<'_, D> {
@@ -225,40 +224,5 @@ impl<D: Driver> Network<D> {
         };
         let (_, since_ns) = self.late.iter().find(|(key, _)| is_silent(*key))?;
         Some(self.late_ends_ns(*since_ns))
-    }
-
-    /// Takes a connection out of every table. Its socket is closed already, and nothing is
-    /// outstanding on it (C2).
-    pub(super) fn remove(&mut self, key: Key) {
-        let Some(mut connection) = self.connections.remove(key) else {
-            return;
-        };
-        self.thread.wheel.cancel(key.index);
-        self.thread.holders.left(key.index);
-        self.thread.common.lasting.remove(key.index);
-        self.uncount_holding(&connection);
-        self.thread.common.forget(&mut connection.holds, key.index);
-        self.thread.pages_held -= usize::from(connection.holds.pages);
-        self.thread.starved.leave(&mut connection, key.index);
-        self.thread.admission.left(key.index);
-        // Put back as soon as no input was wanted, by `release_unwanted`.
-        debug_assert!(
-            !connection.holds_pieces(),
-            "pieces go with their connection"
-        );
-        let protocol: &mut dyn DynProtocol = match connection.successor() {
-            0 => &mut *self.listeners[usize::from(connection.listener())].protocol,
-            number => self.thread.successors.get(number),
-        };
-        if let Some(log) = self.thread.common.log_end(connection.output().sent_bytes) {
-            protocol.log_rest(connection.session(), log);
-        }
-        protocol.close(connection.session());
-        if let Some(logged) = connection.logged.take() {
-            self.log_connection(&connection, &logged);
-        }
-        let counters = self.thread.common.counters(connection.listener());
-        counters.connections_closed.add(1);
-        self.connection_left();
     }
 }

@@ -13,12 +13,10 @@ use flatpath_driver::Driver;
 
 use crate::address_limit::{Cells, Excess, WAITING_BUFFERS, Waited};
 use crate::connection::Connection;
-use crate::limits::COUNTED_PER_LOOK;
 use crate::phase::Stall;
+use crate::waits::Wait;
 
-use super::introduce::peer_of;
-use super::thread::{Event, Network};
-use super::waits::Wait;
+use super::thread::{Event, Network, peer_of};
 
 impl<D: Driver> Event<'_, D> {
     /// Counts what the connection holds, and what it waits for, with its address and listener.
@@ -106,38 +104,6 @@ impl<D: Driver> Event<'_, D> {
 }
 
 impl<D: Driver> Network<D> {
-    /// Counts those that have held their buffers since less than a quarter was in use, and those
-    /// that came while half of the places were free: a part of the table each time.
-    pub(super) fn count_holders(&mut self) {
-        let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
-        let (load, admission) = (self.load(), &self.thread.admission);
-        let is_crowded = admission.is_half_full(load) && !admission.knows_all(load);
-        if !is_weighed && !is_crowded {
-            return;
-        }
-        let places = self.connections.capacity();
-        for _ in 0..COUNTED_PER_LOOK.min(places) {
-            let index = self.count_hand;
-            self.count_hand = (index + 1) % places;
-            let Some(mut event) = self.event_at(index) else {
-                continue;
-            };
-            let connection = &event.connection;
-            if connection.is_sending_last() {
-                // Its socket may be closed by now: the driver cannot say whose it is.
-                continue;
-            }
-            let holds = &connection.holds;
-            if is_weighed && holds.buffers > 0 && holds.counted == 0 {
-                event.count_holding();
-            }
-            let key = event.key;
-            if is_crowded && !self.awaits_header(key) {
-                self.address_of(key);
-            }
-        }
-    }
-
     /// A connection is gone and counts no more.
     pub(super) fn uncount_holding(&self, connection: &Connection) {
         let holds = &connection.holds;

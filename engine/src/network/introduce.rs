@@ -4,22 +4,14 @@
 //! holds before that is counted with the balancer's. Only the order in which a crowd is let in goes
 //! by the balancer's address: of the client nothing is known then.
 
-use std::net::SocketAddr;
-
 use flatpath_driver::{Driver, Socket};
 use flatpath_structures::slots::Key;
 
 use crate::behind_proxy::Balancers;
-use crate::connection::{Closing, Connection};
+use crate::connection::Closing;
 use crate::lifecycle::ServerState;
 
 use super::thread::{Event, Network, Thread};
-
-/// Where a connection comes from: its client, where a load balancer has named it.
-pub(super) fn peer_of<D: Driver>(driver: &D, connection: &Connection) -> Option<SocketAddr> {
-    let client = connection.client();
-    client.or_else(|| driver.peer(connection.socket()))
-}
 
 impl<D: Driver> Thread<D> {
     /// Whether a connection comes from a load balancer; if not, it is noted as refused.
@@ -67,13 +59,6 @@ impl<D: Driver> Event<'_, D> {
 }
 
 impl<D: Driver> Network<D> {
-    /// Whether nothing is known of a connection yet but its balancer.
-    pub(super) fn awaits_header(&self, key: Key) -> bool {
-        let number = self.thread.proxy_header;
-        let connection = self.connections.get(key);
-        number > 0 && connection.is_some_and(|connection| connection.successor() == number)
-    }
-
     /// The header of a connection is read: from now on it is one of its listener's protocol.
     pub(super) fn introduce(&mut self, key: Key) {
         let Some(mut event) = self.event(key) else {

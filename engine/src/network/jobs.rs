@@ -9,9 +9,9 @@ use crate::connection::Closing;
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
 use crate::phase::Stall;
 use crate::pools::Wanted;
+use crate::waits::{Wait, wait_for};
 
 use super::thread::{Event, Network};
-use super::waits::{Wait, wait_for};
 
 /// How many waiting connections so much free memory is for: one while the smallest buffer can be
 /// had, and one more for each of the longest input that is kept.
@@ -23,16 +23,15 @@ fn retries_within(free_bytes: usize) -> usize {
 }
 
 impl<D: Driver> Network<D> {
-    /// Hands every job in the inbox to its connection, oldest first. A connection is reconciled
+    /// Hands every job in the mailbox to its connection, oldest first. A connection is reconciled
     /// once for jobs of it that follow each other, so that the replies to a burst are sent
     /// together.
     pub(crate) fn collect_jobs(&mut self) {
         let common = &self.thread.common;
-        let thread = usize::from(common.number);
-        if !common.shared.inboxes[thread].arrived.is_empty() {
-            let shared = Arc::clone(&common.shared);
+        if common.mailbox().has_jobs() {
+            let (shared, thread) = (Arc::clone(&common.shared), usize::from(common.number));
             let mut called: Option<Key> = None;
-            for index in shared.inboxes[thread].arrived.take_all() {
+            for index in shared.mailboxes[thread].jobs() {
                 self.collect_job(index, &mut called);
             }
             if let Some(key) = called {
@@ -106,6 +105,17 @@ impl<D: Driver> Network<D> {
         }
     }
 
+    /// Looks at connections that had their share: buffers may have come back on other threads.
+    fn retry_shares(&mut self) {
+        for _ in 0..self.thread.waits.len(Wait::Share).min(RETRIES_MAX) {
+            let Some(key) = self.next_waiting(Wait::Share) else {
+                break;
+            };
+            // It goes on, or waits again: see `try_stalled`.
+            self.on(key, |_| {});
+        }
+    }
+
     fn retry_jobs(&mut self, wanted: Wanted, room: usize) {
         let common = &mut self.thread.common;
         let now_ns = common.turn.now_ns;
@@ -155,63 +165,5 @@ impl<D: Driver> Event<'_, D> {
         self.resume();
         let connection = &mut *self.connection;
         connection.note_retry(before, self.thread.common.turn.now_ns)
-    }
-
-    /// A connection found no room for too long: it is refused in its protocol's words and closed.
-    pub(super) fn refuse(&mut self) {
-        self.counters().stalls_refused.add(1);
-        let connection = &mut *self.connection;
-        if connection.peer().is_some() {
-            // A clean end would say that nothing is missing.
-            connection.close(Closing::Abort);
-        } else if connection.jobs_out() > 0 || !connection.is_sent() {
-            // Words in the middle of another reply would be taken for a part of it.
-            self.abandon();
-            self.connection.close(Closing::AfterOutput);
-        } else {
-            self.end_with_refusal();
-        }
-    }
-
-    /// A connection is ended because of the memory it holds: in words where they can be said at
-    /// once, else by a reset, as what it holds is what its peer does not read.
-    pub(super) fn end_for_memory(&mut self) {
-        let connection = &mut *self.connection;
-        let is_busy = connection.peer().is_some()
-            || connection.jobs_out() > 0
-            || connection.is_closing()
-            || !connection.is_sent();
-        if is_busy {
-            connection.close(Closing::Abort);
-        } else {
-            self.end_with_refusal();
-        }
-    }
-
-    /// A connection is ended because others need what it holds: as for memory, but its place is
-    /// wanted too, so it does not linger.
-    pub(super) fn end_for_others(&mut self) {
-        self.thread.admission.leaves(self.key.index);
-        self.end_for_memory();
-        self.connection.close_without_lingering();
-    }
-
-    fn end_with_refusal(&mut self) {
-        self.abandon();
-        let refusal = self.protocol().options().refusal.clone();
-        if !refusal.is_empty() {
-            self.connection.output_mut().push(refusal.into());
-        }
-        self.connection.close(Closing::Lingering);
-    }
-
-    /// Drops what the connection holds of input.
-    fn abandon(&mut self) {
-        let connection = &mut *self.connection;
-        connection.stall_is_over();
-        if connection.has_ended() {
-            connection.end_told();
-        }
-        self.call(|protocol, io| protocol.abandoned(io));
     }
 }

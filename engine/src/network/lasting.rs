@@ -24,8 +24,7 @@ use crate::connection::Connection;
 use crate::episode::Price;
 use crate::limits::{LASTING_ENDED_MAX, LASTING_STEPS_MAX, RELIEF_PERIOD_NS};
 
-use super::introduce::peer_of;
-use super::thread::Network;
+use super::thread::{Network, peer_of};
 
 /// What is wanted back: requests that last, descriptors of files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,7 +92,7 @@ impl<D: Driver> Network<D> {
         if missing.files > 0 {
             // What holds them may be on other network threads.
             self.thread.common.shared.descriptors.leaves_round();
-            self.thread.common.wake_others();
+            self.thread.common.tell_others();
         }
     }
 

@@ -14,11 +14,12 @@ use std::sync::Arc;
 use flatpath_driver::{Listener as Source, OperationMode};
 
 use crate::behind_proxy::Balancers;
-use crate::connection::PageKind;
+use crate::connection::{PageKind, shortest_ns};
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
 use crate::options::Spread;
+use crate::worker::Shared;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -58,6 +59,13 @@ impl Acceptor {
         self.state == State::Off && source.is_some_and(|source| !source.listens())
     }
 
+    /// A connection is gone: a paused accept may find its descriptor.
+    pub(super) fn end_pause(&mut self) {
+        if let State::PausedUntil(_) = self.state {
+            self.state = State::Off;
+        }
+    }
+
     /// True when nothing is outstanding.
     pub(super) fn is_quiet(&self) -> bool {
         matches!(
@@ -65,6 +73,18 @@ impl Acceptor {
             State::Off | State::PausedUntil(_) | State::Stopped
         )
     }
+}
+
+/// What is known of the places for connections since the door was tended. While it stays the same
+/// and is not full, nothing has to be closed, and accept stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Door {
+    /// Connections that hold a descriptor.
+    pub(super) open: usize,
+    /// How many may, beside the files that are open.
+    pub(super) beside_files: usize,
+    /// Another connection finds a place.
+    pub(super) has_room: bool,
 }
 
 /// One listener of a network thread.
@@ -142,4 +162,22 @@ impl Listener {
 fn connections_max_of(limits: &ListenerLimits, spread: Spread, threads: usize) -> usize {
     let bound = limits.connections_of_thread(threads, spread);
     bound.unwrap_or(usize::MAX)
+}
+
+/// Has the jobs of each listener occupy no more workers than its own limit, or that of the server,
+/// allows. Every network thread of a listener says the same.
+pub(super) fn limit_workers(shared: &Shared, limits: &Limits, listeners: &[Listener]) {
+    let default = Some(limits.workers_per_listener).filter(|max| *max > 0);
+    for listener in listeners {
+        let max = listener.workers_max.or(default);
+        shared
+            .concurrency
+            .set_max(usize::from(listener.number), max);
+    }
+}
+
+/// The shortest of all listeners' deadlines, in nanoseconds.
+pub(super) fn shortest_of(listeners: &[Listener]) -> u64 {
+    let of_listeners = listeners.iter().map(|it| shortest_ns(&it.limits));
+    of_listeners.min().unwrap_or(0)
 }

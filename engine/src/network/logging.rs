@@ -10,8 +10,7 @@ use flatpath_driver::Driver;
 use crate::access_log::{ConnectionLine, Logged, PeerText};
 use crate::connection::Connection;
 
-use super::introduce::peer_of;
-use super::thread::{Event, Network};
+use super::thread::{Event, Network, peer_of};
 
 impl<D: Driver> Event<'_, D> {
     /// The connection is to have a line at its end, unless its protocol logs by itself.

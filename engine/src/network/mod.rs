@@ -4,39 +4,49 @@
 //! fires deadlines, and wakes a worker if it made work. Everything it wants from the kernel is
 //! submitted by the next wait. It never runs code that may block.
 //!
-//! | file         | what is there                                                   |
-//! |--------------|-----------------------------------------------------------------|
-//! | thread.rs    | the tables, and `Event`: one connection, borrowed once          |
-//! | turn.rs      | wait, and handle completions                                    |
-//! | chores.rs    | what else is due, and in which order                            |
-//! | accept.rs    | listeners: arm, pause, limit                                    |
-//! | logging.rs   | lines of the access log for connections                        |
-//! | introduce.rs | connections through a load balancer: who they come from          |
-//! | admission.rs | does what `crate::admission` says of newcomers                  |
-//! | receive.rs   | bytes in: offer, keep, stall                                    |
-//! | defer.rs     | input that takes long, at the end of the turn                   |
-//! | starve.rs    | receives that found no page                                     |
-//! | send.rs      | bytes out                                                       |
-//! | jobs.rs      | what comes back from workers, and what waits for room           |
-//! | reconcile.rs | carry out what a call wished: output, receive, end, deadline    |
-//! | shares.rs    | what a connection holds of the memory, and when it has to wait  |
-//! | excess.rs    | the same for addresses and listeners                            |
-//! | lasting.rs   | what addresses hold beyond their share is ended for others      |
-//! | relieve.rs   | does what `crate::holders` says while connections wait for memory |
-//! | relimit.rs   | limits that change while the server runs                         |
-//! | splice.rs    | bytes straight from one connection to another                   |
-//! | watch.rs     | eventfds whose consumers are called here                        |
-//! | ending.rs    | deadlines, drain, close                                         |
+//! | file          | what is there                                                    |
+//! |---------------|------------------------------------------------------------------|
+//! | event_loop.rs | the turn, whole: wait, completions, everything else that is due  |
+//! |               | **steps of a turn**                                              |
+//! | accept.rs     | listeners: arm, pause, limit                                     |
+//! | admission.rs  | does what `crate::admission` says of newcomers                   |
+//! | introduce.rs  | connections through a load balancer: who they come from          |
+//! | jobs.rs       | what comes back from workers, and what waits for room            |
+//! | deferred.rs   | the end of the turn: long input, long output, crowds             |
+//! | starve.rs     | receives that found no page                                      |
+//! | relieve.rs    | does what `crate::holders` says while connections wait for memory |
+//! | lasting.rs    | what addresses hold beyond their share is ended for others       |
+//! | relimit.rs    | limits that change while the server runs                         |
+//! | watch.rs      | eventfds whose consumers are called here                         |
+//! | ending.rs     | deadlines and drain                                              |
+//! |               | **the end of an event**                                          |
+//! | conclude.rs   | what follows from an event, for its connection and the tables    |
+//! | splice.rs     | two connections: bytes straight from one to the other            |
+//! |               | **one connection** (`Event`)                                     |
+//! | reconcile.rs  | carry out what a call wished: output, receive, end, deadline     |
+//! | receive.rs    | bytes in: offer, keep, stall                                     |
+//! | defer.rs      | input that takes long, and who crowds                            |
+//! | send.rs       | bytes out                                                        |
+//! | shares.rs     | what it holds of the memory, and when it has to wait             |
+//! | excess.rs     | the same for addresses and listeners                             |
+//! | refuse.rs     | ends it for want of room                                         |
+//! | logging.rs    | its line in the access log                                       |
+//! |               | **tables**                                                       |
+//! | thread.rs     | all of them, and `Event`: one connection, borrowed once          |
+//! | listening.rs, starved.rs, sources.rs | plain state                               |
+//! | user_data.rs  | what travels with an operation                                   |
+//! | setup.rs      | builds the thread                                                |
 //!
-//! The other files hold plain state: waits.rs, starved.rs, listening.rs,
-//! sources.rs; user_data.rs packs what travels with an operation, setup.rs builds the
-//! thread.
+//! Calls go down this table. The two files of the end of an event call each other; besides, none is
+//! called by a file that it calls (`cargo xtask metrics` finds circles, and its test bounds them).
 
 mod accept;
 mod admission;
-mod chores;
+mod conclude;
 mod defer;
+mod deferred;
 mod ending;
+mod event_loop;
 mod excess;
 mod introduce;
 mod jobs;
@@ -46,6 +56,7 @@ mod logging;
 mod receive;
 mod reconcile;
 mod relieve;
+mod refuse;
 mod relimit;
 mod send;
 mod setup;
@@ -55,15 +66,10 @@ mod splice;
 mod starve;
 mod starved;
 mod thread;
-mod turn;
 mod user_data;
-mod waits;
 mod watch;
 
+pub(crate) use event_loop::After;
 pub(crate) use setup::{Setup, places_of};
 pub(crate) use thread::Network;
-pub(crate) use turn::After;
 pub(crate) use user_data::CONNECTIONS_BOUND;
-#[cfg(test)]
-pub(crate) use waits::Wait;
-pub(crate) use waits::WaitSet;

@@ -13,12 +13,12 @@ use crate::limits::{APPEND_BYTES_MAX, BUFFER_CLASSES, INPUT_BYTES_MAX};
 use crate::phase::{Phase, Stall};
 use crate::protocol::Received;
 
-use super::thread::{Event, Fate};
+use super::thread::Event;
 
 impl<D: Driver> Event<'_, D> {
     /// A receive has brought something, or nothing. The common case: nothing waits before the
     /// piece, and it is offered where it lies.
-    pub(super) fn receive_completed(&mut self, completion: Completion) -> Fate {
+    pub(super) fn receive_completed(&mut self, completion: Completion) {
         let connection = &mut *self.connection;
         if !completion.more {
             connection.receive_ended();
@@ -44,7 +44,6 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.holds_pieces() || self.connection.end_is_untold() {
             self.pump();
         }
-        self.reconcile()
     }
 
     fn takes_at_once(&self, piece: &Piece) -> bool {
@@ -72,6 +71,14 @@ impl<D: Driver> Event<'_, D> {
                 debug_assert!(false, "a receive neither sends, accepts nor watches");
                 self.thread.discard(other);
             }
+        }
+    }
+
+    /// The receive has found no page.
+    pub(super) fn starve(&mut self) {
+        self.counters().receive_buffers_stalls.add(1);
+        if !self.connection.waits.starves() {
+            self.thread.starved.enter(self.connection, self.key.index);
         }
     }
 
@@ -189,6 +196,29 @@ impl<D: Driver> Event<'_, D> {
             return self.offer_held();
         }
         self.pump();
+    }
+
+    /// Resumes after a stall: at once if little input waits, else in its turn. False: it is
+    /// deferred.
+    pub(super) fn resume_in_turn(&mut self) -> bool {
+        if self.connection.input_bytes() > self.thread.at_once_bytes_max() {
+            self.defer();
+            return false;
+        }
+        self.resume();
+        true
+    }
+
+    /// One page, or what was kept of one, of input that was deferred.
+    pub(super) fn offer_deferred(&mut self) {
+        let connection = &*self.connection;
+        match connection.stalled() {
+            Some(Stall::Output) if !connection.output_is_low() => {}
+            Some(Stall::Output | Stall::Pipeline | Stall::Turn) => self.resume(),
+            // Another stall began meanwhile: its end offers the input.
+            Some(_) => {}
+            None => self.offer_held(),
+        }
     }
 
     fn offer(&mut self, piece: Piece, from: u32) {

@@ -10,10 +10,21 @@ use crate::connection::{Closing, NextReceive, Receive};
 use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
 use crate::phase::Stall;
+use crate::waits::{Wait, wait_for};
 
-use super::thread::{Event, Fate};
+use super::thread::Event;
 use super::user_data::{KIND_RECEIVE, KIND_SEND, user_data};
-use super::waits::{Wait, wait_for};
+
+/// What becomes of a connection after an event.
+#[must_use = "a connection that is gone leaves the tables"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    /// Its socket is closed and nothing of it is outstanding.
+    Gone,
+    /// It wants to be spliced to another one.
+    Splices,
+}
 
 /// Calls back into the protocol within one event; what is left waits for the next turn.
 const ROUNDS_MAX: u32 = 16;
@@ -22,12 +33,9 @@ impl<D: Driver> Event<'_, D> {
     /// Most events have a reply to send and are done: the rest is asked for and done elsewhere.
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
-        if self.connection.is_becoming() {
-            let fate = self.becomes();
-            if fate != Fate::Stays {
-                self.thread.waits.hurry();
-                return fate;
-            }
+        if self.connection.is_becoming() && !self.becomes() {
+            self.thread.waits.hurry();
+            return Fate::Splices;
         }
         if self.connection.has_quota() {
             self.check_quota();
@@ -46,32 +54,33 @@ impl<D: Driver> Event<'_, D> {
         Fate::Stays
     }
 
-    /// What the connection is to become beside what it is.
+    /// What the connection is to become beside what it is. False: spliced to another one.
     #[cold]
-    fn becomes(&mut self) -> Fate {
+    fn becomes(&mut self) -> bool {
         match self.connection.take_becoming() {
             Some(Becomes::Successors(wish)) => {
                 self.hand_over(wish);
                 // What is wished from now on is not carried out within this event: two protocols
                 // may go on handing over to each other.
                 self.wait(Wait::Again);
-                Fate::Stays
             }
-            Some(Becomes::Introduced) => match self.connection.is_closing() {
-                false => Fate::Introduced,
-                true => Fate::Stays,
-            },
             Some(Becomes::ReceiveOnly) => {
                 self.end_output();
                 self.reconcile_output();
-                Fate::Stays
+            }
+            // Its client's address may have to give up another connection, so it happens after this
+            // event. Till then it takes no input.
+            Some(Becomes::Introduced) if !self.connection.is_closing() => {
+                self.connection.becomes(Becomes::Introduced);
+                self.wait(Wait::Introduction);
             }
             Some(splices @ Becomes::Spliced(_)) => {
                 self.connection.becomes(splices);
-                Fate::Splices
+                return false;
             }
-            None => Fate::Stays,
+            None | Some(Becomes::Introduced) => {}
         }
+        true
     }
 
     /// FIN, while input goes on.

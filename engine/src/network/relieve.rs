@@ -13,13 +13,13 @@ use crate::common::Common;
 use crate::connection::{Closing, Connection};
 use crate::holders::{Connections, Look};
 use crate::limits::{
-    HOLDERS_ENDED_MAX, INPUT_BYTES_MAX, RELIEF_PART, RETRIES_MAX, WEIGH_PERIOD_NS,
+    COUNTED_PER_LOOK, HOLDERS_ENDED_MAX, INPUT_BYTES_MAX, RELIEF_PART, RETRIES_MAX, WEIGH_PERIOD_NS,
 };
 use crate::phase::Phase;
 use crate::pools::Wanted;
+use crate::waits::Wait;
 
 use super::thread::Network;
-use super::waits::Wait;
 
 /// The connections of a thread, and what asks about their peers.
 struct View<'a, D: Driver> {
@@ -61,6 +61,38 @@ impl<D: Driver> Network<D> {
             || self.thread.common.dispatcher.waiting_for_memory() > 0;
         self.thread.common.shared.pools.weigh(is_waited_for);
         self.count_holders();
+    }
+
+    /// Counts those that have held their buffers since less than a quarter was in use, and those
+    /// that came while half of the places were free: a part of the table each time.
+    pub(super) fn count_holders(&mut self) {
+        let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
+        let (load, admission) = (self.load(), &self.thread.admission);
+        let is_crowded = admission.is_half_full(load) && !admission.knows_all(load);
+        if !is_weighed && !is_crowded {
+            return;
+        }
+        let places = self.connections.capacity();
+        for _ in 0..COUNTED_PER_LOOK.min(places) {
+            let index = self.count_hand;
+            self.count_hand = (index + 1) % places;
+            let Some(mut event) = self.event_at(index) else {
+                continue;
+            };
+            let connection = &event.connection;
+            if connection.is_sending_last() {
+                // Its socket may be closed by now: the driver cannot say whose it is.
+                continue;
+            }
+            let holds = &connection.holds;
+            if is_weighed && holds.buffers > 0 && holds.counted == 0 {
+                event.count_holding();
+            }
+            let key = event.key;
+            if is_crowded && !self.awaits_header(key) {
+                self.address_of(key);
+            }
+        }
     }
 
     /// Ends holders while connections wait for memory, those of another thread that asks for it
@@ -118,9 +150,7 @@ impl<D: Driver> Network<D> {
     fn ask(&self, other: u16, bytes: usize) {
         let shared = &self.thread.common.shared;
         shared.relief.ask(other, bytes);
-        if let Some(waker) = shared.inboxes[usize::from(other)].waker.get() {
-            waker.wake();
-        }
+        shared.mailboxes[usize::from(other)].tell();
     }
 
     /// Ends holders until there is as much room as wanted. Returns the room there is then.

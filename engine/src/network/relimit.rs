@@ -6,32 +6,25 @@
 
 use flatpath_driver::Driver;
 
-use crate::changed_limits::LimitChange;
 use crate::lifecycle::ServerState;
 use crate::limits::RELIMITED_PER_TURN;
 
-use super::listening::Listener;
-use super::setup::{limit_workers, shortest_of};
+use super::listening::{Listener, limit_workers, shortest_of};
 use super::thread::Network;
 
 impl<D: Driver> Network<D> {
-    /// Takes over the limits that were changed last, and looks at some connections.
-    pub(super) fn follow_limits(&mut self) {
+    /// Takes over the limits that were changed last, if it has not yet.
+    pub(super) fn take_limits(&mut self) {
         let common = &mut self.thread.common;
-        let changed = &common.shared.changed_limits;
-        if changed.version() != common.limits_version
-            && let Some((version, change)) = changed.last()
-        {
-            common.limits_version = version;
-            self.take_limits(&change);
-            self.relimited = 0;
-        }
-        self.relimit_connections();
-    }
-
-    fn take_limits(&mut self, change: &LimitChange) {
-        let common = &mut self.thread.common;
-        let threads = common.shared.inboxes.len();
+        let Some(change) = common
+            .shared
+            .changed_limits
+            .after(&mut common.limits_version)
+        else {
+            return;
+        };
+        self.relimited = 0;
+        let threads = common.shared.mailboxes.len();
         common.limits.take_changeable(&change.server);
         common.limits.connections_per_address =
             change.server.connections_per_address.div_ceil(threads);
@@ -56,7 +49,7 @@ impl<D: Driver> Network<D> {
     }
 
     /// Looks at the next of the connections that were open when the limits changed.
-    fn relimit_connections(&mut self) {
+    pub(super) fn relimit_connections(&mut self) {
         let end = self.connections.capacity();
         let next = self.relimited.saturating_add(RELIMITED_PER_TURN).min(end);
         for index in self.relimited..next {

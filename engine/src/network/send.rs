@@ -12,10 +12,11 @@
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
 use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX};
+use crate::waits::Wait;
 
-use super::thread::{Event, Fate, Network, Thread};
+use super::reconcile::Fate;
+use super::thread::{Event, Thread};
 use super::user_data::{KIND_SEND, user_data};
-use super::waits::Wait;
 
 impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.
@@ -40,7 +41,7 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// The last send of a connection closes the socket in the same system call.
-    fn send_now(&mut self) {
+    pub(super) fn send_now(&mut self) {
         let connection = &mut *self.connection;
         let bytes = connection.output().queued_bytes();
         self.thread.long_send_bytes += bytes;
@@ -65,13 +66,6 @@ impl<D: Driver> Event<'_, D> {
     pub(super) fn reconcile_hurry(&mut self) {
         if self.connection.awaits_send() {
             self.thread.waits.hurry();
-        }
-    }
-
-    pub(super) fn send_completed(&mut self, completion: Completion) -> Fate {
-        match self.note_sent(completion) {
-            Fate::Stays => self.reconcile(),
-            fate => fate,
         }
     }
 
@@ -103,20 +97,5 @@ impl<D: Driver> Event<'_, D> {
             }
         }
         Fate::Stays
-    }
-}
-
-impl<D: Driver> Network<D> {
-    /// The end of a turn: starts long sends, those that have waited longest first.
-    pub(super) fn run_long_sends(&mut self) {
-        while self.thread.long_send_bytes < LONG_SENDS_BYTES
-            && let Some(key) = self.next_waiting(Wait::Send)
-        {
-            self.on(key, |event| {
-                if event.connection.may_send() && event.connection.output().has_waiting() {
-                    event.send_now();
-                }
-            });
-        }
     }
 }

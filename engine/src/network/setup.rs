@@ -12,7 +12,6 @@ use crate::admission::Admission;
 use crate::arrivals::Arrivals;
 use crate::behind_proxy::{Balancers, ProxyHeader};
 use crate::common::Common;
-use crate::connection::shortest_ns;
 use crate::descriptors::DescriptorBudget;
 use crate::episode::Refusals;
 use crate::holders::Holders;
@@ -24,15 +23,14 @@ use crate::prompt::Tries;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
 use crate::turn::Turn;
+use crate::waits::Waits;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
-use super::admission::Door;
-use super::listening::{Acceptor, Listener};
+use super::listening::{Acceptor, Door, Listener, limit_workers, shortest_of};
 use super::starved::Starved;
 use super::thread::{Network, Thread};
 use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
-use super::waits::Waits;
 
 /// What a network thread is built from.
 pub(crate) struct Setup {
@@ -84,7 +82,7 @@ fn dispatcher_of(
     let places = places_of(limits.connections_max.min(CONNECTIONS_BOUND));
     let numbers = listeners.iter().map(|listener| listener.number);
     let counters = Arc::new(ThreadCounters::new(driver, numbers));
-    let published = shared.inboxes[usize::from(thread)]
+    let published = shared.mailboxes[usize::from(thread)]
         .counters
         .set(Arc::clone(&counters));
     debug_assert!(published.is_ok(), "a network thread starts once");
@@ -93,18 +91,6 @@ fn dispatcher_of(
     let (shared, thread) = (Arc::clone(shared), usize::from(thread));
     let dispatcher = Dispatcher::new(shared, own, thread, (limits.in_flight_max, places));
     (counters, dispatcher)
-}
-
-/// Has the jobs of each listener occupy no more workers than its own limit, or that of the server,
-/// allows. Every network thread of a listener says the same.
-pub(super) fn limit_workers(shared: &Shared, limits: &Limits, listeners: &[Listener]) {
-    let default = Some(limits.workers_per_listener).filter(|max| *max > 0);
-    for listener in listeners {
-        let max = listener.workers_max.or(default);
-        shared
-            .concurrency
-            .set_max(usize::from(listener.number), max);
-    }
 }
 
 /// The listeners, and the sockets of all of them.
@@ -127,12 +113,6 @@ fn counted_pipes(budget: DescriptorBudget) -> Pipes {
     let pipes = Pipes::new(SPLICE_PIPES_MAX);
     pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
     pipes
-}
-
-/// The shortest of all listeners' deadlines, in nanoseconds.
-pub(super) fn shortest_of(listeners: &[Listener]) -> u64 {
-    let of_listeners = listeners.iter().map(|it| shortest_ns(&it.limits));
-    of_listeners.min().unwrap_or(0)
 }
 
 impl<D: Driver> Thread<D> {
@@ -187,7 +167,7 @@ impl<D: Driver> Network<D> {
         let places = places_of(connections_max);
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
         let (thread, now_ns) = (usize::from(setup.thread), driver.now_ns());
-        let bounds = (&setup.limits, setup.shared.inboxes.len());
+        let bounds = (&setup.limits, setup.shared.mailboxes.len());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
         let names = listeners.iter().map(|listener| listener.protocol.name());

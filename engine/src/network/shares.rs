@@ -8,11 +8,11 @@ use flatpath_driver::Driver;
 
 use crate::address_limit::Waited;
 use crate::holders::buffers_of;
-use crate::limits::{HELD_PAGES_LEFT_PART, RETRIES_MAX};
+use crate::limits::HELD_PAGES_LEFT_PART;
 use crate::phase::Stall;
+use crate::waits::Wait;
 
-use super::thread::{Event, Network};
-use super::waits::Wait;
+use super::thread::Event;
 
 /// Pages of one thread: fewer than 65,536.
 fn small(pages: usize) -> u16 {
@@ -92,18 +92,5 @@ impl<D: Driver> Event<'_, D> {
         let share_bytes = self.thread.common.shared.pools.share_bytes();
         self.thread.common.held_bytes(self.key.index) <= share_bytes / 2
             && self.excess(Waited::Yes).is_none()
-    }
-}
-
-impl<D: Driver> Network<D> {
-    /// Looks at connections that had their share: buffers may have come back on other threads.
-    pub(super) fn retry_shares(&mut self) {
-        for _ in 0..self.thread.waits.len(Wait::Share).min(RETRIES_MAX) {
-            let Some(key) = self.next_waiting(Wait::Share) else {
-                break;
-            };
-            // It goes on, or waits again: see `try_stalled`.
-            self.on(key, |_| {});
-        }
     }
 }

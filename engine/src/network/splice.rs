@@ -33,10 +33,11 @@ use crate::limits::{
     SPLICE_BYTES_MAX, SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN,
 };
 use crate::phase::Stall;
+use crate::waits::Wait;
 
-use super::thread::{Fate, Network};
+use super::reconcile::Fate;
+use super::thread::Network;
 use super::user_data::KIND_SEND;
-use super::waits::Wait;
 
 impl<D: Driver> Network<D> {
     /// Carries out a wish to be spliced.
@@ -352,7 +353,7 @@ impl<D: Driver> Network<D> {
         };
         match event.reconcile_end() {
             Fate::Gone => self.remove(key),
-            Fate::Stays | Fate::Splices | Fate::Introduced => event.reconcile_deadline(),
+            Fate::Stays | Fate::Splices => event.reconcile_deadline(),
         }
     }
 

@@ -18,17 +18,7 @@ use flatpath_driver::Driver;
 use crate::connection::{PageKind, Receive};
 use crate::limits::STARVED_PER_TURN_MAX;
 
-use super::thread::{Event, Network};
-
-impl<D: Driver> Event<'_, D> {
-    /// The receive has found no page.
-    pub(super) fn starve(&mut self) {
-        self.counters().receive_buffers_stalls.add(1);
-        if !self.connection.waits.starves() {
-            self.thread.starved.enter(self.connection, self.key.index);
-        }
-    }
-}
+use super::thread::Network;
 
 impl<D: Driver> Network<D> {
     /// Arms receives that found no page, oldest first, as many as there are free pages now.

@@ -2,8 +2,7 @@
 
 use crate::connection::{Connection, PageKind};
 use crate::lists::{Links, List};
-
-use super::waits::Wait;
+use crate::waits::Wait;
 
 /// The connections that starve, oldest first, in a list for each kind of page.
 pub(super) struct Starved {

@@ -7,12 +7,13 @@
 //! Invariant N1: after every event of a connection `reconcile` runs once, so no wish is left over.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, SendList, Socket};
 use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Load};
 use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
@@ -23,12 +24,11 @@ use crate::listener::DynProtocol;
 use crate::memory::Entered;
 use crate::statistics::Counters;
 use crate::successor::Successors;
+use crate::waits::{Wait, Waits};
 
-use super::admission::Door;
-use super::listening::{Acceptor, Listener};
+use super::listening::{Acceptor, Door, Listener};
 use super::sources::Source;
 use super::starved::Starved;
-use super::waits::{Wait, Waits};
 
 /// See the module.
 pub(crate) struct Network<D: Driver> {
@@ -119,17 +119,10 @@ pub(super) struct Event<'a, D: Driver> {
     pub(super) thread: &'a mut Thread<D>,
 }
 
-/// What becomes of a connection after an event.
-#[must_use = "a connection that is gone leaves the tables"]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Stays,
-    /// Its socket is closed and nothing of it is outstanding.
-    Gone,
-    /// It wants to be spliced to another one.
-    Splices,
-    /// Its PROXY header was read.
-    Introduced,
+/// Where a connection comes from: its client, where a load balancer has named it.
+pub(super) fn peer_of<D: Driver>(driver: &D, connection: &Connection) -> Option<SocketAddr> {
+    let client = connection.client();
+    client.or_else(|| driver.peer(connection.socket()))
 }
 
 impl<D: Driver> Thread<D> {
@@ -300,19 +293,6 @@ impl<D: Driver> Network<D> {
         Some(Event::new(key, connection, listeners, thread))
     }
 
-    /// An event of one connection: what `act` does, and what follows from it (N1).
-    pub(super) fn on(&mut self, key: Key, act: impl FnOnce(&mut Event<'_, D>)) {
-        let Some(mut event) = self.event(key) else {
-            return;
-        };
-        act(&mut event);
-        if event.connection.peer().is_some() {
-            return self.reconcile_spliced(key);
-        }
-        let fate = event.reconcile();
-        self.conclude(key, fate);
-    }
-
     /// The connection that has waited longest for something; those that are gone are skipped.
     pub(super) fn next_waiting(&mut self, wait: Wait) -> Option<Key> {
         while let Some(key) = self.thread.waits.pop(wait) {
@@ -324,14 +304,28 @@ impl<D: Driver> Network<D> {
         None
     }
 
-    /// Does what an event could not do with its one connection.
-    #[inline]
-    pub(super) fn conclude(&mut self, key: Key, fate: Fate) {
-        match fate {
-            Fate::Stays => {}
-            Fate::Gone => self.remove(key),
-            Fate::Splices => self.splice_as_wished(key),
-            Fate::Introduced => self.introduce(key),
+    /// Connections that hold a descriptor: those in the table, and those accepted that wait for
+    /// their turn.
+    pub(super) fn open_connections(&self) -> usize {
+        self.connections.len() as usize + self.arrivals.len()
+    }
+
+    /// How full the thread is now.
+    pub(super) fn load(&self) -> Load {
+        let common = &self.thread.common;
+        let beside_files = common.shared.descriptors.places();
+        let admission = &self.thread.admission;
+        Load {
+            open: self.open_connections(),
+            max: admission.places(common.limits.connections_max, beside_files),
+            now_ns: common.turn.now_ns,
         }
+    }
+
+    /// Whether nothing is known of a connection yet but its balancer.
+    pub(super) fn awaits_header(&self, key: Key) -> bool {
+        let number = self.thread.proxy_header;
+        let connection = self.connections.get(key);
+        number > 0 && connection.is_some_and(|connection| connection.successor() == number)
     }
 }

@@ -31,17 +31,7 @@ const RETRY_NS: u64 = 10_000_000;
 impl<D: Driver> Network<D> {
     /// Looks at the sources that other threads changed.
     pub(super) fn take_watches(&mut self) {
-        if !self.thread.common.shared.inboxes[usize::from(self.thread.common.number)]
-            .watches
-            .any()
-        {
-            return;
-        }
-        let shared = Arc::clone(&self.thread.common.shared);
-        for watched in shared.inboxes[usize::from(self.thread.common.number)]
-            .watches
-            .take()
-        {
+        for watched in self.thread.common.mailbox().watches.take() {
             let place = Key::from_u64(watched.place.load(Ordering::Relaxed));
             match self.sources.get(place).map(|source| source.state) {
                 None if watched.is_wanted() => self.begin(Arc::clone(&watched)),
@@ -165,10 +155,7 @@ impl<D: Driver> Network<D> {
 
     /// The thread ends: a source that wants to be watched from now on is refused.
     pub(super) fn end_watches(&self) {
-        let inboxes = &self.thread.common.shared.inboxes;
-        let listed = inboxes[usize::from(self.thread.common.number)]
-            .watches
-            .close();
+        let listed = self.thread.common.mailbox().watches.close();
         listed.into_iter().for_each(discard_last);
     }
 

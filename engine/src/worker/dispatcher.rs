@@ -268,11 +268,11 @@ impl Dispatcher {
         }
     }
 
-    /// Takes back a job that came through the inbox. It leaves the limit of its listener only now:
-    /// so a turn finds no more jobs in the inbox than a listener may have inside.
+    /// Takes back a job that came through the mailbox. It leaves the limit of its listener only
+    /// now: so a turn finds no more jobs in the mailbox than a listener may have inside.
     pub(crate) fn collect(&mut self, index: u32) -> Option<Box<dyn Task>> {
         let task = self.shared.place(index).task.take();
-        debug_assert!(task.is_some(), "an index in the inbox brings its job");
+        debug_assert!(task.is_some(), "an index in the mailbox brings its job");
         self.free.push(index);
         if let Some(task) = &task {
             self.pending -= 1;

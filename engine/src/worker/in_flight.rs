@@ -17,7 +17,7 @@ impl Shared {
     fn marks(&self) -> impl Iterator<Item = (u16, Marked)> {
         let threads = self.places.chunks(self.places_per_thread);
         (0u16..).zip(threads).flat_map(|(thread, places)| {
-            let counters = self.inboxes[usize::from(thread)].counters.get();
+            let counters = self.mailboxes[usize::from(thread)].counters.get();
             let used = counters.map_or(0, |counters| counters.places_used.read() as usize);
             let marks = places.iter().take(used).filter_map(Place::marked);
             marks.map(move |mark| (thread, mark))
@@ -88,7 +88,7 @@ impl Shared {
 
     /// The number of a listener in the server, by the number that a network thread has for it.
     pub(crate) fn number_of(&self, thread: u16, listener: u16) -> usize {
-        let counters = self.inboxes[usize::from(thread)].counters.get();
+        let counters = self.mailboxes[usize::from(thread)].counters.get();
         counters.map_or(0, |counters| counters.number(listener))
     }
 }

@@ -27,8 +27,9 @@ use imports::{Imports, Module};
 use lines::{Kind, Lines};
 
 /// What may be at most.
-const LIMITS: [(&str, usize); 2] = [
+const LIMITS: [(&str, usize); 3] = [
     ("files of the largest circle of imports", 3),
+    ("files of the largest circle of calls", 5),
     ("imports through a root", 0),
 ];
 
@@ -65,9 +66,15 @@ impl Metrics {
     }
 
     /// The numbers that have limits.
-    fn numbers(&self) -> [usize; 2] {
-        let sizes = self.circles.iter().map(|(_, files)| files.len());
-        [sizes.max().unwrap_or(0), self.through_root.len()]
+    fn numbers(&self) -> [usize; 3] {
+        let of_imports = self.circles.iter().map(|(_, files)| files.len());
+        let circles = self.calls.iter().flat_map(|(_, calls)| calls.circles());
+        let of_calls = circles.map(|circle| circle.files.len());
+        [
+            of_imports.max().unwrap_or(0),
+            of_calls.max().unwrap_or(0),
+            self.through_root.len(),
+        ]
     }
 }
 
@@ -198,7 +205,7 @@ mod tests {
             through_root: vec![("a".into(), 1, "B".into())],
             lines: Vec::new(),
         };
-        assert_eq!(metrics.numbers(), [4, 1]);
+        assert_eq!(metrics.numbers(), [4, 0, 1]);
         assert!(hold(&[2, 1], &[("a", 2), ("b", 1)]).is_ok());
         let beyond = hold(&[3, 1], &[("a", 2), ("b", 1)]).expect_err("one is");
         assert!(beyond.to_string().ends_with(": a"));

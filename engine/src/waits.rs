@@ -31,6 +31,8 @@ pub(crate) enum Wait {
     Send,
     /// To be reconciled once more: one event had more to do than it may.
     Again,
+    /// To become one of its client, as its PROXY header is read.
+    Introduction,
     /// The FIN of its peer to be passed on: see `splice.rs`.
     Fin,
     /// A page for its receive. No queue, but the lists of [`Starved`](super::starved::Starved).
@@ -38,7 +40,7 @@ pub(crate) enum Wait {
 }
 
 /// Those that have a queue.
-const KINDS: usize = 10;
+const KINDS: usize = 11;
 
 /// Some of the queues: those in which a connection is (Q1), say.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,8 +78,11 @@ impl WaitSet {
 const DEFERRED: u16 = 1 << Wait::Input as u16 | 1 << Wait::CrowdInput as u16;
 
 /// Those whose connections wait for the next turn.
-const DUE: u16 =
-    DEFERRED | 1 << Wait::CrowdReceive as u16 | 1 << Wait::Send as u16 | 1 << Wait::Again as u16;
+const DUE: u16 = DEFERRED
+    | 1 << Wait::CrowdReceive as u16
+    | 1 << Wait::Send as u16
+    | 1 << Wait::Again as u16
+    | 1 << Wait::Introduction as u16;
 
 /// The queues of one network thread.
 #[derive(Debug, Default)]

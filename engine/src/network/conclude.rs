@@ -1,0 +1,73 @@
+//! The end of an event: what follows from it for its connection, its pair, and the tables.
+//!
+//! An event knows one connection. Whoever looks one up, or several, does it through
+//! [`Network::on`], so that each event is reconciled, once (N1).
+
+use flatpath_driver::Driver;
+use flatpath_structures::slots::Key;
+
+use crate::listener::DynProtocol;
+
+use super::listening::Acceptor;
+use super::reconcile::Fate;
+use super::thread::{Event, Network};
+
+impl<D: Driver> Network<D> {
+    /// An event of one connection: what `act` does, and what follows from it (N1).
+    pub(super) fn on(&mut self, key: Key, act: impl FnOnce(&mut Event<'_, D>)) {
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        act(&mut event);
+        if event.connection.peer().is_some() {
+            return self.reconcile_spliced(key);
+        }
+        let fate = event.reconcile();
+        self.conclude(key, fate);
+    }
+
+    /// Does what an event could not do with its one connection.
+    #[inline]
+    pub(super) fn conclude(&mut self, key: Key, fate: Fate) {
+        match fate {
+            Fate::Stays => {}
+            Fate::Gone => self.remove(key),
+            Fate::Splices => self.splice_as_wished(key),
+        }
+    }
+
+    /// Takes a connection out of every table. Its socket is closed already, and nothing is
+    /// outstanding on it (C2).
+    pub(super) fn remove(&mut self, key: Key) {
+        let Some(mut connection) = self.connections.remove(key) else {
+            return;
+        };
+        self.thread.wheel.cancel(key.index);
+        self.thread.holders.left(key.index);
+        self.thread.common.lasting.remove(key.index);
+        self.uncount_holding(&connection);
+        self.thread.common.forget(&mut connection.holds, key.index);
+        self.thread.pages_held -= usize::from(connection.holds.pages);
+        self.thread.starved.leave(&mut connection, key.index);
+        self.thread.admission.left(key.index);
+        // Put back as soon as no input was wanted, by `release_unwanted`.
+        debug_assert!(
+            !connection.holds_pieces(),
+            "pieces go with their connection"
+        );
+        let protocol: &mut dyn DynProtocol = match connection.successor() {
+            0 => &mut *self.listeners[usize::from(connection.listener())].protocol,
+            number => self.thread.successors.get(number),
+        };
+        if let Some(log) = self.thread.common.log_end(connection.output().sent_bytes) {
+            protocol.log_rest(connection.session(), log);
+        }
+        protocol.close(connection.session());
+        if let Some(logged) = connection.logged.take() {
+            self.log_connection(&connection, &logged);
+        }
+        let counters = self.thread.common.counters(connection.listener());
+        counters.connections_closed.add(1);
+        self.acceptors.iter_mut().for_each(Acceptor::end_pause);
+    }
+}

@@ -1,0 +1,83 @@
+//! The end of a turn: what was left for it, in the order in which it came.
+//!
+//! Input that takes long and receives of those that crowd (`defer.rs`); long output (`send.rs`).
+
+use flatpath_driver::Driver;
+
+use crate::connection::Receive;
+use crate::limits::{
+    CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, LONG_SENDS_BYTES, SCARCE_PAGES_PART,
+    TURN_DEFERRED_NS,
+};
+use crate::waits::Wait;
+
+use super::thread::Network;
+
+impl<D: Driver> Network<D> {
+    /// The end of a turn: offers deferred input until the time for it is over, a page of each
+    /// connection in turn; at least one of those that do not crowd and one of those that do.
+    pub(super) fn run_deferred(&mut self) {
+        if self.thread.deferred() == 0 {
+            self.thread.is_behind = false;
+            return;
+        }
+        let end_ns = self.thread.common.turn.now_ns + TURN_DEFERRED_NS;
+        for wait in [Wait::Input, Wait::CrowdInput] {
+            for _ in 0..DEFERRED_PER_TURN_MAX {
+                let Some(key) = self.next_waiting(wait) else {
+                    break;
+                };
+                if self.is_spliced(key) {
+                    self.pass_deferred(key);
+                } else {
+                    self.on(key, |event| {
+                        event.offer_deferred();
+                    });
+                }
+                if self.thread.driver.clock_ns() >= end_ns {
+                    break;
+                }
+            }
+        }
+        self.thread.is_behind = self.thread.deferred() > 0;
+    }
+
+    /// The end of a turn: arms the receives of those that crowd and have waited longest.
+    pub(super) fn arm_crowding(&mut self) {
+        let waiting = self.thread.waits.len(Wait::CrowdReceive);
+        if waiting == 0 {
+            return;
+        }
+        let pages = self.thread.driver.region(0).pages() / SCARCE_PAGES_PART;
+        let most = CROWDING_PER_TURN_MAX.min(pages as usize);
+        let most = most.saturating_sub(self.thread.deferred()).max(1);
+        for _ in 0..waiting.min(most) {
+            let Some(key) = self.next_waiting(Wait::CrowdReceive) else {
+                return;
+            };
+            let Some(mut event) = self.event(key) else {
+                continue;
+            };
+            let connection = &*event.connection;
+            let is_off = connection.receive() == Receive::Off && !connection.waits.starves();
+            match connection.peer() {
+                _ if !is_off || !connection.wants_input() => {}
+                None => event.arm_receive(),
+                Some(_) => self.arm_spliced(key),
+            }
+        }
+    }
+
+    /// The end of a turn: starts long sends, those that have waited longest first.
+    pub(super) fn run_long_sends(&mut self) {
+        while self.thread.long_send_bytes < LONG_SENDS_BYTES
+            && let Some(key) = self.next_waiting(Wait::Send)
+        {
+            self.on(key, |event| {
+                if event.connection.may_send() && event.connection.output().has_waiting() {
+                    event.send_now();
+                }
+            });
+        }
+    }
+}
