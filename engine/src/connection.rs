@@ -26,10 +26,9 @@ mod reading;
 mod state;
 mod writing;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use flatpath_driver::{Piece, Quota, Socket};
+use flatpath_driver::Socket;
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
@@ -42,7 +41,7 @@ use crate::phase::Phase;
 use crate::proxy_header::Header;
 use crate::waits::WaitSet;
 
-use state::{Clocks, Peer, Reading, Stream, Writing};
+use state::{Clocks, Peer, Rare, Reading, Stream, Writing};
 
 pub(crate) use deadlines::{Overdue, shortest_ns};
 pub(crate) use reading::NextReceive;
@@ -58,16 +57,13 @@ pub(crate) struct Connection {
     listener: u16,
     /// The number of the protocol that it was handed over to; 0 for the listener's own.
     successor: u16,
-    /// What a load balancer said of it; see `behind_proxy.rs`.
-    introduced: Option<Box<Header>>,
     /// Its line in the access log, if it is to have one.
     pub(crate) logged: Option<Box<Logged>>,
     phase: Phase,
     closing: Closing,
-    /// What the connection is to become, after this call.
-    becomes: Option<Becomes>,
     jobs_out: u32,
-    peer: Option<Peer>,
+    /// What few connections have.
+    rare: Option<Box<Rare>>,
     /// Bytes consumed by the protocol and bytes sent, wrapping: whether anything moves.
     moved: u32,
 
@@ -82,11 +78,7 @@ pub(crate) struct Connection {
     /// It takes more than its part, and has had so many short receives in a row since: see
     /// `network/defer.rs`.
     crowding: Option<u8>,
-    /// Counts the fragments held; made with the first one.
-    quota: Option<Quota>,
     input: Option<Buffer>,
-    /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
-    held: VecDeque<(Piece, u32)>,
 
     writing: Writing,
     /// As for receives.
@@ -125,13 +117,11 @@ impl Connection {
             session,
             listener,
             successor,
-            introduced: None,
             logged: None,
             phase: Phase::Head,
             closing: Closing::No,
-            becomes: None,
             jobs_out: 0,
-            peer: None,
+            rare: None,
             moved: 0,
             reading: Reading::Open,
             stream: Stream::Silent,
@@ -140,9 +130,7 @@ impl Connection {
             receive_pages: PageKind::COMMON,
             pages,
             crowding: None,
-            quota: None,
             input: None,
-            held: VecDeque::new(),
             writing: Writing::Idle,
             send_operation: 0,
             output: Output::default(),
@@ -175,20 +163,27 @@ impl Connection {
         self.successor
     }
 
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
     /// A load balancer has named the client, or has said that there is none.
     pub(crate) fn is_introduced(&self) -> bool {
-        self.introduced.is_some()
+        self.rare
+            .as_ref()
+            .is_some_and(|rare| rare.introduced.is_some())
     }
 
     /// The client that a load balancer has named.
     pub(crate) fn client(&self) -> Option<SocketAddr> {
-        self.introduced.as_ref()?.client
+        self.rare.as_ref()?.introduced.as_ref()?.client
     }
 
     /// The PROXY header was read: the connection becomes one of its listener's protocol.
     pub(crate) fn introduce(&mut self, header: Header) {
-        self.introduced = Some(Box::new(header));
-        self.becomes = Some(Becomes::Introduced);
+        let rare = self.rare();
+        rare.introduced = Some(header);
+        rare.becomes = Some(Becomes::Introduced);
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -221,16 +216,17 @@ impl Connection {
 
     /// What it is to become after this call; the last wish counts.
     pub(crate) fn becomes(&mut self, becomes: Becomes) {
-        self.becomes = Some(becomes);
+        self.rare().becomes = Some(becomes);
     }
 
     #[inline]
     pub(crate) fn is_becoming(&self) -> bool {
-        self.becomes.is_some()
+        let rare = self.rare.as_ref();
+        rare.is_some_and(|rare| rare.becomes.is_some())
     }
 
     pub(crate) fn take_becoming(&mut self) -> Option<Becomes> {
-        self.becomes.take()
+        self.rare.as_mut()?.becomes.take()
     }
 
     #[inline]
@@ -264,12 +260,12 @@ impl Connection {
     /// The connection that it is spliced to.
     #[inline]
     pub(crate) fn peer(&self) -> Option<Key> {
-        self.peer.as_ref().map(|peer| peer.key)
+        Some(self.rare.as_ref()?.peer.as_ref()?.key)
     }
 
     /// What arrives goes to another connection from now on, and the protocol is not asked.
     pub(crate) fn splice(&mut self, key: Key, now_ns: u64) {
-        self.peer = Some(Peer {
+        self.rare().peer = Some(Peer {
             key,
             streams: false,
         });
@@ -280,23 +276,26 @@ impl Connection {
     }
 
     pub(crate) fn unsplice(&mut self) {
-        self.peer = None;
+        if let Some(rare) = &mut self.rare {
+            rare.peer = None;
+        }
     }
 
     /// Whether the last receive of a spliced connection brought as much as it could.
     pub(crate) fn streams(&self) -> bool {
-        self.peer.as_ref().is_some_and(|peer| peer.streams)
+        let peer = self.rare.as_ref().and_then(|rare| rare.peer.as_ref());
+        peer.is_some_and(|peer| peer.streams)
     }
 
     pub(crate) fn note_stream(&mut self, streams: bool) {
-        if let Some(peer) = &mut self.peer {
+        if let Some(peer) = self.rare.as_mut().and_then(|rare| rare.peer.as_mut()) {
             peer.streams = streams;
         }
     }
 
     /// True while another protocol may take the connection over.
     pub(crate) fn may_be_handed_over(&self) -> bool {
-        let is_single = self.jobs_out == 0 && self.peer.is_none();
+        let is_single = self.jobs_out == 0 && self.peer().is_none();
         is_single && self.may_be_offered() && self.stream != Stream::EndTold
     }
 
@@ -306,7 +305,7 @@ impl Connection {
         self.successor = successor;
         self.session = session;
         self.closing = Closing::No;
-        self.becomes = None;
+        self.take_becoming();
         self.jobs_out = 0;
         self.notifies_drained = false;
         self.low_power = OUTPUT_LOW_POWER;
@@ -329,8 +328,8 @@ impl Connection {
     pub(crate) fn rests(&self) -> Option<Phase> {
         let is_busy = self.is_closing()
             || self.jobs_out > 0
-            || self.becomes.is_some()
-            || self.peer.is_some()
+            || self.is_becoming()
+            || self.peer().is_some()
             || self.waits_for_us()
             || !self.is_sent();
         let phase = self.phase;
@@ -442,7 +441,7 @@ mod tests {
     fn an_idle_connection_is_small() {
         // The budget of an idle connection is 1 KiB, session and wheel entry included.
         assert!(
-            size_of::<Connection>() <= 328,
+            size_of::<Connection>() <= 236,
             "{} bytes",
             size_of::<Connection>()
         );

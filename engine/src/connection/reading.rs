@@ -2,8 +2,6 @@
 //!
 //! See `state.rs` for the states.
 
-use std::collections::vec_deque::Drain;
-
 use flatpath_driver::{Piece, Quota};
 use flatpath_structures::pool::Buffer;
 
@@ -59,7 +57,7 @@ impl Connection {
 
     /// True when the protocol has been offered all that arrived.
     pub(crate) fn was_offered_all(&self) -> bool {
-        self.held.is_empty() && self.stalled().is_none() && !self.waits.is_deferred()
+        !self.holds_pieces() && self.stalled().is_none() && !self.waits.is_deferred()
     }
 
     /// True while it is this server that does not receive; the peer is not charged for that time.
@@ -133,22 +131,27 @@ impl Connection {
     /// Whether users of the connection hold fragments, or have.
     #[inline]
     pub(crate) fn has_quota(&self) -> bool {
-        self.quota.is_some()
+        self.known_quota().is_some()
     }
 
     /// What counts the fragments; `make` makes it for the first one.
     pub(crate) fn quota(&mut self, make: impl FnOnce() -> Quota) -> &Quota {
-        self.quota.get_or_insert_with(make)
+        self.rare().quota.get_or_insert_with(make)
+    }
+
+    #[inline]
+    fn known_quota(&self) -> Option<&Quota> {
+        self.rare.as_ref()?.quota.as_ref()
     }
 
     pub(crate) fn fragments_held(&self) -> u32 {
-        self.quota.as_ref().map_or(0, Quota::held)
+        self.known_quota().map_or(0, Quota::held)
     }
 
     /// Receives nothing from now on if users hold `fragments_max`, until they have given back half.
     /// True: that has begun.
     pub(crate) fn heed_quota(&mut self, fragments_max: u32) -> bool {
-        let Some(quota) = &self.quota else {
+        let Some(quota) = self.known_quota() else {
             return false;
         };
         let begins = self.reading == Reading::Open
@@ -228,7 +231,7 @@ impl Connection {
 
     /// Of the client of a load balancer nothing has come yet but what its header left.
     pub(crate) fn begin_stream(&mut self) {
-        if self.stream == Stream::Live && self.input.is_none() && self.held.is_empty() {
+        if self.stream == Stream::Live && self.input.is_none() && !self.holds_pieces() {
             self.stream = Stream::Silent;
         }
     }
@@ -357,45 +360,45 @@ impl Connection {
 
     #[inline]
     pub(crate) fn holds_pieces(&self) -> bool {
-        !self.held.is_empty()
+        let rare = self.rare.as_ref();
+        rare.is_some_and(|rare| !rare.held.is_empty())
     }
 
     /// Bytes of the next piece that were not offered yet.
     pub(crate) fn next_held_bytes(&self) -> Option<usize> {
-        let (piece, from) = self.held.front()?;
+        let (piece, from) = self.rare.as_ref()?.held.front()?;
         Some(piece.len() - *from as usize)
     }
 
     /// Common pages that it holds while it is stalled.
     pub(crate) fn pages_stalled(&self) -> usize {
         // What is deferred is offered soon, whatever there is room for.
+        let pieces = self.rare.iter().flat_map(|rare| &rare.held);
         match self.stalled() {
-            Some(_) => {
-                let pieces = self.held.iter();
-                pieces.filter(|(piece, _)| piece.region_id() == 0).count()
-            }
+            Some(_) => pieces.filter(|(piece, _)| piece.region_id() == 0).count(),
             None => 0,
         }
     }
 
     /// Appends a piece.
     pub(crate) fn hold(&mut self, piece: Piece) {
-        self.held.push_back((piece, 0));
+        self.rare().held.push_back((piece, 0));
     }
 
     /// Puts a piece back, from a place in it on.
     pub(crate) fn hold_first(&mut self, piece: Piece, from: u32) {
-        self.held.push_front((piece, from));
+        self.rare().held.push_front((piece, from));
     }
 
     pub(crate) fn take_held(&mut self) -> Option<(Piece, u32)> {
-        self.held.pop_front()
+        self.rare.as_mut()?.held.pop_front()
     }
 
     /// All that will never be offered.
-    pub(crate) fn take_unwanted(&mut self) -> Drain<'_, (Piece, u32)> {
+    pub(crate) fn take_unwanted(&mut self) -> impl Iterator<Item = (Piece, u32)> {
         self.input = None;
-        self.held.drain(..)
+        let rare = self.rare.as_mut();
+        rare.into_iter().flat_map(|rare| rare.held.drain(..))
     }
 
     /// Input that the protocol was offered and has not consumed, or was not offered yet, in bytes.

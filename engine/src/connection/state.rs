@@ -20,10 +20,15 @@
 //! | Cancelling | the same, and the connection is being cut off   | its completion           |
 //! | Finished   | FIN is out, input may go on                     | nothing                  |
 
+use std::collections::VecDeque;
+
+use flatpath_driver::{Piece, Quota};
 use flatpath_structures::slots::Key;
 
+use crate::hand_over::Becomes;
 use crate::options::Pages;
 use crate::phase::Stall;
+use crate::proxy_header::Header;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,6 +128,20 @@ pub(super) struct Peer {
     pub(super) key: Key,
     /// The last receive brought as much as it could: the next one fills a buffer of its own.
     pub(super) streams: bool,
+}
+
+/// What few connections have, in a place of its own from the first of it on.
+#[derive(Default)]
+pub(super) struct Rare {
+    /// What a load balancer said of it; see `behind_proxy.rs`.
+    pub(super) introduced: Option<Header>,
+    /// What the connection is to become, after this call.
+    pub(super) becomes: Option<Becomes>,
+    pub(super) peer: Option<Peer>,
+    /// Counts the fragments held; made with the first one.
+    pub(super) quota: Option<Quota>,
+    /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
+    pub(super) held: VecDeque<(Piece, u32)>,
 }
 
 /// Since when each deadline runs, in the driver's nanoseconds.

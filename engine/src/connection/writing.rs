@@ -54,7 +54,7 @@ impl Connection {
     #[inline]
     pub(crate) fn awaits_send(&self) -> bool {
         self.writing == Writing::Sending
-            && (self.output.has_waiting() || self.has_wishes() || self.becomes.is_some())
+            && (self.output.has_waiting() || self.has_wishes() || self.is_becoming())
     }
 
     #[inline]
