@@ -68,13 +68,9 @@ impl ConnectionHandle {
 
     /// Whether the connection would hold more with these bytes than one of many had better hold.
     pub(crate) fn is_beyond_fair_part(&self, bytes: usize) -> bool {
-        let fair_bytes = self.wakes.pools.fair_bytes();
-        if fair_bytes == usize::MAX {
-            return false;
-        }
         let pools = &self.wakes.pools;
-        let held_bytes = pools.held_bytes(self.id.thread, self.id.key.index);
-        held_bytes + bytes > fair_bytes
+        let held_bytes = || pools.held_bytes(self.id.thread, self.id.key.index);
+        pools.is_weighed() && held_bytes() + bytes > pools.fair_bytes()
     }
 
     fn bulk(&self) -> PoolHandle<'_> {

@@ -124,8 +124,8 @@ impl Io<'_> {
     /// Finds out the address if something is counted by it for whoever sends a job.
     #[inline]
     pub(crate) fn learn_address_if_counted(&mut self) {
-        let is_full = self.common.shared.pools.fair_bytes() == 0;
-        if self.common.counts_addresses || is_full || self.common.dispatcher.weighs_jobs() {
+        let is_weighed = self.common.shared.pools.is_weighed();
+        if self.common.counts_addresses || is_weighed || self.common.dispatcher.weighs_jobs() {
             self.learn_address();
         }
     }
@@ -473,7 +473,7 @@ impl Io<'_> {
         let output = self.connection.output_mut();
         let is_long = payload.len() > PIECE_COPY_BYTES_MAX;
         let queued_bytes = output.queued_bytes();
-        let is_read = queued_bytes == 0 && pools.fair_bytes() == usize::MAX;
+        let is_read = queued_bytes == 0 && !pools.is_weighed();
         if (!is_long || is_read && payload.len() <= SHARED_COPY_BYTES_MAX)
             && output.copy_piece(pools.bulk(thread, index), [head, payload, end])
         {

@@ -1,4 +1,4 @@
-//! The memory for pooled buffers: one budget, a part of it in reserve, and who holds how much.
+//! The account of memory: one budget, a part of it in reserve, and who holds how much.
 //!
 //! Every buffer is taken for a connection, by its network thread or by the worker that runs its
 //! job, and counted for it until it is dropped, wherever that is. What fits
@@ -8,6 +8,20 @@
 //!
 //! What a program has made and waits for a client is charged beside the buffers, never to the
 //! reserve: `held.rs` has how, and `outbox.rs` when.
+//!
+//! All thresholds, whoever acts on them:
+//!
+//! | who has how much             | what follows                                | asked of           |
+//! |------------------------------|---------------------------------------------|--------------------|
+//! | all: a quarter of the budget | addresses are counted                       | `is_weighed`       |
+//! |                              | a connection has a fair part for its client | `fair_bytes`       |
+//! | all: three quarters          | that part is nothing                        | `fair_bytes`       |
+//! | all: all but the reserve     | what is small is given, the rest waits      | `handle`, `bulk`   |
+//! | a connection: 32 KiB         | it gets nothing of the reserve              | `handle`           |
+//! | a connection: a 16th         | its input waits until it has half of that   | `share_bytes`      |
+//! | an address: its share        | input of its connections waits              | `address_limit.rs` |
+//! | an address: under a 256th    | it is served while others wait              | `address_limit.rs` |
+//! | some have waited for 100 ms  | who holds most and moves least is ended     | `holders.rs`       |
 //!
 //! Invariants
 //! - B1: both pools together never have more than the budget, charges included.
@@ -179,6 +193,12 @@ impl Pools {
     /// Notes whether memory runs short; see [`Pool::weigh`].
     pub(crate) fn weigh(&self, is_short: bool) -> bool {
         self.main.weigh(is_short)
+    }
+
+    /// Whether so much is in use that it counts who holds it. One load.
+    #[inline]
+    pub(crate) fn is_weighed(&self) -> bool {
+        self.fair_bytes() != usize::MAX
     }
 
     /// What one of many connections had better hold, in bytes; see [`Pool::fair_bytes`].

@@ -347,7 +347,7 @@ impl Shared {
     #[inline]
     fn pool_for(&self, home: ConnectionId, cells: Cells) -> PoolHandle<'_> {
         let pool = self.pools.handle(home.thread, home.key.index);
-        if pool.fair_bytes() != usize::MAX && self.holdings.is_light(cells) {
+        if self.pools.is_weighed() && self.holdings.is_light(cells) {
             return pool.for_light_user();
         }
         pool

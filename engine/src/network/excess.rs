@@ -21,7 +21,7 @@ use super::thread::{Event, Network, peer_of};
 impl<D: Driver> Event<'_, D> {
     /// Counts what the connection holds, and what it waits for, with its address and listener.
     pub(super) fn count_holding(&mut self) {
-        let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
+        let is_weighed = self.thread.common.shared.pools.is_weighed();
         // Its socket may be closed by now: the driver cannot say whose it is.
         let sends_last = self.connection.is_sending_last();
         let holds = &mut self.connection.holds;

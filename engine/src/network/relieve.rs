@@ -66,7 +66,7 @@ impl<D: Driver> Network<D> {
     /// Counts those that have held their buffers since less than a quarter was in use, and those
     /// that came while half of the places were free: a part of the table each time.
     pub(super) fn count_holders(&mut self) {
-        let is_weighed = self.thread.common.shared.pools.fair_bytes() != usize::MAX;
+        let is_weighed = self.thread.common.shared.pools.is_weighed();
         let (load, admission) = (self.load(), &self.thread.admission);
         let is_crowded = admission.is_half_full(load) && !admission.knows_all(load);
         if !is_weighed && !is_crowded {
