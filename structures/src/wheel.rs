@@ -17,31 +17,29 @@
 //!   bits exactly while that word is not 0.
 //! - I4: every armed tick is later than the last tick that was expired.
 //! - I5: of an armed timer's tick only the round is noted, as a distance from that of `base`; the
-//!   rest is its slot. A distance that does not fit is `FAR`, and the tick itself in `far`. `base`
-//!   moves only while nothing is armed.
+//!   rest is its slot. `base` moves only while nothing is armed.
 //!
 //! Time
 //! - A timer never fires early. It is due at its deadline rounded up to a tick.
 //! - `next_ns` is never later than the first due tick, and may be earlier by rounds: a timer
 //!   further away than the horizon costs one needless look per round.
+//! - A deadline 2^32 rounds away never comes: with ticks of 16 ms and 4,096 slots, after 8,900
+//!   years.
 //!
 //! Cost: arm, cancel and confirm are O(1). `expire` is O(timers due + timers of later rounds in the
 //! lists it passes + 1), however long it was not called: it passes each list at most once and skips
 //! the empty ones by their bits. 12 bytes for a timer, 8 for a slot.
 //!
-//! A timer further away than 2^32 rounds is found in a map once per round. Links are apart from
-//! rounds, and rare paths out of line, to save cache misses; `docs/structures/wheel.md` says why,
-//! and why the wheel is not lazy.
-
-use std::collections::BTreeMap;
+//! Links are apart from rounds, and rare paths out of line, to save cache misses;
+//! `docs/structures/wheel.md` says why, and why the wheel is not lazy.
 
 /// "No link": the timer is neither armed nor due.
 const NIL: u32 = u32::MAX;
 /// In `next` of a timer that `expire` has queued and that was not confirmed, moved or cancelled
 /// yet.
 const DUE: u32 = u32::MAX - 1;
-/// In `rounds` of a timer whose tick is in `far`.
-const FAR: u32 = u32::MAX;
+/// In `rounds` of a timer that is too far away ever to be due.
+const NEVER: u32 = u32::MAX;
 
 /// Most slots a wheel may have: its bits and their summary then take less than 140 KiB.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -77,8 +75,6 @@ pub struct Wheel {
     rounds: Vec<u32>,
     /// A round that is over or under way.
     base: u64,
-    /// When those are due whose `rounds` is [`FAR`]. What it says about others is out of date.
-    far: BTreeMap<u32, u64>,
     occupied: Occupied,
     /// The last tick that was expired.
     tick: u64,
@@ -113,7 +109,6 @@ impl Wheel {
             links: (0..slots).map(sentinel).collect(),
             rounds: Vec::new(),
             base: 0,
-            far: BTreeMap::new(),
             occupied: Occupied::new(slots),
             tick: 0,
             armed: 0,
@@ -147,11 +142,7 @@ impl Wheel {
         // I4: what is past already is due at the next tick.
         let tick = deadline_ns.div_ceil(self.tick_ns).max(self.tick + 1);
         let rounds = self.round_of(tick) - self.base;
-        if rounds >= u64::from(FAR) {
-            self.note_far(index, tick);
-        } else {
-            self.rounds[index as usize] = rounds as u32;
-        }
+        self.rounds[index as usize] = u32::try_from(rounds).unwrap_or(NEVER);
         // To the end of its list.
         let slot = self.slot_of(tick);
         let last = self.links[slot as usize].prev;
@@ -171,13 +162,6 @@ impl Wheel {
     fn arm_new(&mut self, index: u32, deadline_ns: u64) {
         self.cover(index);
         self.arm(index, deadline_ns);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn note_far(&mut self, index: u32, tick: u64) {
-        self.rounds[index as usize] = FAR;
-        self.far.insert(index, tick);
     }
 
     /// Disarms timer `index`. Returns whether it was armed, or due and not yet confirmed. O(1).
@@ -266,14 +250,13 @@ impl Wheel {
         // Rounds that begin up to here, and their tick of this slot, are due.
         let over = self.tick.checked_sub(u64::from(slot));
         let over = over.and_then(|tick| self.round_of(tick).checked_sub(self.base));
+        let over = over.map(|over| over.min(u64::from(NEVER) - 1));
         let mut kept = slot;
         let mut node = self.links[slot as usize].next;
         while node != slot {
             let timer = node - slots;
-            let is_due = match self.rounds[timer as usize] {
-                FAR => self.is_far_due(timer),
-                rounds => over.is_some_and(|over| u64::from(rounds) <= over),
-            };
+            let rounds = u64::from(self.rounds[timer as usize]);
+            let is_due = over.is_some_and(|over| rounds <= over);
             let links = &mut self.links[node as usize];
             let next = links.next;
             if is_due {
@@ -292,17 +275,6 @@ impl Wheel {
         if kept == slot {
             self.occupied.clear(slot);
         }
-    }
-
-    /// Whether a timer is due whose `rounds` is [`FAR`]; forgets its tick if so.
-    #[cold]
-    #[inline(never)]
-    fn is_far_due(&mut self, timer: u32) -> bool {
-        let is_due = self.far.get(&timer).is_some_and(|tick| *tick <= self.tick);
-        if is_due {
-            self.far.remove(&timer);
-        }
-        is_due
     }
 
     /// Makes nodes up to that of timer `index`.
