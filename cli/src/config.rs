@@ -134,7 +134,7 @@ fn listeners(value: &Value<'_>) -> Result<Vec<ListenerTable>, Refused> {
 
 impl ListenerTable {
     fn parse(table: &Value<'_>) -> Result<Self, Refused> {
-        let missing = |what| Refused::new(table.span, format!("this [[listener]] has no {what}"));
+        let missing = |what| Refused::new(table.span, format!("this [[listener]] needs {what}"));
         let one = |name| table.as_table().and_then(|table| table.get(name));
         let protocol = one("protocol").ok_or_else(|| missing("protocol = \"http\""))?;
         let protocol = protocol_of(protocol)?;
@@ -179,7 +179,7 @@ impl ListenerProtocol {
         let others: Vec<String> = others.collect();
         let own = self.name();
         match others.is_empty() {
-            true => format!("{name} holds for the whole server: write it above all tables"),
+            true => format!("{name} applies to the whole server: write it above all tables"),
             false => format!(
                 "{name} is for {}, and this listener speaks {own}",
                 others.join(", ")
@@ -205,7 +205,10 @@ fn addresses_of(value: &Value<'_>) -> Result<Vec<ListenAddress>, Refused> {
     let one = std::slice::from_ref(value);
     let values = value.as_array().map_or(one, Vec::as_slice);
     if values.is_empty() {
-        return Err(Refused::new(value.span, "address names none"));
+        return Err(Refused::new(
+            value.span,
+            "address is an empty list: write address = \"HOST:PORT\"",
+        ));
     }
     let read = values.iter().map(|value| {
         let text = match value.as_ref() {
@@ -240,7 +243,7 @@ fn read(
             ValueInner::Boolean(switch) => (switch.to_string(), switch.to_string()),
             _ => {
                 let why = format!(
-                    "{name} is no table and no list of lists: write {name} = VALUE, or \
+                    "{name} takes a value or a list of values: write {name} = VALUE, or \
                      {name} = [VALUE, VALUE]"
                 );
                 return Err(Refused::new(value.span, why));

@@ -135,6 +135,14 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
     }
 }
 
+/// A count that may also be 0.
+pub(crate) fn count_or_zero<T: TryFrom<u64> + Default>(text: &str) -> Result<T, String> {
+    match text {
+        "0" => Ok(T::default()),
+        text => count(text).map_err(|why| format!("{why}, or 0")),
+    }
+}
+
 /// A count of at least one, and at most what a number in TOML can be.
 pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let most = (u64::MAX >> (64 - 8 * size_of::<T>())).min(i64::MAX as u64);

@@ -16,7 +16,9 @@ use flatpath_http::{HostPattern, OriginPattern};
 
 use super::{Accept, Definition, Driver, Etag, ListenerProtocol, LogFormat, Setting};
 use crate::logging::levels;
-use crate::units::{count, delay, listen_address, network_threads, size, time, workers};
+use crate::units::{
+    count, count_or_zero, delay, listen_address, network_threads, size, time, workers,
+};
 
 /// The topics of `serve --help`.
 mod topic {
@@ -267,7 +269,7 @@ settings! {
 
     /// Most connections at once of one IPv4 address or IPv6 /64. At the limit, a new connection
     /// replaces the address's own longest idle one, or is refused; 0 for no limit [default: 0]
-    connections_per_address: Option<usize> = option(topic::LIMITS, "N", str::parse::<usize>)
+    connections_per_address: Option<usize> = option(topic::LIMITS, "N", count_or_zero::<usize>)
         .advanced()
         .server_limit(|limits| &mut limits.connections_per_address);
 

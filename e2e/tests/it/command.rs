@@ -1,11 +1,14 @@
 //! The command line itself: exit codes, what is printed where, the doctor.
 
+use std::iter;
 use std::net::TcpListener;
 use std::process::Command;
 
+use expect_test::expect_file;
 use flatpath_consumer::Consumer;
 use flatpath_testkit::skipped::cannot_run;
 use flatpath_testkit::{Child, Client, Driver, Launch, PATIENCE, Site, binary, tools};
+use regex::Regex;
 
 /// A port of this machine that is free.
 const ANY: &str = "127.0.0.1:0";
@@ -40,23 +43,74 @@ pub(crate) fn serve(site: &Site, arguments: &[&str]) -> Launch {
     launch.within(site.path()).with(["serve"]).with(arguments)
 }
 
-/// Runs it and finds code 2, nothing on standard output, and all of `parts` in the message.
-pub(crate) fn assert_wrong_use(arguments: &[&str], parts: &[&str]) {
-    assert_fails(arguments, 2, parts);
+/// What commands print and how they end, for a snapshot: `UPDATE_EXPECT=1` writes it anew.
+pub(crate) struct Transcript<'a> {
+    site: &'a Site,
+    text: String,
 }
 
-fn assert_fails(arguments: &[&str], code: i32, parts: &[&str]) {
-    let ended = flatpath(arguments);
-    let (found, stdout) = (ended.code, ended.stdout.as_str());
-    assert_eq!(
-        (found, stdout),
-        (Some(code), ""),
-        "{arguments:?}: {ended:?}"
-    );
-    for part in parts {
-        let errors = &ended.stderr;
-        assert!(errors.contains(part), "{arguments:?}: {part} in {errors}");
+impl<'a> Transcript<'a> {
+    /// Of commands in the directory of `site`.
+    pub(crate) fn within(site: &'a Site) -> Self {
+        let text = String::new();
+        Self { site, text }
     }
+
+    pub(crate) fn run(&mut self, arguments: &[&str]) {
+        self.run_with(&[], arguments);
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn run_with(&mut self, variables: &[(&str, &str)], arguments: &[&str]) {
+        let mut command = Command::new(binary::flatpath());
+        let command = command.args(arguments).envs(variables.iter().copied());
+        let command = command.env("COLUMNS", "100").env("RUST_LOG", "error");
+        let ended = run(command.current_dir(self.site.path()));
+        let words = variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        let words = words.chain(iter::once("flatpath".to_owned()));
+        let words = words.chain(arguments.iter().map(|it| match it.contains(' ') {
+            true => format!("'{it}'"),
+            false => (*it).to_owned(),
+        }));
+        let words: Vec<_> = words.collect();
+        let Ended {
+            code,
+            stdout,
+            stderr,
+        } = ended;
+        let code = code.map_or("killed".to_owned(), |code| format!("exit {code}"));
+        self.text += &format!("$ {}\n{stdout}{stderr}{code}\n\n", words.join(" "));
+    }
+
+    /// A listing of another file that the next commands read.
+    pub(crate) fn write(&mut self, name: &str, text: &str) {
+        self.site.write(name, text);
+        self.text += &format!("$ cat {name}\n{text}\n");
+    }
+
+    /// All of it, with a name for each text that differs from run to run.
+    pub(crate) fn text(self, differing: &[(&str, &str)]) -> String {
+        plain(&self.text, differing)
+    }
+}
+
+/// The same text wherever and whenever it is written: without times, ports and counts of
+/// processors, and with a name for each of the other texts that differ.
+fn plain(text: &str, differing: &[(&str, &str)]) -> String {
+    const CHANGING: [(&str, &str); 3] = [
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
+        (r"(127\.0\.0\.1:|port )\d{4,}", "${1}PORT"),
+        (r"processors: \d+", "processors: N"),
+    ];
+    let text = text.to_owned();
+    let replace = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
+    let text = differing.iter().fold(text, replace);
+    CHANGING.iter().fold(text, |text, (changing, name)| {
+        let changing = Regex::new(changing).expect("an expression");
+        changing.replace_all(&text, *name).into_owned()
+    })
 }
 
 /// A directory with a few files.
@@ -69,74 +123,48 @@ pub(crate) fn site() -> Site {
 #[test]
 fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
     let site = site();
-    let dir = site.path().to_str().expect("utf-8");
-    for (arguments, parts) in [
-        (&["--no-such-flag"][..], &["--no-such-flag"][..]),
-        (&["--echo", ANY], &["--echo", "--http"]),
-        (&["--resp", ANY], &["--resp"]),
-        (
-            &["--nfs", ANY, "--nfs-allow", "10.0.0.0/33"],
-            &["--nfs-allow", "10.0.0.0/8"],
-        ),
-        (&["--http", "8080x"], &["--http", "HOST:PORT"]),
-        (&["--http", "not an address"], &["--http", "HOST:PORT"]),
-        (&["--workers", "4..2"], &["--workers", "MAX at least MIN"]),
-        (
-            &["--network-threads", "0"],
-            &["--network-threads", "at least 1"],
-        ),
-        (
-            &["--memory", "1K", "--http", ANY],
-            &["--memory", "at least"],
-        ),
-        (&["--max-connections", "many"], &["--max-connections"]),
-        (&["--driver", "kqueue"], &["--driver", "auto, uring, epoll"]),
-        (&["--accept", "many"], &["--accept", "multishot, single"]),
-        (&["--idle-timeout", "0"], &["--idle-timeout", "seconds"]),
-        (&["another"], &["unexpected argument"]),
+    let mut transcript = Transcript::within(&site);
+    for arguments in [
+        &["--no-such-flag"][..],
+        &["--echo", ANY],
+        &["--resp", ANY],
+        &["--nfs", ANY, "--nfs-allow", "10.0.0.0/33"],
+        &["--http", "8080x"],
+        &["--http", "not an address"],
+        &["--workers", "4..2"],
+        &["--network-threads", "0"],
+        &[
+            "--memory",
+            "1K",
+            "--network-threads",
+            "1",
+            "--max-connections",
+            "9",
+        ],
+        &["--max-connections", "many"],
+        &["--driver", "kqueue"],
+        &["--accept", "many"],
+        &["--idle-timeout", "0"],
+        &["another"],
     ] {
-        assert_wrong_use(&[&["serve", dir], arguments].concat(), parts);
+        transcript.run(&[&["serve", "."], arguments].concat());
     }
-    for (name, parts) in [
-        (
-            "FLATPATH_WRITABLE",
-            ["true, false", "variable FLATPATH_WRITABLE"],
-        ),
-        ("FLATPATH_MEMORY", ["256M", "variable FLATPATH_MEMORY"]),
-    ] {
-        let run = |arguments: &[&str]| {
-            let mut command = Command::new(binary::flatpath());
-            let ended = run(command.args(arguments).env(name, "1Q"));
-            assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-            ended.stderr
-        };
-        let errors = run(&["serve", dir]);
-        assert!(parts.iter().all(|it| errors.contains(it)), "{errors}");
+    let many = ("FLATPATH_MAX_CONNECTIONS", "many");
+    transcript.run_with(&[many], &["serve", "."]);
+    for variable in [("FLATPATH_WRITABLE", "1Q"), ("FLATPATH_MEMORY", "1Q")] {
+        transcript.run_with(&[variable], &["serve", "."]);
         // Not where the command line is wrong.
-        let flag = format!("--{}=2Q", name["FLATPATH_".len()..].to_lowercase());
-        let errors = run(&["serve", dir, &flag]);
-        assert!(errors.contains("2Q") && !errors.contains(name), "{errors}");
+        let flag = variable.0["FLATPATH_".len()..].to_lowercase();
+        transcript.run_with(&[variable], &["serve", ".", &format!("--{flag}=2Q")]);
     }
-    assert_wrong_use(&["sreve"], &["sreve"]);
-    assert_wrong_use(&["--log", "flatpath=loud", "doctor"], &["--log", "debug"]);
-    assert_wrong_use(&["--log", "inof", "doctor"], &["--log", "mean info?"]);
-    assert_wrong_use(&[], &["Usage"]);
-}
-
-#[test]
-fn a_directory_that_is_none_ends_with_code_2() {
-    let site = site();
-    let at = |name: &str| site.at(name).to_str().expect("utf-8").to_owned();
-    for (dir, parts) in [
-        (at("missing"), &["cannot serve", "missing", "No such file"]),
-        (at("hello.txt"), &["cannot serve", "hello.txt", "directory"]),
-        (
-            "/proc/version".into(),
-            &["cannot serve", "version", "directory"],
-        ),
-    ] {
-        assert_wrong_use(&["serve", &dir, "--http", ANY], parts);
+    for dir in ["missing", "hello.txt", "/proc/version"] {
+        transcript.run(&["serve", dir, "--http", ANY]);
     }
+    transcript.run(&["sreve"]);
+    transcript.run(&["--log", "flatpath=loud", "doctor"]);
+    transcript.run(&["--log", "inof", "doctor"]);
+    transcript.run(&[]);
+    expect_file!["command/wrong_use.txt"].assert_eq(&transcript.text(&[]));
 }
 
 #[test]
@@ -155,29 +183,17 @@ fn what_likely_is_a_mistake_is_warned_of() {
 #[test]
 fn what_cannot_be_served_is_a_failure_that_says_why() {
     let site = site();
-    let dir = site.path().to_str().expect("utf-8");
+    let mut transcript = Transcript::within(&site);
     let taken = TcpListener::bind(ANY).expect("bind");
     let taken = taken.local_addr().expect("address").to_string();
-    let elsewhere = "192.0.2.1:0";
-    assert_fails(
-        &["serve", "--http", &taken, dir],
-        1,
-        &[&taken, "taken", "--http"],
-    );
-    assert_fails(
-        &["serve", "--http", elsewhere, dir],
-        1,
-        &["cannot listen on", elsewhere],
-    );
+    transcript.run(&["serve", "--http", &taken, "."]);
+    transcript.run(&["serve", "--http", "192.0.2.1:0", "."]);
     // Nor does a second server join the first.
     let two = ["--network-threads", "2", "--http"];
     let first = serve(&site, &two).with([ANY]).start();
-    let address = first.address("http").to_string();
-    assert_fails(
-        &[&["serve", dir], &two[..], &[&address]].concat(),
-        1,
-        &["taken"],
-    );
+    let shared = first.address("http").to_string();
+    transcript.run(&["serve", ".", two[0], two[1], two[2], &shared]);
+    expect_file!["command/failures.txt"].assert_eq(&transcript.text(&[]));
     assert_eq!(first.client().get("/hello.txt").text(), "hello\n");
 }
 
@@ -214,32 +230,30 @@ fn a_registration_without_rpcbind_fails_and_says_why() {
 
 #[test]
 fn help_and_version_go_to_standard_output() {
-    for (arguments, parts) in [
-        (&["--help"][..], &["serve"][..]),
-        (&["help"], &["serve"]),
-        (
-            &["serve", "--help"],
-            &[
-                "--driver",
-                "--nfs ",
-                "--nfs-state",
-                "--relay ",
-                "--relay-waiting",
-                "--ingest ",
-                "--ingest-socket",
-            ],
-        ),
-        (&["help", "serve"], &["--driver"]),
-        (&["doctor", "--help"], &["--json"]),
-        (&["--version"], &["flatpath"]),
-        (&["version"], &["flatpath"]),
+    let site = site();
+    let mut transcript = Transcript::within(&site);
+    for arguments in [
+        &["--help"][..],
+        &["serve", "-h"],
+        &["serve", "--help"],
+        &["check", "--help"],
+        &["doctor", "--help"],
+        &["top", "--help"],
     ] {
-        let ended = flatpath(arguments);
-        assert_eq!(ended.code, Some(0), "{arguments:?}");
-        for part in parts {
-            assert!(ended.stdout.contains(part), "{part} in {ended:?}");
-        }
-        assert!(!ended.stdout.contains("--resp"), "it is not offered yet");
+        transcript.run(arguments);
+    }
+    let text = transcript.text(&[]);
+    assert!(!text.contains("exit 1") && !text.contains("exit 2"));
+    expect_file!["command/help.txt"].assert_eq(&text);
+    let version = flatpath(&["--version"]).stdout;
+    let expected = concat!("flatpath ", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(expected), "{version}");
+    for (other, arguments) in [
+        (&["help"][..], &["--help"][..]),
+        (&["help", "serve"], &["serve", "--help"]),
+        (&["version"], &["--version"]),
+    ] {
+        assert_eq!(flatpath(other).stdout, flatpath(arguments).stdout);
     }
 }
 
@@ -279,34 +293,29 @@ fn the_doctor_names_the_kernel_the_driver_and_the_reason() {
 }
 
 #[test]
-fn what_clients_may_change_is_announced() {
+fn listeners_and_what_clients_may_change_are_announced() {
     let (site, state) = (site(), Site::new());
+    let small = [
+        "--network-threads",
+        "1",
+        "--workers",
+        "2..4",
+        "--memory",
+        "64M",
+    ];
     let all = ["--http", ANY, "--nfs", ANY, "--echo", ANY, "--nfs-state"];
-    let launch = serve(&site, &all).with([state.path()]);
-    let announced = |launch: Launch| {
+    let launch = serve(&site, &all).with([state.path()]).with(small);
+    let launch = launch.with(["--driver", "epoll", "--max-connections", "100"]);
+    let mut text = String::new();
+    for launch in [launch.clone(), launch.with(["--writable"])] {
         let mut child = Child::start(&mut launch.command()).expect("it starts");
-        let mut lines = Vec::new();
-        loop {
-            let line = child.line(PATIENCE).expect("a line");
-            if line == "ready" {
-                return lines;
-            }
-            let words: Vec<&str> = line.split(' ').collect();
-            assert_eq!(words[0], "listening");
-            lines.push(
-                [words[1], &words[3..].join(" ")]
-                    .join(" ")
-                    .trim()
-                    .to_owned(),
-            );
+        while !text.ends_with("ready\n") {
+            text += &child.line(PATIENCE).expect("a line");
+            text += "\n";
         }
-    };
-    assert_eq!(announced(launch.clone()), ["http", "nfs", "echo"]);
-    let writable = launch.with(["--writable"]);
-    assert_eq!(
-        announced(writable),
-        ["http writable", "nfs writable", "echo"]
-    );
+        text += &child.stop(PATIENCE).expect("its log");
+    }
+    expect_file!["command/start.txt"].assert_eq(&plain(&text, &[]));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Where the settings of `flatpath serve` come from: file, environment, command line.
 
-use std::process::Command;
+use expect_test::expect_file;
+use flatpath::NetworkThreads;
+use flatpath_testkit::{Client, Driver, each_driver};
 
-use flatpath_testkit::{Client, Driver, binary, each_driver};
-
-use crate::command::{assert_wrong_use, flatpath, run, serve, site};
+use crate::command::{Transcript, serve, site};
 
 each_driver!(tables_of_the_file_are_listeners_with_settings_and_limits_of_their_own);
 
@@ -68,75 +68,47 @@ fn tables_of_the_file_are_listeners_with_settings_and_limits_of_their_own(driver
 #[test]
 fn a_configuration_that_is_wrong_is_refused_by_line() {
     let site = site();
-    let file = site.at("config.toml");
-    let file = file.to_str().expect("utf-8");
-    for (text, parts) in [
-        (
-            "max-conections = 10\n",
-            &["config.toml:1:1: ", "max-conections", "--max-connections"][..],
-        ),
-        ("# a comment\nno-such-name = 1\n", &["config.toml:2:1: "]),
-        ("driver = \"kqueue\"\n", &["config.toml:1:1: ", "kqueue"]),
-        ("workers = 7.5\n", &["config.toml:1:"]),
-        ("= =\n", &["config.toml:1:1: "]),
-        (
-            "log = \"inof\"\n",
-            &["config.toml:1:1: ", "inof", "mean info?"],
-        ),
+    let mut transcript = Transcript::within(&site);
+    for text in [
+        "max-conections = 10",
+        "# a comment\nno-such-name = 1",
+        "driver = \"kqueue\"",
+        "workers = 7.5",
+        "= =",
+        "log = \"inof\"",
     ] {
-        site.write("config.toml", text);
-        assert_wrong_use(&["serve", "--config", file], parts);
-        assert_wrong_use(&["check", file], parts);
+        transcript.write("config.toml", text);
+        transcript.run(&["serve", "--config", "config.toml"]);
+        transcript.run(&["check", "config.toml"]);
     }
-    let missing = site.at("missing");
-    assert_wrong_use(
-        &["serve", "--config", missing.to_str().expect("utf-8")],
-        &["configuration ", "No such file"],
-    );
+    transcript.run(&["serve", "--config", "missing"]);
+    expect_file!["configuration/wrong.txt"].assert_eq(&transcript.text(&[]));
 }
 
 #[test]
 fn check_prints_what_a_file_comes_to_or_where_it_is_wrong() {
     let site = site();
-    let path = site.at("flatpath.toml");
-    let file = path.to_str().expect("utf-8");
-    let dir = site.path();
     let listener = "[[listener]]\nprotocol = \"http\"\naddress = 80\n";
-    let whole = format!("dir = {dir:?}\nmemory = \"64M\"\n{listener}hidden = true\n");
-    site.write("flatpath.toml", whole);
-    let ended = flatpath(&["check", file]);
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    for part in [
-        "memory = \"64M\"\n",
-        "# idle-timeout: not set; default: 75s; SIGHUP reloads it\n",
-        "hidden = true\n",
+    let whole = format!("dir = \".\"\nmemory = \"64M\"\n{listener}hidden = true\n");
+    let mut transcript = Transcript::within(&site);
+    for text in [
+        &*whole,
+        "dir = \"none\"",
+        "dir = ",
+        "memory = \"1M\"\nnetwork-threads = 1\nmax-connections = 9",
+        "ingest = 1",
+        "http = 80\necho = 80",
+        &format!("http = 80\n{listener}"),
+        &format!("{listener}hiden = 1"),
+        &format!("{listener}dir = \"none\""),
     ] {
-        assert!(ended.stdout.contains(part), "{part} in {ended:?}");
+        transcript.write("flatpath.toml", text);
+        transcript.run(&["check", "flatpath.toml"]);
     }
-    for (text, parts) in [
-        ("dir = \"none\"", &["cannot serve directory none"][..]),
-        ("dir = ", &["flatpath.toml:1:"]),
-        ("memory = \"1M\"", &["too little"]),
-        ("ingest = 1", &["--ingest-socket"]),
-        ("http = 80\necho = 80", &["127.0.0.1:80", "two listeners"]),
-        (
-            &format!("http = 80\n{listener}"),
-            &["127.0.0.1:80", "two listeners"],
-        ),
-        (
-            &format!("{listener}hiden = 1"),
-            &["flatpath.toml:4:1: ", "--hidden"],
-        ),
-        (
-            &format!("{listener}dir = \"none\""),
-            &["cannot serve directory none"],
-        ),
-    ] {
-        site.write("flatpath.toml", text);
-        assert_wrong_use(&["check", file], parts);
-    }
-    assert_wrong_use(&["check"], &["FILE"]);
-    assert_wrong_use(&["check", "none.toml"], &["none.toml", "No such file"]);
+    transcript.run(&["check"]);
+    transcript.run(&["check", "none.toml"]);
+    let here = format!("; {} here\n", NetworkThreads::Auto.count());
+    expect_file!["configuration/check.txt"].assert_eq(&transcript.text(&[(&here, "; N here\n")]));
 }
 
 #[test]
@@ -161,11 +133,4 @@ fn the_environment_stands_between_the_file_and_the_command_line() {
     assert_eq!(client.get("/.hidden").status, 404);
     drop(client);
     assert_eq!(server.end(), "");
-    let mut command = Command::new(binary::flatpath());
-    command.arg("serve").env("FLATPATH_MAX_CONNECTIONS", "many");
-    let ended = run(&mut command);
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    for part in ["many", "--max-connections", "at least 1"] {
-        assert!(ended.stderr.contains(part), "{ended:?}");
-    }
 }

@@ -92,6 +92,8 @@ fn escape(out: &mut String, value: &str) {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::flatpath::metrics::{Metric, read};
 
@@ -116,19 +118,21 @@ mod tests {
 
     #[test]
     fn a_table_is_written_in_the_format() {
-        let expected = "# HELP a What it is.\n\
-            # TYPE a gauge\n\
-            a{b=\"x\\\"y\\\\z\\n\",c=\"\"} 18446744073709551615\n\
-            a{b=\"\",c=\"\"} 0.25\n\
-            # HELP d_seconds How long.\n\
-            # TYPE d_seconds histogram\n\
-            d_seconds_bucket{e=\"f\",le=\"0.5\"} 2\n\
-            d_seconds_bucket{e=\"f\",le=\"1\"} 2\n\
-            d_seconds_bucket{e=\"f\",le=\"+Inf\"} 3\n\
-            d_seconds_sum{e=\"f\"} 4.5\n\
-            d_seconds_count{e=\"f\"} 3\n\
-            # HELP none_total Nothing.\n\
-            # TYPE none_total counter\n";
-        assert_eq!(text(&read(TABLE, &())), expected);
+        expect![[r##"
+            # HELP a What it is.
+            # TYPE a gauge
+            a{b="x\"y\\z\n",c=""} 18446744073709551615
+            a{b="",c=""} 0.25
+            # HELP d_seconds How long.
+            # TYPE d_seconds histogram
+            d_seconds_bucket{e="f",le="0.5"} 2
+            d_seconds_bucket{e="f",le="1"} 2
+            d_seconds_bucket{e="f",le="+Inf"} 3
+            d_seconds_sum{e="f"} 4.5
+            d_seconds_count{e="f"} 3
+            # HELP none_total Nothing.
+            # TYPE none_total counter
+        "##]]
+        .assert_eq(&text(&read(TABLE, &())));
     }
 }
