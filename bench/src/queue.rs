@@ -5,11 +5,12 @@
 
 use std::fmt::Display;
 use std::io;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flatpath_structures::lock::Lock;
 use flatpath_structures::queue::Queue;
 
 use crate::Stage;
@@ -63,7 +64,7 @@ impl Load {
             away: (0..self.numbers()).map(|_| Padded::default()).collect(),
             over: AtomicBool::new(false),
             popped: AtomicU64::new(0),
-            pushed: Mutex::default(),
+            pushed: Lock::default(),
             start: Barrier::new(self.producers + self.consumers + 1),
         };
         let _ = *CLOCK_MEAN_NS;
@@ -81,7 +82,7 @@ impl Load {
             field.over.store(true, Ordering::Relaxed);
             (begin, Instant::now())
         });
-        let (push_ns, timed) = *field.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (push_ns, timed) = *field.pushed.lock();
         Passed {
             wall_ns: per_operation(begin.1 - begin.0, field.popped.load(Ordering::Relaxed)),
             push_ns: (push_ns as f64 / timed.max(1) as f64 - *CLOCK_MEAN_NS).max(0.0),
@@ -96,7 +97,7 @@ struct Field {
     over: AtomicBool,
     popped: AtomicU64,
     /// Sum and count of the timed pushes.
-    pushed: Mutex<(u64, u64)>,
+    pushed: Lock<(u64, u64)>,
     start: Barrier,
 }
 
@@ -121,7 +122,7 @@ impl Field {
             }
             count += 1;
         }
-        let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pushed = self.pushed.lock();
         pushed.0 += sum;
         pushed.1 += timings;
     }

@@ -11,13 +11,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::Uring;
 use flatpath_driver::{Driver, DriverConfig};
+use flatpath_structures::lock::{Condition, Lock};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Stage;
@@ -109,16 +110,16 @@ fn make(means: Means, call: &Arc<Call>) -> io::Result<Option<(Sleep, Wake)>> {
 }
 
 fn condvar(call: Arc<Call>) -> (Sleep, Wake) {
-    let shared = Arc::new((Mutex::new(()), Condvar::new()));
+    let shared = Arc::new((Lock::new(()), Condition::new()));
     let other = Arc::clone(&shared);
     let sleep = move || {
-        let mut guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = shared.0.lock();
         while !call.is_there() {
-            guard = shared.1.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            guard = shared.1.wait(guard);
         }
     };
     let wake = move || {
-        drop(other.0.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(other.0.lock());
         other.1.notify_one();
     };
     (Box::new(sleep), Box::new(wake))

@@ -9,21 +9,21 @@
 //!
 //! A client whose number has no function yet waits, and so do its bytes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use flatpath::lock::Lock;
 use flatpath::{Context, Protocol, Received, Server};
 use flatpath_pairing::{Callback, ConnectionEnd, Endpoint, Item, Pairing, Pairings, Sender, Token};
 
 /// What a function has collected.
-pub(crate) type Collected = Arc<Mutex<Vec<u8>>>;
+pub(crate) type Collected = Arc<Lock<Vec<u8>>>;
 
 /// Registers a function that collects bytes.
 pub(crate) fn collect(pairings: &Pairings, token: Token, collected: &Collected) -> Pairing {
     let collected = Arc::clone(collected);
     let function = Callback::new(move |item| {
         if let Item::Bytes(bytes) = item {
-            let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
-            collected.extend_from_slice(bytes);
+            collected.lock().extend_from_slice(bytes);
         }
     });
     let function = Arc::new(Endpoint::new(function));

@@ -106,7 +106,7 @@ fn the_collector_collects_what_clients_and_threads_send() {
         let pairings = Pairings::new(100);
         let collected = Collected::default();
         let (running, address) = start(choice, Collector(pairings.clone()));
-        let bytes = || collected.lock().expect("whole").clone();
+        let bytes = || collected.lock().clone();
         let mut early = say(address, b"9\nwaits, ");
         until_true("a producer", || pairings.figures().waiting == 1);
         let consumed = collect(&pairings, Token(9), &collected);

@@ -179,7 +179,7 @@ impl Drop for Writes {
 }
 
 fn written() -> MutexGuard<'static, Vec<(FileId, Unit)>> {
-    // Nothing under the lock panics half way.
+    // Not the engine's lock, which is above this crate. Nothing under this one panics half way.
     WRITTEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -25,7 +25,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -311,7 +311,7 @@ impl Log {
             // Dropped at the end: that is the signal.
             let _sender = sender;
             for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-                let mut text = into.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut text = into.lock().expect("no holder panics");
                 text.push_str(&String::from_utf8_lossy(&line));
                 text.push('\n');
             }
@@ -320,8 +320,7 @@ impl Log {
     }
 
     fn so_far(&self) -> String {
-        let text = self.text.lock();
-        text.unwrap_or_else(PoisonError::into_inner).clone()
+        self.text.lock().expect("no holder panics").clone()
     }
 
     fn whole(&self) -> String {
@@ -432,8 +431,7 @@ fn signal_group(id: u32, signal: Signal) {
 }
 
 fn live() -> MutexGuard<'static, Vec<u32>> {
-    // A panic while the list was held leaves it usable: it holds plain numbers.
-    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+    LIVE.lock().expect("no holder panics")
 }
 
 #[cfg(test)]

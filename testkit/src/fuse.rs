@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -97,7 +97,7 @@ pub struct Pause(Arc<Mutex<bool>>);
 impl Pause {
     /// From now on no request is answered; or those that wait, and those to come, are.
     pub fn set(&self, paused: bool) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = paused;
+        *self.0.lock().expect("no holder panics") = paused;
     }
 }
 
@@ -190,7 +190,7 @@ impl Server {
             let mut polled = [PollFd::new(&self.device, PollFlags::IN)];
             let _ = poll(&mut polled, Some(&LOOK_AGAIN));
             let paused = Arc::clone(&self.paused.0);
-            let is_paused = paused.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_paused = paused.lock().expect("no holder panics");
             if *is_paused {
                 drop(is_paused);
                 std::thread::sleep(std::time::Duration::from_millis(5));

@@ -9,12 +9,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Barrier;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+
+use flatpath_structures::lock::Lock;
 
 use crate::report::Figure;
 
@@ -64,8 +66,8 @@ pub fn hand_over<T: Send>(
     mut put: impl FnMut(T) + Send,
 ) -> f64 {
     const BATCH: usize = 64;
-    let transit = Mutex::new(VecDeque::with_capacity(IN_TRANSIT_MAX));
-    let lock = || transit.lock().unwrap_or_else(PoisonError::into_inner);
+    let transit = Lock::new(VecDeque::with_capacity(IN_TRANSIT_MAX));
+    let lock = || transit.lock();
     let over = AtomicBool::new(false);
     let putter = || {
         let mut batch = VecDeque::with_capacity(IN_TRANSIT_MAX);
@@ -130,7 +132,7 @@ where
 {
     let stop = AtomicBool::new(false);
     let start = Barrier::new(threads + 1);
-    let spans = Mutex::new(Vec::with_capacity(threads));
+    let spans = Lock::new(Vec::with_capacity(threads));
     thread::scope(|scope| {
         for index in 0..threads {
             let (stop, start, spans, prepare) = (&stop, &start, &spans, &prepare);
@@ -148,17 +150,14 @@ where
                     }
                 }
                 let span = (begin, Instant::now(), count, thread_cpu_ns() - cpu_ns);
-                spans
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(span);
+                spans.lock().push(span);
             });
         }
         start.wait();
         thread::sleep(slice);
         stop.store(true, Ordering::Relaxed);
     });
-    let spans = spans.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let spans = spans.into_inner();
     let begin = spans.iter().map(|span| span.0).min();
     let end = spans.iter().map(|span| span.1).max();
     let count: u64 = spans.iter().map(|span| span.2).sum();

@@ -9,9 +9,10 @@
 //! part of ours.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use super::Claim;
+use flatpath_structures::lock::ReadWriteLock;
+
 use crate::buffers::Recycler;
 use flatpath_bench_common::measure::shuffled;
 
@@ -31,7 +32,7 @@ struct Descriptor {
 #[derive(Debug)]
 pub(crate) struct BufferList {
     /// The head. The lock is written only to add or remove descriptors, which the bench does not.
-    first: RwLock<u32>,
+    first: ReadWriteLock<u32>,
     descriptors: Vec<Descriptor>,
     claim: Claim,
 }
@@ -56,7 +57,7 @@ impl BufferList {
         }
         let first = order.first().copied().unwrap_or(NONE);
         Self {
-            first: RwLock::new(first),
+            first: ReadWriteLock::new(first),
             descriptors,
             claim,
         }
@@ -67,7 +68,7 @@ impl Recycler for BufferList {
     type Item = u32;
 
     fn take(&self) -> Option<u32> {
-        let first = self.first.read().unwrap_or_else(PoisonError::into_inner);
+        let first = self.first.read();
         let mut index = *first;
         while index != NONE {
             let descriptor = &self.descriptors[index as usize];

@@ -3,16 +3,17 @@
 //! What a work queue is before it is made light-weight (`sp_sockets` under `sp_lock`).
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use flatpath_structures::lock::{Guard, Lock};
 
 /// A first-in, first-out queue.
 #[derive(Debug, Default)]
-pub(crate) struct LockedQueue(Mutex<VecDeque<u32>>);
+pub(crate) struct LockedQueue(Lock<VecDeque<u32>>);
 
 impl LockedQueue {
     /// An empty queue that holds `capacity` numbers without growing.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        Self(Mutex::new(VecDeque::with_capacity(capacity)))
+        Self(Lock::new(VecDeque::with_capacity(capacity)))
     }
 
     /// Appends a number.
@@ -28,8 +29,8 @@ impl LockedQueue {
     }
 
     /// The deque itself, locked: for condition variables.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, VecDeque<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Guard<'_, VecDeque<u32>> {
+        self.0.lock()
     }
 }
 

@@ -6,7 +6,9 @@
 //! In its favour: nodes stand in one piece of memory in the order they came, so a walk runs ahead
 //! of the cache; the originals are spread over the kernel's heap.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use flatpath_structures::lock::{Guard, Lock};
 
 use crate::pairing::{Busy, Keeps, Party, Side};
 
@@ -14,7 +16,7 @@ const NONE: u32 = u32::MAX;
 
 /// Both lists.
 #[derive(Debug)]
-pub(crate) struct PairingLists(Mutex<Lists>);
+pub(crate) struct PairingLists(Lock<Lists>);
 
 #[derive(Debug)]
 struct Lists {
@@ -34,7 +36,7 @@ struct Node {
 
 impl Keeps for PairingLists {
     fn new(pairs: u32) -> Self {
-        Self(Mutex::new(Lists {
+        Self(Lock::new(Lists {
             nodes: Vec::with_capacity(2 * pairs as usize),
             heads: [NONE; 2],
             spare: NONE,
@@ -70,8 +72,8 @@ impl Keeps for PairingLists {
 }
 
 impl PairingLists {
-    fn lock(&self) -> MutexGuard<'_, Lists> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Lists> {
+        self.0.lock()
     }
 }
 

@@ -6,7 +6,9 @@
 //!
 //! In its favour: nodes are 280 bytes here and 576 there, and are kept for reuse.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use flatpath_structures::lock::Lock;
 
 use crate::tokens::{Counters, GivesBack, Holds, Opens};
 
@@ -27,7 +29,7 @@ pub(crate) struct TreeSocket(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     region: Arc<Counters>,
-    tree: Mutex<Tree>,
+    tree: Lock<Tree>,
 }
 
 impl Opens for TreeRegion {
@@ -40,7 +42,7 @@ impl Opens for TreeRegion {
     fn join(&self) -> TreeSocket {
         TreeSocket(Arc::new(Shared {
             region: Arc::clone(&self.0),
-            tree: Mutex::default(),
+            tree: Lock::default(),
         }))
     }
 }
@@ -83,7 +85,7 @@ impl GivesBack<u32> for TreeSocket {
 
 impl Shared {
     fn with<T>(&self, act: impl FnOnce(&mut Tree) -> T) -> T {
-        act(&mut self.tree.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.tree.lock())
     }
 }
 
@@ -91,7 +93,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let region = &self.region;
-        let tree = self.tree.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let tree = self.tree.get_mut();
         if tree.levels > 0 {
             tree.each(tree.root, tree.levels, &mut |page| region.uncount(page));
         }

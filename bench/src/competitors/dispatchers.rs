@@ -1,8 +1,8 @@
 //! Well-known ways to hand work to threads.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rayon_core::ThreadPoolBuilder;
@@ -11,6 +11,7 @@ use tokio::runtime::Builder;
 use crate::baseline::locked_queue::LockedQueue;
 use crate::dispatch::{Dispatcher, Measured, Wakes, Work, join};
 use flatpath_bench_common::report::Role;
+use flatpath_structures::lock::Condition;
 
 pub(crate) fn candidates() -> Vec<Measured> {
     vec![
@@ -70,7 +71,7 @@ fn start(
 fn condvar(workers: usize, work: &Arc<Work>) -> impl Dispatcher + use<> {
     struct Shared {
         queue: LockedQueue,
-        condition: Condvar,
+        condition: Condition,
         stop: AtomicBool,
     }
 
@@ -88,17 +89,15 @@ fn condvar(workers: usize, work: &Arc<Work>) -> impl Dispatcher + use<> {
 
     let shared = Arc::new(Shared {
         queue: LockedQueue::with_capacity(work.items()),
-        condition: Condvar::new(),
+        condition: Condition::new(),
         stop: AtomicBool::new(false),
     });
     let sender = Sender(Arc::clone(&shared));
     let threads = start(workers, work, move || {
         let has_to_wait =
             |items: &mut VecDeque<u32>| items.is_empty() && !shared.stop.load(Ordering::Relaxed);
-        let items = shared
-            .condition
-            .wait_while(shared.queue.lock(), has_to_wait);
-        items.unwrap_or_else(PoisonError::into_inner).pop_front()
+        let items = shared.queue.lock();
+        shared.condition.wait_while(items, has_to_wait).pop_front()
     });
     let enqueue = move |item| {
         let Sender(shared) = &sender;

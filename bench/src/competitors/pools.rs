@@ -1,10 +1,11 @@
 //! Pools made of well-known queues: boxed memory goes in and comes out.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use concurrent_queue::ConcurrentQueue;
 use crossbeam_queue::{ArrayQueue, SegQueue};
+
+use flatpath_structures::lock::Lock;
 
 use crate::buffers::{BUFFER_BYTES, Load, Recycler};
 use flatpath_bench_common::measure::Turn;
@@ -23,7 +24,7 @@ pub(crate) const COLUMNS: [(&str, Role); 4] = [
 /// One turn per column, each with `idle` pieces of memory.
 pub(crate) fn turns<'a>(idle: usize, load: Load, slice: Duration) -> [Turn<'a>; 4] {
     [
-        turn(Mutex::new(Vec::new()), idle, load, slice),
+        turn(Lock::new(Vec::new()), idle, load, slice),
         turn(ArrayQueue::new(idle), idle, load, slice),
         turn(SegQueue::new(), idle, load, slice),
         turn(ConcurrentQueue::bounded(idle), idle, load, slice),
@@ -40,16 +41,15 @@ where
     Box::new(move || load.measure(&queue, slice))
 }
 
-impl Recycler for Mutex<Vec<Memory>> {
+impl Recycler for Lock<Vec<Memory>> {
     type Item = Memory;
 
     fn take(&self) -> Option<Memory> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.lock().pop()
     }
 
     fn put(&self, item: Memory) {
-        let mut stack = self.lock().unwrap_or_else(PoisonError::into_inner);
-        stack.push(item);
+        self.lock().push(item);
     }
 }
 

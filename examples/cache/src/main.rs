@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use flatpath::framing::{Framed, Handler, Lines, Next};
+use flatpath::lock::Lock;
 use flatpath::memory::{Part, Payload};
 use flatpath::{Error, Io, NoRoom, Server};
 
@@ -15,7 +15,7 @@ const DATA_BYTES_MAX: usize = 1 << 20;
 
 /// Data by key, with its line end.
 #[derive(Default)]
-struct Cache(Mutex<HashMap<String, Vec<u8>>>);
+struct Cache(Lock<HashMap<String, Vec<u8>>>);
 
 impl Handler for Cache {
     /// The key whose data comes next.
@@ -24,7 +24,7 @@ impl Handler for Cache {
     fn message(&self, key: &mut String, io: &mut Io<'_>, line: &[u8]) -> Result<Next, NoRoom> {
         let line = String::from_utf8_lossy(line);
         let words: Vec<&str> = line.split(' ').collect();
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.lock();
         match words[..] {
             ["get", key] => {
                 if let Some(data) = entries.get(key) {
@@ -58,7 +58,7 @@ impl Handler for Cache {
     fn body(&self, key: &mut String, io: &mut Io<'_>, body: &Payload) -> Result<Next, NoRoom> {
         io.write(b"STORED\r\n")?;
         let data = body.parts().flat_map(Part::bytes).copied().collect();
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.lock();
         entries.insert(std::mem::take(key), data);
         Ok(Next::Message)
     }

@@ -9,8 +9,9 @@
 //! not wait for it.
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use flatpath::lock::Lock;
 use flatpath_http::http::header;
 use flatpath_http::{Html, IntoResponse, Request, Response, Router, http::StatusCode, routing};
 use flatpath_websocket::{Close, Handler, Limits, Message, Socket, WebSocket, code};
@@ -20,7 +21,7 @@ const SAID_BYTES_MAX: usize = 4 * 1024;
 
 /// One chat. Clones are the same one.
 #[derive(Clone, Default)]
-pub struct Chat(Arc<Mutex<Vec<Socket>>>);
+pub struct Chat(Arc<Lock<Vec<Socket>>>);
 
 impl Chat {
     /// The routes of this chat.
@@ -41,15 +42,10 @@ impl Chat {
             .route("/chat", routing::get(join).inline())
     }
 
-    fn sockets(&self) -> MutexGuard<'_, Vec<Socket>> {
-        // Nothing under the lock panics half way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn tell(&self, words: String) {
         // All share its bytes.
         let message = Message::from(words);
-        for socket in self.sockets().iter() {
+        for socket in self.0.lock().iter() {
             if socket.try_send(message.clone()).is_err() {
                 socket.close(code::POLICY, "you do not keep up");
             }
@@ -87,7 +83,7 @@ impl Handler for Member {
         match &self.name {
             Some(name) => self.chat.tell(format!("{name}: {words}")),
             None => {
-                self.chat.sockets().push(socket.clone());
+                self.chat.0.lock().push(socket.clone());
                 self.chat.tell(format!("{words} has come"));
                 self.name = Some(words.to_owned());
             }
@@ -96,7 +92,7 @@ impl Handler for Member {
 
     fn closed(&mut self, socket: &Socket, _: &Close) {
         if let Some(name) = self.name.take() {
-            self.chat.sockets().retain(|other| other != socket);
+            self.chat.0.lock().retain(|other| other != socket);
             self.chat.tell(format!("{name} has left"));
         }
     }

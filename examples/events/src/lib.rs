@@ -12,8 +12,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use flatpath::lock::Lock;
 use flatpath_http::http::{HeaderMap, StatusCode};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Html, Response, Router, State, routing};
@@ -28,7 +29,7 @@ const REMEMBERED_MAX: usize = 50;
 #[derive(Clone, Default)]
 pub struct Chat {
     listeners: Broadcast,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Lock<Said>>,
 }
 
 /// What was said, numbered.
@@ -49,10 +50,6 @@ impl Chat {
             .route("/say", routing::post(say).body_bytes_max(SAID_BYTES_MAX))
             .with_state(self.clone())
     }
-
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Whatever is in the words, they stay the data of one event.
@@ -71,7 +68,7 @@ fn listen(State(chat): State<Chat>, headers: HeaderMap) -> Response {
     let last_id = headers.get("last-event-id");
     let last_id = last_id.and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
     // Under the lock: nothing is missing between what was said and what will be, nor comes twice.
-    let said = chat.said();
+    let said = chat.said.lock();
     let missed = said
         .latest
         .iter()
@@ -85,7 +82,7 @@ fn count(State(chat): State<Chat>) -> String {
 }
 
 fn say(State(chat): State<Chat>, words: String) -> StatusCode {
-    let mut said = chat.said();
+    let mut said = chat.said.lock();
     let number = said.count;
     said.count += 1;
     chat.listeners.send(event(number, &words));

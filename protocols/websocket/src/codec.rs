@@ -55,9 +55,8 @@ impl Reader {
 
 #[cfg(feature = "deflate")]
 mod with {
-    use std::sync::{Mutex, MutexGuard, TryLockError};
-
     use bytes::Bytes;
+    use flatpath::lock::{Guard, Lock};
 
     use crate::deflate::{Deflating, Inflating};
     use crate::encode::Frame;
@@ -71,14 +70,14 @@ mod with {
     #[derive(Debug)]
     struct Negotiated {
         bytes_min: usize,
-        deflating: Mutex<Deflating>,
+        deflating: Lock<Deflating>,
     }
 
     impl Codec {
         pub(crate) fn new(bytes_min: usize, deflating: Deflating) -> Codec {
             Codec(Some(Box::new(Negotiated {
                 bytes_min,
-                deflating: Mutex::new(deflating),
+                deflating: Lock::new(deflating),
             })))
         }
 
@@ -91,22 +90,12 @@ mod with {
         /// The frame of a message. Until the other is dropped, no other message is compressed.
         /// `None`: it is to be sent as it is, as it does not become shorter, or another thread
         /// compresses and this is a network thread, which must not wait.
-        pub(crate) fn compress(
-            &self,
-            message: &Message,
-        ) -> Option<(Frame, MutexGuard<'_, Deflating>)> {
-            let mutex = &self.0.as_ref()?.deflating;
-            let deflating = match flatpath::on_network_thread() {
-                true => mutex.try_lock().map_err(|cause| match cause {
-                    TryLockError::Poisoned(poisoned) => Some(poisoned),
-                    TryLockError::WouldBlock => None,
-                }),
-                false => mutex.lock().map_err(Some),
-            };
-            let mut deflating = match deflating {
-                Ok(deflating) => deflating,
-                // A compressor that panicked was taken out before.
-                Err(poisoned) => poisoned?.into_inner(),
+        pub(crate) fn compress(&self, message: &Message) -> Option<(Frame, Guard<'_, Deflating>)> {
+            let deflating = &self.0.as_ref()?.deflating;
+            // A compressor that panicked was taken out before.
+            let mut deflating = match flatpath::on_network_thread() {
+                true => deflating.try_lock()?,
+                false => deflating.lock(),
             };
             let frame = deflating.frame(message)?;
             Some((frame, deflating))
@@ -115,7 +104,7 @@ mod with {
         /// Frees what helps only while messages are sent. Never waits.
         pub(crate) fn rest(&self) {
             if let Some(negotiated) = &self.0
-                && let Ok(mut deflating) = negotiated.deflating.try_lock()
+                && let Some(mut deflating) = negotiated.deflating.try_lock()
             {
                 deflating.rest();
             }

@@ -1,4 +1,5 @@
-//! Rules `unfinished`, `shim`, `sans-io` and `unsafe`: words that must not stand in certain places.
+//! Rules `unfinished`, `shim`, `sans-io`, `unsafe` and `poison`: words that must not stand
+//! everywhere.
 //!
 //! - `unfinished`: no ignored test and no note to come back later.
 //! - `shim`: inside structures only `sync.rs` names the atomics, cells, locks and parking of std,
@@ -6,6 +7,7 @@
 //! - `sans-io`: protocol code has no descriptor, no clock and no thread.
 //! - `unsafe`: unsafe code lives in sys, in the driver and in the one file of structures that hands
 //!   out memory. The lint `unsafe_code` is denied everywhere, and only there it may be allowed.
+//! - `poison`: what becomes of a lock after a panic is decided once, in `Lock`.
 
 use super::Fault;
 use super::source::Source;
@@ -75,10 +77,19 @@ const IGNORED: Rule = Rule {
     message: "an ignored test tests nothing",
 };
 
+const POISON: Rule = Rule {
+    name: "poison",
+    words: &["PoisonError", "TryLockError"],
+    below: "",
+    except: &["structures/src/sync.rs", "sys/src/shared_memory.rs"],
+    in_tests: true,
+    message: "use `Lock`, `ReadWriteLock` and `Condition` (`flatpath::lock`)",
+};
+
 const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), "XXX"];
 
 pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
-    for rule in [SHIM, SANS_IO, UNSAFE, IGNORED] {
+    for rule in [SHIM, SANS_IO, UNSAFE, IGNORED, POISON] {
         check_words(source, &rule, faults);
     }
     for (line, _) in source.lines() {
@@ -180,5 +191,18 @@ mod tests {
         }
         let words = "#![forbid(unsafe_code)]\n// unsafe\nconst A: &str = \"unsafe\";";
         assert_eq!(rules("engine/src/lib.rs", words), []);
+    }
+
+    #[test]
+    fn a_lock_that_a_panic_left_is_dealt_with_in_one_place() {
+        let text = "fn a() { b.lock().unwrap_or_else(PoisonError::into_inner); }";
+        for path in [
+            "engine/src/a.rs",
+            "structures/src/pool.rs",
+            "bench/src/a.rs",
+        ] {
+            assert_eq!(rules(path, text), [(1, "poison")]);
+        }
+        assert_eq!(rules("structures/src/sync.rs", text), []);
     }
 }

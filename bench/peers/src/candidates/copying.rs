@@ -7,8 +7,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use flatpath::lock::Lock;
 use flatpath_messages::layout::announced;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -36,7 +37,7 @@ pub(super) enum Copies {
 }
 
 struct Attached {
-    share: Mutex<Share>,
+    share: Lock<Share>,
     returned: Notify,
 }
 
@@ -60,7 +61,7 @@ pub(super) fn run(socket: &Path, threads: usize, copies: Copies) -> io::Result<(
         let mut tasks = Vec::new();
         for (number, (share, bell)) in (0..).zip(shares) {
             let attached = Arc::new(Attached {
-                share: Mutex::new(share),
+                share: Lock::new(share),
                 returned: Notify::new(),
             });
             let (stream, _) = listener.accept().await?;
@@ -89,7 +90,7 @@ async fn receive(
         let length = u32::from_be_bytes(length) as usize;
         let slot = loop {
             let returned = attached.returned.notified();
-            if let Some(slot) = lock(&attached).free.pop_front() {
+            if let Some(slot) = attached.share.lock().free.pop_front() {
                 break slot;
             }
             returned.await;
@@ -98,14 +99,14 @@ async fn receive(
         while at < length {
             let count = if copies == Copies::Never {
                 stream.readable().await?;
-                match stream.try_read(&mut lock(&attached).slot(slot)[at..length]) {
+                match stream.try_read(&mut attached.share.lock().slot(slot)[at..length]) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                     read => read?,
                 }
             } else {
                 let most = READ_BYTES.min(length - at);
                 let count = stream.read(&mut buffer[..most]).await?;
-                lock(&attached).slot(slot)[at..at + count].copy_from_slice(&buffer[..count]);
+                attached.share.lock().slot(slot)[at..at + count].copy_from_slice(&buffer[..count]);
                 count
             };
             if count == 0 {
@@ -113,7 +114,7 @@ async fn receive(
             }
             at += count;
         }
-        lock(&attached).deliver(slot, producer);
+        attached.share.lock().deliver(slot, producer);
     }
 }
 
@@ -125,14 +126,10 @@ async fn take_returns(attached: Arc<Attached>, bell: OwnedFd) {
     while let Ok(count) = bell.read(&mut bytes).await
         && count > 0
     {
-        lock(&attached).take_returns(announced(&bytes[..count]));
+        attached
+            .share
+            .lock()
+            .take_returns(announced(&bytes[..count]));
         attached.returned.notify_one();
     }
-}
-
-fn lock(attached: &Attached) -> std::sync::MutexGuard<'_, Share> {
-    attached
-        .share
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,9 +14,9 @@ pub(super) mod ours;
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use flatpath::lock::Lock;
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ const SELECT: &str = "SELECT name, cents FROM items WHERE id = ?1";
 
 /// Held by the thread that writes. SQLite has one writer at a time, and the others look again after
 /// sleeps of a millisecond and more; a mutex wakes the next one at once.
-static WRITER: Mutex<()> = Mutex::new(());
+static WRITER: Lock<()> = Lock::new(());
 
 thread_local! {
     static CONNECTION: RefCell<Option<Connection>> = const { RefCell::new(None) };
@@ -98,7 +98,7 @@ fn find(database: &Path, id: i64) -> rusqlite::Result<Option<Item>> {
 }
 
 fn insert(database: &Path, new: NewItem) -> rusqlite::Result<Item> {
-    let _alone = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = WRITER.lock();
     with(database, |connection| {
         let NewItem { name, cents } = new;
         let mut insert = connection.prepare_cached(INSERT)?;
