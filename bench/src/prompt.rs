@@ -23,12 +23,13 @@
 //! setting of idle cores, and shows what an answer costs.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use flatpath::{DriverChoice, Protocol, Running, Server};
+use flatpath_bench_common::http;
 use flatpath_bench_common::measure::{Turn, median, samples};
 use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
@@ -90,9 +91,8 @@ struct Rig {
     client: TcpStream,
     cores: Cores,
     /// Asked for in turn.
-    requests: Vec<String>,
+    requests: Vec<Vec<u8>>,
     asked: usize,
-    buffer: Vec<u8>,
     /// What is served, until the server has ended.
     folder: Option<Rc<TempDir>>,
 }
@@ -103,7 +103,7 @@ impl Rig {
         choice: DriverChoice,
         cores: Cores,
         protocol: impl Protocol,
-        requests: Vec<String>,
+        requests: Vec<Vec<u8>>,
     ) -> io::Result<Option<Rig>> {
         let server = Server::new().driver(choice).network_threads(1);
         // Threads run where the one runs that starts them.
@@ -117,16 +117,14 @@ impl Rig {
         };
         let bound = running.listeners()[0].address.internet();
         let port = bound.map_or(0, |address| address.port());
-        let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        let client = http::connect((Ipv4Addr::LOCALHOST, port).into())?;
         client.set_nodelay(true)?;
-        client.set_read_timeout(Some(Duration::from_secs(10)))?;
         Ok(Some(Rig {
             _running: running,
             client,
             cores,
             requests,
             asked: 0,
-            buffer: vec![0; 64 << 10],
             folder: None,
         }))
     }
@@ -135,18 +133,9 @@ impl Rig {
     fn ask(&mut self) -> io::Result<()> {
         let request = &self.requests[self.asked % self.requests.len()];
         self.asked += 1;
-        self.client.write_all(request.as_bytes())?;
-        let mut filled = 0;
-        loop {
-            let read = self.client.read(&mut self.buffer[filled..])?;
-            filled += read;
-            let reply = &self.buffer[..filled];
-            if read == 0 || !reply.starts_with(b"HTTP/1.1 20") {
-                return Err(io::Error::other("a reply that is none of success"));
-            }
-            if reply_bytes(reply).is_some_and(|bytes| bytes <= filled) {
-                return Ok(());
-            }
+        match http::exchange(&mut self.client, request)?.1.status {
+            200 | 206 => Ok(()),
+            status => Err(io::Error::other(format!("status {status}"))),
         }
     }
 
@@ -163,24 +152,10 @@ impl Rig {
     }
 }
 
-/// Of head and body, once the head is there.
-fn reply_bytes(reply: &[u8]) -> Option<usize> {
-    let end = reply.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&reply[..end]).ok()?;
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("Content-Length: "))?;
-    Some(end + length.parse::<usize>().ok()?)
-}
-
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
-}
-
 /// The same handler, in three places.
 fn handlers(choice: DriverChoice, cores: Cores) -> io::Result<Option<Vec<Rig>>> {
     let hello = || "hello\n";
-    let request = || vec![get("/")];
+    let request = || vec![http::request("/")];
     let rigs = [
         Rig::new(choice, cores, Http::pooled(hello), request())?,
         Rig::new(choice, cores, Http::prompt(hello), request())?,
@@ -196,7 +171,7 @@ fn files(choice: DriverChoice, cores: Cores) -> io::Result<Option<Vec<Rig>>> {
         fs::write(folder.path().join(number.to_string()), [b'x'; FILE_BYTES])?;
     }
     std::thread::sleep(UNTIL_STABLE);
-    let each = || (0..FILES).map(|number| get(&format!("/{number}")));
+    let each = || (0..FILES).map(|number| http::request(&format!("/{number}")));
     let keeping = |entries_max| {
         let files = Files::open(folder.path())?;
         let bytes_max = entries_max * 4 * FILE_BYTES;
@@ -205,7 +180,8 @@ fn files(choice: DriverChoice, cores: Cores) -> io::Result<Option<Vec<Rig>>> {
     // A look at a part of a file is left to workers: here it is all of it.
     let by_worker = each().map(|request| {
         let range = format!("Range: bytes=0-{}\r\n\r\n", FILE_BYTES - 1);
-        request.replace("\r\n\r\n", &format!("\r\n{range}"))
+        let head = request.strip_suffix(b"\r\n").unwrap_or_default();
+        [head, range.as_bytes()].concat()
     });
     let rigs = [
         Rig::new(choice, cores, keeping(COLD_MAX)?, by_worker.collect())?,

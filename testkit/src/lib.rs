@@ -26,6 +26,7 @@ pub mod fuse;
 pub mod ingest;
 pub mod lossy;
 pub mod mount;
+pub mod nfs;
 pub mod process;
 pub mod reply;
 pub mod scanner;

@@ -15,7 +15,6 @@
 //! | [`source`] | client sockets: more than one address has ports for |
 //! | [`crowd`] | clients of an echo server, many at once or one after the other |
 //! | [`http`] | as much of an HTTP client as benches need |
-//! | [`rpc`] | as much of ONC RPC and NFSv3 |
 //! | [`generator`], [`wrk`] | load over HTTP |
 //! | [`measure`] | medians, interleaved rounds, operations hammered by threads |
 //! | [`servers`] | interleaved runs of servers, metrics, what makes figures doubtful |
@@ -48,7 +47,6 @@ pub mod options;
 pub mod plot;
 pub mod profile;
 pub mod report;
-pub mod rpc;
 pub mod scheduling;
 pub mod servers;
 pub mod source;

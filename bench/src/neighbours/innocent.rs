@@ -9,8 +9,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use flatpath_bench_common::http;
 use flatpath_bench_common::measure::histogram;
-use flatpath_bench_common::{http, rpc};
+use flatpath_testkit::nfs::{self, Connection};
 use hdrhistogram::Histogram;
 
 use super::LONGEST_MS;
@@ -162,7 +163,8 @@ impl Kind {
 #[derive(Default)]
 struct Hold {
     stream: Option<TcpStream>,
-    file: Vec<u8>,
+    /// A connection to NFS, and the root of what is exported there.
+    nfs: Option<(Connection, Vec<u8>)>,
     number: u32,
 }
 
@@ -256,15 +258,16 @@ fn file(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 fn nfs(hold: &mut Hold, to: SocketAddr) -> io::Result<()> {
-    if hold.stream.is_none() {
-        let mut stream = dial(to)?;
-        hold.file = rpc::mount(&mut stream, "/")?;
-        hold.stream = Some(stream);
-    }
-    hold.number = hold.number.wrapping_add(1);
-    let number = hold.number;
-    let stream = hold.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-    rpc::check(stream, number, &hold.file)
+    let (connection, root) = match &mut hold.nfs {
+        Some(kept) => kept,
+        none => {
+            let mut connection = Connection::of(dial(to)?).by(0);
+            let root = connection.try_handle(&nfs::mount("/"))?;
+            none.insert((connection, root))
+        }
+    };
+    let reply = connection.try_call(&nfs::getattr(root))?;
+    nfs::good(&reply.results).map(drop)
 }
 
 fn echo(stream: &mut TcpStream) -> io::Result<()> {

@@ -1,12 +1,12 @@
 //! How crowds behave, and the bytes that they send.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use flate2::{Compress, Compression, FlushCompress};
-
-use flatpath_bench_common::rpc;
+use flatpath_bench_common::http;
+use flatpath_testkit::nfs::{self, Connection};
 
 use super::crowd::Manner;
 use super::server::{Arena, BIG_BYTES};
@@ -73,7 +73,7 @@ pub(super) fn uploads(
 pub(super) fn downloads(arena: &Arena, connections: usize, read_bytes: usize) -> Manner {
     Manner {
         read_bytes,
-        ..asking(arena.http, connections, &[get("/big")])
+        ..asking(arena.http, connections, &[http::request("/big")])
     }
 }
 
@@ -105,10 +105,6 @@ pub(super) fn masked_frame(payload: &[u8]) -> Vec<u8> {
     [&head.concat(), payload].concat()
 }
 
-pub(super) fn get(path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\n{HOST}\r\n").into_bytes()
-}
-
 pub(super) fn put(path: &str, bytes: u64) -> Vec<u8> {
     format!("PUT {path} HTTP/1.1\r\n{HOST}Content-Length: {bytes}\r\n\r\n").into_bytes()
 }
@@ -116,10 +112,9 @@ pub(super) fn put(path: &str, bytes: u64) -> Vec<u8> {
 /// The address of NFS, and the handle of the large file.
 pub(super) fn big(arena: &Arena) -> io::Result<(SocketAddr, Vec<u8>)> {
     let to = arena.service("nfs")?;
-    let mut stream = TcpStream::connect(to)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let root = rpc::mount(&mut stream, "/")?;
-    Ok((to, rpc::lookup(&mut stream, &root, "big")?))
+    let mut connection = Connection::try_open(to)?;
+    let root = connection.try_handle(&nfs::mount("/"))?;
+    Ok((to, connection.try_handle(&nfs::lookup(&root, "big"))?))
 }
 
 #[cfg(test)]

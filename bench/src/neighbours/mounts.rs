@@ -5,8 +5,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
+use flatpath_bench_common::http;
+
 use super::crowd::Manner;
-use super::manners::{asking, get, put};
+use super::manners::{asking, put};
 use super::server::Arena;
 use super::troubles::{HTTP, Needs, Trouble};
 
@@ -47,7 +49,7 @@ pub(super) fn of_file_systems() -> Vec<Trouble> {
             name: "a scanner that permits each access to a mount after 150 ms",
             needs: Needs::Scanned,
             crowd: |arena| {
-                let file = |number| get(&format!("/mount/file-{number}"));
+                let file = |number| http::request(&format!("/mount/file-{number}"));
                 let files: Vec<_> = (0..SCANNED_FILES).map(file).collect();
                 Ok(asking(arena.http, 64, &files))
             },
@@ -58,7 +60,7 @@ pub(super) fn of_file_systems() -> Vec<Trouble> {
 
 /// One file of the mount is hot when it begins to hang; then many want it, and others there.
 fn hung_mount(arena: &Arena) -> io::Result<Manner> {
-    let [hot, cold] = ["/mount/file.txt", "/mount/other"].map(get);
+    let [hot, cold] = ["/mount/file.txt", "/mount/other"].map(http::request);
     for _ in 0..10 {
         let mut stream = TcpStream::connect(arena.http)?;
         stream.write_all(&hot)?;

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use flatpath_bench_common::rpc;
+use flatpath_bench_common::http;
 use flatpath_consumer::Consumer;
 use flatpath_http::sse::Event;
+use flatpath_testkit::nfs;
 
 use super::crowd::Manner;
 use super::manners::{
-    asking, big, deflated_zeros, downloads, flood, get, handshake, heads, masked_frame, uploads,
+    asking, big, deflated_zeros, downloads, flood, handshake, heads, masked_frame, uploads,
 };
 use super::mounts;
 use super::server::Arena;
@@ -161,7 +162,7 @@ fn of_slow_clients() -> Vec<Trouble> {
         },
         Trouble {
             name: "idle kept connections, more than allowed",
-            crowd: |arena| Ok(asking(arena.http, 1_500, &[get(arena.hot_path)])),
+            crowd: |arena| Ok(asking(arena.http, 1_500, &[http::request(arena.hot_path)])),
             ..at_the_bound
         },
         Trouble {
@@ -267,12 +268,24 @@ fn of_busy_clients() -> Vec<Trouble> {
         Trouble {
             name: "64 pipelining connections",
             is_in_quick: true,
-            crowd: |arena| Ok(flood(arena.http, 64, get(arena.hot_path).repeat(500))),
+            crowd: |arena| {
+                Ok(flood(
+                    arena.http,
+                    64,
+                    http::request(arena.hot_path).repeat(500),
+                ))
+            },
             ..HTTP
         },
         Trouble {
             name: "128 pipelining connections",
-            crowd: |arena| Ok(flood(arena.http, 128, get(arena.hot_path).repeat(500))),
+            crowd: |arena| {
+                Ok(flood(
+                    arena.http,
+                    128,
+                    http::request(arena.hot_path).repeat(500),
+                ))
+            },
             ..HTTP
         },
         Trouble {
@@ -284,7 +297,7 @@ fn of_busy_clients() -> Vec<Trouble> {
                     // The answer is not read, so that closing resets.
                     read_bytes: 0,
                     hit_and_run: true,
-                    ..asking(arena.http, 200, &[get(arena.hot_path)])
+                    ..asking(arena.http, 200, &[http::request(arena.hot_path)])
                 })
             },
             ..HTTP
@@ -335,8 +348,8 @@ fn of_nfs() -> Vec<Trouble> {
             is_in_quick: true,
             crowd: |arena| {
                 let (to, file) = big(arena)?;
-                let reads = (0..128).flat_map(|number| rpc::read(number, &file, 0, 1 << 20));
-                let reads: Vec<u8> = reads.collect();
+                let read = nfs::read(&file, 0, 1 << 20);
+                let reads: Vec<u8> = (0..128).flat_map(|xid| read.record_by(0, xid)).collect();
                 Ok(Manner {
                     connections: 100,
                     opening: Box::new(move |_| reads.clone()),
@@ -350,7 +363,7 @@ fn of_nfs() -> Vec<Trouble> {
             millis: LONG_MILLIS,
             crowd: |arena| {
                 let (to, file) = big(arena)?;
-                let mut write = rpc::write(1, &file, 0, &vec![b'w'; 1 << 20]);
+                let mut write = nfs::write(&file, 0, &vec![b'w'; 1 << 20], 0).record_by(0, 1);
                 write.truncate(write.len() / 2);
                 Ok(Manner {
                     connections: 200,
@@ -364,7 +377,8 @@ fn of_nfs() -> Vec<Trouble> {
             name: "NFS: 32 connections that call without end",
             crowd: |arena| {
                 let (to, file) = big(arena)?;
-                let calls = (0..16).flat_map(|number| rpc::getattr(number, &file));
+                let getattr = nfs::getattr(&file);
+                let calls = (0..16).flat_map(|xid| getattr.record_by(0, xid));
                 Ok(flood(to, 32, calls.collect()))
             },
             ..OURS
@@ -453,12 +467,12 @@ fn of_handlers() -> Vec<Trouble> {
         Trouble {
             name: "handlers that block for ever, on another listener",
             is_in_quick: true,
-            crowd: |arena| Ok(asking(arena.troubled, 400, &[get("/block")])),
+            crowd: |arena| Ok(asking(arena.troubled, 400, &[http::request("/block")])),
             ..library
         },
         Trouble {
             name: "handlers that panic",
-            crowd: |arena| Ok(asking(arena.troubled, 400, &[get("/panic")])),
+            crowd: |arena| Ok(asking(arena.troubled, 400, &[http::request("/panic")])),
             ..library
         },
         Trouble {
@@ -470,7 +484,7 @@ fn of_handlers() -> Vec<Trouble> {
             crowd: |arena| {
                 Ok(Manner {
                     read_bytes: 0,
-                    ..asking(arena.troubled, 3_000, &[get("/events")])
+                    ..asking(arena.troubled, 3_000, &[http::request("/events")])
                 })
             },
             beside: news,

@@ -2,10 +2,9 @@
 
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_nfs::{Access, Nfs, Options};
+use flatpath_testkit::nfs::{Connection, write};
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Site, each_driver};
-
-use crate::calls::{Connection, write};
 
 each_driver!(
     no_data_of_a_write_is_copied,

@@ -1,10 +1,10 @@
 //! kill -9 in the middle of writing: what was promised is there, handles stay valid, and the
 //! verifier tells what was not promised.
 
+use flatpath_testkit::nfs::{Connection, commit, read, write};
 use flatpath_testkit::{Driver, Site, each_driver};
 use rustix::process::Signal;
 
-use crate::calls::{Connection, commit, read, write};
 use crate::serve;
 
 each_driver!(

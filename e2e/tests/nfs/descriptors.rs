@@ -1,9 +1,9 @@
 //! Files that are open for the next call give their descriptors to connections.
 
 use flatpath_testkit::ingest::told;
+use flatpath_testkit::nfs::{Connection, commit, write};
 use flatpath_testkit::{Client, Driver, Launch, Site, each_driver};
 
-use crate::calls::{Connection, commit, write};
 use crate::launch;
 
 each_driver!(open_files_that_no_call_uses_give_their_descriptors_to_newcomers);

@@ -11,11 +11,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flatpath_testkit::child::{self, Child};
+use flatpath_testkit::nfs::{Connection, getattr, null};
 use flatpath_testkit::{Driver, Launch, Server, Site, binary, each_driver, tools, until};
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::Signal;
-
-use crate::calls::{Connection, getattr, null};
 
 each_driver!(handles_go_on_at_the_floating_address_when_its_server_dies);
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::Shutdown;
 
+use flatpath_testkit::nfs::{Connection, getattr, read, remove, write};
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Site, each_driver};
 
-use crate::calls::{Connection, getattr, read, remove, write};
 use crate::serve;
 
 each_driver!(

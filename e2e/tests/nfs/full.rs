@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use flatpath_testkit::deadline::until;
+use flatpath_testkit::nfs::{Connection, commit, remove, write};
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-
-use crate::calls::{Connection, commit, remove, write};
 
 each_driver!(a_full_disk_is_an_error_of_one_client_and_gives_its_space_back);
 

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
+use flatpath_testkit::nfs::{Connection, read, write};
 use flatpath_testkit::{Driver, Over, Site, each_driver, handovers, until_true};
 
-use crate::calls::{Connection, read, write};
 use crate::serve;
 
 each_driver!(

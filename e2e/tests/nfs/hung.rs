@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use flatpath_testkit::fuse::{self, Content};
 use flatpath_testkit::mount::Mounted;
+use flatpath_testkit::nfs::{Connection, getattr, lookup, read};
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, scanner};
-
-use crate::calls::{Connection, getattr, lookup, read};
 
 each_driver!(
     a_hung_export_does_not_take_all_workers,

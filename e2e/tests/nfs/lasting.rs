@@ -9,9 +9,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use flatpath_testkit::lossy::{Cache, Lossy, Operation};
+use flatpath_testkit::nfs::{Call, Connection, commit, write};
 use flatpath_testkit::{Deadline, Driver, Launch, Server, Site, each_driver};
-
-use crate::calls::{Call, Connection, commit, write};
 
 each_driver!(
     model_what_three_clients_may_believe_is_on_the_disk_whatever_fails,

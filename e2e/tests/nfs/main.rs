@@ -1,7 +1,6 @@
 //! A directory over NFSv3: libnfs and a Rust client as others use it, and bytes as no client sends
 //! them.
 
-mod calls;
 mod client;
 mod copies;
 mod crash;

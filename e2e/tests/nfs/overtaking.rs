@@ -11,9 +11,8 @@ use flatpath::{DriverChoice, Server};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
 use flatpath_testkit::deadline::{LONG_PATIENCE, until};
+use flatpath_testkit::nfs::{self, Connection, Words};
 use flatpath_testkit::{Driver, each_driver};
-
-use crate::calls::{self, Connection, Words};
 
 each_driver!(
     replies_overtake_those_that_wait,
@@ -111,8 +110,8 @@ fn serve_with(workers: u32, driver: Driver) -> (flatpath::Running, Arc<Gate>) {
 }
 
 /// A call of the server above.
-fn call(procedure: u32, number: u32) -> calls::Call {
-    calls::Call::nfs(procedure, Words::default().word(number))
+fn call(procedure: u32, number: u32) -> nfs::Call {
+    nfs::Call::nfs(procedure, Words::default().word(number))
 }
 
 fn waiting(number: u32) -> Vec<u8> {

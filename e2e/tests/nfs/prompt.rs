@@ -5,10 +5,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use flatpath_testkit::deadline::until;
 use flatpath_testkit::fuse::{self, Content};
+use flatpath_testkit::nfs::{ACCESS, Connection, READ, access, getattr, lookup, null, read};
 use flatpath_testkit::{Client, Driver, Server, Site, each_driver};
 use rustix::process::geteuid;
 
-use crate::calls::{ACCESS, Connection, READ, access, getattr, lookup, null, read};
 use crate::serve;
 
 each_driver!(
@@ -135,7 +135,7 @@ fn each_caller_has_its_own_rights_whichever_thread_answers(driver: Driver) {
         let check = |user: u32, client: &mut Connection| {
             let reply = client.reply();
             let (procedure, allowed) = (reply.xid, user == 1000);
-            let rights = |reply: &crate::calls::Reply| reply.results.last().copied();
+            let rights = |reply: &flatpath_testkit::nfs::Reply| reply.results.last().copied();
             match (procedure, allowed) {
                 (ACCESS, _) => assert_eq!(rights(&reply), Some(u8::from(allowed)), "{user}"),
                 (_, true) => assert_eq!(reply.data(), b"content"),

@@ -1,8 +1,8 @@
 //! A repeated call gets the first one's reply; one that only looks like it is executed.
 
+use flatpath_testkit::nfs::{Call, Connection, Words, lookup, mkdir, remove, write};
 use flatpath_testkit::{Client, Driver, Server, Site, each_driver};
 
-use crate::calls::{Call, Connection, Words, lookup, mkdir, remove, write};
 use crate::serve;
 
 each_driver!(

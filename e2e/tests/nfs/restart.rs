@@ -1,10 +1,10 @@
 //! Handles of a server that has ended, shown to a new process with the same key: nothing it has in
 //! memory can help, only the kernel's handles, or without those the search through the tree.
 
+use flatpath_testkit::nfs::{Connection, getattr};
 use flatpath_testkit::{Driver, Server, Site, each_driver};
 use rustix::process::Signal;
 
-use crate::calls::{Connection, getattr};
 use crate::serve_by_name;
 
 each_driver!(

@@ -1,8 +1,7 @@
 //! Clients change files only where the server was told to let them, over every service.
 
+use flatpath_testkit::nfs::{Connection, create, write};
 use flatpath_testkit::{Client, Driver, Launch, Site, each_driver};
-
-use crate::calls::{Connection, create, write};
 
 each_driver!(without_writable_nothing_changes);
 

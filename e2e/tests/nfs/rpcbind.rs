@@ -6,11 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flatpath_testkit::child::{self, Child};
+use flatpath_testkit::nfs::Connection;
 use flatpath_testkit::{Driver, Server, Site, each_driver, tools, until};
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::Signal;
-
-use crate::calls::Connection;
 
 each_driver!(rpcbind_names_the_server_that_serves);
 

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use flatpath_testkit::deadline::until;
+use flatpath_testkit::nfs::{Connection, commit, remove, rename, set_length, write};
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
-use crate::calls::{Connection, commit, remove, rename, set_length, write};
 use crate::{launch, serve};
 
 each_driver!(

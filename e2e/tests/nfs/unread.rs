@@ -2,9 +2,9 @@
 
 use std::fs::File;
 
+use flatpath_testkit::nfs::{Connection, getattr, read};
 use flatpath_testkit::{Driver, Site, each_driver};
 
-use crate::calls::{Connection, getattr, read};
 use crate::serve;
 
 each_driver!(replies_that_are_not_read_stop_no_other_client);

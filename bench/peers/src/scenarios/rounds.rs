@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use flatpath_bench_common::rpc;
+use flatpath_testkit::nfs::{self, Connection};
 
 use crate::session::PAGES;
 
@@ -99,10 +99,10 @@ impl Rounds {
 /// # Errors
 /// What the socket reports, or `InvalidData` if the server refuses.
 pub(crate) fn nfs_read(server: SocketAddr) -> io::Result<Vec<u8>> {
-    let mut socket = connect(server)?;
-    let root = rpc::mount(&mut socket, "/")?;
-    let file = rpc::lookup(&mut socket, &root, PAGES)?;
-    Ok(rpc::read(1, &file, 0, READ_BYTES))
+    let mut connection = Connection::try_open(server)?.by(0);
+    let root = connection.try_handle(&nfs::mount("/"))?;
+    let file = connection.try_handle(&nfs::lookup(&root, PAGES))?;
+    Ok(nfs::read(&file, 0, READ_BYTES).record_by(0, 1))
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {

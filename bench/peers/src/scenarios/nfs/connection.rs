@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use flatpath_bench_common::rpc::{self, LAST_FRAGMENT};
+use flatpath_testkit::nfs::{self, ATTRIBUTES, LAST_FRAGMENT};
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -18,8 +18,8 @@ const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
 const HEAD_BYTES: usize = 256;
 /// From this length on data is not copied by the client.
 const LONG_BYTES_MIN: u32 = 64 << 10;
-/// Bytes of the attributes in the results of READ.
-const ATTRIBUTES_BYTES: usize = 84;
+/// Calls are those of root, which costs a server least.
+const USER: u32 = 0;
 
 /// Where the server is.
 #[derive(Clone, Debug)]
@@ -27,6 +27,14 @@ pub(crate) struct Mount {
     pub(crate) nfs: SocketAddr,
     pub(crate) mount: SocketAddr,
     pub(crate) path: String,
+}
+
+impl Mount {
+    /// The handle of the export's root.
+    pub(super) fn root(&self) -> io::Result<Vec<u8>> {
+        let mut calls = nfs::Connection::try_open(self.mount)?.by(USER);
+        calls.try_handle(&nfs::mount(&self.path))
+    }
 }
 
 /// See the module.
@@ -49,7 +57,7 @@ static DATA: [u8; 1 << 20] = [0x5a; 1 << 20];
 impl Connection {
     /// Mounts the export and connects to NFS. Calls will move `bytes` of data each.
     pub(crate) fn open(mount: &Mount, bytes: u32) -> io::Result<Connection> {
-        let root = rpc::mount(&mut TcpStream::connect(mount.mount)?, &mount.path)?;
+        let root = mount.root()?;
         let mut data = File::from(memfd_create("flatpath-nfs-data", MemfdFlags::CLOEXEC)?);
         data.write_all(&DATA)?;
         let stream = TcpStream::connect(mount.nfs)?;
@@ -70,7 +78,8 @@ impl Connection {
 
     /// Makes a file and fills it, in 1 MiB writes numbered from `first` on; its handle.
     pub(crate) fn prepare(&mut self, name: &str, bytes: u64, first: u32) -> io::Result<Vec<u8>> {
-        let file = rpc::create(&mut self.stream, &self.root, name)?;
+        let mut calls = nfs::Connection::of(self.stream.try_clone()?).by(USER);
+        let file = calls.try_create(&self.root, name)?;
         for (number, offset) in (0..).zip((0..bytes).step_by(1 << 20)) {
             self.send(first.wrapping_add(number), true, &file, offset, 1 << 20)?;
             self.receive(true, 1 << 20)?;
@@ -88,12 +97,19 @@ impl Connection {
         bytes: u32,
     ) -> io::Result<()> {
         match writes {
-            false => self.stream.write_all(&rpc::read(xid, file, offset, bytes)),
+            false => {
+                let read = nfs::read(file, offset, bytes);
+                self.stream.write_all(&read.record_by(USER, xid))
+            }
             true if bytes < LONG_BYTES_MIN => {
                 let data = &DATA[..bytes as usize];
-                self.stream.write_all(&rpc::write(xid, file, offset, data))
+                let write = nfs::write(file, offset, data, 0);
+                self.stream.write_all(&write.record_by(USER, xid))
             }
-            true => self.send_with_data(&rpc::write_head(xid, file, offset, bytes), bytes),
+            true => {
+                let write = nfs::write_before(file, offset, bytes, 0);
+                self.send_with_data(&write.record_before(bytes as usize, USER, xid), bytes)
+            }
         }
     }
 
@@ -116,11 +132,11 @@ impl Connection {
     pub(crate) fn receive(&mut self, writes: bool, bytes: u32) -> io::Result<u32> {
         self.wait()?;
         let reply = &self.reply[..self.filled];
-        let results = rpc::good(rpc::accepted(reply)?)?;
+        let results = nfs::good(nfs::accepted(reply)?)?;
         if !writes {
             let skipped = match results.first_chunk::<4>() {
                 Some([0, 0, 0, 0]) => 4,
-                _ => 4 + ATTRIBUTES_BYTES,
+                _ => 4 + ATTRIBUTES,
             };
             let count = results.get(skipped..).and_then(<[u8]>::first_chunk::<4>);
             let count = count.map_or(0, |count| u32::from_be_bytes(*count));
