@@ -4,7 +4,7 @@
 //! Newest first, so that the warm buffer is used next and untouched ones stay untouched.
 //!
 //! Invariants
-//! - B1: a buffer is in `free`, held by a receive in progress, with the caller as a [`Piece`], or
+//! - EB1: a buffer is in `free`, held by a receive in progress, with the caller as a [`Piece`], or
 //!   retained. A piece is recycled once at most, as it is no `Clone`; one that is dropped instead
 //!   takes its buffer along, unless something of it was retained.
 //!
@@ -58,7 +58,7 @@ impl Buffers {
     }
 
     pub(crate) fn space(&mut self, buffer: u16) -> &mut [u8] {
-        // SAFETY: `take` gave it to the receive in progress, on this thread (B1).
+        // SAFETY: `take` gave it to the receive in progress, on this thread (EB1).
         unsafe { self.region.space(u32::from(buffer)) }
     }
 

@@ -1,8 +1,8 @@
 //! An eventfd (eventfd(2)) that a driver polls.
 //!
 //! Invariants
-//! - F1: what is written is taken once: reading sets the counter to zero.
-//! - F2: taking never waits, whatever the blocking mode that the descriptor's owner wants.
+//! - V1: what is written is taken once: reading sets the counter to zero.
+//! - V2: taking never waits, whatever the blocking mode that the descriptor's owner wants.
 //!
 //! Cost: a write and a take are one system call each.
 
@@ -98,7 +98,7 @@ impl Eventfd {
         }
     }
 
-    /// Takes what was added since the last time; never waits (F2). A driver that polls it does
+    /// Takes what was added since the last time; never waits (V2). A driver that polls it does
     /// this.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //! - F3: a waker wakes once per `wait_below` that returned true, never without one.
 //!
 //! Ordering
-//! - E1 settle: `held` goes down, fence, look at the mark -> set the mark, fence, look at `held`:
+//! - FE1 settle: `held` goes down, fence, look at the mark -> set the mark, fence, look at `held`:
 //!   either the drop that reaches the mark sees it, or the waiter sees that it need not wait.
 //!
 //! Cost: clone two atomic additions, drop two subtractions and a fence. No allocation.
@@ -60,9 +60,9 @@ impl Quota {
     /// Asks for a wake when fewer than `mark` fragments are held. False: they are already, and no
     /// wake follows.
     pub fn wait_below(&self, mark: u32) -> bool {
-        // ORDER: relaxed; the fence orders it (E1).
+        // ORDER: relaxed; the fence orders it (FE1).
         self.0.mark.store(mark, Ordering::Relaxed);
-        // ORDER: E1, the waiter's side.
+        // ORDER: FE1, the waiter's side.
         fence(Ordering::SeqCst);
         if self.0.held.load(Ordering::Relaxed) >= mark {
             return true;
@@ -96,7 +96,7 @@ impl Drop for QuotaGuard {
     fn drop(&mut self) {
         let state = &*self.0.0;
         let held = state.held.fetch_sub(1, Ordering::Relaxed) - 1;
-        // ORDER: E1, the returner's side.
+        // ORDER: FE1, the returner's side.
         fence(Ordering::SeqCst);
         let mark = state.mark.load(Ordering::Relaxed);
         // ORDER: relaxed: of the threads that see the mark, the one that takes it down wakes (F3).

@@ -16,11 +16,11 @@
 //! | both              | yes                          | yes               |
 //!
 //! Invariants
-//! - P1: at most `pipes_max` pipes are open, in use and idle.
-//! - P2: an idle pipe is empty: one that is dropped with something in it is closed.
-//! - P4: where pipes are counted ([`Pipes::count`]), each open one has leave for its descriptors,
+//! - L1: at most `pipes_max` pipes are open, in use and idle.
+//! - L2: an idle pipe is empty: one that is dropped with something in it is closed.
+//! - L4: where pipes are counted ([`Pipes::count`]), each open one has leave for its descriptors,
 //!   which is dropped after they are closed.
-//! - P3: no call on a pipe blocks, and it is filled no further than its room, which is counted in
+//! - L3: no call on a pipe blocks, and it is filled no further than its room, which is counted in
 //!   pages.
 //!
 //! Cost: a pipe is two descriptors and, in the kernel, 40 bytes per page of its capacity. Filling
@@ -73,7 +73,7 @@ struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
     pages: usize,
-    /// Dropped after the descriptors (P4).
+    /// Dropped after the descriptors (L4).
     _leave: Option<PipeLeave>,
 }
 
@@ -168,7 +168,7 @@ impl Pipes {
             bytes: 0,
         };
         let into_page = (offset % page as u64) as usize;
-        // P3
+        // No more pages than the pipe has (L3).
         let pages = into_page.saturating_add(bytes).div_ceil(page) + pads;
         if pages > piped.pipe().pages {
             return Ok(None);
@@ -271,7 +271,7 @@ impl Piped {
     /// # Errors
     /// `EAGAIN` when there is no room; see [`Pipes::splice_file`].
     pub fn pad(&mut self, bytes: &[u8]) -> io::Result<()> {
-        debug_assert!(bytes.len() < 4096, "one page is kept for it (P3)");
+        debug_assert!(bytes.len() < 4096, "one page is kept for it (L3)");
         if !bytes.is_empty() {
             // Up to a page is written whole or not at all.
             self.bytes += rustix::io::write(&self.pipe().write, bytes)?;
@@ -313,7 +313,7 @@ impl Drop for Piped {
         if self.bytes == 0 {
             self.pool.lock().idle.push(pipe);
         } else {
-            // P2
+            // Something may be in it, so it is closed (L2).
             drop(pipe);
             self.pool.lock().open -= 1;
         }

@@ -20,13 +20,13 @@
 //! - G5: a region with a descriptor is sealed: no descriptor of it can change or write its pages.
 //!
 //! Ordering
-//! - E1 idle: push of the page (Release, the count's own edge before it) -> `reclaim` (Acquire):
+//! - GE1 idle: push of the page (Release, the count's own edge before it) -> `reclaim` (Acquire):
 //!   all reading of the page comes before the kernel writes to it again.
-//! - E2 await: push of the page, fence, read `awaited` (`page_idle`) -> set `awaited`
+//! - GE2 await: push of the page, fence, read `awaited` (`page_idle`) -> set `awaited`
 //!   (`await_page`), fence (the driver's sleep), look at the stack (`is_relieved`): one of the two
 //!   sees the other, so a page that comes back ends a wait that needs it.
-//! - E3 retained: a page is back before it counts as retained no more (`Returns`), or the last page
-//!   in reserve could be retained while this one is on its way (G3).
+//! - GE3 retained: a page is back before it counts as retained no more (`Returns`), or the last
+//!   page in reserve could be retained while this one is on its way (G3).
 //!
 //! Cost: a `retain` is two or three atomic additions, a drop two; nothing is allocated. Four bytes
 //! of count and four of link per page. Untouched pages are not in memory.
@@ -142,9 +142,9 @@ unsafe impl Sync for RegionMemory {}
 
 impl tokens::Release for RegionMemory {
     fn page_idle(&self, page: u32) {
-        // ORDER: E1 and E3 are the structure's own edges.
+        // ORDER: GE1 and GE3 are the structure's own edges.
         self.retained.give_back(page);
-        // ORDER: E2, the returner's side.
+        // ORDER: GE2, the returner's side.
         fence(Ordering::SeqCst);
         if self.awaited.load(Ordering::Relaxed)
             && let Some(waker) = self.waker.get()
@@ -306,7 +306,7 @@ impl Region {
         }
     }
 
-    /// C5
+    /// Asserts that it is ours, and not recycled yet (C5).
     #[track_caller]
     pub(crate) fn check(&self, piece: &Piece) {
         let (is_ours, buffer) = (piece.region_serial == self.serial(), piece.buffer);
@@ -342,7 +342,7 @@ impl Region {
 
     /// From now on, until [`Region::waited`], a page that comes back wakes the driver.
     pub(crate) fn await_page(&self) {
-        // ORDER: E2, the driver's side; the fence is that of its sleep (`may_sleep`).
+        // ORDER: GE2, the driver's side; the fence is that of its sleep (`may_sleep`).
         self.of().awaited.store(true, Ordering::Relaxed);
     }
 
@@ -358,7 +358,7 @@ impl Region {
         self.of().awaited.load(Ordering::Relaxed)
     }
 
-    /// Whether a page is awaited and one has come back. For `ready`, after its fence (E2).
+    /// Whether a page is awaited and one has come back. For `ready`, after its fence (GE2).
     pub(crate) fn is_relieved(&self) -> bool {
         self.is_awaited() && !self.of().retained.is_empty()
     }
@@ -375,7 +375,7 @@ impl Region {
             return;
         }
         while let Some(page) = self.of().retained.pop() {
-            // ORDER: E1: `uses` acquires. It cannot be otherwise (G2).
+            // ORDER: GE1: `uses` acquires. It cannot be otherwise (G2).
             assert_eq!(self.0.uses(page), 0, "G2: page {page} is idle and in use");
             take_back(page);
         }

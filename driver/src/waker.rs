@@ -1,13 +1,13 @@
 //! How another thread ends a wait: an eventfd that is written only when the driver's thread sleeps.
 //!
 //! Invariants
-//! - W1: the flag is set only between "I am about to sleep" and the return from the kernel.
-//! - W2: the thread that takes the flag down writes the eventfd; so a sleep has one write at most.
+//! - The flag is set only between "I am about to sleep" and the return from the kernel.
+//! - The thread that takes the flag down writes the eventfd; so a sleep has one write at most.
 //!
 //! Ordering
-//! - E1 wake: publish, fence, read the flag (`take`) -> set the flag, fence, look for work
+//! - WE1 wake: publish, fence, read the flag (`take`) -> set the flag, fence, look for work
 //!   (`may_sleep`). One of the two sees the other's store.
-//! - E2 take: a late waker's exchange -> the next time the flag is set: a thread that reads the
+//! - WE2 take: a late waker's exchange -> the next time the flag is set: a thread that reads the
 //!   flag after that cannot see the older value. (That follows from exchanges being atomic, too;
 //!   loom does not draw the conclusion.)
 //!
@@ -54,9 +54,9 @@ impl Sleeper {
     /// Publishes that this thread sleeps, then asks `ready`; false and the flag down if so.
     #[must_use]
     fn may_sleep(&self, ready: &dyn Fn() -> bool) -> bool {
-        // ORDER: Acquire: E2; the fence after it orders it for E1.
+        // ORDER: Acquire: WE2; the fence after it orders it for WE1.
         self.sleeping.swap(true, Ordering::Acquire);
-        // ORDER: E1, the sleeper's side.
+        // ORDER: WE1, the sleeper's side.
         fence(Ordering::SeqCst);
         if ready() {
             self.awake();
@@ -66,17 +66,17 @@ impl Sleeper {
     }
 
     fn awake(&self) {
-        // ORDER: Relaxed: it publishes nothing; a waker that misses it wakes in vain (E1).
+        // ORDER: Relaxed: it publishes nothing; a waker that misses it wakes in vain (WE1).
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
     /// True when there is a sleeper, and this call is the one that has to wake it.
     #[must_use]
     fn take(&self) -> bool {
-        // ORDER: E1, the waker's side.
+        // ORDER: WE1, the waker's side.
         fence(Ordering::SeqCst);
-        // ORDER: Relaxed: the fence orders this load after what was published (E1). It spares the
-        // waker of a busy driver the exchange. Release: E2.
+        // ORDER: Relaxed: the fence orders this load after what was published (WE1). It spares the
+        // waker of a busy driver the exchange. Release: WE2.
         self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Release)
     }
 }

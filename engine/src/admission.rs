@@ -12,11 +12,11 @@
 //! the longest idle one finds it there. It is listed again when it next rests.
 //!
 //! Invariants
-//! - O1: a connection is on the list that its place names, and leaves it with the table.
-//! - O2: every connection that rests is on the list of its phase.
-//! - O3: `leaving` counts the connections that were closed for others, or refused, and are still in
+//! - X1: a connection is on the list that its place names, and leaves it with the table.
+//! - X2: every connection that rests is on the list of its phase.
+//! - X3: `leaving` counts the connections that were closed for others, or refused, and are still in
 //!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
-//! - O4: the connections of a bounded listener that are not leaving are on its list.
+//! - X4: the connections of a bounded listener that are not leaving are on its list.
 //!
 //! Cost: O(1) for a connection that begins to rest, four times a second at most; a search inspects
 //! `EVICTION_STEPS_MAX` entries at most, or `CROWD_STEPS_MAX` of one address or listener.
@@ -83,13 +83,13 @@ impl<F: FnMut(u32) -> Option<(Phase, u64)>> Rests for F {}
 struct Place {
     address: AddressId,
     listener: u16,
-    /// The list that it is on: that of [`Phase::Idle`] or of [`Phase::Head`] (O1).
+    /// The list that it is on: that of [`Phase::Idle`] or of [`Phase::Head`] (X1).
     listed: Option<Phase>,
-    /// It was closed for another or refused, and counts for no limit any more (O3).
+    /// It was closed for another or refused, and counts for no limit any more (X3).
     leaves: bool,
 }
 
-/// The connections of a listener, if they are bounded (O4).
+/// The connections of a listener, if they are bounded (X4).
 #[derive(Debug)]
 struct OfListener {
     list: List,
@@ -206,7 +206,7 @@ impl Admission {
         }
     }
 
-    /// A connection is being closed for another one, or refused (O3): its place counts as free.
+    /// A connection is being closed for another one, or refused (X3): its place counts as free.
     pub(crate) fn leaves(&mut self, index: u32) {
         if let Some(place) = self.place_mut(index)
             && !std::mem::replace(&mut place.leaves, true)
@@ -283,7 +283,7 @@ impl Admission {
         connections_max.min(descriptors)
     }
 
-    /// Connections that count for the limit (O3).
+    /// Connections that count for the limit (X3).
     pub(crate) fn counted(&self, load: Load) -> usize {
         load.open - self.leaving
     }

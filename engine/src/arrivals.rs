@@ -6,7 +6,7 @@
 //!
 //! Other names: stochastic fair queueing (McKenney, 1990).
 //!
-//! Invariant Q1: a queue is in `order` once if it has connections, else not.
+//! Invariant: a queue is in `order` once if it has connections, else not.
 //!
 //! Cost: nothing to speak of while all of a turn can be let in. In a crowd, one system call for
 //! each, to learn the address.

@@ -7,9 +7,9 @@
 //! the listener's protocol, as if the client had just connected (`network/introduce.rs`).
 //!
 //! Invariants
-//! - B1: the listener's protocol is called for no connection before its header is whole and right;
+//! - The listener's protocol is called for no connection before its header is whole and right;
 //!   it is offered every byte behind the header, once, in order.
-//! - B2: a header guards itself with the deadline of a head, from accept; the protocol's own begin
+//! - A header guards itself with the deadline of a head, from accept; the protocol's own begin
 //!   behind it.
 //!
 //! Cost: for a connection, one system call, one small allocation, and a copy of what came with the

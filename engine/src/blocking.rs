@@ -11,11 +11,11 @@
 //! | each of them   | yes   | yes                        | yes          |
 //!
 //! Invariants
-//! - S1: jobs wait only while the limit is full (C2 of `concurrency_limit`); one that leaves hands
+//! - T1: jobs wait only while the limit is full (K2 of `concurrency_limit`); one that leaves hands
 //!   its place to the oldest of them.
-//! - S2: a waiting job's index is in no queue, mailbox or free list. It lies in its place of the
+//! - T2: a waiting job's index is in no queue, mailbox or free list. It lies in its place of the
 //!   table, and goes back to the queue once (see W1 of `worker`).
-//! - S3: within one run a job takes at most one place in a limit, and waits for one at most once. A
+//! - T3: within one run a job takes at most one place in a limit, and waits for one at most once. A
 //!   job that asks again while it is inside enters without another place; one that was told
 //!   `Parked` gets the same answer again.
 //!
@@ -159,7 +159,7 @@ impl BlockingLimit {
 
     /// Asks for a place inside, for the job that a worker runs.
     pub(crate) fn enter_for(&self, job: &mut Visitor) -> Entry {
-        // S3.
+        // A job waits once in a run (T3).
         if job.parked.is_some() {
             return Entry::Parked;
         }
@@ -254,7 +254,7 @@ impl BlockingLimit {
         self.0.state.lock()
     }
 
-    /// Hands a place to the oldest job that waits (S1), or gives it up.
+    /// Hands a place to the oldest job that waits (T1), or gives it up.
     fn leave(&self) {
         let mut state = self.state();
         state.moved = Instant::now();

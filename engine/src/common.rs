@@ -30,7 +30,7 @@ pub(crate) struct Common {
     pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
-    /// Connections whose jobs last, longest first: see L2 in `network/lasting.rs`.
+    /// Connections whose jobs last, longest first: see `network/lasting.rs`.
     pub(crate) lasting: Order,
     /// Files hold so many descriptors that the address of whoever takes one must be known.
     pub(crate) counts_addresses: bool,

@@ -13,11 +13,11 @@
 //!   a while, and none of its others enters meanwhile.
 //!
 //! Invariants
-//! - C1: `common_used` is the sum over all members of what is inside beyond the guarantee. Without
+//! - K1: `common_used` is the sum over all members of what is inside beyond the guarantee. Without
 //!   [`ConcurrencyLimit::enter_beyond`] it is at most `common`.
-//! - C2: a job waits only if its member may not have one more of its rank inside: another one is
+//! - K2: a job waits only if its member may not have one more of its rank inside: another one is
 //!   inside, and the caller asks for the next when that leaves.
-//! - C3: jobs of one member and one rank enter in the order in which they came to wait.
+//! - K3: jobs of one member and one rank enter in the order in which they came to wait.
 //!
 //! Jobs that come after others ([`Rank`]) leave half of the common rest, and of a bound of their
 //! member's, to those that do not: a crowd of one address does not make others wait for a worker.
@@ -92,7 +92,7 @@ impl<T> ConcurrencyLimit<T> {
     }
 
     /// The member's bound from now on. A job that may enter only now does so when the next leaves
-    /// (C2).
+    /// (K2).
     pub(crate) fn set_max(&mut self, member: usize, max: u32) {
         self.members[member].max = max;
     }
@@ -126,7 +126,7 @@ impl<T> ConcurrencyLimit<T> {
     /// A job that may not enter waits for that, after those of its member and rank.
     pub(crate) fn wait(&mut self, member: usize, job: T, rank: Rank) {
         let may_enter = self.may_enter(member, rank);
-        debug_assert!(!may_enter, "C2: a job waits that may enter");
+        debug_assert!(!may_enter, "K2: a job waits that may enter");
         self.members[member].waiting.push(job, rank);
         self.waiting += 1;
     }
@@ -135,7 +135,7 @@ impl<T> ConcurrencyLimit<T> {
     #[inline]
     pub(crate) fn leave(&mut self, member: usize) {
         let inside = &mut self.members[member].inside;
-        debug_assert!(*inside > 0, "C1: more jobs left than entered");
+        debug_assert!(*inside > 0, "K1: more jobs left than entered");
         *inside -= 1;
         self.common_used -= u32::from(*inside >= self.guaranteed);
     }

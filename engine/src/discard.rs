@@ -54,7 +54,7 @@
 //!
 //! In a simulation the values are dropped after each turn of all network threads, in order.
 //!
-//! Ordering: a lock for the values. E1: values are added and counted (`waiting`), then a worker is
+//! Ordering: a lock for the values. DE1: values are added and counted (`waiting`), then a worker is
 //! woken, whose fence orders the count before the look at idle workers (E1 of the worker pool).
 //!
 //! Cost: nothing for a connection with nothing to discard but a load of thread-local memory in each
@@ -252,7 +252,7 @@ impl Bin {
         let count = gathered.len();
         let mut state = self.state();
         state.items.extend(gathered);
-        // ORDER: Relaxed: E1; and figures.
+        // ORDER: Relaxed: DE1; and figures.
         self.waiting.store(state.items.len(), Ordering::Relaxed);
         self.put.fetch_add(count as u64, Ordering::Relaxed);
         let is_first = self.is_full() && self.full.begins();
@@ -268,7 +268,7 @@ impl Bin {
     /// Whether a worker may take something out.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        // ORDER: Relaxed: E1.
+        // ORDER: Relaxed: DE1.
         self.waiting.load(Ordering::Relaxed) > 0
             && self.dropping.load(Ordering::Relaxed) < self.droppers_max
     }
@@ -314,7 +314,7 @@ impl Bin {
         }
         let item = state.items.pop_front()?;
         state.droppers.push((thread, monotonic_coarse_ns()));
-        // ORDER: Relaxed: E1.
+        // ORDER: Relaxed: DE1.
         self.waiting.store(state.items.len(), Ordering::Relaxed);
         self.dropping.store(state.droppers.len(), Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
@@ -332,7 +332,7 @@ impl Bin {
         if let Some(place) = place {
             state.droppers.swap_remove(place); // OURS: two numbers.
         }
-        // ORDER: Relaxed: E1.
+        // ORDER: Relaxed: DE1.
         self.dropping.store(state.droppers.len(), Ordering::Relaxed);
     }
 

@@ -3,7 +3,7 @@
 //! As many as were ever in flight at once would stay for ever. Therefore it notes the fewest that
 //! were idle in a period: those were not needed, and some of them are freed at its end.
 //!
-//! Invariant S1: `least` is at most the number kept. Taking and keeping cost a few instructions;
+//! Invariant: `least` is at most the number kept. Taking and keeping cost a few instructions;
 //! trimming costs one release of memory for each job freed, at most [`SPARE_JOBS_TRIMMED_MAX`].
 
 use flatpath_structures::panics::drop_contained;

@@ -15,8 +15,8 @@
 //! | each of them   | yes  | yes                  |
 //!
 //! Invariants
-//! - E1: memory is charged to the budget once, while at least one connection holds it.
-//! - E2: no code of a program runs under the table's locks: a charge goes back after the unlock.
+//! - M1: memory is charged to the budget once, while at least one connection holds it.
+//! - M2: no code of a program runs under the table's locks: a charge goes back after the unlock.
 //!
 //! Cost: an allocation and two additions; for bytes that are shared, or may be, a lock as well.
 
@@ -179,7 +179,7 @@ impl Drop for Share {
             Entry::Vacant(_) => None,
         };
         drop(shard);
-        drop(last); // E2
+        drop(last); // After the unlock (M2).
     }
 }
 

@@ -19,7 +19,7 @@
 //! | everything      | `drain_timeout` + 500 ms | 220 ms              |
 //!
 //! Ordering
-//! - E1 state: `advance` (Release) -> `server_state` (Acquire): what was set up before it.
+//! - LE1 state: `advance` (Release) -> `server_state` (Acquire): what was set up before it.
 //!   Network threads are told of it afterwards (`mailbox.rs`).
 
 use std::io;
@@ -120,7 +120,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn server_state(&self) -> ServerState {
-        // ORDER: E1.
+        // ORDER: LE1: what was set up before the state.
         match self.server_state.load(Ordering::Acquire) {
             0 => ServerState::Running,
             1 => ServerState::Leaving,
@@ -159,7 +159,7 @@ impl Lifecycle {
         if server_state == ServerState::Forced {
             state.forced.get_or_insert(now);
         }
-        // ORDER: E1.
+        // ORDER: LE1: what was set up before the state.
         self.server_state
             .fetch_max(server_state as u8, Ordering::AcqRel);
         self.changed.notify_all();

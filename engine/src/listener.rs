@@ -24,7 +24,7 @@ use crate::worker::Task;
 
 /// A protocol on one network thread, whatever it is.
 ///
-/// Invariant L1: from the first connection on, no panic of the protocol leaves these calls, nor a
+/// Invariant: from the first connection on, no panic of the protocol leaves these calls, nor a
 /// panic in the drop of its session, of its job or of another panic's payload. A panic in a call
 /// aborts the connection it was made for; one in a drop costs nothing more. The calls before the
 /// first connection (`options`, `region_made`) may panic: the start fails then.

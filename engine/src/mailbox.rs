@@ -10,7 +10,7 @@
 //! | any of them    | yes        | yes  | the network thread |
 //!
 //! Ordering: the queue and the news publish what was written before (their edges).
-//! - E1 asleep: a job pushed, or news told, then the waker's fence, then the look whether the
+//! - ME1 asleep: a job pushed, or news told, then the waker's fence, then the look whether the
 //!   thread sleeps -> the thread says that it sleeps, fence (in the driver's wait), then
 //!   [`Mailbox::has_any`]. One of the two sees the other's store.
 //!
@@ -67,7 +67,7 @@ impl Mailbox {
         self.wake();
     }
 
-    /// ORDER: E1.
+    /// ORDER: ME1: after what the thread is to find.
     fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();

@@ -5,8 +5,8 @@
 //! none.
 //!
 //! Invariants
-//! - O1: `queued_bytes` is the sum over `segments`, `tail` and what is in flight.
-//! - O2: the tail is younger than every segment; whatever is pushed seals the tail first.
+//! - `queued_bytes` is the sum over `segments`, `tail` and what is in flight.
+//! - The tail is younger than every segment; whatever is pushed seals the tail first.
 //!
 //! Cost: O(1) per write, plus the copy.
 

@@ -11,21 +11,21 @@
 //!
 //! All thresholds, whoever acts on them:
 //!
-//! | who has how much             | what follows                                | asked of           |
-//! |------------------------------|---------------------------------------------|--------------------|
-//! | all: a quarter of the budget | addresses are counted                       | `is_weighed`       |
-//! |                              | a connection has a fair part for its client | `fair_bytes`       |
-//! | all: three quarters          | that part is nothing                        | `fair_bytes`       |
-//! | all: all but the reserve     | what is small is given, the rest waits      | `handle`, `bulk`   |
-//! | a connection: 32 KiB         | it gets nothing of the reserve              | `handle`           |
-//! | a connection: a 16th         | its input waits until it has half of that   | `share_bytes`      |
-//! | an address: its share        | input of its connections waits              | `address_limit.rs` |
-//! | an address: under a 256th    | it is served while others wait              | `address_limit.rs` |
-//! | some have waited for 100 ms  | who holds most and moves least is ended     | `holders.rs`       |
+//! | who has how much             | what follows                            | asked of           |
+//! |------------------------------|-----------------------------------------|--------------------|
+//! | all: a quarter of the budget | addresses are counted                   | `is_weighed`       |
+//! |                              | a connection has a fair part            | `fair_bytes`       |
+//! | all: three quarters          | that part is nothing                    | `fair_bytes`       |
+//! | all: all but the reserve     | what is small is given, the rest waits  | `handle`, `bulk`   |
+//! | a connection: 32 KiB         | it gets nothing of the reserve          | `handle`           |
+//! | a connection: a 16th         | its input waits until it has half       | `share_bytes`      |
+//! | an address: its share        | input of its connections waits          | `address_limit.rs` |
+//! | an address: under a 256th    | it is served while others wait          | `address_limit.rs` |
+//! | some have waited for 100 ms  | who holds most and moves least is ended | `holders.rs`       |
 //!
 //! Invariants
-//! - B1: both pools together never have more than the budget, charges included.
-//! - B2: a connection's count is what is out for its place in its thread's table. A buffer that
+//! - Both pools together never have more than the budget, charges included.
+//! - A connection's count is what is out for its place in its thread's table. A buffer that
 //!   comes back after its place was given to another is charged to that one until then.
 //!
 //! Cost: a take and a return are those of the pool and one addition each. Four bytes per place.

@@ -29,8 +29,8 @@
 //! | allow, judge   | yes          | yes     |
 //!
 //! Invariants
-//! - P1: a right is lost until its pause is over, and exactly one judgement reports each loss.
-//! - P2: a place is on trial only after a long try or a loss, so no other try costs a system call.
+//! - A right is lost until its pause is over, and exactly one judgement reports each loss.
+//! - A place is on trial only after a long try or a loss, so no other try costs a system call.
 //!
 //! Ordering: a right guards nothing but itself, so its accesses are relaxed.
 //!

@@ -11,9 +11,9 @@
 //! Invariant R1: a thread has one request or none, however many others ask.
 //!
 //! Ordering
-//! - E1 size: relaxed. One that is read late asks the wrong thread once, and a short thread asks
+//! - RE1 size: relaxed. One that is read late asks the wrong thread once, and a short thread asks
 //!   again and again.
-//! - E2 request: relaxed. Its thread is told of it afterwards, and looks then.
+//! - RE2 request: relaxed. Its thread is told of it afterwards, and looks then.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -36,7 +36,7 @@ impl Relief {
     }
 
     pub(crate) fn publish(&self, thread: u16, largest: u8) {
-        // ORDER: E1.
+        // ORDER: RE1: a late size asks the wrong thread once.
         self.0[usize::from(thread)]
             .largest
             .store(largest, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Relief {
 
     /// Asks a thread to free `bytes`. The caller tells it.
     pub(crate) fn ask(&self, thread: u16, bytes: usize) {
-        // ORDER: E2.
+        // ORDER: RE2: the wake that follows has the fences.
         self.0[usize::from(thread)]
             .wanted
             .fetch_max(bytes, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Relief {
     /// What the thread has been asked for since the last time. One load if that is nothing.
     pub(crate) fn take(&self, thread: u16) -> usize {
         let wanted = &self.0[usize::from(thread)].wanted;
-        // ORDER: E2.
+        // ORDER: RE2: after the wake, whose fences order it.
         match wanted.load(Ordering::Relaxed) {
             0 => 0,
             _ => wanted.swap(0, Ordering::Relaxed),

@@ -15,10 +15,10 @@
 //! when it is over. The workers that run serve meanwhile.
 //!
 //! Ordering
-//! - E1 wake-up: push, fence (in the worker pool's `wake_one`), read the flag (`wake`) -> take the
+//! - SE1 wake-up: push, fence (in the worker pool's `wake_one`), read the flag (`wake`) -> take the
 //!   flag down, fence, look at the queue (`calm_down`). One of the two sees the other's store, so
 //!   work never waits for workers that do not return.
-//! - E2 room: push, fence (in the worker pool's `wake_one`), look for room (`Shared::wake_scaler`)
+//! - SE2 room: push, fence (in the worker pool's `wake_one`), look for room (`Shared::wake_scaler`)
 //!   -> give up one's place, fence (in the drop of the worker), look at the queue (`work`). One of
 //!   the two sees the other's store, and wakes it.
 
@@ -208,7 +208,7 @@ fn oversee(
 
 /// The next sample is a window later, unless work waits.
 fn calm_down(shared: &Shared) {
-    // ORDER: E1, the scaler's side: flag down, fence, look again.
+    // ORDER: SE1, the scaler's side: flag down, fence, look again.
     shared.scaler.is_woken.store(false, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     if is_wanted(shared) {

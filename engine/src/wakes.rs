@@ -6,8 +6,8 @@
 //! thread takes their keys.
 //!
 //! Ordering
-//! - E1 woken: the key is in its set -> the thread's waker, whose fences order it before the sleep
-//!   test ([`Wakes::any`]). What was written before a wake is seen by the call that follows (E1 of
+//! - WE1 woken: the key is in its set -> the thread's waker, whose fences order it before the sleep
+//!   test ([`Wakes::any`]). What was written before a wake is seen by the call that follows (WE1 of
 //!   the wake set).
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Wakes {
     }
 
     pub(crate) fn wake(&self, key: Key) {
-        // ORDER: E1. Another insert of the key wakes the thread, if it was there already.
+        // ORDER: WE1. Another insert of the key wakes the thread, if it was there already.
         if self.woken.insert(key) {
             self.waker.wake();
         }
@@ -55,7 +55,7 @@ impl Wakes {
 
 impl QuotaWaker for Wakes {
     fn wake(&self, number: u64) {
-        // ORDER: E1.
+        // ORDER: WE1: the key before the wake.
         if self.returned.insert(Key::from_u64(number)) {
             self.waker.wake();
         }

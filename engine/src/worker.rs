@@ -18,7 +18,7 @@
 //!
 //! Ordering: the queue and the mailbox publish the job (their edges); the lock around a place is
 //! never contended, because of W1.
-//! - E1 wake-up of the scaler: as in the header of `scaler.rs`.
+//! - Wake-up of the scaler: SE1 of `scaler.rs`.
 
 mod dispatcher;
 mod in_flight;
@@ -467,7 +467,7 @@ pub(crate) struct ScalerWaker {
 impl ScalerWaker {
     /// Work was queued and no worker was idle. One load when it has been woken already.
     pub(crate) fn wake(&self) {
-        // ORDER: E1: the caller's fence orders the push before this load.
+        // ORDER: SE1: the caller's fence orders the push before this load.
         if !self.is_woken.load(Ordering::Relaxed) && !self.is_woken.swap(true, Ordering::Relaxed) {
             self.unpark();
         }

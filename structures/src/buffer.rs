@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Invariants
-//! - I1: `from` <= `to` <= `written` <= capacity.
-//! - I2: nothing was written at or after `written`; so zeroing up to there makes all zeros again.
+//! - `from` <= `to` <= `written` <= capacity.
+//! - Nothing was written at or after `written`; so zeroing up to there makes all zeros again.
 //!   What was lent out to be filled counts as written, whatever became of it.
 //!
 //! Not a ring: room in front comes back only when all was consumed.

@@ -5,11 +5,11 @@
 //! [`PoolHandle::charge`](crate::pool::PoolHandle::charge) until it is dropped, on any thread.
 //!
 //! Invariants
-//! - I1: what is charged is part of the budget (I1 of the pool) and of the owner's count, each
+//! - C1: what is charged is part of the budget (P1 of the pool) and of the owner's count, each
 //!   once, and leaves both when the charge is dropped.
-//! - I2: bytes are rounded up to [`UNIT_BYTES`], so that parts add up to the whole.
+//! - C2: bytes are rounded up to [`UNIT_BYTES`], so that parts add up to the whole.
 //!
-//! Ordering: that of the budget (E1 of `memory`): a charge publishes nothing, and its steps are
+//! Ordering: that of the budget (ME1 of `memory`): a charge publishes nothing, and its steps are
 //! read-modify-writes, which continue the release sequence of a block's bytes.
 //!
 //! Cost: two atomic additions to charge and to give back; a part of a charge one more count.
@@ -43,7 +43,7 @@ pub struct Charge {
 impl Charge {
     /// For `bytes` that were just reserved in the budget, a multiple of the unit.
     pub(crate) fn new(budget: &Arc<Budget>, owner: u32, bytes: usize) -> Charge {
-        debug_assert!(bytes.is_multiple_of(UNIT_BYTES), "I2");
+        debug_assert!(bytes.is_multiple_of(UNIT_BYTES), "C2");
         budget.charged(owner, bytes);
         Charge {
             budget: Arc::clone(budget),
@@ -206,7 +206,7 @@ mod tests {
                     let buffered: usize = buffered.map(|(_, it)| it.capacity()).sum();
                     sum += charged + buffered;
                     if number > 0 {
-                        assert_eq!(owners.held_bytes(number), charged + buffered, "I1");
+                        assert_eq!(owners.held_bytes(number), charged + buffered, "C1");
                     }
                 }
                 let statistics = pool.statistics();

@@ -18,13 +18,13 @@
 //! call that names none works on the shared stack.
 //!
 //! Invariants
-//! - I1: an index is held by one caller, or in one slot, or in one chain. It moves by one access to
+//! - D1: an index is held by one caller, or in one slot, or in one chain. It moves by one access to
 //!   one word, and no other state could disagree with that word. A taker swaps; the owner that
-//!   fills a slot stores, because the slot is empty and stays so until then (I2, I3).
-//! - I2: only the owner of a magazine fills its slots; any thread may empty them.
-//! - I3: the slots at and above a magazine's `top` are empty. `top` is the owner's alone.
-//! - I4: storage is type-stable: a magazine outlives its thread, and its indices can be stolen.
-//! - I5: a magazine's count of steps is odd from `reserve` to the end of `commit`. After the store
+//!   fills a slot stores, because the slot is empty and stays so until then (D2, D3).
+//! - D2: only the owner of a magazine fills its slots; any thread may empty them.
+//! - D3: the slots at and above a magazine's `top` are empty. `top` is the owner's alone.
+//! - D4: storage is type-stable: a magazine outlives its thread, and its indices can be stolen.
+//! - D5: a magazine's count of steps is odd from `reserve` to the end of `commit`. After the store
 //!   that ends a step, `commit` touches nothing of the depot: the index may be another thread's by
 //!   then, which may tear down what the index keeps alive, this depot included.
 //!
@@ -35,12 +35,12 @@
 //! missed: `close` returns false, and the depot is leaked instead of freed.
 //!
 //! Ordering
-//! - E1 publish: `commit` (Release) -> another thread's swap that steals (Acquire): what the holder
-//!   wrote. Chains: the stack's own E1.
-//! - E2 close: `closed` is set, then steps, magazines in use and stack are read; a step is begun, a
-//!   far magazine is published, or a chain pushed, then `closed` is read. `fence_seldom` on the
+//! - DE1 publish: `commit` (Release) -> another thread's swap that steals (Acquire): what the
+//!   holder wrote. Chains: the stack's own edge.
+//! - DE2 close: `closed` is set, then steps, magazines in use and stack are read; a step is begun,
+//!   a far magazine is published, or a chain pushed, then `closed` is read. `fence_seldom` on the
 //!   first side and `fence_often` on the second (see `barrier`).
-//! - E3 leave: the store that ends `commit` (Release) -> `close` that waited for it (Acquire): the
+//! - DE3 leave: the store that ends `commit` (Release) -> `close` that waited for it (Acquire): the
 //!   slot, the spilled chain, and what all holders wrote whose indices came by this magazine.
 //!
 //! Cost: take is one uncontended swap in the caller's own magazine, and return one plain store,
@@ -109,7 +109,7 @@ struct Magazine {
     slots: [AtomicU32; SLOTS],
     top: AtomicU32,
     taken: AtomicU64,
-    /// Twice the number of indices given back; odd while one is on its way (I5).
+    /// Twice the number of indices given back; odd while one is on its way (D5).
     steps: AtomicU64,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Reservation<'a> {
 
 impl Reservation<'_> {
     /// Puts `index` in the slot. The caller touches nothing afterwards that the index kept alive
-    /// (I5).
+    /// (D5).
     #[inline(always)]
     pub(crate) fn commit(self, index: u32) {
         fill_slot(self.slot, index);
@@ -183,7 +183,7 @@ impl Depot {
         let magazine = self.near.get(thread as usize)?;
         let top = (magazine.top.load(Ordering::Relaxed) as usize).checked_sub(1)?;
         let index = take_slot(magazine.slots.get(top)?, OWN)?;
-        // ORDER: Relaxed: `top` is the owner's alone (I3).
+        // ORDER: Relaxed: `top` is the owner's alone (D3).
         magazine.top.store(top as u32, Ordering::Relaxed);
         magazine.count_taken();
         Some(index)
@@ -224,7 +224,7 @@ impl Depot {
         let top = magazine.top.load(Ordering::Relaxed);
         let slot = magazine.slots.get(top as usize)?;
         let steps_after = self.begin_step(magazine)?;
-        // ORDER: Relaxed: `top` is the owner's alone (I3).
+        // ORDER: Relaxed: `top` is the owner's alone (D3).
         magazine.top.store(top + 1, Ordering::Relaxed);
         Some(Reservation {
             slot,
@@ -248,7 +248,7 @@ impl Depot {
             self.spill(magazine);
             top = SLOTS - SPILL;
         }
-        // ORDER: Relaxed: `top` is the owner's alone (I3).
+        // ORDER: Relaxed: `top` is the owner's alone (D3).
         magazine.top.store(top as u32 + 1, Ordering::Relaxed);
         PutSlot::Reserved(Reservation {
             slot: &magazine.slots[top],
@@ -261,10 +261,10 @@ impl Depot {
     ///
     /// The caller holds something that keeps the depot alive until this returns.
     pub(crate) fn put_shared(&self, index: u32) -> bool {
-        // ORDER: Relaxed: the push of the chain publishes it (the stack's E1).
+        // ORDER: Relaxed: the push of the chain publishes it (the edge of the stack).
         self.after[index].store(END, Ordering::Relaxed);
         self.chains.push(index);
-        // E2, the side that adds a chain.
+        // DE2, the side that adds a chain.
         fence_often();
         self.closed.load(Ordering::Relaxed)
     }
@@ -274,9 +274,9 @@ impl Depot {
     #[inline(always)]
     fn begin_step(&self, magazine: &Magazine) -> Option<u64> {
         let steps = magazine.steps.load(Ordering::Relaxed);
-        // ORDER: E2, with the fence below.
+        // ORDER: DE2, with the fence below.
         magazine.steps.store(steps + 1, Ordering::Relaxed);
-        // E2, the side that adds to a magazine, which may be new.
+        // DE2, the side that adds to a magazine, which may be new.
         fence_often();
         if self.closed.load(Ordering::Relaxed) {
             magazine.steps.store(steps, LEAVE);
@@ -305,10 +305,10 @@ impl Depot {
     /// index is lost, and it still writes to this depot, which must not be freed therefore.
     #[must_use]
     pub(crate) fn close(&self, mut dispose: impl FnMut(u32)) -> bool {
-        // ORDER: E2, the closing side, with the fence below.
+        // ORDER: DE2, the closing side, with the fence below.
         self.closed.store(true, Ordering::Relaxed);
         let is_fenced = fence_seldom();
-        // ORDER: Relaxed: E3 has brought what its holders wrote; E1 does so without the fence.
+        // ORDER: Relaxed: DE3 has brought what its holders wrote; DE1 does so without the fence.
         let acquire = if is_fenced { Ordering::Relaxed } else { STEAL };
         for magazine in self.magazines_in_use() {
             magazine.wait_for_step();
@@ -365,7 +365,7 @@ impl Depot {
         number: u32,
     ) -> &'a Magazine {
         let magazine = cell.get_or_init(|| Box::new(Padded(Magazine::new())));
-        // ORDER: the cell publishes the magazine. E2: a thread that is about to put into it reads
+        // ORDER: the cell publishes the magazine. DE2: a thread that is about to put into it reads
         // `closed` afterwards.
         self.far_used.fetch_max(number + 1, Ordering::Relaxed);
         magazine
@@ -454,7 +454,7 @@ impl Magazine {
                 return Some(index);
             }
         }
-        // ORDER: Relaxed: `top` is the owner's alone (I3).
+        // ORDER: Relaxed: `top` is the owner's alone (D3).
         self.top.store(0, Ordering::Relaxed);
         None
     }
@@ -464,7 +464,7 @@ impl Magazine {
     fn fill(&self, index: u32) {
         let top = self.top.load(Ordering::Relaxed);
         fill_slot(&self.slots[top as usize], index);
-        // ORDER: Relaxed: `top` is the owner's alone (I3).
+        // ORDER: Relaxed: `top` is the owner's alone (D3).
         self.top.store(top + 1, Ordering::Relaxed);
     }
 

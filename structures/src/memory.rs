@@ -6,22 +6,22 @@
 //! and the right to use it.
 //!
 //! Why it is sound
-//! - S1: a claim, and from it an owned block, is made in two ways only: for an index that the depot
+//! - M1: a claim, and from it an owned block, is made in two ways only: for an index that the depot
 //!   has just handed out, or for a block that was just put under a vacant index. Depot and vacant
-//!   stack hand an index to one caller at a time (their I1, shown by their loom bodies). So at most
-//!   one owner of an index exists, and no other has header and block. Debug builds check it
+//!   stack hand an index to one caller at a time (D1 and K1, shown by their loom bodies). So at
+//!   most one owner of an index exists, and no other has header and block. Debug builds check it
 //!   with a flag per index.
-//! - S2: the pointer in a slot is written only when a block is put under its index, by the thread
+//! - M2: the pointer in a slot is written only when a block is put under its index, by the thread
 //!   that has that index alone. Depot and vacant stack order that before every later claim.
-//! - S3: every header, of an owned or an idle block, holds a count on its size class, so the size
+//! - M3: every header, of an owned or an idle block, holds a count on its size class, so the size
 //!   class outlives all of them.
-//! - S4: once a returned block is in the depot, its header is another thread's, which may free it,
+//! - M4: once a returned block is in the depot, its header is another thread's, which may free it,
 //!   and with it the last count of the size class. So the return touches neither after the step
-//!   that commits the index, for whose end a close waits (the depot's I5); where it must, it holds
+//!   that commits the index, for whose end a close waits (the depot's D5); where it must, it holds
 //!   a count of its own.
 //!
 //! Ordering
-//! - E1 budget: `release` (Release) -> `reserve` (Acquire): the index of a freed block is vacant
+//! - ME1 budget: `release` (Release) -> `reserve` (Acquire): the index of a freed block is vacant
 //!   before its bytes can be had again. As many indices exist as blocks fit the budget, so a thread
 //!   that has the bytes finds an index. The swaps in between continue the release sequence.
 //! - The blocks themselves go along with their index: the edges of depot and stack.
@@ -115,7 +115,7 @@ pub(crate) struct SizeClassCounts {
 }
 
 /// The sole right to one block. Made only where the depot has just handed the
-/// index out, or where a block was put under a vacant one (S1). Two words, so that it stays in
+/// index out, or where a block was put under a vacant one (M1). Two words, so that it stays in
 /// registers.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped loses its block"]
@@ -307,7 +307,7 @@ impl SizeClass {
         });
         size_class.slots[index as usize]
             .header
-            // ORDER: Relaxed: the depot or the vacant stack publishes the index (S2).
+            // ORDER: Relaxed: the depot or the vacant stack publishes the index (M2).
             .store(Box::into_raw(header), Ordering::Relaxed);
         Some(index)
     }
@@ -350,7 +350,7 @@ impl Slot {
         assert!(
             // ORDER: Relaxed: a check of debug builds; it orders nothing.
             !self.owned.swap(true, Ordering::Relaxed),
-            "a second block of one block (S1)"
+            "a second block of one block (M1)"
         );
     }
 }
@@ -367,8 +367,8 @@ impl Claim<'_> {
         let slot = &self.size_class.slots[self.index as usize];
         slot.note_owned();
         let header = slot.header.load(Ordering::Relaxed);
-        // SAFETY: the pointer came from `Box::into_raw` (S2), and no other thread has the right to
-        // what it points to (S1).
+        // SAFETY: the pointer came from `Box::into_raw` (M2), and no other thread has the right to
+        // what it points to (M1).
         let header = unsafe { Box::from_raw(header) };
         OwnedBlock {
             header: ManuallyDrop::new(header),
@@ -439,7 +439,7 @@ impl OwnedBlock {
             let slot = &self.header.size_class.slots[self.header.index as usize];
             // ORDER: Relaxed: a check of debug builds; it orders nothing.
             let was_owned = slot.owned.swap(false, Ordering::Relaxed);
-            assert!(was_owned, "returned without a block (S1)");
+            assert!(was_owned, "returned without a block (M1)");
         }
     }
 }
@@ -472,7 +472,7 @@ impl Drop for OwnedBlock {
         self.discharge();
         self.note_returned();
         match self.header.size_class.depot.reserve_near(known_number()) {
-            // After `commit` neither the header nor its size_class is touched (S4).
+            // After `commit` neither the header nor its size_class is touched (M4).
             Some(reservation) => reservation.commit(self.header.index),
             None => self.return_otherwise(),
         }
@@ -486,10 +486,10 @@ impl OwnedBlock {
     fn return_otherwise(&mut self) {
         let (size_class, index) = (&self.header.size_class, self.header.index);
         match size_class.depot.reserve(thread_number()) {
-            // After `commit` neither the header nor its size_class is touched (S4).
+            // After `commit` neither the header nor its size_class is touched (M4).
             PutSlot::Reserved(reservation) => reservation.commit(index),
             PutSlot::Shared => {
-                // A count of our own, as the block's is gone with the index (S4).
+                // A count of our own, as the block's is gone with the index (M4).
                 let size_class = Arc::clone(size_class);
                 if size_class.depot.put_shared(index) {
                     SizeClass::free_stacked(&size_class);

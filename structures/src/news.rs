@@ -8,7 +8,7 @@
 //! | take           | yes  | yes | no: one taker  |
 //!
 //! Ordering
-//! - E1 news: `tell` (Release) -> `take` (Acquire): what each thread wrote before it told. All of
+//! - NE1 news: `tell` (Release) -> `take` (Acquire): what each thread wrote before it told. All of
 //!   them tell by an exchange, so a take sees what every one of them wrote, not the last one alone.
 //!   What is told after a take is there for the next one: nothing is lost.
 //! - No fence: a thread that tells and then looks for a sleeping taker puts a `fence(SeqCst)`
@@ -29,7 +29,7 @@ impl News {
     /// Something has changed, and this thread has written what.
     #[inline]
     pub fn tell(&self) {
-        // ORDER: E1.
+        // ORDER: NE1: releases what was written before.
         self.0.swap(true, TELL);
     }
 
@@ -43,7 +43,7 @@ impl News {
     /// Whether anything was told since the last call. The taker looks afterwards.
     #[inline]
     pub fn take(&self) -> bool {
-        // ORDER: E1.
+        // ORDER: NE1: acquires what was told.
         self.any() && self.0.swap(false, TAKE)
     }
 }

@@ -7,7 +7,7 @@
 //! | all of them    | yes | yes      | yes  |
 //!
 //! Invariants
-//! - I1: the count of an owner is the sum over the buffers and charges that were taken for it and
+//! - The count of an owner is the sum over the buffers and charges that were taken for it and
 //!   not returned, and over what it refers to of memory that several share ([`Owners::refer`]). A
 //!   number that is given to another owner passes what is still out on to it: the sum over all
 //!   stays exact, and that of the number, too, once those are back.

@@ -15,19 +15,19 @@
 //! they run would wait for ever; that panics.
 //!
 //! Invariants
-//! - I1: a key has an entry exactly while a side is registered under it or about to be. An entry
+//! - R1: a key has an entry exactly while a side is registered under it or about to be. An entry
 //!   has each side at most once, and an object is in at most one entry.
-//! - I2: both sides are registered under a key exactly if they are connected. Registering succeeds
+//! - R2: both sides are registered under a key exactly if they are connected. Registering succeeds
 //!   as a whole or leaves nothing behind.
-//! - I3: a [`Registration`] owns the side, and alone takes it out, once. So the end of one that
+//! - R3: a [`Registration`] owns the side, and alone takes it out, once. So the end of one that
 //!   lost does not evict the one that won, nor does the end of one that has ended
 //!   already because a callback of its end panicked.
-//! - I4: objects outlive their registration and its callbacks: the entry owns a reference.
-//! - I5: `start` follows every `stop`, also when connecting fails or panics.
+//! - R4: objects outlive their registration and its callbacks: the entry owns a reference.
+//! - R5: `start` follows every `stop`, also when connecting fails or panics.
 //!
 //! Ordering: entries are read under their shard's lock only; nothing here is lock-free. The lock is
 //! a word that is spun on.
-//! - E1 object: the end of a registration (Release) -> the swap that claims the object for another
+//! - RE1 object: the end of a registration (Release) -> the swap that claims the object for another
 //!   one (Acquire); of several swaps at once one wins.
 //!
 //! Cost: registering and ending are O(1): one lock of a shard, a hash and a short probe; the same
@@ -95,12 +95,12 @@ impl<T: ?Sized> Endpoint<T> {
 
     /// Whether the caller may register it. Of several at once one may.
     fn claim(&self) -> bool {
-        // ORDER: E1. Acquire: what was done under the registration before has ended.
+        // ORDER: RE1. Acquire: what was done under the registration before has ended.
         !self.is_registered.swap(true, CLAIM)
     }
 
     fn release(&self) {
-        // ORDER: E1.
+        // ORDER: RE1: releases what was done under the registration.
         self.is_registered.store(false, RELEASE);
     }
 }

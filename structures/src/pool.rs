@@ -10,13 +10,13 @@
 //! | all of them    | yes  | yes              | yes  | yes        | yes: drops only         |
 //!
 //! Invariants
-//! - I1: the bytes of all blocks, in use and idle, and of all charges never exceed the budget.
-//! - I2: a block belongs to its size class for life and returns to that one.
-//! - I3: with [`Zero::WrittenOnPut`] a block that is idle is all zeros: it is zeroed before others
+//! - P1: the bytes of all blocks, in use and idle, and of all charges never exceed the budget.
+//! - P2: a block belongs to its size class for life and returns to that one.
+//! - P3: with [`Zero::WrittenOnPut`] a block that is idle is all zeros: it is zeroed before others
 //!   can find it, and only as far as it was written.
-//! - I4: nothing is refused or degraded while an idle buffer of the size stays where it is, in
+//! - P4: nothing is refused or degraded while an idle buffer of the size stays where it is, in
 //!   whatever thread's magazine.
-//! - I5: blocks are freed when the last `Pool` is dropped, those in use when they come back. No
+//! - P5: blocks are freed when the last `Pool` is dropped, those in use when they come back. No
 //!   order of drops is wrong.
 //!
 //! Ordering: the edges are those of `depot` and `memory`. The budget is one atomic, touched only to

@@ -12,14 +12,14 @@
 //! | is_empty       | yes  | yes             | yes      |
 //!
 //! Invariants
-//! - I1: an index is pushed only by its holder, and is in the queue at most once.
-//! - I2: all of `ready` is older than all of `new`, so the queue is first in, first out for every
+//! - Q1: an index is pushed only by its holder, and is in the queue at most once.
+//! - Q2: all of `ready` is older than all of `new`, so the queue is first in, first out for every
 //!   order that the pushes themselves have.
-//! - I3: it never looks empty while an index is in it. While `new` moves over, the count of moves
+//! - Q3: it never looks empty while an index is in it. While `new` moves over, the count of moves
 //!   in the `ready` word is odd; and a thread that finds both empty reads `ready` again and
 //!   believes it only if no move happened in between. (`lwq` looks once: its "empty" can be false,
 //!   and is harmless there only because every successful dequeue wakes the next thread.)
-//! - I4: there is no ABA problem: a push may link to a head that left and came back, and the only
+//! - Q4: there is no ABA problem: a push may link to a head that left and came back, and the only
 //!   way out of `new` takes it whole.
 //!
 //! `push` returns `true`, "may have been empty", if no pop was obliged to see the index.
@@ -29,14 +29,14 @@
 //! before it sleeps.
 //!
 //! Ordering
-//! - E1 publish: `push` (Release) -> the swap of `new` in `pop` and `take_all` (Acquire): the
+//! - QE1 publish: `push` (Release) -> the swap of `new` in `pop` and `take_all` (Acquire): the
 //!   index, its link and what its holder wrote before.
-//! - E2 lock: what one pop turned round, the next one reads (the lock's own edge).
-//! - E3 move: the odd count, then the swap of `new` (Release) -> `new` in `is_empty` (Acquire): a
+//! - QE2 lock: what one pop turned round, the next one reads (the lock's own edge).
+//! - QE3 move: the odd count, then the swap of `new` (Release) -> `new` in `is_empty` (Acquire): a
 //!   thread that sees `new` taken sees the move in the second look at `ready`.
-//! - E4 last: `ready` becomes empty (Release) -> the first look in `is_empty` (Acquire): a
+//! - QE4 last: `ready` becomes empty (Release) -> the first look in `is_empty` (Acquire): a
 //!   thread that sees it empty sees what was pushed before that in `new`.
-//! - E5 empty: `push` puts its index in `new`, then looks at `ready`; a consumer empties `ready`,
+//! - QE5 empty: `push` puts its index in `new`, then looks at `ready`; a consumer empties `ready`,
 //!   then, after its `fence(SeqCst)`, looks at `new`. One of the two sees the other.
 //!
 //! Cost: push is one compare-and-swap, retried only when another push won; a pop takes the lock,
@@ -118,7 +118,7 @@ impl Queue {
         if before != END {
             return false;
         }
-        // ORDER: E5. SeqCst on the swap above and the load below, a fence on the consumer's side.
+        // ORDER: QE5. SeqCst on the swap above and the load below, a fence on the consumer's side.
         look_fence();
         Ready::of(self.ready.load(PUSH_LOOK)).is_empty()
     }
@@ -132,7 +132,7 @@ impl Queue {
             return None;
         }
         let guard = lock_briefly(&self.pops);
-        // ORDER: E2. Only a holder of the lock writes `ready`.
+        // ORDER: QE2. Only a holder of the lock writes `ready`.
         let ready = Ready::of(self.ready.load(Ordering::Relaxed));
         let (popped, rest) = if ready.oldest == END {
             self.move_over(ready)?
@@ -161,7 +161,7 @@ impl Queue {
             oldest: END,
             moves: ready.moves + 1,
         };
-        // ORDER: E3. The swap below releases it.
+        // ORDER: QE3. The swap below releases it.
         self.ready.store(moving.word(), Ordering::Relaxed);
         let (oldest, next) = self.links.reverse(self.new.swap(END, TAKE));
         Some((

@@ -10,13 +10,13 @@
 //! | give_back      | yes  | yes       | yes                 |
 //!
 //! Invariants
-//! - I1: an index is given back by its holder, once for each time that it was lent.
-//! - I2: a thread that reads a count of n finds all but n of those that were lent on the stack, or
+//! - B1: an index is given back by its holder, once for each time that it was lent.
+//! - B2: a thread that reads a count of n finds all but n of those that were lent on the stack, or
 //!   popped.
 //!
 //! Ordering
-//! - E1 back: the push of the index, then the decrement (Release) -> a read of the count (Acquire):
-//!   the index is on the stack. The decrements in between continue the release sequence.
+//! - BE1 back: the push of the index, then the decrement (Release) -> a read of the count
+//!   (Acquire): the index is on the stack. The decrements in between continue the release sequence.
 //! - No fence: as with the stack.
 //!
 //! Cost: that of the stack, and one atomic addition to lend and to give back.
@@ -66,14 +66,14 @@ impl Returns {
     #[inline]
     pub fn give_back(&self, index: u32) {
         self.back.push(index);
-        // ORDER: E1.
+        // ORDER: BE1: the push before the count falls.
         self.lent.fetch_sub(1, GIVE_BACK);
     }
 
-    /// Indices that are lent: each of the others is on the stack or was popped (I2).
+    /// Indices that are lent: each of the others is on the stack or was popped (B2).
     #[inline]
     pub fn lent(&self) -> u32 {
-        // ORDER: E1.
+        // ORDER: BE1: what is counted off is back.
         self.lent.load(LENT)
     }
 

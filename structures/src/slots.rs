@@ -11,11 +11,11 @@
 //! never move: storage grows by whole segments of `SEGMENT_ENTRIES` and is kept.
 //!
 //! Invariants
-//! - I1: a slot is in exactly one of: taken, on the free list, retired, or not yet touched.
-//! - I2: a generation is never 0 and never returns: after `u32::MAX` the slot is retired, that is,
+//! - S1: a slot is in exactly one of: taken, on the free list, retired, or not yet touched.
+//! - S2: a generation is never 0 and never returns: after `u32::MAX` the slot is retired, that is,
 //!   never handed out again. At 100,000 removals a second of one and the same slot that takes
 //!   twelve hours and costs one slot of the capacity.
-//! - I3: `len` + free + retired = slots touched <= `capacity`.
+//! - S3: `len` + free + retired = slots touched <= `capacity`.
 //!
 //! Cost: insert, get and remove are O(1); the first insert into a new segment allocates it. An
 //! entry costs its value (as `Option`) and eight bytes.
@@ -117,7 +117,7 @@ impl<T> Slots<T> {
         let slot = self.slot_mut(key.index);
         debug_assert!(
             slot.value.is_none(),
-            "I1: a slot that is handed out is not taken"
+            "S1: a slot that is handed out is not taken"
         );
         slot.value = Some(value);
         let link = slot.link;
@@ -174,7 +174,7 @@ impl<T> Slots<T> {
         }
         let value = slot.value.take()?;
         if slot.generation == u32::MAX {
-            // I2: the next generation would be one that was used before.
+            // S2: the next generation would be one that was used before.
             self.retired += 1;
         } else {
             slot.generation += 1;
@@ -311,28 +311,28 @@ mod tests {
     use std::collections::HashMap;
 
     impl<T> Slots<T> {
-        /// Panics unless I1 to I3 hold. O(slots touched).
+        /// Panics unless S1 to S3 hold. O(slots touched).
         fn invariants(&self) {
             let touched = (0..self.touched).map(|index| self.slot(index).expect("touched"));
             let taken = touched.clone().filter(|slot| slot.value.is_some()).count() as u32;
             assert_eq!(taken, self.taken, "len counts the taken slots");
             assert!(
                 touched.clone().all(|slot| slot.generation != 0),
-                "I2: never generation 0"
+                "S2: never generation 0"
             );
             let mut free = 0;
             let mut index = self.free;
             while index != NIL {
                 assert!(
                     self.slot(index).expect("listed").value.is_none(),
-                    "I1: free, not taken"
+                    "S1: free, not taken"
                 );
                 index = self.slot(index).expect("listed").link;
                 free += 1;
-                assert!(free <= self.touched, "I1: the free list has no cycle");
+                assert!(free <= self.touched, "S1: the free list has no cycle");
             }
-            assert_eq!(taken + free + self.retired, self.touched, "I3");
-            assert!(self.touched <= self.capacity, "I3");
+            assert_eq!(taken + free + self.retired, self.touched, "S3");
+            assert!(self.touched <= self.capacity, "S3");
         }
 
         /// Moves the entry of `key` to its last generation, which takes 2^32 removals otherwise.

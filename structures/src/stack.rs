@@ -9,21 +9,21 @@
 //! | all of them    | yes  | yes | yes         | yes      | yes            |
 //!
 //! Invariants
-//! - I1: an index is pushed only by its holder, and is in the stack at most once. Popping hands
+//! - K1: an index is pushed only by its holder, and is in the stack at most once. Popping hands
 //!   it over. (`llist`: adding an entry that is listed makes a list that ends in itself.)
-//! - I2: the link of the topmost index does not change while the head word stays the same: every
+//! - K2: the link of the topmost index does not change while the head word stays the same: every
 //!   push changes the generation, so a head word never comes back. A pop may therefore read the
 //!   link of an index that it does not hold, and let the compare-and-swap of the head decide.
-//! - I3: links are never freed, so a late reader reads an old link, not freed memory.
-//! - I4: every way out (pop, pop_if_head, a chain) marks the index as not listed.
+//! - K3: links are never freed, so a late reader reads an old link, not freed memory.
+//! - K4: every way out (pop, pop_if_head, a chain) marks the index as not listed.
 //!
-//! The generation has 40 bits: I2 fails only if a pop stalls between its load and its
+//! The generation has 40 bits: K2 fails only if a pop stalls between its load and its
 //! compare-and-swap while exactly a multiple of 2^40 pushes go by, six hours at 50 million pushes a
 //! second.
 //!
 //! Ordering
-//! - E1 publish: `push` (Release) -> `pop`, `pop_if_head`, `take_all`, `peek` (Acquire): the index,
-//!   its link and what its holder wrote before. The swaps between them continue the release
+//! - KE1 publish: `push` (Release) -> `pop`, `pop_if_head`, `take_all`, `peek` (Acquire): the
+//!   index, its link and what its holder wrote before. The swaps between them continue the release
 //!   sequence.
 //! - No fence: nothing here orders a push before a later look at something else. A thread
 //!   that publishes work here and then looks for a sleeper puts a `fence(SeqCst)` between the two,
@@ -154,7 +154,7 @@ impl Stack {
     #[inline]
     fn try_pop(&self, word: u64, acquire: Ordering) -> Result<(), u64> {
         let head = Head::of(word);
-        // ORDER: E1. The link may be stale, but then the head has moved on and the swap fails (I2).
+        // ORDER: KE1. The link may be stale; then the head has moved on and the swap fails (K2).
         let below = Head {
             top: self.links.next(head.top) & END,
             generation: head.generation,

@@ -10,8 +10,8 @@
 //! | `at`           | yes, also when both are the first to touch the segment |
 //!
 //! Invariants
-//! - I1: an entry is made once, before anyone sees it, and dropped with the table.
-//! - I2: the address of an entry never changes.
+//! - An entry is made once, before anyone sees it, and dropped with the table.
+//! - The address of an entry never changes.
 //!
 //! Cost: `at` is two loads and a shift. The first touch of a segment makes its `SEGMENT_ENTRIES`
 //! entries, whatever the size of the table; `new` takes 24 bytes per segment.

@@ -17,26 +17,26 @@
 //! refused without harm, and two tokens of one page are two. Not here: the memory of the pages.
 //!
 //! Invariants
-//! - I1: the counter of a page is the number of live ledger slots that name it, plus its pins.
+//! - T1: the counter of a page is the number of live ledger slots that name it, plus its pins.
 //!   The thread that turns a live slot free owns exactly one decrement; a compare-and-swap
 //!   decides which thread.
 //!   Hence no counter goes below 0, whatever a peer sends.
-//! - I2: the page is counted before the token is visible, and counted off after the slot is free.
-//! - I3: a slot's generation changes when it becomes free. It wraps after 2^32 uses of that slot;
+//! - T2: the page is counted before the token is visible, and counted off after the slot is free.
+//! - T3: a slot's generation changes when it becomes free. It wraps after 2^32 uses of that slot;
 //!   a token that old could then return another token of the same holder, never of another one.
-//! - I4: the opening and every holder are users. `attach` fails when there is none, so nothing is
+//! - T4: the opening and every holder are users. `attach` fails when there is none, so nothing is
 //!   taken after the last one. The memory lives as long as any handle.
-//! - I5: slots on the free list belong to the holder; slots that returners gave back wait on a
+//! - T5: slots on the free list belong to the holder; slots that returners gave back wait on a
 //!   stack of their own, which the holder takes whole. The links are in the free slots.
 //!
 //! Ordering
-//! - E1 take: word of the slot (Release) -> return (Acquire): the page's count.
-//! - E2 hand back: push of a returned slot (Release) -> the holder's swap (Acquire): its link.
-//! - E3 reuse: decrement (Release) -> the decrement that reaches 0, and `uses` (Acquire): what the
+//! - TE1 take: word of the slot (Release) -> return (Acquire): the page's count.
+//! - TE2 hand back: push of a returned slot (Release) -> the holder's swap (Acquire): its link.
+//! - TE3 reuse: decrement (Release) -> the decrement that reaches 0, and `uses` (Acquire): what the
 //!   users of the page did with it comes before its reuse.
-//! - E4 users: the last user goes (Release) -> the region is seen closed (Acquire): all sweeps.
+//! - TE4 users: the last user goes (Release) -> the region is seen closed (Acquire): all sweeps.
 //!   `attach` increments only what is not 0. A returner is no user: a sweep leaves it what it has
-//!   claimed, and may be over before that is counted off (E3 says when it is).
+//!   claimed, and may be over before that is counted off (TE3 says when it is).
 //!
 //! Cost: take and return are O(1): two atomic operations as long as there is no `Returner`, three
 //! with one. The end of a holder is O(slots it ever had at a time), whatever the size of the
@@ -187,7 +187,7 @@ impl<R: Release> PageRefs<R> {
     /// back, except for what a [`Returner`] gives back at this moment: it has claimed the token,
     /// and counts off the page soon. Ask [`PageRefs::uses`] of a page that is to be reused.
     pub fn is_closed(&self) -> bool {
-        // ORDER: E4.
+        // ORDER: TE4: acquires the sweeps of all users.
         self.shared.users.load(IS_CLOSED) == 0
     }
 
@@ -201,7 +201,7 @@ impl<R: Release> PageRefs<R> {
     /// References to `page` at this moment, 0 if there is no such page.
     pub fn uses(&self, page: u32) -> u32 {
         let count = self.shared.counts.get(page as usize);
-        // ORDER: E3. Acquire: a thread that sees 0 may reuse the page.
+        // ORDER: TE3. Acquire: a thread that sees 0 may reuse the page.
         count.map_or(0, |count| count.load(USES))
     }
 
@@ -244,7 +244,7 @@ impl<R: Release> Shared<R> {
     }
 
     fn dismiss(&self) {
-        // ORDER: E4. After the sweep.
+        // ORDER: TE4. After the sweep.
         self.users.fetch_sub(1, DISMISS);
     }
 
@@ -254,7 +254,7 @@ impl<R: Release> Shared<R> {
             .counts
             .get(page as usize)
             .ok_or(TakeError::NoSuchPage)?;
-        // ORDER: relaxed; E1 publishes it.
+        // ORDER: relaxed; TE1 publishes it.
         if count.fetch_add(1, Ordering::Relaxed) >= USES_MAX {
             // Others may come this far at the same time, but not 2^31 of them.
             count.fetch_sub(1, Ordering::Relaxed);
@@ -266,12 +266,12 @@ impl<R: Release> Shared<R> {
     /// Gives up one reference, which the caller owns.
     #[inline]
     fn count_off(&self, page: u32) {
-        // ORDER: E3.
+        // ORDER: TE3: what was done with the page.
         let uses = self.counts[page as usize].fetch_sub(1, COUNT_OFF);
         if cfg!(any(debug_assertions, loom, shuttle)) {
             assert_ne!(
                 uses, 0,
-                "I1: page {page} was given back more often than taken"
+                "T1: page {page} was given back more often than taken"
             );
         }
         if uses == 1 {

@@ -8,16 +8,16 @@
 //! | indices, take  | yes    | no: one taker | yes      |
 //!
 //! Invariants
-//! - I1: an index is queued by the insert that finds its mark at zero, and by no other; its mark
+//! - W1: an index is queued by the insert that finds its mark at zero, and by no other; its mark
 //!   is zeroed by the taker only, after the queue. So an index is queued at most once.
-//! - I2: a mark only rises until it is taken. Generations of a slot only rise, so a key of an
+//! - W2: a mark only rises until it is taken. Generations of a slot only rise, so a key of an
 //!   earlier use of the slot never hides a later one.
 //!
 //! Ordering
-//! - E1 publish: `insert` (Release) -> `take` (Acquire): what every thread wrote before its insert,
-//!   also of those inserts that found the key there. An insert that `take` has not seen finds the
-//!   mark at zero and queues the index anew: none is lost.
-//! - E2 free: `take` (Release) -> an `insert` that queues the index (Acquire): it has left the
+//! - WE1 publish: `insert` (Release) -> `take` (Acquire): what every thread wrote before its
+//!   insert, also of those inserts that found the key there. An insert that `take` has not seen
+//!   finds the mark at zero and queues the index anew: none is lost.
+//! - WE2 free: `take` (Release) -> an `insert` that queues the index (Acquire): it has left the
 //!   queue.
 //! - No fence: a thread that inserts and then looks for a sleeping taker puts a `fence(SeqCst)`
 //!   between the two, and so does the taker.
@@ -74,7 +74,7 @@ impl WakeSet {
     #[inline]
     pub fn insert(&self, key: Key) -> bool {
         debug_assert!(key.generation > 0, "a key that a table handed out");
-        // ORDER: E1, E2.
+        // ORDER: WE1: what was written before; WE2: the index is free.
         let before = self.marks[key.index].fetch_max(key.generation, INSERT);
         if before == 0 {
             self.queue.push(key.index);
@@ -98,9 +98,9 @@ impl WakeSet {
     /// be inserted anew.
     #[inline]
     pub fn take(&self, index: u32) -> Key {
-        // ORDER: E1, E2.
+        // ORDER: WE1: what all inserts wrote; WE2: frees the index.
         let generation = self.marks[index].swap(0, TAKE);
-        debug_assert!(generation > 0, "I1: a queued index has a mark");
+        debug_assert!(generation > 0, "W1: a queued index has a mark");
         Key { index, generation }
     }
 }

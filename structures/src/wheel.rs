@@ -10,13 +10,13 @@
 //! firing one timer may cancel or move another one that is due as well: ask `confirm` first.
 //!
 //! Invariants
-//! - I1: an armed timer is in the list of `tick & mask`; any other has no links.
-//! - I2: lists are circular through sentinels, which are the first links of the table, so that
+//! - L1: an armed timer is in the list of `tick & mask`; any other has no links.
+//! - L2: lists are circular through sentinels, which are the first links of the table, so that
 //!   linking and unlinking have no special case.
-//! - I3: the bit of a list is set exactly while the list is not empty, and the bit of a word of
+//! - L3: the bit of a list is set exactly while the list is not empty, and the bit of a word of
 //!   bits exactly while that word is not 0.
-//! - I4: every armed tick is later than the last tick that was expired.
-//! - I5: of an armed timer's tick only the round is noted, as a distance from that of `base`; the
+//! - L4: every armed tick is later than the last tick that was expired.
+//! - L5: of an armed timer's tick only the round is noted, as a distance from that of `base`; the
 //!   rest is its slot. `base` moves only while nothing is armed.
 //!
 //! Time
@@ -71,7 +71,7 @@ pub struct Wheel {
     mask: u32,
     /// Sentinels of the slots, then the timers: timer `index` is node `slots + index`.
     links: Vec<Links>,
-    /// The round in which each timer is due, counted from `base`, by index. I5.
+    /// The round in which each timer is due, counted from `base`, by index. L5.
     rounds: Vec<u32>,
     /// A round that is over or under way.
     base: u64,
@@ -139,7 +139,7 @@ impl Wheel {
         } else {
             self.armed += 1;
         }
-        // I4: what is past already is due at the next tick.
+        // L4: what is past already is due at the next tick.
         let tick = deadline_ns.div_ceil(self.tick_ns).max(self.tick + 1);
         let rounds = self.round_of(tick) - self.base;
         self.rounds[index as usize] = u32::try_from(rounds).unwrap_or(NEVER);
@@ -197,7 +197,7 @@ impl Wheel {
         let mut left = (now - self.tick).min(slots) as u32;
         self.tick = now;
         if self.armed == 0 {
-            // I5: no distance is in use.
+            // L5: no distance is in use.
             self.base = self.round_of(now);
         }
         let mut slot = first;

@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) entries: u32,
     queue: Lock<ReturnQueue>,
     doorbell: OwnedFd,
-    /// R3.
+    /// Lives as long as any fragment (R3).
     pub(crate) socket: OwnedFd,
 }
 

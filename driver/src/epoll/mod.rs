@@ -10,7 +10,7 @@
 //! do, notes the readiness that events report, and does the work that follows.
 //!
 //! Invariants
-//! - E1: events are noted before any socket is closed, so an event never meets the next owner of
+//! - Events are noted before any socket is closed, so an event never meets the next owner of
 //!   its descriptor number within one wait. One that comes late (the number was shared with a
 //!   child) sets a flag, and the flag costs one call in vain.
 //!

@@ -4,8 +4,8 @@
 //! Every write is an edge, and what is there already when the poll begins is reported at once.
 //!
 //! Invariants
-//! - W1: an entry of the table holds the eventfd open, and registered, from `start_poll_eventfd` to
-//!   the final completion.
+//! - EW1: an entry of the table holds the eventfd open, and registered, from `start_poll_eventfd`
+//!   to the final completion.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Epoll {
         let watch = self.polls.remove(index);
         if let Some(descriptor) = watch.event.descriptor() {
             self.counters.system_calls += 1;
-            // It is registered (W1); if not after all, there is nothing to undo.
+            // It is registered (EW1); if not after all, there is nothing to undo.
             let _ = epoll::delete(&self.epoll, descriptor);
         }
         Completion::last(watch.user_data, Outcome::Failed(errno))

@@ -100,7 +100,7 @@ impl BufferRing {
                 .max(LEVEL_MIN)
                 .min(config.pages),
         };
-        // B4.
+        // Never all that the kernel has (B4).
         let shared = (level / 2).min(config.reserve_pages / 2);
         let sharing = match config.small_receives {
             SmallReceives::SharePages if shared > 0 => {

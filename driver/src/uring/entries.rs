@@ -2,7 +2,7 @@
 //! tail which this side publishes.
 //!
 //! Ordering
-//! - E1 give: entry written, then tail stored (Release) -> the kernel's acquire load of the tail.
+//! - RE1 give: entry written, then tail stored (Release) -> the kernel's acquire load of the tail.
 //!
 //! Cost: 16 bytes for each entry, written when it is given, and a store of the tail. No system call
 //! after set-up.
@@ -69,7 +69,7 @@ impl Entries {
             unsafe { BufRingEntry::tail(self.mapping.base().cast::<BufRingEntry>().as_ptr()) };
         // SAFETY: aligned, within the mapping, and accessed by both sides atomically only.
         let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
-        // ORDER: E1.
+        // ORDER: RE1: the entries before their tail.
         tail.store(self.tail, Ordering::Release);
     }
 }

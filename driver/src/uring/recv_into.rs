@@ -3,7 +3,7 @@
 //! MSG_DONTWAIT makes the kernel answer EAGAIN instead of waiting with the buffer in hand.
 //!
 //! Invariants
-//! - F1: an entry of the table holds its buffer from `start_recv_into` to the completion; a
+//! - I1: an entry of the table holds its buffer from `start_recv_into` to the completion; a
 //!   buffer's memory does not move when the buffer does, and nothing else reads or writes it
 //!   meanwhile.
 //!
@@ -38,7 +38,7 @@ impl Uring {
             .build();
         let index = self.recv_intos.insert(RecvInto { user_data, buffer }) as u32;
         let entry = entry.user_data(Origin::RecvInto { index }.pack());
-        // SAFETY: F1: the memory stays, and stays ours, until the completion.
+        // SAFETY: I1: the memory stays, and stays ours, until the completion.
         unsafe { self.ring.push(entry, None) };
     }
 
@@ -68,7 +68,7 @@ impl Uring {
         completions: &mut Vec<Completion>,
     ) {
         self.outstanding -= 1;
-        // A recv_into completes once (F1).
+        // A recv_into completes once (I1).
         let RecvInto {
             user_data,
             mut buffer,

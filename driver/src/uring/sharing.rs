@@ -43,7 +43,7 @@ struct Begun {
     /// Pieces that are out.
     pieces: u32,
     retired: bool,
-    /// H3.
+    /// The count on behalf of this ring (H3).
     base: Option<Pinned<RegionMemory>>,
 }
 

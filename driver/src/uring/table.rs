@@ -1,7 +1,7 @@
 //! Operations under way that the kernel knows by an index, and what each needs until its end.
 //!
 //! Here is what they hold; what is done with it is in the operations' own files, and so are the
-//! invariants: F1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`.
+//! invariants: I1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`.
 
 use std::sync::Arc;
 
@@ -136,12 +136,12 @@ impl Send {
         let whole = self.list.bytes() <= WHOLE_BYTES_MAX;
         let mut flags = libc::MSG_NOSIGNAL | if whole { libc::MSG_WAITALL } else { 0 };
         if self.after == AfterSend::Close {
-            // P3
+            // The close follows, in one segment with the FIN (P3).
             flags |= libc::MSG_MORE;
         }
         let is_silent = self.silent.is_some();
         if is_silent {
-            // P4
+            // What completes in silence never waits (P4).
             flags |= libc::MSG_DONTWAIT;
         }
         let fd = fd_of(self.socket);

@@ -1,4 +1,4 @@
-//! A job as limits see it while a worker runs it: S3 of `blocking`.
+//! A job as limits see it while a worker runs it: T3 of `blocking`.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ pub(crate) struct Visitor {
     pub(crate) granted: Option<Permit>,
     /// The limit that the job has to wait for.
     pub(crate) parked: Option<BlockingLimit>,
-    /// The places that the job has taken in this run, as long as it has them (S3).
+    /// The places that the job has taken in this run, as long as it has them (T3).
     entered: Vec<Weak<Taken>>,
 }
 

@@ -170,7 +170,7 @@ impl Model {
     fn entered(&mut self, job: u32) {
         let (at, rank) = ((job % 10) as usize, (job / 10 % 2) as usize);
         let entered = &mut self.entered[at][rank];
-        assert_eq!(*entered, job / 20, "C3: out of order");
+        assert_eq!(*entered, job / 20, "K3: out of order");
         *entered += 1;
     }
 
@@ -216,11 +216,11 @@ impl Model {
             for rank in [Rank::Next, Rank::AfterOthers] {
                 let (offered, entered) = (self.offered[at], self.entered[at]);
                 let waits = offered[rank as usize] > entered[rank as usize];
-                assert!(!waits || !self.limit.may_enter(at, rank), "C2");
+                assert!(!waits || !self.limit.may_enter(at, rank), "K2");
             }
         }
-        assert_eq!(used, self.limit.common_used, "C1");
-        assert!(used <= self.limit.common + self.beyond, "C1");
+        assert_eq!(used, self.limit.common_used, "K1");
+        assert!(used <= self.limit.common + self.beyond, "K1");
     }
 }
 

@@ -5,10 +5,10 @@
 //! that can never be whole, gathers bodies, ends after a drain.
 //!
 //! Invariants
-//! - F1: a message is given to the handler once, but for one whose reply found no room.
-//! - F2: replies have the order of their messages: while a worker has one of a connection's
+//! - A message is given to the handler once, but for one whose reply found no room.
+//! - Replies have the order of their messages: while a worker has one of a connection's
 //!   messages, none of its later ones is begun.
-//! - F3: a message, or a body, whose reply is not written yet is consumed only if the session or a
+//! - A message, or a body, whose reply is not written yet is consumed only if the session or a
 //!   job holds it.
 
 use std::marker::PhantomData;

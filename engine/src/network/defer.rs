@@ -17,8 +17,8 @@
 //! Other names: fair queueing with sparse flows first, as in RFC 8290 (FQ-CoDel), section 4.1.
 //!
 //! Invariants
-//! - F1: while the queue is not empty, or connections that crowd wait to receive, no wait lasts.
-//! - F2: a deferred connection is offered nothing outside of the queue, so its input stays in
+//! - While the queue is not empty, or connections that crowd wait to receive, no wait lasts.
+//! - A deferred connection is offered nothing outside of the queue, so its input stays in
 //!   order.
 //!
 //! Cost: a short request pays one comparison; long input a push, a pop and a read of the clock.

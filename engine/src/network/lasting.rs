@@ -9,7 +9,7 @@
 //! [`RELIEF_PERIOD_NS`] later at the earliest.
 //!
 //! Invariants
-//! - L2: a connection with a job that lasts is on the list, in the order in which the first such
+//! - A connection with a job that lasts is on the list, in the order in which the first such
 //!   job began; one that was looked at, and whose address has no more than its share, comes after
 //!   the others. One without such a job leaves the list when it is looked at, or with the table.
 //!

@@ -7,9 +7,9 @@
 //! | Refused    | the kernel had no room for it                   | the next try, in a moment |
 //!
 //! Invariants
-//! - E1: a source has a place here from the first look at which it is wanted until it is neither
+//! - A source has a place here from the first look at which it is wanted until it is neither
 //!   wanted nor watched; so it has one watch at most.
-//! - E2: every count that came is passed to the function. One that panics has taken it.
+//! - Every count that came is passed to the function. One that panics has taken it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -8,7 +8,7 @@
 //!
 //! Invariants: those of the module above. A job that waits has its reservation, so what waits is
 //! bounded as what is in flight.
-//! - J2: a job that is counted for its address is so until `collect`, at the cells that it carries.
+//! - D2: a job that is counted for its address is so until `collect`, at the cells that it carries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

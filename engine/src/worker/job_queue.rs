@@ -8,7 +8,7 @@
 //! | each of them   | yes  | yes | yes      |
 //!
 //! Invariants
-//! - J1: while jobs of both ranks wait, one in [`AFTER_OTHERS_PART`] that is taken comes after
+//! - D1: while jobs of both ranks wait, one in [`AFTER_OTHERS_PART`] that is taken comes after
 //!   others: neither rank waits for ever.
 //!
 //! Ordering: that of the queues.

@@ -15,7 +15,7 @@
 //! | both           | one thread     | any thread            |
 //!
 //! Invariants
-//! - L1: at most `lasting_max` reservations last, and `overdraft` of addresses with less than their
+//! - At most `lasting_max` reservations last, and `overdraft` of addresses with less than their
 //!   share.
 //!
 //! Ordering: relaxed. The counts order nothing; only one thread adds, so a bound holds exactly.

@@ -5,8 +5,8 @@
 //! checked and dropped: RFC 9110 section 6.5.1 forbids to merge them without knowing them.
 //!
 //! Invariants
-//! - I1: verdict and data depend on the bytes alone, never on how they were split.
-//! - I2: framing is bounded relative to data, so a body cannot be all framing: each chunk may cost
+//! - Verdict and data depend on the bytes alone, never on how they were split.
+//! - Framing is bounded relative to data, so a body cannot be all framing: each chunk may cost
 //!   `CHUNK_FREE_BYTES` plus twice its data, and beyond that all of them together
 //!   `CHUNK_EXCESS_BYTES_MAX`.
 //!

@@ -187,7 +187,7 @@ impl Broadcast {
         let event = Kept::new(&Bytes::from(event.into()));
         let shared = &self.0.0;
         let mut history = shared.history.lock();
-        // B1.
+        // The latest events alone are kept (B1).
         let oldest = match history.events.len() == shared.events_max {
             true => history.events.pop_front(),
             false => None,
@@ -280,7 +280,7 @@ enum Next {
     Event(Bytes, bool),
     Nothing,
     Complete,
-    /// B2.
+    /// The next event has left the history: the listener is cut off (B2).
     Missed,
 }
 

@@ -7,9 +7,9 @@
 //! complete.
 //!
 //! Invariants
-//! - I1: the verdict depends on the bytes alone, never on how they were split: all of them are
+//! - The verdict depends on the bytes alone, never on how they were split: all of them are
 //!   judged in order, and a limit is a position.
-//! - I2: `scanned` never moves back, and never past what was offered.
+//! - `scanned` never moves back, and never past what was offered.
 //!
 //! Cost: one `memchr` per line.
 

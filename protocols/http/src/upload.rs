@@ -51,7 +51,7 @@ pub(crate) fn begin<S: Service>(
     head: &Head<'_>,
 ) -> Result<Step, Fault> {
     if connection.session.owed() > 0 {
-        // U1.
+        // Its reply must be the one that is due (U1).
         return Ok(Step::Blocked(0, Stall::Pipeline));
     }
     let Some(mut job) = connection.job() else {
@@ -97,7 +97,7 @@ pub(crate) fn take_data<S: Service>(
     let is_complete = pending_body.decoder.is_complete();
     let is_full = pending_body.piece.len() >= UPLOAD_WAITING_BYTES_MAX;
     let stall = if (is_complete || is_full) && !connection.session.due.is_upload() {
-        // U2, U3.
+        // The job must bring the end (U2), and what waits is bounded (U3).
         Some(Stall::Pipeline)
     } else {
         let kept = match is_complete {

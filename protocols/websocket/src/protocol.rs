@@ -162,7 +162,7 @@ impl<H: Handler> Sockets<H> {
         let Some(open) = context.session.0.as_deref().filter(|it| is_due(it)) else {
             return Ok(());
         };
-        // W6.
+        // Handed on while its answers find room (W6).
         if let Some(next) = open.waiting.front() {
             if open.socket.is_full(&mut context.io) {
                 return Err(Stall::Output);

@@ -157,7 +157,7 @@ impl Consumer {
         let room = state.window.reserve(need, waker);
         drop(state);
         if room != Room::Reserved {
-            // C6.
+            // A producer begins to wait: the control thread is woken (C6).
             self.wakeup.end_pause();
         }
         Ok(room)

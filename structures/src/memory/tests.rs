@@ -37,7 +37,7 @@ fn write(block: &mut OwnedBlock, byte: u8) {
 mod loom_bodies {
     use super::*;
 
-    /// Debug builds assert S1 meanwhile, and loom that the two accesses are ordered.
+    /// Debug builds assert M1 meanwhile, and loom that the two accesses are ordered.
     #[test]
     fn loom_one_block_has_one_holder_at_a_time() {
         let hold = |size_class: &Arc<SizeClass>, thread| {

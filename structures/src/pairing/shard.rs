@@ -140,7 +140,7 @@ where
     }
 
     /// Ends the registration of a side, which the caller owns while `word` is not 0. A panic leaves
-    /// it as it is if the side is still in, and 0 if it goes (I3).
+    /// it as it is if the side is still in, and 0 if it goes (R3).
     #[inline]
     pub(super) fn end(&self, hash: &Hash, spot: Spot, side: Side, word: &mut u64) {
         let mut table = lock_briefly(&self.table);
@@ -322,7 +322,7 @@ impl<P: ?Sized, C: ?Sized> Table<P, C> {
     #[inline]
     fn expect(&self, spot: Spot) -> usize {
         self.find(spot)
-            .expect("I1: a side that is registered has an entry")
+            .expect("R1: a side that is registered has an entry")
     }
 
     /// The place of a key, or the one where it belongs. A quarter of the slots is vacant.
@@ -416,7 +416,7 @@ impl<P: ?Sized, C: ?Sized> Entry<P, C> {
     /// this thread.
     #[inline]
     fn meet(&mut self, party: Party<P, C>) -> Pair<P, C> {
-        const THERE: &str = "I1: one side was there";
+        const THERE: &str = "R1: one side was there";
         self.busy = this_thread();
         match party {
             Party::Producer(producer) => (producer, self.consumer.take().expect(THERE)),

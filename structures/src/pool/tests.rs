@@ -25,7 +25,7 @@ fn use_once(pool: &Pool, thread: u32, bytes: usize) -> bool {
     let Some(mut buffer) = pool.take(bytes) else {
         return false;
     };
-    assert!(buffer.spare_mut().iter().all(|&byte| byte == 0), "I3");
+    assert!(buffer.spare_mut().iter().all(|&byte| byte == 0), "P3");
     buffer.append(&[thread as u8 + 1; 4]);
     true
 }
@@ -100,7 +100,7 @@ fn loom_teardown_frees_a_buffer_that_comes_back_beside_it() {
     );
 }
 
-/// I1: making room frees before it allocates, and a size that is taken meanwhile is not freed.
+/// P1: making room frees before it allocates, and a size that is taken meanwhile is not freed.
 #[test]
 fn loom_making_room_beside_a_take_keeps_the_budget() {
     race(
@@ -109,7 +109,7 @@ fn loom_making_room_beside_a_take_keeps_the_budget() {
         |pool| use_once(pool, 1, 16),
         |pool, left, right| {
             assert!(left || right);
-            assert!(pool.allocated_bytes() <= 16, "I1");
+            assert!(pool.allocated_bytes() <= 16, "P1");
             let statistics = pool.statistics();
             assert_eq!(statistics.in_use_bytes, 0);
             assert_eq!(statistics.idle_bytes, pool.allocated_bytes());
@@ -117,7 +117,7 @@ fn loom_making_room_beside_a_take_keeps_the_budget() {
     );
 }
 
-/// I1: a charge frees idle buffers before it takes their bytes, and gives its own back once.
+/// P1: a charge frees idle buffers before it takes their bytes, and gives its own back once.
 #[test]
 fn loom_a_charge_beside_a_take_keeps_the_budget() {
     race(

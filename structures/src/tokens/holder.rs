@@ -51,7 +51,7 @@ impl<R: Release> Holder<R> {
             ledger.unpick(&mut self.free, slot, generation);
             return Err(error);
         }
-        // ORDER: I2, E1.
+        // ORDER: the page is counted before (T2, TE1).
         ledger.publish(slot, generation, page);
         Ok(PageToken(
             u64::from(generation) << 32 | u64::from(tag(serial) | slot),

@@ -81,7 +81,7 @@ impl Ledger {
     #[inline]
     pub(super) fn pick(&self, free: &mut FreeSlots) -> Option<(u32, u32)> {
         if free.first == END && self.returned.load(Ordering::Relaxed) != END {
-            // ORDER: E2. The whole stack, so that it has no ABA problem.
+            // ORDER: TE2. The whole stack, so that it has no ABA problem.
             free.first = self.returned.swap(END, TAKE_RETURNED);
         }
         if free.first == END {
@@ -117,7 +117,7 @@ impl Ledger {
             generation,
             low: free.first,
         };
-        // ORDER: I5. Relaxed: the slot was never seen live, and only the owner reads the link.
+        // ORDER: T5. Relaxed: the slot was never seen live, and only the owner reads the link.
         self.made(slot).store(word.bits(), Ordering::Relaxed);
         free.first = slot;
     }
@@ -129,7 +129,7 @@ impl Ledger {
             generation,
             low: LIVE | page,
         };
-        // ORDER: E1. The page is counted already.
+        // ORDER: TE1. The page is counted already.
         self.made(slot).store(word.bits(), TAKE);
     }
 
@@ -155,7 +155,7 @@ impl Ledger {
         let cell = self.cell(slot)?;
         let mut first = self.returned.load(Ordering::Relaxed);
         let page = self.claim(cell, generation, first, Mode::Shared)?;
-        // ORDER: E2. Release: the owner reads the link.
+        // ORDER: TE2. Release: the owner reads the link.
         while let Err(now) =
             self.returned
                 .compare_exchange_weak(first, slot, PUSH, Ordering::Relaxed)
@@ -165,7 +165,7 @@ impl Ledger {
                 generation: generation.wrapping_add(GENERATION_STEP),
                 low: first,
             };
-            // ORDER: E2. Relaxed: the push publishes it.
+            // ORDER: TE2. Relaxed: the push publishes it.
             cell.store(word.bits(), Ordering::Relaxed);
         }
         Some(page)
@@ -209,7 +209,7 @@ impl Ledger {
         slots.sum::<usize>() * size_of::<AtomicU64>()
     }
 
-    /// Turns a live word of this generation into a free one. Of several threads, one succeeds: I1.
+    /// Turns a live word of this generation into a free one. Of several threads, one succeeds: T1.
     #[inline]
     fn claim(&self, cell: &AtomicU64, generation: u32, link: u32, mode: Mode) -> Option<u32> {
         let bits = cell.load(Ordering::Relaxed);
@@ -223,10 +223,10 @@ impl Ledger {
         }
         .bits();
         if mode == Mode::Alone {
-            // ORDER: I5. Relaxed: no other thread has a handle.
+            // ORDER: T5. Relaxed: no other thread has a handle.
             cell.store(freed, Ordering::Relaxed);
         } else {
-            // ORDER: E1. Acquire: the page was counted before the slot became live.
+            // ORDER: TE1. Acquire: the page was counted before the slot became live.
             cell.compare_exchange(bits, freed, FREE, Ordering::Relaxed)
                 .ok()?;
         }

@@ -12,7 +12,7 @@ impl Wheel {
         round * (u64::from(self.mask) + 1)
     }
 
-    /// Panics unless I1 to I4 hold. O(slots + timers).
+    /// Panics unless L1 to L4 hold. O(slots + timers).
     fn invariants(&self) {
         let mut seen = 0;
         for slot in 0..=self.mask {
@@ -20,25 +20,25 @@ impl Wheel {
             let mut node = self.links[slot as usize].next;
             let word = slot as usize / 64;
             let bit = self.occupied.bits[word] >> (slot % 64) & 1 == 1;
-            assert_eq!(bit, node != slot, "I3: the bit of slot {slot}");
+            assert_eq!(bit, node != slot, "L3: the bit of slot {slot}");
             while node != slot {
                 let entry = self.links[node as usize];
                 let timer = node - self.mask - 1;
                 let rounds = self.rounds[timer as usize];
                 let tick = self.start_of(self.base + u64::from(rounds)) + u64::from(slot);
-                assert_eq!(entry.prev, prev, "I2: links agree");
-                assert_eq!(self.slot_of(tick), slot, "I1: in the list of its tick");
-                assert!(tick > self.tick || rounds == NEVER, "I4: not expired yet");
+                assert_eq!(entry.prev, prev, "L2: links agree");
+                assert_eq!(self.slot_of(tick), slot, "L1: in the list of its tick");
+                assert!(tick > self.tick || rounds == NEVER, "L4: not expired yet");
                 (prev, node) = (node, entry.next);
                 seen += 1;
-                assert!(seen <= self.armed, "I2: no cycle beside the sentinel");
+                assert!(seen <= self.armed, "L2: no cycle beside the sentinel");
             }
-            assert_eq!(self.links[slot as usize].prev, prev, "I2: links agree");
+            assert_eq!(self.links[slot as usize].prev, prev, "L2: links agree");
         }
-        assert_eq!(seen, self.armed, "I1: the armed are listed");
+        assert_eq!(seen, self.armed, "L1: the armed are listed");
         for (word, bits) in self.occupied.bits.iter().enumerate() {
             let summary = self.occupied.summary[word / 64] >> (word % 64) & 1 == 1;
-            assert_eq!(summary, *bits != 0, "I3: summary of word {word}");
+            assert_eq!(summary, *bits != 0, "L3: summary of word {word}");
         }
     }
 }

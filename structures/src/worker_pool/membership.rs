@@ -4,10 +4,10 @@
 //! of the pool, which is written under this lock, and come here only to register or to leave.
 //!
 //! Invariants
-//! - I1: `workers` <= `workers_max`, and each of them has an entry. A worker that has retired gives
+//! - J1: `workers` <= `workers_max`, and each of them has an entry. A worker that has retired gives
 //!   its entry up before it is dropped, so that a newcomer may take the place at once: work that
 //!   finds no idle worker at that moment is not stranded.
-//! - I2: the pool's `is_stopping`, `may_grow` and `has_surplus` follow every change.
+//! - J2: the pool's `is_stopping`, `may_grow` and `has_surplus` follow every change.
 //!
 //! Cost: O(1) under the lock.
 
@@ -44,7 +44,7 @@ impl Membership {
             return None;
         }
         let index = self.vacant.pop().unwrap_or_else(|| {
-            // I1: fewer than `workers_max` entries are in use.
+            // J1: fewer than `workers_max` entries are in use.
             self.touched += 1;
             self.touched - 1
         });
@@ -89,7 +89,7 @@ impl Membership {
         self.publish(shared);
     }
 
-    /// I2.
+    /// What the pool reads without the lock follows every change (J2).
     fn publish(&self, shared: &Shared) {
         let workers_max = shared.limits.workers_max;
         let is_limited = shared.active_max.load(Ordering::Relaxed) < workers_max;

@@ -69,7 +69,7 @@ impl Worker {
             return None;
         }
         if !was_looking {
-            // ORDER: E3.
+            // ORDER: E3: work is taken before the look for an idle worker.
             fence(Ordering::SeqCst);
         }
         Some(shared.wake_head())
@@ -175,7 +175,7 @@ impl Worker {
         let was_looking = std::mem::replace(&mut self.is_looking, false);
         if was_looking {
             self.pool.shared.looking.store(false, Ordering::Relaxed);
-            // ORDER: E2.
+            // ORDER: E2: `looking` is cleared before the last look.
             fence(Ordering::SeqCst);
         }
         was_looking
@@ -287,7 +287,7 @@ impl<'a> Listed<'a> {
         }
         loop {
             self.clock.park();
-            // ORDER: E5, likewise.
+            // ORDER: E5: cleared before the look, as above.
             if self.entry.notified.swap(false, Ordering::Relaxed) {
                 return Slept::Notified;
             }

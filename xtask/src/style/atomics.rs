@@ -6,13 +6,13 @@
 //! (`store`, `swap`, a successful exchange) it is a weakening and is explained too, unless a fence
 //! right behind it is. A constant of type `Ordering` has a name for an explanation.
 //!
-//! An edge named in such a comment (`E1`) stands in the header of the file or of a module above.
+//! An edge named in such a comment, as `E1`, stands in the header of the file or of a module above.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::Fault;
 use super::source::{Source, Token};
+use super::{Fault, labels};
 
 /// Crates in which orderings are explained.
 const CRATES: &[&str] = &["structures/", "driver/", "engine/"];
@@ -199,13 +199,9 @@ fn modules_above(path: &str) -> Vec<String> {
     places
 }
 
-/// Words like `E1`.
+/// Words like `E1` and `QE1`.
 fn edge_names(text: &str) -> impl Iterator<Item = &str> {
-    let words = text.split(|c: char| !c.is_alphanumeric());
-    words.filter(|word| {
-        let digits = word.strip_prefix('E').unwrap_or_default();
-        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    labels::labels(text).filter(|label| labels::is_edge(label))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::source::Source;
-use super::{Fault, hazard_table};
+use super::{Fault, hazard_table, labels};
 use crate::drill::list::{self, Entry};
 use crate::drill::table;
 use crate::workspace;
@@ -116,12 +116,9 @@ fn check_edges(source: &Source, listed: &[Entry], faults: &mut Vec<Fault>) {
     }
 }
 
-/// `E1` of the header line `//! - E1 publish: ...`.
+/// `QE1` of the header line `//! - QE1 publish: ...`.
 fn edge_defined(line: &str) -> Option<&str> {
-    let edge = line.strip_prefix("//! - ")?.split(' ').next()?;
-    let digits = edge.strip_prefix('E')?;
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then_some(edge)
+    labels::defined(line).filter(|label| labels::is_edge(label))
 }
 
 /// The names in `edge!("NAME", …)`, with their places.

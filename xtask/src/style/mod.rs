@@ -16,6 +16,7 @@ mod drills;
 mod files;
 mod forbidden;
 mod hazard_table;
+mod labels;
 pub(crate) mod layering;
 mod names;
 mod repository;
@@ -81,6 +82,7 @@ fn check(root: &Path) -> Result<Vec<Fault>> {
         }
     }
     atomics::check_edges(&sources, &mut faults);
+    labels::check(&sources, &mut faults);
     drills::check(root, &sources, &mut faults)?;
     hazard_table::check(root, &sources, &mut faults)?;
     layering::check(&mut faults)?;

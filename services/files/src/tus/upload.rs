@@ -199,7 +199,7 @@ fn still_named(directory: &File, data: &File, id: &Id) -> Result<Option<Stat>> {
 }
 
 impl Locked<'_> {
-    /// T4.
+    /// The length of the file, less what waits for its checksum (T4).
     pub(super) fn offset(&self) -> u64 {
         self.record
             .verified

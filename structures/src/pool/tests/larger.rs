@@ -21,7 +21,7 @@ fn shuttle_four_threads_and_a_trim_keep_the_budget_and_the_counts() {
                     if thread == 3 {
                         pool.trim(8);
                     }
-                    assert!(pool.allocated_bytes() <= BUDGET, "I1");
+                    assert!(pool.allocated_bytes() <= BUDGET, "P1");
                 }
             })
         });

@@ -280,7 +280,7 @@ fn model_pool_agrees_with_counts() {
             let statistics = pool.statistics();
             assert_eq!(statistics.in_use_bytes, in_use);
             assert_eq!(pool.allocated_bytes(), in_use + statistics.idle_bytes);
-            assert!(pool.allocated_bytes() <= budget, "I1");
+            assert!(pool.allocated_bytes() <= budget, "P1");
             assert_eq!(statistics.reused + statistics.allocated, taken);
             assert_eq!(
                 (statistics.degraded, statistics.refused),
@@ -308,7 +308,7 @@ fn stress_no_buffer_has_two_holders_when_threads_mix() {
                 let mark = number as u8 + 1;
                 for round in 0..ROUNDS {
                     if let Some(mut buffer) = pool.take(1 + round % 64) {
-                        assert!(buffer.spare_mut().iter().all(|byte| *byte == 0), "I3");
+                        assert!(buffer.spare_mut().iter().all(|byte| *byte == 0), "P3");
                         let room = buffer.room();
                         buffer.append(&vec![mark; room]);
                         std::hint::spin_loop();

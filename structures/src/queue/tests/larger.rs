@@ -88,7 +88,7 @@ fn consume_or_sleep(marked: &Marked, taken: &AtomicU32, sleepers: &Mutex<Vec<Thr
             continue;
         }
         lock(sleepers).push(current());
-        // ORDER: E5 of the queue, the consumer's side.
+        // ORDER: QE5 of the queue, the consumer's side.
         fence(Ordering::SeqCst);
         if marked.queue.is_empty() && taken.load(Relaxed) < all {
             park();
