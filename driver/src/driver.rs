@@ -78,7 +78,8 @@ pub enum Operation<'a> {
 ///
 /// The driver promises
 /// - D1: an operation has any number of completions with `more`, then exactly one without. Only
-///   that flag tells whether it has ended; neither a success nor an error does.
+///   that flag tells whether it has ended; neither a success nor an error does. The last one may
+///   bring a connection or bytes as well.
 /// - D2: completions of one operation come in order; those of different operations in any order.
 /// - D3: completions come out of [`Driver::wait`] only.
 /// - D4: it owns a send list until the final completion, and frees each segment as it is sent.

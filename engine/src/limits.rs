@@ -448,7 +448,8 @@ pub struct Limits {
     /// How long a server that is to drain still accepts, so that whoever sends clients to it learns
     /// of it first: see [`ServerState::Leaving`](crate::ServerState::Leaving).
     pub drain_delay: Duration,
-    /// From the start of a drain until what is left is cut off.
+    /// From the start of a drain until what is left is cut off. A second later the server has
+    /// ended, whatever hangs.
     pub drain_timeout: Duration,
     /// How long a drain leaves idle connections open, so that requests that are on their way are
     /// answered (with the word that they are the last) and not lost.

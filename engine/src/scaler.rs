@@ -6,9 +6,11 @@
 //! active. How many may be is the policy's (`growth.rs`), by the jobs that were taken and by what
 //! busy workers are at (`activity.rs`): workers that sleep get company at once, workers that have
 //! the processors, or wait for each other's locks, do not. Where there are idle workers beyond the
-//! limit one is woken, else one is started. Shrinking is the worker pool's own: a worker that
-//! idles too long leaves. While the worker pool is full the scaler looks only now and then: a
-//! sample is a timer and two switches of threads, tens of microseconds on a virtual machine.
+//! limit one is woken, else one is started. Shrinking is the worker pool's own: a worker that idles
+//! too long leaves. While the worker pool is full the scaler looks only now and then: a sample is a
+//! timer and two switches of threads, tens of microseconds on a virtual machine. (In the kernel's
+//! originals the thread that takes the last idle slot asks for a worker; with handlers of
+//! microseconds that starts threads which find no work.)
 //!
 //! Where the kernel refuses a thread (a limit of processes, no memory), the wait before the next
 //! attempt doubles up to [`GROWTH_RETRY_MAX`], and the log has one line when that begins and one
