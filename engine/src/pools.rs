@@ -9,19 +9,19 @@
 //! What a program has made and waits for a client is charged beside the buffers, never to the
 //! reserve: `held.rs` has how, and `outbox.rs` when.
 //!
-//! All thresholds, whoever acts on them:
+//! All thresholds, in parts of the budget, whoever acts on them:
 //!
-//! | who has how much             | what follows                            | asked of           |
-//! |------------------------------|-----------------------------------------|--------------------|
-//! | all: a quarter of the budget | addresses are counted                   | `is_weighed`       |
-//! |                              | a connection has a fair part            | `fair_bytes`       |
-//! | all: three quarters          | that part is nothing                    | `fair_bytes`       |
-//! | all: all but the reserve     | what is small is given, the rest waits  | `handle`, `bulk`   |
-//! | a connection: 32 KiB         | it gets nothing of the reserve          | `handle`           |
-//! | a connection: a 16th         | its input waits until it has half       | `share_bytes`      |
-//! | an address: its share        | input of its connections waits          | `address_limit.rs` |
-//! | an address: under a 256th    | it is served while others wait          | `address_limit.rs` |
-//! | some have waited for 100 ms  | who holds most and moves least is ended | `holders.rs`       |
+//! | who has how much          | what follows                                | asked of           |
+//! |---------------------------|---------------------------------------------|--------------------|
+//! | all: a quarter            | addresses are counted                       | `is_weighed`       |
+//! |                           | a connection has a fair part for its client | `fair_bytes`       |
+//! | all: three quarters       | that part is nothing                        | `fair_bytes`       |
+//! | all: all but the reserve  | what is small is given, the rest waits      | `handle`, `bulk`   |
+//! | a connection: 32 KiB      | it gets nothing of the reserve              | `handle`           |
+//! | a connection: a 16th      | its input waits until it has half of that   | `share_bytes`      |
+//! | an address: its share     | input of its connections waits              | `address_limit.rs` |
+//! | an address: under a 256th | it is served while others wait              | `address_limit.rs` |
+//! | some waited for 100 ms    | who holds most and moves least is ended     | `holders.rs`       |
 //!
 //! Invariants
 //! - Both pools together never have more than the budget, charges included.
