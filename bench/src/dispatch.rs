@@ -347,15 +347,15 @@ mod tests {
     fn every_candidate_does_the_work_it_is_given() {
         for (name, _, run) in candidates() {
             for flow in [Flow::Saturated, Flow::Paced] {
-                let enqueued = run(&Load {
+                let load = Load {
                     workers: 3,
                     flow,
                     slice: Duration::from_millis(2),
+                };
+                // On a busy machine a slice may be over before much is done.
+                flatpath_testkit::until_true(&format!("{name} {flow:?} to do ten items"), || {
+                    run(&load).histogram.len() > 10
                 });
-                assert!(
-                    enqueued.histogram.len() > 10,
-                    "{name} {flow:?}: {enqueued:?}"
-                );
             }
         }
     }
