@@ -20,6 +20,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{process, workspace};
 
+mod trial;
+mod weave;
+mod woven;
+
 /// What is tried if nothing is named: an area of the crate, and the files of it.
 const AREAS: &[&str] = &[
     "engine/src/network/**/*.rs",
@@ -49,6 +53,12 @@ pub(crate) struct Options {
     /// Try again what an earlier run did not catch or did not come to
     #[arg(long)]
     iterate: bool,
+    /// All mutants in one build, each tried with the tests that reach it
+    #[arg(long, conflicts_with_all = ["shard", "list", "tests"])]
+    woven: bool,
+    /// With the tests of the crates above too
+    #[arg(long, requires = "woven")]
+    above: bool,
     /// Only count what would be tried
     #[arg(long)]
     list: bool,
@@ -66,10 +76,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     let named: Vec<&str> = options.file.iter().map(String::as_str).collect();
-    for area in if named.is_empty() { AREAS } else { &named[..] } {
-        run_area(options, area)?;
+    let areas = if named.is_empty() { AREAS } else { &named[..] };
+    if options.woven {
+        return woven::run(areas, options.above, options.iterate);
     }
-    Ok(())
+    areas.iter().try_for_each(|area| run_area(options, area))
 }
 
 fn run_area(options: &Options, area: &str) -> Result<()> {
