@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// All mutants in one build, each tried with the tests that reach it
     #[arg(long, conflicts_with_all = ["shard", "list", "tests"])]
     woven: bool,
-    /// With the tests of the crates above too
+    /// Try again what was missed, with the tests of the crates above
     #[arg(long, requires = "woven")]
     above: bool,
     /// Only count what would be tried

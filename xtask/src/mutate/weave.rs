@@ -8,7 +8,7 @@
 //! of an operator are what they were.
 //!
 //! Not woven: what is evaluated by the compiler (`const fn`, constants, patterns, lengths of
-//! arrays), where no switch can be asked.
+//! arrays), where no switch can be asked; arms of a `match` without an arm for the rest.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -319,13 +319,18 @@ impl<'ast> Visit<'ast> for Weaver<'_> {
         visit::visit_expr_unary(self, node);
     }
 
-    fn visit_arm(&mut self, node: &'ast syn::Arm) {
-        for mutant in self.at(Genre::MatchArm, node.span()) {
-            let arrow = node.fat_arrow_token.span().byte_range().start;
-            let text = format!("if !crate::woven::on({}) ", mutant.id);
-            self.insert(arrow, mutant.id, text);
+    fn visit_expr_match(&mut self, node: &'ast syn::ExprMatch) {
+        // With a guard an arm covers nothing: another one must be there for all.
+        let is_rest = |arm: &syn::Arm| matches!(arm.pat, syn::Pat::Wild(_));
+        let arms = node.arms.iter().filter(|_| node.arms.iter().any(is_rest));
+        for arm in arms {
+            for mutant in self.at(Genre::MatchArm, arm.span()) {
+                let arrow = arm.fat_arrow_token.span().byte_range().start;
+                let text = format!("if !crate::woven::on({}) ", mutant.id);
+                self.insert(arrow, mutant.id, text);
+            }
         }
-        visit::visit_arm(self, node);
+        visit::visit_expr_match(self, node);
     }
 
     fn visit_expr_struct(&mut self, node: &'ast syn::ExprStruct) {
@@ -481,6 +486,12 @@ mod tests {
             let left = woven(text, &[(BinaryOperator, "-")]);
             assert_eq!(left, text.replace('@', ""));
         }
+    }
+
+    #[test]
+    fn an_arm_stays_where_no_other_is_for_the_rest() {
+        let text = "fn f() { match a { _ if b => 1, @A => 2, B => 3 } }";
+        assert_eq!(woven(text, &[(MatchArm, "")]), text.replace('@', ""));
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //! test runs alone, once, and records which mutants it reaches (`trial.rs`); each mutant is tried
 //! with these tests, the crate's own and the quickest first, until one fails.
 //!
-//! `--above` also builds the crates above and the programs' own tests, whose processes have the
-//! mutants too. The outcomes are in `target/mutate/woven/outcomes`, a line each; `--iterate` keeps
-//! those and tries again what was missed.
+//! The outcomes are in `target/mutate/woven/outcomes`, a line each. `--iterate` keeps those, and
+//! tries again what was missed; `--above` does so with the tests of the crates above instead, and
+//! of the programs, whose processes have the mutants too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ use crate::{process, workspace};
 const OUTPUT: &str = "target/mutate/woven";
 /// What a crate gets to ask which mutant is on; the number of mutants is added.
 const SWITCH: &str = include_str!("switch.rs");
-/// Whose tests are run too with `--above`.
+/// Whose tests are run with `--above`.
 const ABOVE: &[&str] = &[
     "flatpath-messages",
     "flatpath-rpc",
@@ -36,7 +36,6 @@ const ABOVE: &[&str] = &[
     "flatpath-echo",
     "flatpath-files",
     "flatpath-ingest",
-    "flatpath-nfs",
     "flatpath-relay",
     "flatpath-cli",
     "flatpath-e2e",
@@ -79,7 +78,7 @@ pub(super) fn run(areas: &[&str], is_above: bool, is_again: bool) -> Result<()> 
     let output = root.join(OUTPUT);
     fs::create_dir_all(&output)?;
     let mut outcomes = Outcomes::new();
-    if is_again {
+    if is_again || is_above {
         outcomes = read(&workspace::text(&output.join("outcomes"))?)?;
         outcomes
             .retain(|_, (outcome, _)| !matches!(outcome, Outcome::Missed | Outcome::NotReached));
@@ -96,7 +95,7 @@ pub(super) fn run(areas: &[&str], is_above: bool, is_again: bool) -> Result<()> 
     packages.sort_unstable();
     packages.dedup();
     if is_above {
-        packages.extend(ABOVE);
+        packages = ABOVE.to_vec();
     }
     let mut programs = test_programs(&copy.compile(&packages, &mut outcomes)?)?;
     if is_above {
@@ -241,7 +240,7 @@ impl<'a> Copy<'a> {
                 let outcome = if woven.refused.contains(&mutant.id) {
                     (Outcome::Unviable, "`||` beside `let`".to_string())
                 } else if !woven.changed.iter().any(|(id, _)| *id == mutant.id) {
-                    (Outcome::NotWoven, "evaluated by the compiler".to_string())
+                    (Outcome::NotWoven, "has no place for a switch".to_string())
                 } else {
                     continue;
                 };
@@ -300,6 +299,7 @@ fn test_programs(messages: &[Value]) -> Result<Programs> {
             .push((package.to_string(), directory.to_path_buf(), program));
     }
     ensure!(!programs.tests.is_empty(), "no test program was built");
+    programs.tests.sort_unstable();
     Ok(programs)
 }
 
