@@ -273,6 +273,25 @@ mod tests {
     }
 
     #[test]
+    fn only_errors_from_which_it_recovers_are_excused() {
+        let Some(mut ring) = disabled() else { return };
+        let mut excuse =
+            |errno: Errno| ring.excuse(errno.into()).map_err(|error| error.to_string());
+        for passing in [
+            Errno::TIME,
+            Errno::INTR,
+            Errno::BUSY,
+            Errno::AGAIN,
+            Errno::NOMEM,
+        ] {
+            assert_eq!(excuse(passing), Ok(()));
+        }
+        assert!(excuse(Errno::BADF).is_err());
+        let lost = excuse(Errno::BADR).expect_err("completions are lost");
+        assert!(lost.contains("lost completions"), "{lost}");
+    }
+
+    #[test]
     fn entries_wait_in_order_while_the_kernel_takes_none() {
         let Some(mut ring) = disabled() else { return };
         for number in 0..20 {

@@ -208,6 +208,12 @@ mod tests {
     fn impossible_configurations_are_named() {
         let good = DriverConfig::default();
         assert_eq!(check(&good), Ok(()));
+        let small = DriverConfig {
+            submission_entries: 4,
+            completion_entries: 4,
+            ..good.clone()
+        };
+        assert_eq!(check(&small), Ok(()));
         let bad = [
             DriverConfig {
                 receive_buffers: 0,

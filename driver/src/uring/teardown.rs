@@ -180,6 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_open_is_closed_with_the_driver() {
+        let Ok(mut uring) = Uring::new(&DriverConfig::default()) else {
+            eprintln!("not run: no io_uring");
+            return;
+        };
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        uring.register(ours.into()).expect("a socket");
+        drop(uring);
+        let patience = Duration::from_secs(30);
+        theirs.set_read_timeout(Some(patience)).expect("settable");
+        theirs.read_to_end(&mut vec![]).expect("the end");
+    }
+
+    #[test]
     fn a_close_that_the_kernel_has_not_taken_is_submitted_before_the_ring_goes() {
         // Such a ring submits nothing after an entry that the kernel refuses, in the same call.
         let Ok(mut uring) = Uring::with_task_run(&DriverConfig::default(), TaskRun::Interrupting)

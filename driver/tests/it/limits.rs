@@ -6,6 +6,7 @@ on_every_driver! {
     #[test] fn a_submission_queue_of_four_takes_a_hundred_operations;
     #[test] fn four_buffers_serve_three_hundred_clients;
     #[test] fn one_buffer_and_single_shots_serve_fifty_clients;
+    #[test] fn pages_that_the_kernel_has_not_yet_are_free;
     #[test] fn no_descriptor_left_keeps_connections_in_the_backlog;
     #[test] fn dropping_a_busy_driver_ends_everything;
     #[test] fn a_wake_ends_a_wait;
@@ -29,7 +30,7 @@ mod cases {
 
     use flatpath_driver::uring::Uring;
     use flatpath_driver::{
-        AfterSend, Driver, DriverConfig, Errno, Listener, OperationMode, Outcome,
+        AfterSend, Driver, DriverConfig, Errno, Listener, OperationMode, Outcome, RegionConfig,
     };
 
     use rustix::fs::OFlags;
@@ -115,6 +116,21 @@ mod cases {
             ..small()
         };
         serve::<M>(&config, 50, 300, OperationMode::Single);
+    }
+
+    /// The kernel is given a few megabytes of a region at a time.
+    pub(crate) fn pages_that_the_kernel_has_not_yet_are_free<M: Make>(_: &str) {
+        let config = DriverConfig {
+            regions: vec![RegionConfig {
+                pages: 64,
+                page_bytes: 1 << 20,
+                ..RegionConfig::default()
+            }],
+            ..small()
+        };
+        if let Some(driver) = M::make(&config) {
+            assert_eq!(driver.free(1), 64);
+        }
     }
 
     pub(crate) fn no_descriptor_left_keeps_connections_in_the_backlog<M: Make>(name: &str) {

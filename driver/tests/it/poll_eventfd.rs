@@ -6,6 +6,7 @@ on_every_driver! {
     #[test] fn another_thread_ends_the_wait_by_writing;
     #[test] fn no_count_is_lost_while_the_completion_queue_overflows;
     #[test] fn a_cancelled_watch_leaves_the_rest_in_the_eventfd;
+    #[test] fn a_cancel_ends_the_watch_of_its_eventfd;
     #[test] fn an_eventfd_can_be_watched_again;
     #[test] fn a_driver_is_dropped_with_a_watch_under_way;
 }
@@ -106,6 +107,21 @@ mod cases {
                 sum(&mut rig, user_data, round);
             }
         }
+    }
+
+    pub(crate) fn a_cancel_ends_the_watch_of_its_eventfd<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (stays, ends) = (eventfd(), eventfd());
+        rig.driver.poll_eventfd(Arc::clone(&stays), 7);
+        rig.driver.poll_eventfd(Arc::clone(&ends), 7);
+        rig.driver.cancel(Operation::PollEventfd(&ends), 7);
+        let end = rig.next_where("final completion", |completion| !completion.more);
+        assert!(matches!(end.outcome, Outcome::Failed(_)), "{end:?}");
+        ends.write(1).expect("room");
+        stays.write(5).expect("room");
+        assert_eq!(count_of(&rig.next(7)), 5);
     }
 
     pub(crate) fn a_cancelled_watch_leaves_the_rest_in_the_eventfd<M: Make>(_: &str) {

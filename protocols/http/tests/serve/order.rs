@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatpath::{DriverChoice, Limits, Server};
+use flatpath::{DriverChoice, Limits, Running, Server};
 use flatpath_http::{Head, Http, Request, Response, Route};
 use flatpath_testkit::Client;
 
@@ -14,7 +14,8 @@ on_each_driver!(
     replies_come_in_the_order_of_their_requests,
     a_slow_request_holds_back_the_replies_behind_it_and_nothing_else,
     a_fault_behind_other_requests_waits_for_its_turn,
-    nothing_behind_connection_close_is_answered,
+    nothing_behind_a_fault_is_asked_of_a_handler,
+    nothing_behind_connection_close_is_asked_of_a_handler,
     one_job_at_a_time_serves_everybody,
     little_memory_serves_everybody,
     inline_answers_wait_for_memory_and_are_given_once,
@@ -84,12 +85,63 @@ fn a_fault_behind_other_requests_waits_for_its_turn(choice: DriverChoice) {
     assert_eq!(client.rest().0, b"");
 }
 
-fn nothing_behind_connection_close_is_answered(choice: DriverChoice) {
+/// Like [`sleepy`], and counts what it is asked for.
+fn counting() -> (
+    Arc<AtomicUsize>,
+    impl Fn(&Request) -> Response + Clone + Send + Sync + 'static,
+) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&count);
+    let handler = move |request: &Request| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        sleepy(request)
+    };
+    (count, handler)
+}
+
+/// All that was handed to a worker is done.
+fn end(server: Running) {
+    server.handle().drain();
+    server.wait().expect("the drain is complete");
+}
+
+fn nothing_behind_a_fault_is_asked_of_a_handler(choice: DriverChoice) {
+    let door = Arc::new(Door::default());
+    let guard = Arc::clone(&door);
+    let (count, sleepy) = counting();
+    let handler = move |request: &Request| {
+        if request.uri().path() == "/door" {
+            guard.pass();
+        }
+        sleepy(request)
+    };
+    let (server, address) = serve(choice, Http::pooled(handler));
+    let mut client = Client::connect(address);
+    client.send(get("/door") + "BAD\r\n\r\n");
+    door.until_waited(1);
+    // It arrives alone, while the reply before the fault is owed.
+    assert_eq!(Client::connect(address).get("/other").text(), "/other");
+    client.send(get("/never"));
+    assert_eq!(Client::connect(address).get("/other").text(), "/other");
+    door.open();
+    assert_eq!(client.reply().text(), "/door");
+    let fault = client.reply();
+    assert!(fault.status == 400 && fault.says_close());
+    client.finish();
+    assert_eq!(client.rest().0, b"");
+    end(server);
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+}
+
+fn nothing_behind_connection_close_is_asked_of_a_handler(choice: DriverChoice) {
     let close = "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    for (_server, address) in [
-        serve(choice, Http::inline(sleepy)),
-        serve(choice, Http::pooled(sleepy)),
+    let (count, handler) = counting();
+    for (server, address) in [
+        serve(choice, Http::inline(handler.clone())),
+        serve(choice, Http::prompt(handler.clone())),
+        serve(choice, Http::pooled(handler)),
     ] {
+        count.store(0, Ordering::SeqCst);
         let mut client = Client::connect(address);
         client.send(get("/first") + close + &get("/never"));
         assert!(!client.reply().says_close());
@@ -97,6 +149,8 @@ fn nothing_behind_connection_close_is_answered(choice: DriverChoice) {
         assert!(last.text() == "/last" && last.says_close());
         client.finish();
         assert_eq!(client.rest().0, b"");
+        end(server);
+        assert_eq!(count.load(Ordering::SeqCst), 2);
     }
 }
 
