@@ -45,5 +45,6 @@ mod speakers;
 mod splice;
 mod starved;
 mod turns;
+mod unconsumed;
 mod wakes;
 mod watch;

@@ -14,7 +14,6 @@ on_each_driver!(
     replies_come_in_the_order_of_their_requests,
     a_slow_request_holds_back_the_replies_behind_it_and_nothing_else,
     a_fault_behind_other_requests_waits_for_its_turn,
-    nothing_behind_a_fault_is_asked_of_a_handler,
     nothing_behind_connection_close_is_asked_of_a_handler,
     one_job_at_a_time_serves_everybody,
     little_memory_serves_everybody,
@@ -103,34 +102,6 @@ fn counting() -> (
 fn end(server: Running) {
     server.handle().drain();
     server.wait().expect("the drain is complete");
-}
-
-fn nothing_behind_a_fault_is_asked_of_a_handler(choice: DriverChoice) {
-    let door = Arc::new(Door::default());
-    let guard = Arc::clone(&door);
-    let (count, sleepy) = counting();
-    let handler = move |request: &Request| {
-        if request.uri().path() == "/door" {
-            guard.pass();
-        }
-        sleepy(request)
-    };
-    let (server, address) = serve(choice, Http::pooled(handler));
-    let mut client = Client::connect(address);
-    client.send(get("/door") + "BAD\r\n\r\n");
-    door.until_waited(1);
-    // It arrives alone, while the reply before the fault is owed.
-    assert_eq!(Client::connect(address).get("/other").text(), "/other");
-    client.send(get("/never"));
-    assert_eq!(Client::connect(address).get("/other").text(), "/other");
-    door.open();
-    assert_eq!(client.reply().text(), "/door");
-    let fault = client.reply();
-    assert!(fault.status == 400 && fault.says_close());
-    client.finish();
-    assert_eq!(client.rest().0, b"");
-    end(server);
-    assert_eq!(count.load(Ordering::SeqCst), 3);
 }
 
 fn nothing_behind_connection_close_is_asked_of_a_handler(choice: DriverChoice) {
