@@ -157,6 +157,8 @@ pub(crate) struct AddressLimit {
     all: AtomicU32,
     /// What was taken for peers whose address was not asked for.
     loose: AtomicU32,
+    /// Addresses for which some is counted, or fewer, where two share a cell.
+    addresses: AtomicU32,
     /// By the number of the listener in the server.
     listeners: Box<[AtomicU32]>,
     rows: [Box<[AtomicU32]>; 2],
@@ -173,6 +175,7 @@ impl AddressLimit {
             capacity: u32::try_from(capacity).unwrap_or(u32::MAX),
             all: AtomicU32::new(0),
             loose: AtomicU32::new(0),
+            addresses: AtomicU32::new(0),
             listeners: row(listeners),
             rows: [row(ADDRESS_ROW), row(ADDRESS_ROW)],
             accounts: (0..places).map(|_| Account::new()).collect(),
@@ -223,8 +226,15 @@ impl AddressLimit {
             _ => &self.all,
         };
         sum.fetch_add(difference, Ordering::Relaxed);
-        for count in self.counts(cells) {
-            count.fetch_add(difference, Ordering::Relaxed);
+        for (row, count) in self.counts(cells).enumerate() {
+            let before = count.fetch_add(difference, Ordering::Relaxed);
+            let holds = [before, before.wrapping_add(difference)].map(|held| held > 0);
+            // A cell changes between the two in turn, so the sum is exact whoever changes it.
+            match (row, holds) {
+                (0, [false, true]) => self.addresses.fetch_add(1, Ordering::Relaxed),
+                (0, [true, false]) => self.addresses.fetch_sub(1, Ordering::Relaxed),
+                _ => continue,
+            };
         }
     }
 
@@ -251,6 +261,24 @@ impl AddressLimit {
         let capacity = self.capacity.saturating_sub(load(&self.loose)) as usize;
         let share = share_of(capacity, others, self.capacity as usize / 2);
         cells.is_address() && held.saturating_add(more) > share
+    }
+
+    /// What an address holds on average, this one included.
+    fn average(&self, held: u32) -> u32 {
+        let addresses = load(&self.addresses) + u32::from(held == 0);
+        load(&self.all) / addresses.max(1)
+    }
+
+    /// Whether an address holds less than half of what one does on average, but for `own` of it.
+    pub(crate) fn has_little(&self, cells: Cells, own: u32) -> bool {
+        let held = self.held(cells);
+        cells.is_address() && held.saturating_sub(own) * 2 < self.average(held)
+    }
+
+    /// Whether an address holds more than one does on average.
+    pub(crate) fn is_above_average(&self, cells: Cells) -> bool {
+        let held = self.held(cells);
+        cells.is_address() && held > self.average(held)
     }
 
     /// Whether an address holds next to nothing: so little that a quarter of the bound is enough
@@ -355,6 +383,32 @@ mod tests {
     }
 
     #[test]
+    fn an_address_has_little_or_much_beside_the_average_of_those_that_have_some() {
+        let (keys, limit) = (AddressKeys::default(), AddressLimit::new(CAPACITY, 0, 0));
+        let [one, other, newcomer] =
+            ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|text| keys.cells(peer(text)));
+        let beside = |cells, own| (limit.has_little(cells, own), limit.is_above_average(cells));
+        assert_eq!(beside(one, 0), (false, false), "nobody has any");
+        limit.change(0, one, 0, 20);
+        assert_eq!(beside(one, 0), (false, false), "it is the average");
+        limit.change(0, other, 0, 4);
+        // 24 among two, and among three.
+        assert_eq!(beside(one, 0), (false, true));
+        assert_eq!(beside(other, 0), (true, false));
+        assert_eq!(beside(newcomer, 0), (true, false));
+        limit.change(0, other, 4, 10);
+        assert_eq!(beside(other, 0), (false, false), "15 on average");
+        assert_eq!(beside(other, 3), (true, false), "without the three");
+        limit.change(0, one, 20, 0);
+        assert_eq!(beside(newcomer, 0), (true, false), "10 among two");
+        limit.change(0, other, 10, 0);
+        assert_eq!(load(&limit.addresses), 0);
+        limit.change(0, Cells::NONE, 0, 50);
+        assert_eq!(beside(Cells::NONE, 0), (false, false));
+        assert_eq!(beside(Cells::UNKNOWN, 0), (false, false));
+    }
+
+    #[test]
     fn one_subscriber_is_one_address() {
         let of = |text| subscriber(peer(text).expect("one")).to_string();
         assert_eq!(of("192.0.2.1"), "192.0.2.1");
@@ -415,6 +469,7 @@ mod tests {
             assert_eq!((load(&limit.all), load(&limit.loose)), (0, 0));
             let rows = limit.rows.iter().flatten();
             assert!(rows.into_iter().all(|count| load(count) == 0), "G1");
+            assert_eq!(load(&limit.addresses), 0);
         }
     }
 }

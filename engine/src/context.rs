@@ -69,6 +69,11 @@ impl<P: Protocol> Task for Envelope<P> {
         self.is_counted
     }
 
+    fn is_favoured(&self) -> bool {
+        let reservation = self.reservation.as_ref();
+        reservation.is_some_and(|reservation| reservation.is_favoured(self.cells))
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }
@@ -169,6 +174,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// The same for a job that found no buffer: it waits, without a worker, until there may be one,
     /// behind those that wait already for as much. What needs little is first.
     pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
+        self.io.learn_address();
         self.goes(&mut job, Rank::Next);
         let common = &mut *self.io.common;
         let now_ns = common.turn.now_ns;

@@ -114,7 +114,7 @@ impl Io<'_> {
     }
 
     /// Finds out where the connection's address is counted. One system call, the first time.
-    fn learn_address(&mut self) {
+    pub(crate) fn learn_address(&mut self) {
         if self.connection.holds.cells == Cells::UNKNOWN {
             let (peer, index) = (self.peer(), self.key.index);
             self.common.learn(&mut self.connection.holds, index, peer);

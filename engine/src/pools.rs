@@ -4,7 +4,9 @@
 //! job, and counted for it until it is dropped, wherever that is. What fits
 //! [`RESERVE_TAKE_MAX`] may come from the reserve when everything else is in use: so a full budget
 //! stops no short request and no reply. A connection that holds [`RESERVE_HELD_MAX`] waits instead.
-//! Bodies, chunks of long files, data of READ and remainders of long heads never use the reserve.
+//! Bodies, chunks of long files, data of READ and remainders of long heads do not use the reserve,
+//! but for the jobs of an address of which few last beside others (`worker/reservation.rs`): while
+//! half of the reserve is free they have small pieces of it.
 //!
 //! What a program has made and waits for a client is charged beside the buffers, never to the
 //! reserve: `held.rs` has how, and `outbox.rs` when.
@@ -188,6 +190,12 @@ impl Pools {
     /// Bytes that only small takers could be given now. O(threads).
     pub(crate) fn reserve_bytes(&self) -> usize {
         self.reserve.available_bytes()
+    }
+
+    /// Bytes of these that the bulk of favoured users could be given now. O(threads).
+    pub(crate) fn reserve_bulk_bytes(&self) -> usize {
+        let kept_bytes = self.reserve.budget_bytes() / 2;
+        self.reserve.available_bytes().saturating_sub(kept_bytes)
     }
 
     /// Notes whether memory runs short; see [`Pool::weigh`].

@@ -56,7 +56,7 @@ use crate::scope::WorkerScope;
 use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
 
-pub(crate) use dispatcher::Dispatcher;
+pub(crate) use dispatcher::{Dispatcher, MemoryQueue};
 use job_queue::JobQueue;
 pub(crate) use job_queue::{Rank, Ranked};
 pub(crate) use reservation::Reservation;
@@ -79,6 +79,11 @@ pub(crate) trait Task: Any + Send {
     }
     /// Whether it is counted there among the jobs that wait or run.
     fn is_counted(&self) -> bool {
+        false
+    }
+
+    /// Whether few jobs last for that address beside what last for others.
+    fn is_favoured(&self) -> bool {
         false
     }
 
@@ -313,7 +318,7 @@ impl Shared {
         let mark = self.mark(index);
         mark.runs(thread, home.listener, monotonic_coarse_ns());
         let mut scope = WorkerScope {
-            pool: self.pool_for(home, task.cells()),
+            pool: self.pool_for(home, &*task),
             descriptors: &self.descriptors,
             place: self.pools.owner(home.thread, home.key.index) as usize,
             lifecycle: &self.lifecycle,
@@ -343,12 +348,16 @@ impl Shared {
     }
 
     /// Where buffers for a job come from. While memory is short, an address that holds next to
-    /// nothing need not take less.
+    /// nothing need not take less, and one of which little lasts need not wait for the others.
     #[inline]
-    fn pool_for(&self, home: ConnectionId, cells: Cells) -> PoolHandle<'_> {
+    fn pool_for(&self, home: ConnectionId, task: &dyn Task) -> PoolHandle<'_> {
         let pool = self.pools.handle(home.thread, home.key.index);
-        if self.pools.is_weighed() && self.holdings.is_light(cells) {
-            return pool.for_light_user();
+        if self.pools.is_weighed() && self.holdings.is_light(task.cells()) {
+            let pool = pool.for_light_user();
+            return match task.is_favoured() {
+                true => pool.for_favoured_user(),
+                false => pool,
+            };
         }
         pool
     }

@@ -2,7 +2,8 @@
 //!
 //! Small needs are met from a reserve when the pool is used up, large ones are not: so a full pool
 //! stops neither a short request nor its reply. The reserve is a pool of its own beside the other,
-//! so both stay exact and neither path costs more.
+//! so both stay exact and neither path costs more. Half of it serves the bulk of those who hold
+//! less than others, in small pieces.
 //!
 //! Cost: as [`Pool::take`], and one addition to the owner's count.
 
@@ -31,6 +32,9 @@ pub struct PoolHandle<'a> {
     reserve: Option<&'a Pool>,
     reserve_take_max: usize,
     is_light: bool,
+    is_favoured: bool,
+    /// What is taken is bulk of a favoured user, and this has some for it.
+    bulk_reserve: Option<&'a Pool>,
     owner: u32,
 }
 
@@ -42,6 +46,8 @@ impl<'a> PoolHandle<'a> {
             reserve: None,
             reserve_take_max: 0,
             is_light: false,
+            is_favoured: false,
+            bulk_reserve: None,
             owner,
         }
     }
@@ -56,11 +62,16 @@ impl<'a> PoolHandle<'a> {
         }
     }
 
-    /// The same without a reserve: for what can wait, however small it is.
+    /// The same without a reserve: for what can wait, however small it is. A
+    /// [favoured](PoolHandle::for_favoured_user) user has small pieces of it while half is free.
     #[must_use]
     pub fn for_bulk(self) -> PoolHandle<'a> {
+        let serves = |reserve: &&Pool| {
+            self.is_favoured && reserve.available_bytes() > reserve.budget_bytes() / 2
+        };
         PoolHandle {
             reserve: None,
+            bulk_reserve: self.reserve.filter(serves),
             ..self
         }
     }
@@ -74,11 +85,23 @@ impl<'a> PoolHandle<'a> {
         }
     }
 
+    /// The same for a user that holds less than others do: what it needs does not wait for them.
+    #[must_use]
+    pub fn for_favoured_user(self) -> PoolHandle<'a> {
+        PoolHandle {
+            is_favoured: true,
+            ..self
+        }
+    }
+
     /// A buffer of at least `bytes_min`, if there is one to be had; else a smaller one, as large as
     /// possible; else `None`. The capacity says what it became. See [`Pool::take`].
     #[inline(always)]
     pub fn take(&self, bytes_min: usize) -> Option<Buffer> {
-        let taken = self.pool.take_uncounted(bytes_min);
+        let taken = match self.bulk_reserve {
+            None => self.pool.take_uncounted(bytes_min),
+            Some(reserve) => self.take_favoured(bytes_min, reserve),
+        };
         let mut buffer = match taken {
             Some(buffer) => buffer,
             None => self.take_reserved(bytes_min)?,
@@ -94,6 +117,19 @@ impl<'a> PoolHandle<'a> {
     /// [`Pool::take`].
     pub fn charge(&self, bytes: usize) -> Option<Charge> {
         self.pool.charge(self.owner, bytes)
+    }
+
+    /// While memory is short what is left of the pool are the smallest buffers: a piece of the
+    /// reserve is larger.
+    #[cold]
+    #[inline(never)]
+    fn take_favoured(&self, bytes_min: usize, reserve: &Pool) -> Option<Buffer> {
+        let bulk = || self.pool.take_uncounted(bytes_min);
+        let piece = || reserve.take_uncounted(bytes_min.min(self.reserve_take_max));
+        match self.pool.fair_bytes() {
+            0 => piece().or_else(bulk),
+            _ => bulk().or_else(piece),
+        }
     }
 
     #[cold]
@@ -159,6 +195,32 @@ mod tests {
         assert!(handle.take(65).is_some());
         drop(small);
         assert_eq!(reserve.statistics().in_use_bytes, 0);
+    }
+
+    #[test]
+    fn bulk_of_a_favoured_user_has_small_pieces_of_half_the_reserve() {
+        let (main, reserve) = (pool(256), pool(512));
+        let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 64);
+        let favoured = handle.for_favoured_user();
+        let _all = handle.take(256).expect("room");
+        assert!(handle.for_bulk().take(1).is_none() && favoured.take(65).is_none());
+        let pieces = std::iter::from_fn(|| favoured.for_bulk().take(200));
+        let pieces: Vec<Buffer> = pieces.collect();
+        assert!(pieces.iter().all(|piece| piece.capacity() == 64));
+        assert_eq!(pieces.len(), 4, "half of it");
+        assert!(handle.take(64).is_some(), "the rest is for what is small");
+    }
+
+    #[test]
+    fn a_piece_of_the_reserve_comes_before_the_last_of_the_pool() {
+        let (main, reserve) = (pool(320), pool(512));
+        let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 256);
+        let bulk = handle.for_favoured_user().for_bulk();
+        let used = || [&main, &reserve].map(|pool| pool.statistics().in_use_bytes);
+        drop(bulk.take(200).inspect(|_| assert_eq!(used(), [256, 0])));
+        main.weigh(true);
+        drop(bulk.take(200).inspect(|_| assert_eq!(used(), [0, 256])));
+        assert_eq!(main.statistics().refused, 0);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use flatpath_structures::slots::Key;
 use crate::connection::Closing;
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
 use crate::phase::Stall;
-use crate::pools::Wanted;
 use crate::waits::{Wait, wait_for};
+use crate::worker::MemoryQueue;
 
 use super::thread::{Event, Network};
 
@@ -89,16 +89,23 @@ impl<D: Driver> Network<D> {
         let waits_without_worker = self.thread.common.dispatcher.waiting_for_memory() > 0;
         if waits_without_worker {
             // Short replies are first: the reserve is there for them.
-            self.retry_jobs(Wanted::Small, self.memory_retries());
+            let pools = &self.thread.common.shared.pools;
+            let bulk_bytes = pools.reserve_bulk_bytes();
+            self.retry_jobs(
+                MemoryQueue::Small,
+                self.memory_retries(pools.reserve_bytes()),
+            );
+            self.retry_jobs(MemoryQueue::Favoured, self.memory_retries(bulk_bytes));
         }
         if !self.thread.waits.is_empty(Wait::Memory) {
-            let room = self.memory_retries();
+            let reserve_bytes = self.thread.common.shared.pools.reserve_bytes();
+            let room = self.memory_retries(reserve_bytes);
             self.retry(Stall::Memory, room);
         }
         if waits_without_worker {
             // Those above come first: what they wait for has a deadline.
             let free_bytes = self.thread.common.shared.pools.available_bytes();
-            self.retry_jobs(Wanted::Large, retries_within(free_bytes));
+            self.retry_jobs(MemoryQueue::Large, retries_within(free_bytes));
         }
         if !self.thread.waits.is_empty(Wait::Share) {
             self.retry_shares();
@@ -116,19 +123,20 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    fn retry_jobs(&mut self, wanted: Wanted, room: usize) {
+    fn retry_jobs(&mut self, queue: MemoryQueue, room: usize) {
         let common = &mut self.thread.common;
         let now_ns = common.turn.now_ns;
         common
             .dispatcher
-            .try_memory(wanted, room.min(RETRIES_MAX), now_ns);
+            .try_memory(queue, room.min(RETRIES_MAX), now_ns);
     }
 
-    fn memory_retries(&self) -> usize {
+    /// For those that have so much of the reserve when there is nothing else.
+    fn memory_retries(&self, reserve_bytes: usize) -> usize {
         let pools = &self.thread.common.shared.pools;
         match retries_within(pools.available_bytes()) {
             // Some may wait for small buffers only.
-            0 => retries_within(pools.reserve_bytes()).min(RETRY_FAILURES_MAX as usize),
+            0 => retries_within(reserve_bytes).min(RETRY_FAILURES_MAX as usize),
             room => room,
         }
     }

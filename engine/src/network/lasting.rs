@@ -1,12 +1,13 @@
 //! Which connections last: streams and uploads whose clients decide how long; and ending those that
 //! an address has had longest, where others need what it holds beyond its share.
 //!
-//! A request of an address that has less than its share is granted at once, also beyond a bound
-//! (`descriptors.rs`, `worker/reservation.rs`). The same turn, or the one in which its job is back,
-//! then ends twice as much of what addresses with more than their share have held longest: that is
-//! by how much their shares have shrunk. Where nothing rests, a newcomer's place among the
-//! connections is made free likewise. What was ended is given back by workers, so a round follows
-//! [`RELIEF_PERIOD_NS`] later at the earliest.
+//! A file of an address that has less than its share is granted at once, also beyond the bound
+//! (`descriptors.rs`), and so is a request that lasts, of an address that has little beside others
+//! (`worker/reservation.rs`). The same turn, or the one in which its job is back, then ends twice
+//! as much of what those that pay have held longest: of files, addresses with more than their
+//! share, by how much these have shrunk; of requests, addresses with more than the average. Where
+//! nothing rests, a newcomer's place among the connections is made free likewise. What was ended is
+//! given back by workers, so a round follows [`RELIEF_PERIOD_NS`] later at the earliest.
 //!
 //! Invariants
 //! - A connection with a job that lasts is on the list, in the order in which the first such
@@ -51,8 +52,7 @@ impl<D: Driver> Network<D> {
         self.is_overdrawn().then_some(self.lasting_round_ns)
     }
 
-    /// Ends what addresses with more than their share have held longest, while others hold more of
-    /// a bound than is left.
+    /// Ends what those that pay have held longest, while others hold more of a bound than is left.
     pub(super) fn end_overdrawn(&mut self) {
         let now_ns = self.thread.now_ns();
         if !self.is_overdrawn() || now_ns < self.lasting_round_ns {
@@ -96,14 +96,14 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// The connection that has lasted longest of those whose address has more than its share of
-    /// what is missing, as far as `LASTING_STEPS_MAX` steps show.
+    /// The connection that has lasted longest of those whose address pays for what is missing, as
+    /// far as `LASTING_STEPS_MAX` steps show.
     fn longest_of_excess(&mut self, missing: Missing) -> Option<Key> {
         self.longest_lasting(|network, key, connection| {
             let common = &network.thread.common;
             let cells = connection.holds.cells;
             let (dispatcher, descriptors) = (&common.dispatcher, &common.shared.descriptors);
-            missing.jobs > 0 && dispatcher.lasting_exceeded_by(cells)
+            missing.jobs > 0 && dispatcher.lasting_paid_by(cells)
                 || missing.files > 0
                     && common.files_of(key.index) > 0
                     && descriptors.is_exceeded_by(cells)

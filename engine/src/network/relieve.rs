@@ -16,7 +16,6 @@ use crate::limits::{
     COUNTED_PER_LOOK, HOLDERS_ENDED_MAX, INPUT_BYTES_MAX, RELIEF_PART, RETRIES_MAX, WEIGH_PERIOD_NS,
 };
 use crate::phase::Phase;
-use crate::pools::Wanted;
 use crate::waits::Wait;
 
 use super::thread::Network;
@@ -100,8 +99,7 @@ impl<D: Driver> Network<D> {
     pub(super) fn relieve(&mut self) {
         let now_ns = self.thread.now_ns();
         let common = &self.thread.common;
-        let waiting =
-            self.thread.waits.len(Wait::Memory) + common.dispatcher.waiting_for(Wanted::Small);
+        let waiting = self.thread.waits.len(Wait::Memory) + common.dispatcher.waiting_for_reserve();
         let asked_bytes = common.shared.relief.take(common.number);
         if waiting == 0 && asked_bytes == 0 {
             return self.thread.holders.end_shortage(now_ns);

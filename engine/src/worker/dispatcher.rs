@@ -23,14 +23,25 @@ use crate::statistics::ThreadCounters;
 use super::reservation::{Reservation, Reservations};
 use super::{Rank, Ranked, Shared, Task};
 
+/// What jobs wait for that found no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryQueue {
+    /// A short reply, for which the reserve will do.
+    Small,
+    /// Bulk for one that is favoured: for it half of the reserve will do.
+    Favoured,
+    /// Bulk.
+    Large,
+}
+
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     counters: Arc<ThreadCounters>,
     free: Vec<u32>,
     reservations: Reservations,
-    /// Jobs that found no memory, by what they want.
-    without_memory: [Ranked<u32>; 2],
+    /// Jobs that found no memory, by what they wait for.
+    without_memory: [Ranked<u32>; 3],
     /// Jobs that wait or run.
     pending: usize,
     /// Those of them that began while many were, by address.
@@ -68,7 +79,7 @@ impl Dispatcher {
             places: index(in_flight_max),
             places_used: 0,
             reservations: Reservations::new(in_flight_max, listeners, places),
-            without_memory: [Ranked::new(), Ranked::new()],
+            without_memory: [Ranked::new(), Ranked::new(), Ranked::new()],
             pending: 0,
             by_address: AddressLimit::new(JOBS_PER_ADDRESS, 0, 0),
             is_overdrawn: false,
@@ -129,9 +140,9 @@ impl Dispatcher {
         self.reservations.lasting_of(index)
     }
 
-    /// Whether more jobs of an address last than its share.
-    pub(crate) fn lasting_exceeded_by(&self, cells: Cells) -> bool {
-        self.reservations.is_exceeded_by(cells)
+    /// Whether more jobs of an address last than of one on average.
+    pub(crate) fn lasting_paid_by(&self, cells: Cells) -> bool {
+        self.reservations.pays(cells)
     }
 
     /// In-flight places that are left, those included that are kept for one listener.
@@ -162,8 +173,13 @@ impl Dispatcher {
         let listener = task.connection().listener;
         self.counters.of(listener).held_back_memory.add(1);
         let rank = task.rank();
+        let queue = match wanted {
+            Wanted::Small => MemoryQueue::Small,
+            Wanted::Large if task.is_favoured() => MemoryQueue::Favoured,
+            Wanted::Large => MemoryQueue::Large,
+        };
         let index = self.put(task, listener, JobState::HeldBack, now_ns);
-        self.without_memory[wanted as usize].push(index, rank);
+        self.without_memory[queue as usize].push(index, rank);
     }
 
     /// Puts a job in a place, where it stays until it is collected.
@@ -223,15 +239,16 @@ impl Dispatcher {
         self.waiting_for_memory() > 0 || self.holds_back() || self.is_overdrawn
     }
 
-    /// Those of them that wait for so much.
-    pub(crate) fn waiting_for(&self, wanted: Wanted) -> usize {
-        self.without_memory[wanted as usize].len()
+    /// Those of them that need not wait while the reserve has memory.
+    pub(crate) fn waiting_for_reserve(&self) -> usize {
+        let [small, favoured, _] = &self.without_memory;
+        small.len() + favoured.len()
     }
 
-    /// Dispatches the oldest of those that wait for so much, `jobs_max` at most.
-    pub(crate) fn try_memory(&mut self, wanted: Wanted, jobs_max: usize, now_ns: u64) {
+    /// Dispatches the oldest of those that wait so, `jobs_max` at most.
+    pub(crate) fn try_memory(&mut self, queue: MemoryQueue, jobs_max: usize, now_ns: u64) {
         for _ in 0..jobs_max {
-            let Some(index) = self.without_memory[wanted as usize].pop(|_| true) else {
+            let Some(index) = self.without_memory[queue as usize].pop(|_| true) else {
                 break;
             };
             let (home, rank) = self.shared.lying(index);
@@ -292,8 +309,13 @@ impl Dispatcher {
 
     /// The thread drains and has no connection left: what waits is for the workers to finish.
     pub(crate) fn let_all_go(&mut self, now_ns: u64) {
-        self.try_memory(Wanted::Small, usize::MAX, now_ns);
-        self.try_memory(Wanted::Large, usize::MAX, now_ns);
+        for queue in [
+            MemoryQueue::Small,
+            MemoryQueue::Favoured,
+            MemoryQueue::Large,
+        ] {
+            self.try_memory(queue, usize::MAX, now_ns);
+        }
         for index in self.take_held_back() {
             self.queued += 1;
             let (home, _) = self.shared.lying(index);

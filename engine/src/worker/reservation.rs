@@ -6,17 +6,19 @@
 //! may have are bounded: one in [`SHORT_PART`] is left to requests that end when their worker has
 //! an answer. Thousands of slow clients then do not make the others wait.
 //!
-//! Of those places an address has its share (`address_limit.rs`). One that has less than that gets
-//! one also where all are taken, from those that are left to short requests (`OVERDRAFT_PART`);
-//! what others hold beyond their share is then ended in the same turn (`network/lasting.rs`).
+//! Of those places an address has its share (`address_limit.rs`). Where all are taken, an address
+//! that has less than half of what one has on average gets one of a reserve, which is of those that
+//! are left to short requests (`OVERDRAFT_PART`). While more than half of the reserve is in use,
+//! addresses that have more than the average pay: what lasts longest for them is ended in the same
+//! turn (`network/lasting.rs`). So a newcomer does not wait, and costs nobody anything if what it
+//! asks for ends soon, whether one other address has all places or a hundred have some each.
 //!
 //! | may run beside | reserve, lasts | drop of a reservation |
 //! |----------------|----------------|-----------------------|
 //! | both           | one thread     | any thread            |
 //!
 //! Invariants
-//! - At most `lasting_max` reservations last, and `overdraft` of addresses with less than their
-//!   share.
+//! - At most `lasting_max` reservations last, and `overdraft` of addresses that have little.
 //!
 //! Ordering: relaxed. The counts order nothing; only one thread adds, so a bound holds exactly.
 
@@ -41,6 +43,15 @@ impl Drop for Reservation {
             self.counts.lasting.fetch_sub(1, Ordering::Relaxed);
             self.counts.by_address.give(index as usize, 1);
         }
+    }
+}
+
+impl Reservation {
+    /// Whether, but for this one, fewer than half as many jobs last for the address of its
+    /// connection as for one on average.
+    pub(crate) fn is_favoured(&self, cells: Cells) -> bool {
+        let own = u32::from(self.lasts.is_some());
+        self.counts.by_address.has_little(cells, own)
     }
 }
 
@@ -120,7 +131,7 @@ impl Reservations {
         if is_weighed && self.counts.by_address.exceeds(cells, 1) {
             return false;
         }
-        let overdraft = match is_weighed && cells.is_address() {
+        let overdraft = match is_weighed && self.counts.by_address.has_little(cells, 0) {
             true => self.overdraft,
             false => 0,
         };
@@ -136,9 +147,10 @@ impl Reservations {
         self.lasting() * 4 >= self.lasting_max
     }
 
-    /// How many last beyond `lasting_max`.
+    /// How many last beyond `lasting_max` and half of the overdraft: what ends soon is free.
     pub(super) fn overdrawn(&self) -> usize {
-        self.lasting().saturating_sub(self.lasting_max)
+        let unpaid = self.lasting_max + self.overdraft / 2;
+        self.lasting().saturating_sub(unpaid)
     }
 
     /// How many last for the connection at a place.
@@ -151,9 +163,9 @@ impl Reservations {
         self.counts.by_address.name(index as usize, cells);
     }
 
-    /// Whether more last for an address than its share.
-    pub(super) fn is_exceeded_by(&self, cells: Cells) -> bool {
-        self.counts.by_address.exceeds(cells, 0)
+    /// Whether more last for an address than for one on average.
+    pub(super) fn pays(&self, cells: Cells) -> bool {
+        self.counts.by_address.is_above_average(cells)
     }
 
     /// Places that are left, those included that are kept for one listener.
@@ -223,22 +235,54 @@ mod tests {
         let mut all: Vec<Reservation> = std::iter::from_fn(|| begin(0)).collect();
         assert_eq!((all.len(), places.overdrawn()), (48, 0), "alone it has all");
         assert_eq!((places.lasting_of(0), places.lasting_of(1)), (48, 0));
-        assert!(!places.is_exceeded_by(one));
+        assert!(!places.pays(one));
 
         let granted: Vec<Reservation> = std::iter::from_fn(|| begin(1)).collect();
         assert_eq!(
             (granted.len(), places.overdrawn()),
-            (6, 6),
-            "an eighth more"
+            (6, 3),
+            "an eighth more, of which a half is paid for"
         );
-        assert!(places.is_exceeded_by(one) && !places.is_exceeded_by(other));
-        // What it has too much of ends, twice what the other has.
+        assert!(places.pays(one) && !places.pays(other));
         all.truncate(48 - 12);
-        assert!(!places.is_exceeded_by(one));
         assert!(begin(0).is_none(), "it has its share");
         assert!(begin(1).is_some());
+        all.truncate(6);
+        assert!(!places.pays(one), "they have the same");
         drop((all, granted));
         assert_eq!((places.lasting_of(0), places.lasting_room()), (0, 48));
+    }
+
+    #[test]
+    fn a_newcomer_is_served_where_many_addresses_have_all_and_none_its_share() {
+        let places = Reservations::new(64, 1, 10);
+        let all_cells = addresses(10);
+        for (index, cells) in (0..).zip(&all_cells) {
+            places.name(index, *cells);
+        }
+        let begin = |index| {
+            let mut job = places.reserve(0).expect("there are places");
+            places.lasts(&mut job, index).then_some(job)
+        };
+        // Eight of them have six each, but for one that has four and one that has eight.
+        let have = [6, 6, 6, 6, 6, 6, 4, 8];
+        let each = (0..).zip(have);
+        let all: Vec<Reservation> = each
+            .flat_map(|(index, count)| (0..count).filter_map(move |_| begin(index)))
+            .collect();
+        assert_eq!((all.len(), places.lasting_room()), (48, 0));
+        for (index, count) in (0..).zip(have) {
+            assert!(begin(index).is_none(), "it has more than half of six");
+            let cells = all_cells[index as usize];
+            assert_eq!(places.pays(cells), count > 6, "{count}");
+        }
+        let newcomer: Vec<Reservation> = std::iter::from_fn(|| begin(8)).collect();
+        assert_eq!(newcomer.len(), 3, "half of what one has");
+        assert_eq!(places.overdrawn(), 0, "it may end soon");
+        let other = begin(9).expect("another one has some, too");
+        assert_eq!(places.overdrawn(), 1);
+        let favoured = |job: &Reservation, index: usize| job.is_favoured(all_cells[index]);
+        assert!(favoured(&other, 9) && favoured(&newcomer[0], 8) && !favoured(&all[0], 0));
     }
 
     #[test]

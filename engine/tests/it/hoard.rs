@@ -17,6 +17,7 @@ static LARGE: [u8; LARGE_BYTES] = [b'.'; LARGE_BYTES];
 /// |----------|--------------------------------------------------------------|
 /// | `hold N` | takes N of the smallest buffers and waits without a deadline |
 /// | `bulk N` | the same with N chunks, without the reserve                  |
+/// | `last`   | a job of it lasts as long as the connection                  |
 /// | `keep`   | keeps the page of the line                                   |
 /// | `free`   | drops them                                                   |
 /// | `stream` | sends a chunk whenever little is queued, for ever            |
@@ -35,6 +36,7 @@ pub(crate) struct Hoard {
 pub(crate) struct Session {
     held: Vec<Buffer>,
     kept: Option<Fragment>,
+    lasting: Vec<Job<Hoard>>,
 }
 
 #[derive(Default)]
@@ -81,6 +83,11 @@ impl Hoard {
                     count,
                     "the test asks for what there is"
                 );
+            }
+            "last" => {
+                let mut job = context.job().expect("few jobs are out");
+                assert!(context.lasts(&mut job), "few last");
+                context.session.lasting.push(job);
             }
             "keep" => {
                 context.phase(Phase::Work);

@@ -146,6 +146,46 @@ fn sim_what_addresses_hold_is_counted_until_they_are_gone() {
     }
 }
 
+#[test]
+fn sim_bulk_of_an_address_of_which_little_lasts_has_half_of_the_reserve() {
+    const ADDRESSES: usize = 28;
+    let mut site = Site::new();
+    let address = |number: usize| {
+        let host = format!("192.0.2.{}", 1 + number);
+        Some(SocketAddr::new(host.parse().expect("an address"), 7))
+    };
+    // Together they have all but the reserve.
+    let holders: Vec<Client> = (0..ADDRESSES)
+        .map(|number| {
+            let client = site.server.connect_to(number % 2, address(number));
+            let chunks = BUFFERS / ADDRESSES / 4;
+            client.write(format!("last\nlast\nlast\nbulk {chunks}\n").as_bytes());
+            site.pass();
+            client
+        })
+        .collect();
+    assert!(holders.iter().all(|it| it.state() == ClientState::Open));
+    let ask = |site: &mut Site, number| {
+        let client = site.server.connect_to(0, address(number));
+        client.write(b"job\n");
+        site.pass();
+        client
+    };
+    assert_eq!(ask(&mut site, ADDRESSES).read(), b"ok\n", "a newcomer");
+    let waits = ask(&mut site, 0);
+    assert_eq!(waits.read(), b"", "one of those that have all");
+
+    // 133 of 256 buffers of the reserve.
+    let small: Vec<Client> = (0..19).map(|_| site.holder(1, None, 7)).collect();
+    let newcomer = ask(&mut site, ADDRESSES);
+    assert_eq!(newcomer.read(), b"", "the other half is for short replies");
+    small[0].write(b"free\n");
+    small[1].write(b"free\n");
+    site.pass();
+    assert_eq!(newcomer.read(), b"ok\n");
+    assert_eq!(waits.read(), b"");
+}
+
 /// Together many addresses hold nearly all, each of them less than its share.
 #[test]
 fn sim_jobs_of_an_address_that_holds_nothing_need_not_take_less_while_memory_is_short() {
