@@ -269,10 +269,11 @@ impl AddressLimit {
         load(&self.all) / addresses.max(1)
     }
 
-    /// Whether an address holds less than half of what one does on average, but for `own` of it.
+    /// Whether an address holds at most half of what one does on average, but for `own` of it.
     pub(crate) fn has_little(&self, cells: Cells, own: u32) -> bool {
         let held = self.held(cells);
-        cells.is_address() && held.saturating_sub(own) * 2 < self.average(held)
+        let average = self.average(held);
+        cells.is_address() && average > 0 && held.saturating_sub(own) * 2 <= average
     }
 
     /// Whether an address holds more than one does on average.

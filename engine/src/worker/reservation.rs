@@ -7,7 +7,7 @@
 //! an answer. Thousands of slow clients then do not make the others wait.
 //!
 //! Of those places an address has its share (`address_limit.rs`). Where all are taken, an address
-//! that has less than half of what one has on average gets one of a reserve, which is of those that
+//! that has at most half of what one has on average gets one of a reserve, which is of those that
 //! are left to short requests (`OVERDRAFT_PART`). While more than half of the reserve is in use,
 //! addresses that have more than the average pay: what lasts longest for them is ended in the same
 //! turn (`network/lasting.rs`). So a newcomer does not wait, and costs nobody anything if what it
@@ -47,8 +47,8 @@ impl Drop for Reservation {
 }
 
 impl Reservation {
-    /// Whether, but for this one, fewer than half as many jobs last for the address of its
-    /// connection as for one on average.
+    /// Whether, but for this one, at most half as many jobs last for the address of its connection
+    /// as for one on average.
     pub(crate) fn is_favoured(&self, cells: Cells) -> bool {
         let own = u32::from(self.lasts.is_some());
         self.counts.by_address.has_little(cells, own)
