@@ -11,7 +11,9 @@ use io_uring::squeue::Flags;
 use io_uring::{cqueue, opcode, types};
 use rustix::io::Errno;
 
-use super::trial::{Bench, connect, expect, finish, listen, pair, result, target, write};
+use super::trial::{
+    Bench, PATIENCE_SECONDS, connect, expect, finish, listen, pair, result, target, write,
+};
 use crate::driver::OperationMode;
 use crate::region::RegionConfig;
 use crate::uring::entry::{accept_entry, close_entry, receive_entry};
@@ -79,8 +81,7 @@ pub(super) fn multishot_receive() -> io::Result<()> {
 /// The close follows the last byte, and completes silently when it succeeds.
 pub(super) fn linked_close() -> io::Result<()> {
     let (mut client, server) = pair()?;
-    let patience = Some(Duration::from_secs(2));
-    client.set_read_timeout(patience)?;
+    client.set_read_timeout(Some(Duration::from_secs(PATIENCE_SECONDS)))?;
     let mut bench = Bench::new()?;
     let target = target(&server);
     // The ring closes it.
@@ -112,7 +113,7 @@ const FILLING_MAX: usize = 4096;
 pub(crate) fn silent_send() -> io::Result<()> {
     let (mut client, server) = pair()?;
     rustix::net::sockopt::set_socket_send_buffer_size(&server, BYTES.len())?;
-    client.set_read_timeout(Some(Duration::from_secs(2)))?;
+    client.set_read_timeout(Some(Duration::from_secs(PATIENCE_SECONDS)))?;
     let mut bench = Bench::new()?;
     let (mut sent, mut refused) = (0, 0);
     for _ in 0..FILLING_MAX {
