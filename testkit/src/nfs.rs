@@ -170,24 +170,18 @@ pub fn readdirplus(directory: &[u8], from: (u64, u64), bytes: u32) -> Call {
 
 /// CREATE, unchecked, with mode 666.
 pub fn create(directory: &[u8], name: &str) -> Call {
-    let words = entry(directory, name).word(0);
-    Call::nfs(
-        CREATE,
-        [1, 0o666, 0, 0, 0, 0, 0]
-            .into_iter()
-            .fold(words, Words::word),
-    )
+    Call::nfs(CREATE, with_mode(entry(directory, name).word(0), 0o666))
 }
 
 /// MKDIR with mode 755.
 pub fn mkdir(directory: &[u8], name: &str) -> Call {
-    let words = entry(directory, name);
-    Call::nfs(
-        MKDIR,
-        [1, 0o755, 0, 0, 0, 0, 0]
-            .into_iter()
-            .fold(words, Words::word),
-    )
+    Call::nfs(MKDIR, with_mode(entry(directory, name), 0o755))
+}
+
+/// A `sattr3` that sets the mode and nothing else (RFC 1813).
+fn with_mode(words: Words, mode: u32) -> Words {
+    let attributes = [1, mode, 0, 0, 0, 0, 0];
+    attributes.into_iter().fold(words, Words::word)
 }
 
 pub fn remove(directory: &[u8], name: &str) -> Call {

@@ -54,7 +54,7 @@ fn status_of(client: &mut Client) -> String {
 fn stopped_uploads_of_one_address_leave_files_to_others(driver: Driver) {
     const OTHERS: usize = 20;
     let (server, _site) = serve(driver, &[]);
-    // One after the other: of a burst the server counts the first ones for nobody.
+    // One at a time: in a burst the server does not know yet whose the first ones are.
     let crowd = (0..60).map(|number| {
         let mut client = stopped_upload(&server, number);
         (status_of(&mut client), client)
