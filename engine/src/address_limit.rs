@@ -8,6 +8,12 @@
 //! share waits or is refused, and what it has held longest is ended where others need it
 //! (`network/lasting.rs`).
 //!
+//! A bound may have a *reserve* beyond it (`AddressLimit::with_reserve`) for addresses that have
+//! little: at most half of what one has on average. A newcomer then does not wait, whether one
+//! other address has all or a hundred have some each. While more than half of the reserve is in
+//! use, addresses that have more than the average pay: what has lasted longest for them is ended.
+//! So what a newcomer asks for costs nobody anything if it ends soon.
+//!
 //! Addresses are counted in a table of two rows that is keyed by a secret (a count-min sketch:
 //! Cormode and Muthukrishnan, 2005): the smaller of an address's two counts is never too small, and
 //! too large only where others share both of its cells. One `Cells` of a connection names its
@@ -152,7 +158,8 @@ pub(crate) enum Excess {
 /// What addresses, and listeners, hold of one bound. See the module.
 #[derive(Debug)]
 pub(crate) struct AddressLimit {
-    capacity: u32,
+    capacity: usize,
+    reserve: usize,
     /// What is counted for addresses, those included that a peer has none of.
     all: AtomicU32,
     /// What was taken for peers whose address was not asked for.
@@ -172,7 +179,8 @@ impl AddressLimit {
     pub(crate) fn new(capacity: usize, listeners: usize, places: usize) -> AddressLimit {
         let row = |length| (0..length).map(|_| AtomicU32::new(0)).collect();
         AddressLimit {
-            capacity: u32::try_from(capacity).unwrap_or(u32::MAX),
+            capacity,
+            reserve: 0,
             all: AtomicU32::new(0),
             loose: AtomicU32::new(0),
             addresses: AtomicU32::new(0),
@@ -180,6 +188,11 @@ impl AddressLimit {
             rows: [row(ADDRESS_ROW), row(ADDRESS_ROW)],
             accounts: (0..places).map(|_| Account::new()).collect(),
         }
+    }
+
+    /// The same bound with as much beyond it for addresses that have little.
+    pub(crate) fn with_reserve(self, reserve: usize) -> AddressLimit {
+        AddressLimit { reserve, ..self }
     }
 
     /// A connection was counted as `before` and is counted as `after` from now on.
@@ -258,15 +271,18 @@ impl AddressLimit {
     pub(crate) fn exceeds(&self, cells: Cells, more: usize) -> bool {
         let held = self.held(cells) as usize;
         let others = (load(&self.all) as usize).saturating_sub(held);
-        let capacity = self.capacity.saturating_sub(load(&self.loose)) as usize;
-        let share = share_of(capacity, others, self.capacity as usize / 2);
+        let capacity = self.capacity.saturating_sub(load(&self.loose) as usize);
+        let share = share_of(capacity, others, self.capacity / 2);
         cells.is_address() && held.saturating_add(more) > share
     }
 
-    /// What an address holds on average, this one included.
+    /// What an address holds on average, this one included. What was taken before addresses were
+    /// asked for counts as that of one more: most of a burst is.
     fn average(&self, held: u32) -> u32 {
-        let addresses = load(&self.addresses) + u32::from(held == 0);
-        load(&self.all) / addresses.max(1)
+        let loose = load(&self.loose);
+        let others = u32::from(held == 0) + u32::from(loose > 0);
+        let addresses = load(&self.addresses) + others;
+        (load(&self.all) + loose) / addresses.max(1)
     }
 
     /// Whether an address holds at most half of what one does on average, but for `own` of it.
@@ -285,14 +301,37 @@ impl AddressLimit {
     /// Whether an address holds next to nothing: so little that a quarter of the bound is enough
     /// for dozens of such addresses.
     pub(crate) fn is_light(&self, cells: Cells) -> bool {
-        cells.is_address() && self.held(cells) < self.capacity / LIGHT_PART
+        cells.is_address() && (self.held(cells) as usize) < self.capacity / LIGHT_PART
+    }
+
+    /// Whether addresses are to be known where so much is in use: a quarter of the bound.
+    pub(crate) fn is_weighed(&self, used: usize) -> bool {
+        used.saturating_mul(4) >= self.capacity
+    }
+
+    /// How much may be in use in all where an address wants `more` and `used` are in use: the
+    /// bound, and the reserve for one that has little. `None`: it would have more than its share.
+    pub(crate) fn bound_for(&self, cells: Cells, more: usize, used: usize) -> Option<usize> {
+        if !self.is_weighed(used) {
+            return Some(self.capacity);
+        }
+        let reserve = match self.has_little(cells, 0) {
+            true => self.reserve,
+            false => 0,
+        };
+        (!self.exceeds(cells, more)).then(|| self.capacity.saturating_add(reserve))
+    }
+
+    /// How much of `used` is beyond the bound and half of the reserve, and is to be paid for.
+    pub(crate) fn overdrawn(&self, used: usize) -> usize {
+        used.saturating_sub(self.capacity.saturating_add(self.reserve / 2))
     }
 
     /// Who has more than its share, and so lets connections of the two wait. For one that waits
     /// already, `waited` asks for some room below the share, so that it does not come and go.
     pub(crate) fn excess(&self, listener: u16, cells: Cells, waited: Waited) -> Option<Excess> {
         let all = load(&self.all);
-        let capacity = self.capacity as usize;
+        let capacity = self.capacity;
         let exceeds = |held: u32, least: usize| {
             let others = all.saturating_sub(held);
             let share = share_of(capacity, others as usize, least);
@@ -404,6 +443,13 @@ mod tests {
         assert_eq!(beside(newcomer, 0), (true, false), "10 among two");
         limit.change(0, other, 10, 0);
         assert_eq!(load(&limit.addresses), 0);
+        limit.change(0, Cells::UNKNOWN, 0, 40);
+        assert_eq!(beside(newcomer, 0), (true, false), "beside a burst");
+        limit.change(0, one, 0, 10);
+        assert_eq!(beside(one, 0), (true, false), "25 on average");
+        assert_eq!(beside(Cells::UNKNOWN, 0), (false, false));
+        limit.change(0, Cells::UNKNOWN, 40, 0);
+        limit.change(0, one, 10, 0);
         limit.change(0, Cells::NONE, 0, 50);
         assert_eq!(beside(Cells::NONE, 0), (false, false));
         assert_eq!(beside(Cells::UNKNOWN, 0), (false, false));

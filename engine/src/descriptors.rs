@@ -12,17 +12,17 @@
 //! | held       | [`DescriptorBudget::hold`]  | other addresses        |
 //! | cached     | [`DescriptorBudget::cache`] | connections, held files|
 //!
-//! An address may hold its share of what files may have (`address_limit.rs`). What it wants beyond
-//! is refused. One that has less than its share gets what it wants also where all is held, up to
-//! `OVERDRAFT_PART` more: its network threads then end what addresses with more than their share
-//! have held longest (`network/lasting.rs`). So a worker never waits for what others hold.
+//! An address may hold its share of what files may have; what it wants beyond is refused. One that
+//! has little beside others gets some of a reserve where all is held, and network threads end what
+//! those that pay have held longest (`address_limit.rs`, `network/lasting.rs`). So a worker never
+//! waits for what others hold.
 //!
 //! A file beyond the bound, or one for which active connections leave no descriptor, is refused: a
 //! reply 503 with Retry-After in HTTP.
 //!
 //! Invariants
-//! - F1: no more is held than `files_max` and the overdraft, so with each held file on a connection
-//!   of its own a part of the room (`CONNECTIONS_PART`, less what is overdrawn) is left for other
+//! - F1: no more is held than `files_max` and the reserve, so with each held file on a connection
+//!   of its own a part of the room (`CONNECTIONS_PART`, less the reserve) is left for other
 //!   connections.
 //! - F2: a hold is granted only if connections and files together then exceed the room by
 //!   `DESCRIPTORS_SPARE` at most. So a crowd that rests is closed for files step by step.
@@ -50,7 +50,7 @@ use crate::address_limit::{AddressLimit, Cells};
 use crate::episode::Episode;
 use crate::limits::{
     CACHE_FREE_PART, CACHES_PATIENCE_NS, CONNECTIONS_PART, CONNECTIONS_PART_MIN, DESCRIPTORS_SPARE,
-    OVERDRAFT_PART, RELIEF_PERIOD_NS,
+    NEWCOMERS_PART, RELIEF_PERIOD_NS,
 };
 
 /// What is held at no place is for no connection.
@@ -170,7 +170,8 @@ impl DescriptorBudget {
             room,
             files_max,
             held: AtomicUsize::new(0),
-            by_address: AddressLimit::new(files_max, 0, places),
+            by_address: AddressLimit::new(files_max, 0, places)
+                .with_reserve(files_max / NEWCOMERS_PART),
             round_ns: AtomicU64::new(0),
             cached: AtomicUsize::new(0),
             missed: AtomicUsize::new(0),
@@ -196,22 +197,18 @@ impl DescriptorBudget {
         self.hold_for(NO_PLACE, count)
     }
 
-    /// The same for a connection, whose address may hold its share.
+    /// The same for a connection, whose address may hold its share and has the reserve.
     pub(crate) fn hold_for(&self, place: usize, count: usize) -> Option<DescriptorHold> {
         let counts = &self.0;
         let open = counts.open();
         let (cells, _) = counts.by_address.at(place);
-        let is_weighed = self.is_weighed();
-        let is_over = is_weighed && counts.by_address.exceeds(cells, count);
-        if is_over && counts.held.load(Relaxed).saturating_add(count) <= counts.files_max {
+        let held = counts.held.load(Relaxed);
+        let held_max = counts.by_address.bound_for(cells, count, held);
+        if held_max.is_none() && held.saturating_add(count) <= counts.files_max {
             self.note_address_refusal();
             return None;
         }
-        let overdraft = match is_weighed && !is_over && cells.is_address() {
-            true => counts.files_max / OVERDRAFT_PART,
-            false => 0,
-        };
-        let held_max = counts.files_max.saturating_add(overdraft);
+        let held_max = held_max.unwrap_or(counts.files_max);
         let fits = |held: usize| {
             let held = held.checked_add(count)?;
             let all = open.saturating_add(held);
@@ -333,12 +330,12 @@ impl DescriptorBudget {
 
     /// Whether addresses are to be known: a quarter of what files may hold is held.
     pub(crate) fn is_weighed(&self) -> bool {
-        self.0.held.load(Relaxed).saturating_mul(4) >= self.0.files_max
+        self.0.by_address.is_weighed(self.0.held.load(Relaxed))
     }
 
-    /// How much is held beyond what files may have.
+    /// How much is held that is to be paid for.
     pub(crate) fn overdrawn(&self) -> usize {
-        self.0.held.load(Relaxed).saturating_sub(self.0.files_max)
+        self.0.by_address.overdrawn(self.0.held.load(Relaxed))
     }
 
     /// What is held for the connection with this place in all tables. One load.
@@ -357,9 +354,9 @@ impl DescriptorBudget {
         self.0.by_address.has_loose()
     }
 
-    /// Whether an address holds more than its share.
-    pub(crate) fn is_exceeded_by(&self, cells: Cells) -> bool {
-        self.0.by_address.exceeds(cells, 0)
+    /// Whether an address holds more than one does on average.
+    pub(crate) fn pays(&self, cells: Cells) -> bool {
+        self.0.by_address.is_above_average(cells)
     }
 
     /// Whether the calling network thread is the one that ends files' connections in this round.
@@ -506,6 +503,5 @@ impl Drop for DescriptorHold {
     }
 }
 
-/// `held=3 held_max=72 cached=12 given_back=0 refused=0`.
 #[cfg(test)]
 mod tests;

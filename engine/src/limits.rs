@@ -86,7 +86,7 @@ pub(crate) const ADDRESS_ROW: usize = 4096;
 
 /// An address that holds less than this part of the budget is a light user of it
 /// (`PoolHandle::for_light_user`): 64 such addresses fit a quarter.
-pub(crate) const LIGHT_PART: u32 = 256;
+pub(crate) const LIGHT_PART: usize = 256;
 
 /// Places of the table in which connections that hold memory are counted for their address, each
 /// [`WEIGH_PERIOD_NS`], from a quarter of the budget in use on.
@@ -123,9 +123,9 @@ pub(crate) const CONNECTIONS_PART: usize = 4;
 /// The least of that part, unless that is more than half of the room.
 pub(crate) const CONNECTIONS_PART_MIN: usize = 16;
 
-/// The part of what files may hold, and of the places for jobs, that is granted beyond a bound to
-/// addresses which have less than their share of it, until what others hold beyond theirs is ended.
-pub(crate) const OVERDRAFT_PART: usize = 8;
+/// The part of what files may hold, and of the places for jobs that last, that is granted beyond
+/// the bound to addresses which have little of it (`address_limit.rs`).
+pub(crate) const NEWCOMERS_PART: usize = 8;
 
 /// Connections that last and are looked at in one turn to find one whose address has more than its
 /// share.

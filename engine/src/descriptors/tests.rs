@@ -52,7 +52,7 @@ fn connections_that_fill_the_room_leave_files_the_spare_alone() {
 }
 
 #[test]
-fn an_address_with_less_than_its_share_is_served_where_another_has_all() {
+fn an_address_that_has_little_is_served_where_another_has_all() {
     let budget = DescriptorBudget::new(192, 192, (1, 4));
     let keys = AddressKeys::default();
     let cells = |host: u8| keys.cells(Some(([192, 0, 2, host], 7).into()));
@@ -63,20 +63,19 @@ fn an_address_with_less_than_its_share_is_served_where_another_has_all() {
     let files_max = budget.figures().held_max;
     assert_eq!((files_max, all.len()), (72, 36), "alone it has all");
     assert_eq!((budget.held_by(1), budget.overdrawn()), (72, 0));
-    assert!(!budget.is_exceeded_by(cells(1)));
+    assert!(!budget.pays(cells(1)));
 
     let granted: Vec<_> = std::iter::from_fn(|| budget.hold_for(other, 2)).collect();
     assert_eq!(
         (granted.len(), budget.overdrawn()),
-        (4, 8),
-        "an eighth more"
+        (4, 4),
+        "an eighth more, of which a half is paid for"
     );
-    assert!(budget.is_exceeded_by(cells(1)) && !budget.is_exceeded_by(cells(2)));
+    assert!(budget.pays(cells(1)) && !budget.pays(cells(2)));
     assert!(budget.begins_round(5) && !budget.begins_round(6));
     budget.leaves_round();
     assert!(budget.begins_round(7));
     all.truncate(36 - 8);
-    assert!(!budget.is_exceeded_by(cells(1)));
     let before = budget.figures();
     assert!(budget.hold_for(one, 1).is_none(), "it has its share");
     let after = budget.figures();
@@ -89,6 +88,25 @@ fn an_address_with_less_than_its_share_is_served_where_another_has_all() {
 }
 
 #[test]
+fn a_newcomer_gets_a_file_where_many_addresses_have_all_and_none_its_share() {
+    let budget = DescriptorBudget::new(192, 192, (1, 10));
+    let keys = AddressKeys::default();
+    let cells = |host: u8| keys.cells(Some(([192, 0, 2, host], 7).into()));
+    for place in 0..10 {
+        budget.name(place.into(), cells(place));
+    }
+    let have: Vec<_> = (0..9).map(|place| budget.hold_for(place, 8)).collect();
+    assert!(have.iter().all(Option::is_some));
+    assert!(
+        budget.hold_for(1, 1).is_none(),
+        "it has what others have, too"
+    );
+    let newcomer: Vec<_> = std::iter::from_fn(|| budget.hold_for(9, 1)).collect();
+    assert_eq!((newcomer.len(), budget.overdrawn()), (4, 0));
+    assert!(budget.pays(cells(1)) && !budget.pays(cells(9)));
+}
+
+#[test]
 fn what_was_taken_before_an_address_was_known_is_counted_when_it_is() {
     let budget = DescriptorBudget::new(192, 192, (1, 4));
     let keys = AddressKeys::default();
@@ -97,11 +115,12 @@ fn what_was_taken_before_an_address_was_known_is_counted_when_it_is() {
     let all = budget.hold_for(1, 72).expect("room");
     assert!(budget.is_weighed() && budget.has_loose());
     budget.name(2, cells(2));
-    let other = budget.hold_for(2, 2).expect("overdrawn");
+    let other = budget.hold_for(2, 2).expect("of the reserve");
+    assert!(!budget.pays(cells(1)), "nobody knows what it holds");
     budget.name(1, cells(1));
-    assert!(budget.is_exceeded_by(cells(1)) && !budget.has_loose());
+    assert!(budget.pays(cells(1)) && !budget.has_loose());
     drop(other);
-    assert!(!budget.is_exceeded_by(cells(1)));
+    assert!(!budget.pays(cells(1)));
     // Its connection goes before the file is closed.
     budget.name(1, Cells::UNKNOWN);
     assert!(budget.has_loose());

@@ -1,18 +1,18 @@
 //! Which connections last: streams and uploads whose clients decide how long; and ending those that
 //! an address has had longest, where others need what it holds beyond its share.
 //!
-//! A file of an address that has less than its share is granted at once, also beyond the bound
-//! (`descriptors.rs`), and so is a request that lasts, of an address that has little beside others
-//! (`worker/reservation.rs`). The same turn, or the one in which its job is back, then ends twice
-//! as much of what those that pay have held longest: of files, addresses with more than their
-//! share, by how much these have shrunk; of requests, addresses with more than the average. Where
-//! nothing rests, a newcomer's place among the connections is made free likewise. What was ended is
-//! given back by workers, so a round follows [`RELIEF_PERIOD_NS`] later at the earliest.
+//! A file (`descriptors.rs`), and a request that lasts (`worker/reservation.rs`), is granted at
+//! once to an address that has little beside others, also beyond the bound (`address_limit.rs`).
+//! The same turn, or the one in which its job is back, then ends twice as much as is to be paid for
+//! of what those that pay have held longest. Where nothing rests, a newcomer's place among the
+//! connections is made free likewise, by addresses that have more than their share of these. What
+//! was ended is given back by workers, so a round follows [`RELIEF_PERIOD_NS`] later at the
+//! earliest.
 //!
 //! Invariants
 //! - A connection with a job that lasts is on the list, in the order in which the first such
-//!   job began; one that was looked at, and whose address has no more than its share, comes after
-//!   the others. One without such a job leaves the list when it is looked at, or with the table.
+//!   job began; one that was looked at, and whose address does not pay, comes after the others.
+//!   One without such a job leaves the list when it is looked at, or with the table.
 //!
 //! Cost: a job that lasts pays one load, and a few stores where it is its connection's first.
 
@@ -41,13 +41,13 @@ impl Missing {
 }
 
 impl<D: Driver> Network<D> {
-    /// Whether more is held of a bound than there is.
+    /// Whether more is held of a bound than is to be had for nothing.
     pub(super) fn is_overdrawn(&self) -> bool {
         let common = &self.thread.common;
         common.dispatcher.is_overdrawn() || common.shared.descriptors.overdrawn() > 0
     }
 
-    /// When some of what addresses hold beyond their share is ended next, if it is wanted.
+    /// When some of what those that pay hold is ended next, if it is wanted.
     pub(super) fn next_round_ns(&self) -> Option<u64> {
         self.is_overdrawn().then_some(self.lasting_round_ns)
     }
@@ -104,9 +104,7 @@ impl<D: Driver> Network<D> {
             let cells = connection.holds.cells;
             let (dispatcher, descriptors) = (&common.dispatcher, &common.shared.descriptors);
             missing.jobs > 0 && dispatcher.lasting_paid_by(cells)
-                || missing.files > 0
-                    && common.files_of(key.index) > 0
-                    && descriptors.is_exceeded_by(cells)
+                || missing.files > 0 && common.files_of(key.index) > 0 && descriptors.pays(cells)
         })
     }
 

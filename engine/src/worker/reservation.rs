@@ -6,19 +6,16 @@
 //! may have are bounded: one in [`SHORT_PART`] is left to requests that end when their worker has
 //! an answer. Thousands of slow clients then do not make the others wait.
 //!
-//! Of those places an address has its share (`address_limit.rs`). Where all are taken, an address
-//! that has at most half of what one has on average gets one of a reserve, which is of those that
-//! are left to short requests (`OVERDRAFT_PART`). While more than half of the reserve is in use,
-//! addresses that have more than the average pay: what lasts longest for them is ended in the same
-//! turn (`network/lasting.rs`). So a newcomer does not wait, and costs nobody anything if what it
-//! asks for ends soon, whether one other address has all places or a hundred have some each.
+//! Of those places an address has its share, and one that has little beside others gets one of a
+//! reserve (`address_limit.rs`), which is of those that are left to short requests. Those that pay
+//! for it pay in the same turn (`network/lasting.rs`).
 //!
 //! | may run beside | reserve, lasts | drop of a reservation |
 //! |----------------|----------------|-----------------------|
 //! | both           | one thread     | any thread            |
 //!
 //! Invariants
-//! - At most `lasting_max` reservations last, and `overdraft` of addresses that have little.
+//! - At most `lasting_max` reservations last, and those of the reserve beside them.
 //!
 //! Ordering: relaxed. The counts order nothing; only one thread adds, so a bound holds exactly.
 
@@ -26,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::address_limit::{AddressLimit, Cells};
-use crate::limits::{OVERDRAFT_PART, SHORT_PART};
+use crate::limits::{NEWCOMERS_PART, SHORT_PART};
 
 /// One of the in-flight places of a network thread, given back when dropped, wherever that is.
 pub(crate) struct Reservation {
@@ -69,7 +66,6 @@ pub(super) struct Reservations {
     /// Places that each listener has for itself.
     kept_for_each: usize,
     lasting_max: usize,
-    overdraft: usize,
 }
 
 impl Reservations {
@@ -79,17 +75,17 @@ impl Reservations {
         // Of what one listener can have, so that its short jobs have the rest.
         let most = in_flight_max - kept_for_each * (listeners - 1);
         let lasting_max = (most - most / SHORT_PART).max(1);
-        let overdraft = (lasting_max / OVERDRAFT_PART).max(1);
+        let reserve = (lasting_max / NEWCOMERS_PART).max(1);
+        let reserve = reserve.min(most - lasting_max);
         Reservations {
             counts: Arc::new(Counts {
                 by_listener: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
                 lasting: AtomicUsize::new(0),
-                by_address: AddressLimit::new(lasting_max, 0, places),
+                by_address: AddressLimit::new(lasting_max, 0, places).with_reserve(reserve),
             }),
             in_flight_max,
             kept_for_each,
             lasting_max,
-            overdraft: overdraft.min(most - lasting_max),
         }
     }
 
@@ -125,17 +121,10 @@ impl Reservations {
     }
 
     fn may_last(&self, index: u32) -> bool {
-        let lasting = self.lasting();
-        let (cells, _) = self.counts.by_address.at(index as usize);
-        let is_weighed = self.is_weighed();
-        if is_weighed && self.counts.by_address.exceeds(cells, 1) {
-            return false;
-        }
-        let overdraft = match is_weighed && self.counts.by_address.has_little(cells, 0) {
-            true => self.overdraft,
-            false => 0,
-        };
-        lasting < self.lasting_max + overdraft
+        let (lasting, by_address) = (self.lasting(), &self.counts.by_address);
+        let (cells, _) = by_address.at(index as usize);
+        let bound = by_address.bound_for(cells, 1, lasting);
+        bound.is_some_and(|bound| lasting < bound)
     }
 
     fn lasting(&self) -> usize {
@@ -144,13 +133,12 @@ impl Reservations {
 
     /// Whether addresses are to be known: as many last as a quarter of those that may.
     pub(super) fn is_weighed(&self) -> bool {
-        self.lasting() * 4 >= self.lasting_max
+        self.counts.by_address.is_weighed(self.lasting())
     }
 
-    /// How many last beyond `lasting_max` and half of the overdraft: what ends soon is free.
+    /// How many last that are to be paid for.
     pub(super) fn overdrawn(&self) -> usize {
-        let unpaid = self.lasting_max + self.overdraft / 2;
-        self.lasting().saturating_sub(unpaid)
+        self.counts.by_address.overdrawn(self.lasting())
     }
 
     /// How many last for the connection at a place.
