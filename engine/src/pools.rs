@@ -6,7 +6,7 @@
 //! stops no short request and no reply. A connection that holds [`RESERVE_HELD_MAX`] waits instead.
 //! Bodies, chunks of long files, data of READ and remainders of long heads do not use the reserve,
 //! but for the jobs of an address of which few last beside others (`worker/reservation.rs`): while
-//! half of the reserve is free they have small pieces of it.
+//! half of the reserve is free they have pieces of it.
 //!
 //! What a program has made and waits for a client is charged beside the buffers, never to the
 //! reserve: `held.rs` has how, and `outbox.rs` when.
@@ -24,6 +24,8 @@
 //! | an address: its share     | input of its connections waits              | `address_limit.rs` |
 //! | an address: under a 256th | it is served while others wait              | `address_limit.rs` |
 //! | some waited for 100 ms    | who holds most and moves least is ended     | `holders.rs`       |
+//! | one that is favoured: 10  | what addresses above the average have had   | `lasting.rs`       |
+//! |                           | longest is ended                            |                    |
 //!
 //! Invariants
 //! - Both pools together never have more than the budget, charges included.
@@ -40,8 +42,8 @@ use flatpath_structures::pool::{
 
 use crate::held::SharedBytes;
 use crate::limits::{
-    BUFFER_CLASSES, RESERVE_BYTES_MIN, RESERVE_HELD_MAX, RESERVE_PART, RESERVE_TAKE_MAX,
-    SHARE_BYTES_MIN, SHARE_PART,
+    BUFFER_CLASSES, PIECE_PART, RESERVE_BYTES_MIN, RESERVE_HELD_MAX, RESERVE_PART,
+    RESERVE_TAKE_MAX, SHARE_BYTES_MIN, SHARE_PART,
 };
 
 /// The memory for buffers, of which every connection has what it needs.
@@ -112,16 +114,17 @@ impl Pools {
             budget_bytes,
             zero: Zero::WrittenOnPut,
         };
-        let small = BUFFER_CLASSES
-            .iter()
-            .filter(|bytes| **bytes <= RESERVE_TAKE_MAX);
-        let small: Vec<usize> = small.copied().collect();
+        let piece_bytes_max = (reserve_bytes / PIECE_PART).max(RESERVE_TAKE_MAX);
+        let pieces: Vec<usize> = BUFFER_CLASSES
+            .into_iter()
+            .filter(|bytes| *bytes <= piece_bytes_max)
+            .collect();
         Pools {
             main: Pool::with_owners(
                 config(budget_bytes - reserve_bytes, &BUFFER_CLASSES),
                 owners.clone(),
             ),
-            reserve: Pool::with_owners(config(reserve_bytes, &small), owners.clone()),
+            reserve: Pool::with_owners(config(reserve_bytes, &pieces), owners.clone()),
             owners,
             places: u32::try_from(places).expect("fewer than of all threads"),
             share_bytes: (budget_bytes / SHARE_PART).max(SHARE_BYTES_MIN),
@@ -169,6 +172,12 @@ impl Pools {
     #[inline]
     pub(crate) fn held_bytes(&self, thread: u16, index: u32) -> usize {
         self.owners.held_bytes(self.owner(thread, index))
+    }
+
+    /// The largest piece of the reserve that bulk of favoured users has, in bytes.
+    pub(crate) fn piece_bytes_max(&self) -> usize {
+        let largest = self.reserve.classes().map(|(bytes, _)| bytes).max();
+        largest.unwrap_or(RESERVE_TAKE_MAX)
     }
 
     /// What one connection may hold before its own input stalls, in bytes.

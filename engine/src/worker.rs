@@ -355,7 +355,7 @@ impl Shared {
         if self.pools.is_weighed() && self.holdings.is_light(task.cells()) {
             let pool = pool.for_light_user();
             return match task.is_favoured() {
-                true => pool.for_favoured_user(),
+                true => pool.for_favoured_user(self.pools.piece_bytes_max()),
                 false => pool,
             };
         }

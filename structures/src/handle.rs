@@ -3,7 +3,7 @@
 //! Small needs are met from a reserve when the pool is used up, large ones are not: so a full pool
 //! stops neither a short request nor its reply. The reserve is a pool of its own beside the other,
 //! so both stay exact and neither path costs more. Half of it serves the bulk of those who hold
-//! less than others, in small pieces.
+//! less than others, in pieces.
 //!
 //! Cost: as [`Pool::take`], and one addition to the owner's count.
 
@@ -32,7 +32,8 @@ pub struct PoolHandle<'a> {
     reserve: Option<&'a Pool>,
     reserve_take_max: usize,
     is_light: bool,
-    is_favoured: bool,
+    /// The largest piece of the reserve for its bulk; 0 for a user that is not favoured.
+    piece_bytes_max: usize,
     /// What is taken is bulk of a favoured user, and this has some for it.
     bulk_reserve: Option<&'a Pool>,
     owner: u32,
@@ -46,7 +47,7 @@ impl<'a> PoolHandle<'a> {
             reserve: None,
             reserve_take_max: 0,
             is_light: false,
-            is_favoured: false,
+            piece_bytes_max: 0,
             bulk_reserve: None,
             owner,
         }
@@ -63,11 +64,11 @@ impl<'a> PoolHandle<'a> {
     }
 
     /// The same without a reserve: for what can wait, however small it is. A
-    /// [favoured](PoolHandle::for_favoured_user) user has small pieces of it while half is free.
+    /// [favoured](PoolHandle::for_favoured_user) user has pieces of it while half is free.
     #[must_use]
     pub fn for_bulk(self) -> PoolHandle<'a> {
         let serves = |reserve: &&Pool| {
-            self.is_favoured && reserve.available_bytes() > reserve.budget_bytes() / 2
+            self.piece_bytes_max > 0 && reserve.available_bytes() > reserve.budget_bytes() / 2
         };
         PoolHandle {
             reserve: None,
@@ -86,10 +87,11 @@ impl<'a> PoolHandle<'a> {
     }
 
     /// The same for a user that holds less than others do: what it needs does not wait for them.
+    /// Its bulk may have pieces of the reserve, of so many bytes at most.
     #[must_use]
-    pub fn for_favoured_user(self) -> PoolHandle<'a> {
+    pub fn for_favoured_user(self, piece_bytes_max: usize) -> PoolHandle<'a> {
         PoolHandle {
-            is_favoured: true,
+            piece_bytes_max,
             ..self
         }
     }
@@ -119,17 +121,12 @@ impl<'a> PoolHandle<'a> {
         self.pool.charge(self.owner, bytes)
     }
 
-    /// While memory is short what is left of the pool are the smallest buffers: a piece of the
-    /// reserve is larger.
+    /// The reserve first: what is left of the pool are the smallest buffers.
     #[cold]
     #[inline(never)]
     fn take_favoured(&self, bytes_min: usize, reserve: &Pool) -> Option<Buffer> {
-        let bulk = || self.pool.take_uncounted(bytes_min);
-        let piece = || reserve.take_uncounted(bytes_min.min(self.reserve_take_max));
-        match self.pool.fair_bytes() {
-            0 => piece().or_else(bulk),
-            _ => bulk().or_else(piece),
-        }
+        let piece = reserve.take_uncounted(bytes_min.min(self.piece_bytes_max));
+        piece.or_else(|| self.pool.take_uncounted(bytes_min))
     }
 
     #[cold]
@@ -150,10 +147,10 @@ impl<'a> PoolHandle<'a> {
     }
 
     /// The most that one of many users should hold, in bytes; see [`Pool::fair_bytes`]. A light one
-    /// may hold a thousandth of the budget in any case.
+    /// may hold a thousandth of the budget in any case, and a favoured one a piece.
     #[inline]
     pub fn fair_bytes(&self) -> usize {
-        let fair_bytes = self.pool.fair_bytes();
+        let fair_bytes = self.pool.fair_bytes().max(self.piece_bytes_max);
         if self.is_light {
             return fair_bytes.max(self.pool.budget_bytes() / LIGHT_FAIR_PART);
         }
@@ -198,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn bulk_of_a_favoured_user_has_small_pieces_of_half_the_reserve() {
+    fn bulk_of_a_favoured_user_has_pieces_of_half_the_reserve() {
         let (main, reserve) = (pool(256), pool(512));
         let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 64);
-        let favoured = handle.for_favoured_user();
+        let favoured = handle.for_favoured_user(64);
         let _all = handle.take(256).expect("room");
         assert!(handle.for_bulk().take(1).is_none() && favoured.take(65).is_none());
         let pieces = std::iter::from_fn(|| favoured.for_bulk().take(200));
@@ -212,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_of_the_reserve_comes_before_the_last_of_the_pool() {
+    fn bulk_of_a_favoured_user_leaves_what_is_left_of_the_pool_to_others() {
         let (main, reserve) = (pool(320), pool(512));
         let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 256);
-        let bulk = handle.for_favoured_user().for_bulk();
+        let bulk = handle.for_favoured_user(256).for_bulk();
         let used = || [&main, &reserve].map(|pool| pool.statistics().in_use_bytes);
-        drop(bulk.take(200).inspect(|_| assert_eq!(used(), [256, 0])));
-        main.weigh(true);
-        drop(bulk.take(200).inspect(|_| assert_eq!(used(), [0, 256])));
+        let _piece = bulk.take(200).inspect(|_| assert_eq!(used(), [0, 256]));
+        let bulk = handle.for_favoured_user(256).for_bulk();
+        drop(bulk.take(200).inspect(|_| assert_eq!(used(), [256, 256])));
         assert_eq!(main.statistics().refused, 0);
     }
 

@@ -116,6 +116,15 @@ impl<D: Driver> Network<D> {
         })
     }
 
+    /// The same of those that hold memory, and whose address holds more of it than one on average.
+    pub(super) fn longest_of_heavy(&mut self) -> Option<Key> {
+        self.longest_lasting(|network, key, connection| {
+            let common = &network.thread.common;
+            let holdings = &common.shared.holdings;
+            common.held_bytes(key.index) > 0 && holdings.is_above_average(connection.holds.cells)
+        })
+    }
+
     fn longest_lasting(
         &mut self,
         pays: impl Fn(&Network<D>, Key, &Connection) -> bool,

@@ -13,7 +13,8 @@ use crate::common::Common;
 use crate::connection::{Closing, Connection};
 use crate::holders::{Connections, Look};
 use crate::limits::{
-    COUNTED_PER_LOOK, HOLDERS_ENDED_MAX, INPUT_BYTES_MAX, RELIEF_PART, RETRIES_MAX, WEIGH_PERIOD_NS,
+    COUNTED_PER_LOOK, HOLDERS_ENDED_MAX, INPUT_BYTES_MAX, RELIEF_PART, RELIEF_PERIOD_NS,
+    RETRIES_MAX, WEIGH_PERIOD_NS,
 };
 use crate::phase::Phase;
 use crate::waits::Wait;
@@ -107,12 +108,25 @@ impl<D: Driver> Network<D> {
         let round = self.thread.holders.begin_round(now_ns, asked_bytes > 0);
         if round.presses {
             self.press_holders();
+            self.serve_favoured();
         }
         if round.relieves {
             // What is freed in this round comes back when the connections have ended.
             let wanted = waiting.min(RETRIES_MAX) * INPUT_BYTES_MAX;
             let budget_bytes = self.thread.common.shared.pools.budget_bytes();
             self.run_relief(wanted.min(budget_bytes / RELIEF_PART), asked_bytes);
+        }
+    }
+
+    /// What one that is favoured waits for is paid for by an address that holds more than others
+    /// do: each round ends what this has had longest.
+    fn serve_favoured(&mut self) {
+        let since_ns = self.thread.common.dispatcher.favoured_since_ns();
+        let now_ns = self.thread.now_ns();
+        if since_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(RELIEF_PERIOD_NS))
+            && let Some(key) = self.longest_of_heavy()
+        {
+            self.end_lasting(key);
         }
     }
 

@@ -245,6 +245,13 @@ impl Dispatcher {
         small.len() + favoured.len()
     }
 
+    /// When the oldest bulk of one that is favoured began to wait for memory, in nanoseconds.
+    pub(crate) fn favoured_since_ns(&self) -> Option<u64> {
+        let oldest = self.without_memory[MemoryQueue::Favoured as usize].fronts();
+        let marks = oldest.filter_map(|index| self.shared.mark(*index).read());
+        marks.map(|mark| mark.since_ms * 1_000_000).min()
+    }
+
     /// Dispatches the oldest of those that wait so, `jobs_max` at most.
     pub(crate) fn try_memory(&mut self, queue: MemoryQueue, jobs_max: usize, now_ns: u64) {
         for _ in 0..jobs_max {

@@ -146,44 +146,86 @@ fn sim_what_addresses_hold_is_counted_until_they_are_gone() {
     }
 }
 
-#[test]
-fn sim_bulk_of_an_address_of_which_little_lasts_has_half_of_the_reserve() {
+/// Addresses that together have all but the reserve.
+struct Crowd {
+    site: Site,
+    clients: Vec<Client>,
+}
+
+impl Crowd {
     const ADDRESSES: usize = 28;
-    let mut site = Site::new();
-    let address = |number: usize| {
+
+    /// The first one has so many chunks more than the others.
+    fn new(more: usize) -> Crowd {
+        let mut site = Site::new();
+        let clients = (0..Self::ADDRESSES)
+            .map(|number| {
+                let client = site.server.connect_to(number % 2, Self::address(number));
+                let chunks = match number {
+                    0 => 16 + more,
+                    _ if number <= more => 15,
+                    _ => 16,
+                };
+                client.write(format!("last\nlast\nlast\nbulk {chunks}\n").as_bytes());
+                (0..4).for_each(|_| site.server.turn());
+                client
+            })
+            .collect();
+        Crowd { site, clients }
+    }
+
+    fn address(number: usize) -> Option<SocketAddr> {
         let host = format!("192.0.2.{}", 1 + number);
         Some(SocketAddr::new(host.parse().expect("an address"), 7))
-    };
-    // Together they have all but the reserve.
-    let holders: Vec<Client> = (0..ADDRESSES)
-        .map(|number| {
-            let client = site.server.connect_to(number % 2, address(number));
-            let chunks = BUFFERS / ADDRESSES / 4;
-            client.write(format!("last\nlast\nlast\nbulk {chunks}\n").as_bytes());
-            site.pass();
-            client
-        })
-        .collect();
-    assert!(holders.iter().all(|it| it.state() == ClientState::Open));
-    let ask = |site: &mut Site, number| {
-        let client = site.server.connect_to(0, address(number));
+    }
+
+    /// How many are left, once the others have read why they are not.
+    fn open(&self) -> usize {
+        self.clients.iter().for_each(|client| drop(client.read()));
+        let states = self.clients.iter().map(Client::state);
+        states.filter(|it| *it == ClientState::Open).count()
+    }
+
+    fn ask(&mut self, number: usize) -> Client {
+        let client = self.site.server.connect_to(0, Self::address(number));
         client.write(b"job\n");
-        site.pass();
+        self.site.pass();
         client
-    };
-    assert_eq!(ask(&mut site, ADDRESSES).read(), b"ok\n", "a newcomer");
-    let waits = ask(&mut site, 0);
+    }
+
+    /// 133 of 256 buffers of the reserve.
+    fn hold_half_of_the_reserve(&mut self) -> Vec<Client> {
+        (0..19).map(|_| self.site.holder(1, None, 7)).collect()
+    }
+}
+
+#[test]
+fn sim_bulk_of_an_address_of_which_little_lasts_has_half_of_the_reserve() {
+    let mut crowd = Crowd::new(0);
+    assert_eq!(crowd.open(), Crowd::ADDRESSES);
+    assert_eq!(crowd.ask(Crowd::ADDRESSES).read(), b"ok\n", "a newcomer");
+    let waits = crowd.ask(1);
     assert_eq!(waits.read(), b"", "one of those that have all");
 
-    // 133 of 256 buffers of the reserve.
-    let small: Vec<Client> = (0..19).map(|_| site.holder(1, None, 7)).collect();
-    let newcomer = ask(&mut site, ADDRESSES);
+    let small = crowd.hold_half_of_the_reserve();
+    let newcomer = crowd.ask(Crowd::ADDRESSES);
     assert_eq!(newcomer.read(), b"", "the other half is for short replies");
     small[0].write(b"free\n");
     small[1].write(b"free\n");
-    site.pass();
+    crowd.site.pass();
     assert_eq!(newcomer.read(), b"ok\n");
     assert_eq!(waits.read(), b"");
+}
+
+#[test]
+fn sim_bulk_of_an_address_of_which_little_lasts_does_not_wait_for_those_that_hold_more() {
+    let mut crowd = Crowd::new(12);
+    let _small = crowd.hold_half_of_the_reserve();
+    assert_eq!(crowd.open(), 28);
+    let newcomer = crowd.ask(Crowd::ADDRESSES);
+    assert_eq!(newcomer.read(), b"ok\n", "another has paid");
+    assert_eq!(crowd.open(), 27);
+    assert_ne!(crowd.clients[0].state(), ClientState::Open, "it has most");
 }
 
 /// Together many addresses hold nearly all, each of them less than its share.
