@@ -39,8 +39,8 @@ fn from(server: &Server, host: &str) -> Client {
 }
 
 /// An upload of which nothing more comes.
-fn stopped_upload(server: &Server, number: usize) -> Client {
-    let mut client = from(server, CROWD);
+fn stopped_upload(server: &Server, host: &str, number: usize) -> Client {
+    let mut client = from(server, host);
     let fields = [("Content-Length", "1000000"), ("Expect", "100-continue")];
     client.request("PUT", &format!("/stopped-{number}"), &fields);
     client
@@ -52,18 +52,22 @@ fn status_of(client: &mut Client) -> String {
 }
 
 fn stopped_uploads_of_one_address_leave_files_to_others(driver: Driver) {
-    const OTHERS: usize = 20;
+    const OTHERS: usize = 12;
     let (server, _site) = serve(driver, &[]);
     // One at a time: in a burst the server does not know yet whose the first ones are.
     let crowd = (0..60).map(|number| {
-        let mut client = stopped_upload(&server, number);
+        let mut client = stopped_upload(&server, CROWD, number);
         (status_of(&mut client), client)
     });
     let crowd: Vec<(String, Client)> = crowd.collect();
     let refused = crowd.iter().filter(|(status, _)| status == "503");
     assert!(refused.count() > 0, "it has taken all there is");
-    for host in 1..=OTHERS {
-        let host = format!("127.0.77.{host}");
+    let mut others = Vec::new();
+    for number in 1..=OTHERS {
+        let host = format!("127.0.77.{number}");
+        let mut stopped = stopped_upload(&server, &host, 1_000 + number);
+        assert_eq!(status_of(&mut stopped), "100", "{host}");
+        others.push(stopped);
         let mut client = from(&server, &host);
         client.request("PUT", &format!("/new-{host}"), &[("Content-Length", "3")]);
         client.send(b"abc");
@@ -99,7 +103,7 @@ fn slow_transfers_of_one_address_close_no_kept_connection_of_another(driver: Dri
                 client.request("GET", "/large", &[]);
                 client
             }
-            false => stopped_upload(&server, number),
+            false => stopped_upload(&server, CROWD, number),
         });
         if number % 20 == 0 {
             std::thread::sleep(Duration::from_millis(10));
