@@ -15,20 +15,20 @@
 //! Cost: one lock of one of sixteen shards. A call whose new node evicts one that was written waits
 //! for the disk.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
 use flatpath::lock::{Guard, Lock};
 
-use crate::handle::FileKey;
+use crate::handle::{FileKey, FileMap};
 use crate::limits::{EVICTED_PER_INSERT_MAX, NODE_SHARDS};
 use crate::node::Node;
 use crate::verifier::WriteVerifier;
 
 #[derive(Default)]
 struct Shard {
-    nodes: HashMap<FileKey, Arc<Node>>,
+    nodes: FileMap<Arc<Node>>,
     order: VecDeque<FileKey>,
 }
 

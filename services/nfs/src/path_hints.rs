@@ -9,9 +9,8 @@
 //! - P1: at most `PATH_HINTS_MAX` files are known, in two generations: the older half goes at once.
 
 use flatpath::lock::Lock;
-use std::collections::HashMap;
 
-use crate::handle::{FileKey, WireHandle};
+use crate::handle::{FileKey, FileMap, WireHandle};
 use crate::limits::{DEPTH_MAX, PATH_HINTS_MAX};
 
 struct Hint {
@@ -28,8 +27,8 @@ enum Known {
 
 #[derive(Default)]
 struct Generations {
-    young: HashMap<FileKey, Known>,
-    old: HashMap<FileKey, Known>,
+    young: FileMap<Known>,
+    old: FileMap<Known>,
 }
 
 impl Generations {

@@ -16,7 +16,6 @@
 //! - S1: `walking` is set exactly while one caller walks, also when it panics.
 //! - S2: a key is called absent only after a whole walk has not met it.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use flatpath::lock::{Condition, Lock};
@@ -24,7 +23,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use crate::attributes::Attributes;
-use crate::handle::FileKey;
+use crate::handle::{FileKey, FileMap};
 use crate::limits::{
     ABSENT_MAX, ABSENT_SHARE, ABSENT_TIME_MIN, ENTRIES_BYTES, PATH_BYTES_MAX, SCAN_ENTRIES_MAX,
     SCAN_TIME_MAX, SCAN_WAITERS_MAX,
@@ -46,7 +45,7 @@ struct State {
     /// The files that they look for, for the next walk.
     wanted: Vec<FileKey>,
     /// Until when a fruitless scan is remembered.
-    absent: HashMap<FileKey, Instant>,
+    absent: FileMap<Instant>,
 }
 
 pub(crate) enum Found {

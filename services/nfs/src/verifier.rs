@@ -19,19 +19,18 @@
 //!
 //! Cost: [`WriteVerifier::report`] of a success is one comparison; a sync takes a lock twice.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flatpath::episode::Episode;
 use flatpath::lock::{Condition, Lock};
 use rustix::io::Errno;
 
-use crate::handle::FileKey;
+use crate::handle::{FileKey, FileMap};
 
 pub(crate) struct WriteVerifier {
     number: AtomicU64,
     /// Files on which calls run that may take the kernel's report.
-    syncs: Lock<HashMap<FileKey, Syncs>>,
+    syncs: Lock<FileMap<Syncs>>,
     ended: Condition,
     /// Errors, of which a full disk makes one with each write.
     errors: Episode,
@@ -155,7 +154,7 @@ impl Syncing<'_> {
         syncs.running.retain(|ticket| *ticket != self.ticket);
         syncs.waiting += 1;
         self.verifier.ended.notify_all();
-        let is_beside = |all: &mut HashMap<FileKey, Syncs>| {
+        let is_beside = |all: &mut FileMap<Syncs>| {
             all.get(&self.key)
                 .is_some_and(|syncs| syncs.running.iter().any(|ticket| *ticket < end))
         };
