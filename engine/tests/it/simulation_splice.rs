@@ -8,6 +8,8 @@
 //!
 //! `FLATPATH_SEED=N cargo test -p flatpath --test it simulation_splice` runs one seed alone.
 
+use std::time::Duration;
+
 use crate::knots::Knots;
 use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
@@ -161,6 +163,33 @@ fn sim_spliced_streams_arrive_whole_while_no_connection_is_lost() {
 #[test]
 fn sim_lost_ends_part_their_pairs_and_leak_nothing() {
     assert!(run_all(Faults::mixed, false) > 0);
+}
+
+#[test]
+fn sim_what_passes_keeps_a_pair_and_silence_ends_it() {
+    let mut conditions = Conditions::calm(1);
+    conditions.limits.spliced_timeout = Duration::from_secs(10);
+    let mut server = SimulatedServer::new(conditions, Knots);
+    let turns = |server: &mut SimulatedServer| (0..20).for_each(|_| server.turn());
+    let [one, other] = [(); 2].map(|()| server.connect());
+    one.write(b"1\n");
+    other.write(b"1\n");
+    turns(&mut server);
+    assert_eq!([one.read(), other.read()], [b"tied\n"; 2]);
+    for _ in 0..4 {
+        server.advance(Duration::from_secs(6));
+        one.write(b"x");
+        turns(&mut server);
+        // Its own deadline moves, too, though it says nothing.
+        assert_eq!(other.read(), b"x");
+    }
+    server.advance(Duration::from_secs(11));
+    turns(&mut server);
+    let states = [one.state(), other.state()];
+    assert!(!states.contains(&ClientState::Open), "{states:?}");
+    assert!(server.statistics().expired_spliced > 0);
+    server.drain();
+    server.end(TURNS_MAX);
 }
 
 /// The end of one stream and the drain come in the same turn: the words for the drain go out before
