@@ -12,7 +12,7 @@
 //! little: at most half of what one has on average. A newcomer then does not wait, whether one
 //! other address has all or a hundred have some each. While more than half of the reserve is in
 //! use, addresses that have more than the average pay: what has lasted longest for them is ended.
-//! So what a newcomer asks for costs nobody anything if it ends soon.
+//! A newcomer whose requests end soon costs the others nothing.
 //!
 //! Addresses are counted in a table of two rows that is keyed by a secret (a count-min sketch:
 //! Cormode and Muthukrishnan, 2005): the smaller of an address's two counts is never too small, and
@@ -190,7 +190,7 @@ impl AddressLimit {
         }
     }
 
-    /// The same bound with as much beyond it for addresses that have little.
+    /// Adds a reserve beyond the bound, for addresses that have little.
     pub(crate) fn with_reserve(self, reserve: usize) -> AddressLimit {
         AddressLimit { reserve, ..self }
     }
@@ -322,7 +322,7 @@ impl AddressLimit {
         (!self.exceeds(cells, more)).then(|| self.capacity.saturating_add(reserve))
     }
 
-    /// How much of `used` is beyond the bound and half of the reserve, and is to be paid for.
+    /// How much of `used` exceeds the bound and half of the reserve: others have to give it back.
     pub(crate) fn overdrawn(&self, used: usize) -> usize {
         used.saturating_sub(self.capacity.saturating_add(self.reserve / 2))
     }

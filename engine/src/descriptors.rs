@@ -197,7 +197,8 @@ impl DescriptorBudget {
         self.hold_for(NO_PLACE, count)
     }
 
-    /// The same for a connection, whose address may hold its share and has the reserve.
+    /// The same for a connection: its address may hold its share, and use the reserve while it has
+    /// little.
     pub(crate) fn hold_for(&self, place: usize, count: usize) -> Option<DescriptorHold> {
         let counts = &self.0;
         let open = counts.open();
@@ -333,7 +334,7 @@ impl DescriptorBudget {
         self.0.by_address.is_weighed(self.0.held.load(Relaxed))
     }
 
-    /// How much is held that is to be paid for.
+    /// How many held descriptors others have to give back.
     pub(crate) fn overdrawn(&self) -> usize {
         self.0.by_address.overdrawn(self.0.held.load(Relaxed))
     }

@@ -61,8 +61,8 @@ pub const BUFFER_CLASSES: [usize; 4] = [4 * 1024, 16 * 1024, 64 * 1024, 256 * 10
 /// [`RESERVE_BYTES_MIN`] and at most half of it.
 pub(crate) const RESERVE_PART: usize = 8;
 
-/// The part of the reserve that bulk of one that is favoured takes at once, at most: a file then
-/// comes in as few pieces as ever, where the reserve is large enough.
+/// The largest piece of the reserve that bulk of a favoured user gets, as a part of the reserve: a
+/// 16th, so that a file comes in pieces of the usual size where the reserve has 1 MiB or more.
 pub(crate) const PIECE_PART: usize = 16;
 
 /// The least of such a reserve, in bytes: 64 replies of the smallest buffer.

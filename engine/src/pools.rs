@@ -24,8 +24,8 @@
 //! | an address: its share     | input of its connections waits              | `address_limit.rs` |
 //! | an address: under a 256th | it is served while others wait              | `address_limit.rs` |
 //! | some waited for 100 ms    | who holds most and moves least is ended     | `holders.rs`       |
-//! | one that is favoured: 10  | what addresses above the average have had   | `lasting.rs`       |
-//! |                           | longest is ended                            |                    |
+//! | bulk of a favoured user   | what addresses above the average have had   | `relieve.rs`,      |
+//! | waited for 10 ms          | longest is ended                            | `lasting.rs`       |
 //!
 //! Invariants
 //! - Both pools together never have more than the budget, charges included.
@@ -93,6 +93,8 @@ pub(crate) struct Pools {
     /// Places of one network thread's table.
     places: u32,
     share_bytes: usize,
+    /// The largest piece of the reserve that bulk of a favoured user gets.
+    piece_bytes_max: usize,
     /// What several connections share of what programs made.
     pub(crate) shared_bytes: Arc<SharedBytes>,
 }
@@ -114,11 +116,9 @@ impl Pools {
             budget_bytes,
             zero: Zero::WrittenOnPut,
         };
+        let classes = BUFFER_CLASSES.into_iter();
         let piece_bytes_max = (reserve_bytes / PIECE_PART).max(RESERVE_TAKE_MAX);
-        let pieces: Vec<usize> = BUFFER_CLASSES
-            .into_iter()
-            .filter(|bytes| *bytes <= piece_bytes_max)
-            .collect();
+        let pieces: Vec<usize> = classes.filter(|bytes| *bytes <= piece_bytes_max).collect();
         Pools {
             main: Pool::with_owners(
                 config(budget_bytes - reserve_bytes, &BUFFER_CLASSES),
@@ -127,6 +127,7 @@ impl Pools {
             reserve: Pool::with_owners(config(reserve_bytes, &pieces), owners.clone()),
             owners,
             places: u32::try_from(places).expect("fewer than of all threads"),
+            piece_bytes_max: pieces.iter().copied().fold(RESERVE_TAKE_MAX, usize::max),
             share_bytes: (budget_bytes / SHARE_PART).max(SHARE_BYTES_MIN),
             shared_bytes: Arc::default(),
         }
@@ -174,10 +175,10 @@ impl Pools {
         self.owners.held_bytes(self.owner(thread, index))
     }
 
-    /// The largest piece of the reserve that bulk of favoured users has, in bytes.
+    /// The largest piece of the reserve that bulk of a favoured user gets, in bytes.
+    #[inline]
     pub(crate) fn piece_bytes_max(&self) -> usize {
-        let largest = self.reserve.classes().map(|(bytes, _)| bytes).max();
-        largest.unwrap_or(RESERVE_TAKE_MAX)
+        self.piece_bytes_max
     }
 
     /// What one connection may hold before its own input stalls, in bytes.

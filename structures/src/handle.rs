@@ -87,7 +87,7 @@ impl<'a> PoolHandle<'a> {
     }
 
     /// The same for a user that holds less than others do: what it needs does not wait for them.
-    /// Its bulk may have pieces of the reserve, of so many bytes at most.
+    /// Bulk memory for it may come from the reserve, in pieces of at most `piece_bytes_max`.
     #[must_use]
     pub fn for_favoured_user(self, piece_bytes_max: usize) -> PoolHandle<'a> {
         PoolHandle {

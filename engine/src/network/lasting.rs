@@ -1,5 +1,5 @@
 //! Which connections last: streams and uploads whose clients decide how long; and ending those that
-//! an address has had longest, where others need what it holds beyond its share.
+//! an address has had longest, where others need some of what it holds.
 //!
 //! A file (`descriptors.rs`), and a request that lasts (`worker/reservation.rs`), is granted at
 //! once to an address that has little beside others, also beyond the bound (`address_limit.rs`).
@@ -41,7 +41,7 @@ impl Missing {
 }
 
 impl<D: Driver> Network<D> {
-    /// Whether more is held of a bound than is to be had for nothing.
+    /// Whether so much is held of a bound that connections have to be ended for it.
     pub(super) fn is_overdrawn(&self) -> bool {
         let common = &self.thread.common;
         common.dispatcher.is_overdrawn() || common.shared.descriptors.overdrawn() > 0

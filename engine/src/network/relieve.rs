@@ -1,5 +1,6 @@
-//! Ending those that hold most and move least, while connections wait for memory: does what
-//! `holders.rs` says.
+//! Ending connections that hold memory, while others wait for it: those that hold most and move
+//! least, as `holders.rs` says, and for bulk of a favoured user (`pools.rs`) those that last
+//! (`lasting.rs`), whether they move or not.
 //!
 //! A shortage is worked on in rounds, `RELIEF_PERIOD_NS` apart. The thread with the largest
 //! holder ends some of its own: another that is short asks it to (`relief.rs`), and ends its own in
@@ -118,8 +119,8 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// What one that is favoured waits for is paid for by an address that holds more than others
-    /// do: each round ends what this has had longest.
+    /// While bulk of a favoured user waits, each round ends one connection: the one that has lasted
+    /// longest of those whose address holds more memory than the average.
     fn serve_favoured(&mut self) {
         let since_ns = self.thread.common.dispatcher.favoured_since_ns();
         let now_ns = self.thread.now_ns();

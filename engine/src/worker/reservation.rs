@@ -136,7 +136,7 @@ impl Reservations {
         self.counts.by_address.is_weighed(self.lasting())
     }
 
-    /// How many last that are to be paid for.
+    /// How many lasting jobs others have to give up.
     pub(super) fn overdrawn(&self) -> usize {
         self.counts.by_address.overdrawn(self.lasting())
     }

@@ -155,7 +155,7 @@ struct Crowd {
 impl Crowd {
     const ADDRESSES: usize = 28;
 
-    /// The first one has so many chunks more than the others.
+    /// Each holds 16 chunks. The first one holds `more` beside them, taken from those after it.
     fn new(more: usize) -> Crowd {
         let mut site = Site::new();
         let clients = (0..Self::ADDRESSES)
