@@ -102,8 +102,9 @@ fn keepalived(number: u8, process: u32, state: &Site) -> Child {
 fn connect() -> Connection {
     let address = FLOATING.parse().expect("an address");
     until("an answer at the floating address", || {
-        TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
-        let mut connection = Connection::open(address);
+        let stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+        let mut connection = Connection::of(stream);
         connection.stream.write_all(&null().record(1)).ok()?;
         connection.message().ok().map(|_| connection)
     })
