@@ -103,7 +103,9 @@ fn connect() -> Connection {
     let address = FLOATING.parse().expect("an address");
     until("an answer at the floating address", || {
         let stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .ok()?;
         let mut connection = Connection::of(stream);
         connection.stream.write_all(&null().record(1)).ok()?;
         connection.message().ok().map(|_| connection)
