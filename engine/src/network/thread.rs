@@ -329,3 +329,77 @@ impl<D: Driver> Network<D> {
         number > 0 && connection.is_some_and(|connection| connection.successor() == number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flatpath_driver::simulation::{Faults, Network as World, Simulation};
+    use flatpath_driver::{DriverConfig, OperationMode};
+    use flatpath_structures::worker_pool::WorkerPoolLimits;
+
+    use super::super::setup::{Setup, places_of};
+    use super::*;
+    use crate::limits::Limits;
+    use crate::pools::Pools;
+    use crate::worker::{ListenerName, Shared};
+
+    /// A network thread that listens nowhere.
+    fn network() -> (Network<Simulation>, World) {
+        let limits = Limits {
+            connections_max: 4,
+            ..Limits::default()
+        };
+        let worker_pool = WorkerPoolLimits {
+            workers_min: 1,
+            workers_max: 1,
+            idle_ns_max: u64::MAX,
+        };
+        let pools = Pools::new(
+            limits.buffer_bytes_max,
+            1,
+            places_of(limits.connections_max),
+        );
+        let shared = Shared::new(1, ListenerName::some(1), &limits, worker_pool, pools);
+        let (simulation, world) = Simulation::new(1, &DriverConfig::default(), Faults::none());
+        let setup = Setup {
+            thread: 0,
+            shared: Arc::new(shared),
+            limits,
+            accept_mode: OperationMode::Single,
+            listeners: Vec::new(),
+            access_log: None,
+            balancers: Vec::new(),
+            numbers: Vec::new(),
+            region_ids: Vec::new(),
+        };
+        (Network::new(simulation, setup), world)
+    }
+
+    fn next_outcome(driver: &mut Simulation) -> Outcome {
+        let mut completions = Vec::new();
+        driver
+            .wait(Some(0), &|| false, &mut completions)
+            .expect("the simulation goes on");
+        completions.remove(0).outcome
+    }
+
+    #[test]
+    fn a_connection_and_a_piece_that_nobody_expects_are_given_back() {
+        let (mut network, world) = network();
+        let thread = &mut network.thread;
+        let listener = world.listen();
+        let client = world.connect(&listener);
+        client.write(b"x");
+        thread.driver.accept(&listener, 1, OperationMode::Single);
+        let Outcome::Accepted(socket) = next_outcome(&mut thread.driver) else {
+            panic!("one has connected");
+        };
+        thread.driver.receive(socket, 2, OperationMode::Single, 0);
+        let received = next_outcome(&mut thread.driver);
+        assert_eq!(world.leaks().pieces, 1, "{received:?}");
+        thread.discard(received);
+        thread.discard(Outcome::Accepted(socket));
+        assert!(world.leaks().is_none(), "{:?}", world.leaks());
+    }
+}
