@@ -120,6 +120,11 @@ impl Network {
         self.world().sockets_max = sockets;
     }
 
+    /// So many watches of eventfds fail next, with ENOMEM.
+    pub fn refuse_watches(&self, count: u32) {
+        self.world().watches_refused = count;
+    }
+
     /// The faults so far.
     pub fn injected(&self) -> Injected {
         self.world().injected

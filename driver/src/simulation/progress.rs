@@ -242,6 +242,10 @@ impl World {
 
     /// Takes a count, now or later: a kernel may notice two writes at once, or one by one.
     fn progress_poll(&mut self, number: u64, event: &Eventfd) -> bool {
+        if let Some(left) = self.watches_refused.checked_sub(1) {
+            self.watches_refused = left;
+            return self.fail(number, Errno::NOMEM);
+        }
         if !event.is_raised() || self.chance(Fault::Late) {
             return false;
         }

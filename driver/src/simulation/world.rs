@@ -62,6 +62,8 @@ pub(super) struct World {
     pub(super) drains_first: bool,
     /// Sockets the driver may have open.
     pub(super) sockets_max: usize,
+    /// Watches of eventfds that fail next.
+    pub(super) watches_refused: u32,
     pub(super) listeners: Vec<Backlog>,
     pub(super) connections: Vec<Connection>,
     /// Open sockets of the driver: number and connection. Numbers are not used twice, so that a use
@@ -85,6 +87,7 @@ impl World {
             window_bytes: 64 * 1024,
             drains_first: false,
             sockets_max: usize::MAX,
+            watches_refused: 0,
             listeners: Vec::new(),
             connections: Vec::new(),
             sockets: BTreeMap::new(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use flatpath::lock::Lock;
 use flatpath::memory::Wanted;
 use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::watch::WatchError;
 use flatpath::{
     ConnectionHandle, Context, Job, Limits, Phase, Protocol, Received, Stall, WorkerScope,
 };
@@ -282,6 +283,30 @@ fn sim_no_wait_lasts_when_an_eventfd_is_watched_after_the_chores() {
 }
 
 #[test]
+fn sim_a_watch_that_the_kernel_refused_is_tried_again() {
+    let (mut server, _clients) = quiet();
+    let heard = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&heard);
+    let source = server.handle().watch(Eventfd::simulated(), move |more| {
+        counted.fetch_add(more, Ordering::Relaxed);
+    });
+    server.world().refuse_watches(1);
+    source.start().expect("room");
+    source.eventfd().write(1).expect("room");
+    turns(&mut server, 50);
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    source.stop();
+}
+
+#[test]
+fn sim_a_thread_that_ends_before_its_time_watches_nothing_from_then_on() {
+    let (server, _clients) = quiet();
+    let source = server.handle().watch(Eventfd::simulated(), |_| ());
+    drop(server);
+    assert_eq!(source.start(), Err(WatchError::ShutDown));
+}
+
+#[test]
 fn sim_limits_that_change_hold_although_nothing_else_happens() {
     let (mut server, [here, _other]) = quiet();
     // What is done once a second has just been done when the limits change.
@@ -298,6 +323,28 @@ fn sim_limits_that_change_hold_although_nothing_else_happens() {
         ClientState::Open,
         "its time is over by the new measure"
     );
+}
+
+#[test]
+fn sim_limits_that_change_hold_for_the_last_of_many_although_nothing_else_happens() {
+    // More than are looked at in one turn.
+    const OTHERS: usize = 1_024;
+    let (mut server, clients) = quiet();
+    let others: Vec<Client> = (0..OTHERS).map(|_| server.connect()).collect();
+    turns(&mut server, 200);
+    let last = server.connect();
+    turns(&mut server, 50);
+    drop((clients, others));
+    // What is done once a second has just been done when the limits change.
+    server.world().advance(2 * SECOND);
+    turns(&mut server, 50);
+    let limits = Limits {
+        head_timeout: 2 * SECOND,
+        ..Limits::default()
+    };
+    server.handle().change_limits(&limits, &[]);
+    turns(&mut server, 50);
+    assert_ne!(last.state(), ClientState::Open);
 }
 
 #[test]
