@@ -113,6 +113,67 @@ fn who_connects_and_says_nothing_does_not_hold_a_drain_up() {
 }
 
 #[test]
+fn who_connects_and_says_nothing_is_told_in_time_although_nothing_else_happens() {
+    let long = Duration::from_secs(100);
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = Limits {
+        head_timeout: long,
+        drain_timeout: long,
+        drain_idle_timeout: Duration::from_secs(5),
+        ..Limits::default()
+    };
+    let mut server = SimulatedServer::new(conditions, Lines);
+    let _silent = server.connect();
+    turn_until(&mut server, "it is in", |server| accepted(server) == 1);
+    server.world().set_step_max(long);
+    let before = server.world().now();
+    server.drain();
+    turn_until(&mut server, "it ends", SimulatedServer::has_ended);
+    let waited = server.world().now() - before;
+    assert!(waited < Duration::from_secs(6), "it took {waited:?}");
+}
+
+/// Lets one that is idle say something yet when the server drains.
+struct Waits;
+
+impl Protocol for Waits {
+    type ThreadState = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "waits"
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
+        context.restart_phase(Phase::Idle);
+        Received::Consumed
+    }
+
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        context.restart_phase(Phase::Idle);
+    }
+}
+
+#[test]
+fn an_idle_connection_has_less_time_once_the_server_drains() {
+    let conditions = Conditions::calm(1);
+    let drain_idle_timeout = conditions.limits.drain_idle_timeout;
+    let mut server = SimulatedServer::new(conditions, Waits);
+    let client = server.connect();
+    client.write(b"hello");
+    (0..20).for_each(|_| server.turn());
+    server.drain();
+    (0..20).for_each(|_| server.turn());
+    assert_eq!(client.state(), ClientState::Open, "it may still speak");
+    server.advance(drain_idle_timeout);
+    (0..20).for_each(|_| server.turn());
+    assert_eq!(client.state(), ClientState::Finished);
+}
+
+#[test]
 fn a_drain_that_is_delayed_still_accepts() {
     const DELAY: Duration = Duration::from_secs(5);
     let mut conditions = Conditions::calm(1);
