@@ -16,6 +16,7 @@ static LARGE: [u8; LARGE_BYTES] = [b'.'; LARGE_BYTES];
 /// | line     | what becomes of it                                           |
 /// |----------|--------------------------------------------------------------|
 /// | `hold N` | takes N of the smallest buffers and waits without a deadline |
+/// | `lend N` | the same until others wait for memory                        |
 /// | `bulk N` | the same with N chunks, without the reserve                  |
 /// | `last`   | a job of it lasts as long as the connection                  |
 /// | `keep`   | keeps the page of the line                                   |
@@ -35,6 +36,8 @@ pub(crate) struct Hoard {
 #[derive(Default)]
 pub(crate) struct Session {
     held: Vec<Buffer>,
+    /// What it holds is given back when others wait for memory.
+    lends: bool,
     kept: Option<Fragment>,
     lasting: Vec<Job<Hoard>>,
 }
@@ -70,12 +73,13 @@ impl Hoard {
     fn obey(&self, line: &str, context: &mut Context<'_, Self>) {
         let (word, count) = line.split_once(' ').unwrap_or((line, "0"));
         match word {
-            "hold" | "bulk" => {
+            "hold" | "lend" | "bulk" => {
+                context.session.lends = word == "lend";
                 context.phase(Phase::Work);
                 let count: usize = count.parse().expect("a number");
                 let buffers = (0..count).map_while(|_| match word {
-                    "hold" => context.io.pool().take(1),
-                    _ => context.io.pool().for_bulk().take(CHUNK_BYTES),
+                    "bulk" => context.io.pool().for_bulk().take(CHUNK_BYTES),
+                    _ => context.io.pool().take(1),
                 });
                 context.session.held.extend(buffers);
                 assert_eq!(
@@ -163,6 +167,12 @@ impl Protocol for Hoard {
         }
         context.recycle(job);
         context.write_static(b"ok\n");
+    }
+
+    fn pressed(&self, context: &mut Context<'_, Self>) {
+        if context.session.lends {
+            context.session.held.clear();
+        }
     }
 
     fn abandoned(&self, context: &mut Context<'_, Self>) {

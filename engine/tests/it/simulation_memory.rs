@@ -163,6 +163,40 @@ fn sim_a_holder_that_does_not_move_is_ended_for_those_that_wait() {
 }
 
 #[test]
+fn sim_a_holder_whose_peer_reads_what_its_socket_holds_is_not_ended() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
+    // For seconds its socket takes nothing more, as a third of this has to be read first.
+    site.server.world().set_window_bytes(4 * LARGE_BYTES);
+    site.server.world().drain_sockets_first();
+    let reads = site.client(&"large\n".repeat(6));
+    reads.write(b"hold 96\n");
+    let still = site.client("hold 64\n");
+    let _fill = site.client("hold 32\n");
+    let waits = site.client("");
+    waits.write(&[b'.'; 6000]);
+    for _ in 0..4 {
+        site.pass(1);
+        assert!(!reads.read_at_most(LARGE_BYTES / 8).is_empty());
+    }
+    assert!(is_open(&reads), "it held most, but its peer reads");
+    assert_eq!(still.read(), b"full\n");
+}
+
+#[test]
+fn sim_a_holder_that_gives_back_when_it_is_pressed_is_not_ended() {
+    let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
+    // All that is not in reserve.
+    let lender = site.client("lend 192\n");
+    let waits = site.client("");
+    waits.write(&[b'.'; 6000]);
+    site.pass(1);
+    waits.write(b"\n");
+    site.pass(0);
+    assert_eq!(waits.read(), b"ok\n");
+    assert!(is_open(&lender));
+}
+
+#[test]
 fn sim_holders_of_another_thread_are_ended_for_those_that_wait() {
     // One large holder; or 256 halves of lines, which are in no list of holders.
     let large = ".".repeat(6000);
