@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::headers::{Herald, binary, binary_for, line, local};
+use crate::hoard::Hoard;
 use crate::speakers::{heard_after, troupe};
 use flatpath::Limits;
 use flatpath::proxy_header::parse;
@@ -303,6 +304,41 @@ fn sim_the_limit_for_an_address_counts_the_client() {
     }
     server.drain();
     server.end(TURNS_MAX);
+}
+
+#[test]
+fn sim_what_clients_hold_is_not_counted_with_the_balancer_that_sent_their_headers() {
+    const BUFFERS: usize = 8 * 256;
+    let conditions = Conditions {
+        limits: Limits {
+            buffer_bytes_max: BUFFERS * 4096,
+            ..Limits::default()
+        },
+        balancers: balancers(),
+        ..Conditions::calm(1)
+    };
+    let mut server = SimulatedServer::new(conditions, Hoard::default());
+    let mut hold = |client: &str, fields_bytes: usize| {
+        let header = binary_for(address(client), fields_bytes);
+        let connection = server.connect_from(Some(address(BALANCER)));
+        // All but the end is kept until that comes.
+        let (first, rest) = header.split_at(header.len() - 9);
+        connection.write(first);
+        turns(&mut server);
+        connection.write(&[rest, b"hold 120\nanything\n"].concat());
+        turns(&mut server);
+        connection
+    };
+    // So much that it is counted who holds how much.
+    let few: Vec<Client> = (0..4).map(|_| hold("198.51.100.1:1", 0)).collect();
+    // Together more than an address may.
+    let crowd: Vec<Client> = (2..10)
+        .map(|host| hold(&format!("198.51.100.{host}:1"), 5_000))
+        .collect();
+    for client in few.iter().chain(&crowd) {
+        assert_eq!(heard(client), "ok\n");
+    }
+    assert_eq!(server.statistics().address_share_stalls, 0);
 }
 
 #[test]
