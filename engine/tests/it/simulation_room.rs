@@ -124,6 +124,16 @@ fn open(clients: &[Client]) -> Vec<bool> {
     open.map(|state| state == ClientState::Open).collect()
 }
 
+/// Clients that do not read the reply that they asked for.
+fn busy(server: &mut SimulatedServer, count: usize) -> Vec<Client> {
+    let clients: Vec<Client> = (0..count).map(|_| server.connect()).collect();
+    for client in &clients {
+        client.write(b"big 1000000\n");
+    }
+    turns(server, 10);
+    clients
+}
+
 fn full(connections_max: usize) -> SimulatedServer {
     server(Limits {
         connections_max,
@@ -237,6 +247,47 @@ fn sim_a_newcomer_waits_for_a_moment_for_what_is_about_to_end() {
     assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
     assert_eq!(server.statistics().connections_refused(), 0);
     end(server);
+}
+
+#[test]
+fn sim_a_newcomer_to_a_full_table_is_refused_in_time_although_nothing_else_happens() {
+    let mut server = full(3);
+    let _busy = busy(&mut server, 3);
+    let newcomer = server.connect();
+    server.world().set_step_max(100 * SECOND);
+    let before = server.world().now();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "full\n");
+    let waited = server.world().now() - before;
+    assert!(waited < SECOND / 2, "it took {waited:?}");
+}
+
+#[test]
+fn sim_an_accept_without_a_descriptor_is_tried_again_although_nothing_else_happens() {
+    let mut server = full(100);
+    let _busy = busy(&mut server, 8);
+    server.world().set_sockets_max(8);
+    let newcomer = server.connect();
+    turns(&mut server, 10);
+    server.world().set_sockets_max(9);
+    server.world().set_step_max(100 * SECOND);
+    let before = server.world().now();
+    ask(&mut server, &newcomer, "ping\n");
+    let waited = server.world().now() - before;
+    assert!(waited < SECOND / 2, "it took {waited:?}");
+}
+
+#[test]
+fn sim_an_accept_without_a_descriptor_is_tried_again_when_connections_end() {
+    let mut server = full(100);
+    let busy = busy(&mut server, 8);
+    server.world().set_sockets_max(8);
+    let before = server.world().now();
+    let newcomer = server.connect();
+    turns(&mut server, 10);
+    busy[..3].iter().for_each(Client::abort);
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    let waited = server.world().now() - before;
+    assert!(waited < SECOND / 20, "it took {waited:?}");
 }
 
 #[test]
@@ -388,6 +439,36 @@ fn sim_requests_that_last_leave_places_to_other_addresses_and_the_longest_end_fo
     assert!(!begin(&mut server, crowd).0);
     assert_eq!(open(&others), [true; 30]);
     end(server);
+}
+
+#[test]
+fn sim_requests_that_last_end_for_others_in_time_although_nothing_else_happens() {
+    const LASTING: usize = 48;
+    let mut server = server(Limits {
+        in_flight_max: 64,
+        ..Limits::default()
+    });
+    // Those that come after the first for whom others end do so before the next round.
+    server.world().set_step_max(SECOND / 1_000_000);
+    let mut begin = |host: usize| {
+        let client = server.connect_from(peer(&format!("192.0.2.{host}")));
+        assert_eq!(ask(&mut server, &client, "last\n"), "lasts\n", "{host}");
+        client
+    };
+    let _crowd: Vec<Client> = (0..LASTING).map(|_| begin(1)).collect();
+    let _others: Vec<Client> = (2..10).map(&mut begin).collect();
+    let ended = |server: &SimulatedServer| server.statistics().connections_ended_for_address;
+    let ended_before = ended(&server);
+    server.world().set_step_max(100 * SECOND);
+    let before = server.world().now();
+    for _ in 0..TURNS_MAX {
+        server.turn();
+        if ended(&server) > ended_before {
+            break;
+        }
+    }
+    let waited = server.world().now() - before;
+    assert!(waited < SECOND / 50, "it took {waited:?}");
 }
 
 #[test]
