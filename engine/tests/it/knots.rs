@@ -4,7 +4,8 @@
 //!
 //! A name that begins with `stale` is never forgotten, so that a join meets a connection that has
 //! gone: the newcomer hears `gone`. Two of the name `last` hear `last` when the server drains. `!`
-//! names a connection that is spliced to itself.
+//! names a connection that is spliced to itself. An empty line before the name is answered with
+//! `?`.
 
 use std::collections::HashMap;
 
@@ -54,6 +55,11 @@ impl Protocol for Knots {
         let Some(length) = input.iter().position(|byte| *byte == b'\n') else {
             return Received::NeedMore { consumed: 0 };
         };
+        if length == 0 {
+            context.phase(Phase::Wait);
+            context.write_static(b"?\n");
+            return Received::NeedMore { consumed: 1 };
+        }
         let name = String::from_utf8_lossy(&input[..length]).into_owned();
         context.session.name = Some(name.clone());
         if name == "!" {

@@ -192,6 +192,31 @@ fn sim_what_passes_keeps_a_pair_and_silence_ends_it() {
     server.end(TURNS_MAX);
 }
 
+/// One's long words come in the turn in which the other joins it: they wait for the end of the
+/// turn, and what follows them is received then. Neither reads, so nothing else happens to them.
+#[test]
+fn sim_what_follows_words_that_waited_for_their_turn_is_received_at_once() {
+    const BYTES: usize = 4_000;
+    for seed in 1..20 {
+        let mut server = SimulatedServer::new(Conditions::calm(seed), Knots);
+        server.world().set_window_bytes(1);
+        let turns = |server: &mut SimulatedServer| (0..20).for_each(|_| server.turn());
+        let [one, other] = [(); 2].map(|()| server.connect());
+        one.write(b"\n");
+        other.write(b"\n");
+        turns(&mut server);
+        one.write(b"1\n");
+        turns(&mut server);
+        one.write(&[b'x'; BYTES]);
+        other.write(b"1\n");
+        turns(&mut server);
+        one.write(&[b'x'; BYTES]);
+        turns(&mut server);
+        let passed = server.statistics().spliced_bytes_copied;
+        assert_eq!(passed, 2 * BYTES as u64, "seed {seed}");
+    }
+}
+
 /// The end of one stream and the drain come in the same turn: the words for the drain go out before
 /// the end, which follows them.
 #[test]
