@@ -343,12 +343,15 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     }
 
     /// From now on this connection takes from it, and is charged for what is queued.
-    pub fn attach(&self, connection: ConnectionHandle) {
+    ///
+    /// # Errors
+    /// There is no memory for that. The program has made it before there was a connection, so it is
+    /// there: it is to be dropped, as any reply is that is too long for what memory there is. Kept,
+    /// it is charged when there is memory.
+    pub fn attach(&self, connection: ConnectionHandle) -> Result<(), NoRoom> {
         let mut state = self.lock();
         state.connection = Some(connection); // OURS: a name.
-        if state.charge_queued().is_err() {
-            log::trace!("what waits for a client will be charged when there is memory for it");
-        }
+        state.charge_queued()
     }
 
     /// The receiver will flush without being called: it is about to.

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath::{ConnectionHandle, Flushed, Io, Outbox, Refused};
+use flatpath::{ConnectionHandle, Flushed, Io, NoRoom, Outbox, Refused};
 
 use crate::encode::ReplyFraming;
 use crate::feed::{Fed, write_piece};
@@ -174,9 +174,12 @@ impl Pieces {
         self.kind
     }
 
-    /// From now on this connection takes from it.
-    pub(crate) fn attach(&self, connection: ConnectionHandle) {
-        self.outbox.attach(connection);
+    /// From now on this connection takes from it. Once.
+    ///
+    /// # Errors
+    /// There is no memory for what the handler has queued.
+    pub(crate) fn attach(&self, connection: ConnectionHandle) -> Result<(), NoRoom> {
+        self.outbox.attach(connection)
     }
 
     pub(crate) fn drain(&self) {

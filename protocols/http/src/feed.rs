@@ -47,11 +47,17 @@ impl From<Listener> for Receiver {
 }
 
 impl Receiver {
-    /// From now on this connection takes from it, and is woken when there is more.
-    pub(crate) fn attach(&mut self, connection: ConnectionHandle) {
+    /// From now on this connection takes from it, and is woken when there is more. Once.
+    ///
+    /// # Errors
+    /// There is no memory for what is queued already.
+    pub(crate) fn attach(&mut self, connection: ConnectionHandle) -> Result<(), NoRoom> {
         match &mut self.0 {
             Feed::Channel(pieces) => pieces.attach(connection),
-            Feed::Broadcast(listener) => listener.attach(connection),
+            Feed::Broadcast(listener) => {
+                listener.attach(connection);
+                Ok(())
+            }
         }
     }
 

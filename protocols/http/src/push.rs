@@ -41,7 +41,6 @@ impl Outgoing {
 pub(crate) fn begin<S: Service>(connection: &mut Connection<'_, S>, mut reply: Outgoing) -> bool {
     write::stream_begins(connection);
     if let Some((receiver, _)) = reply.feed() {
-        receiver.attach(connection.handle());
         if connection.draining() {
             receiver.drain();
         }

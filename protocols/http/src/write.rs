@@ -85,7 +85,8 @@ pub(crate) fn send_inline<S: Service>(
 /// is refused instead: it would be held while it waits.
 fn wait_for_room<S: Service>(connection: &mut Connection<'_, S>, reply: Outgoing) -> bool {
     // Without a wish for input a stall would not end.
-    if connection.session.stage == Stage::Over || !reply.is_short() {
+    let is_fed = matches!(reply.body, Body::Channel(_));
+    if connection.session.stage == Stage::Over || !reply.is_short() || is_fed {
         return send_words(connection, REFUSAL);
     }
     connection.session.due = Due::Waiting(Box::new(reply));
@@ -101,14 +102,21 @@ pub(crate) fn retry<S: Service>(connection: &mut Connection<'_, S>) -> bool {
     !connection.session.due.is_waiting()
 }
 
-/// Charges the bytes of a body that a program has made to the connection, until they are sent.
+/// Charges what a program has made of a body to the connection, until it is sent. From then on a
+/// body that is fed from elsewhere is the connection's.
 ///
 /// # Errors
 /// There is no memory for them; the reply is as it was.
 fn charge(io: &mut Io<'_>, reply: &mut Outgoing) -> Result<(), NoRoom> {
     let is_short = reply.is_short();
-    let Body::Bytes(bytes) = &mut reply.body else {
-        return Ok(());
+    let bytes = match &mut reply.body {
+        Body::Bytes(bytes) => bytes,
+        Body::Channel(receiver) if !reply.is_charged => {
+            receiver.attach(io.handle())?;
+            reply.is_charged = true;
+            return Ok(());
+        }
+        _ => return Ok(()),
     };
     let is_with_head = match &reply.head {
         OutgoingHead::Open(buffer) => bytes.len() <= buffer.room(),
@@ -151,7 +159,7 @@ pub(crate) fn charge_job<S: Service>(connection: &mut Connection<'_, S>, job: &m
     }
     let mut reply = job.reply.take().unwrap_or_else(|| Outgoing::words(REFUSAL));
     match std::mem::take(&mut reply.body) {
-        body if reply.is_short() => {
+        body if reply.is_short() && !matches!(body, Body::Channel(_)) => {
             let length = body.length();
             reply.body = Body::Reader(Reader::new(Box::new(body), length));
         }

@@ -303,7 +303,9 @@ impl<H: Handler> Protocol for Sockets<H> {
     fn connected(&self, context: &mut Context<'_, Self>) {
         match &mut context.session.0 {
             Some(open) => {
-                open.socket.connected(&context.io);
+                if open.socket.connected(&context.io).is_err() {
+                    return context.abort();
+                }
                 if self.place == Place::Inline {
                     Self::inline(open, |desk| {
                         desk.peer.open();

@@ -188,8 +188,11 @@ impl Socket {
     }
 
     /// The connection is there: it is called for what is queued from now on.
-    pub(crate) fn connected(&self, io: &Io<'_>) {
-        self.0.outbox.attach(io.handle());
+    ///
+    /// # Errors
+    /// There is no memory for what is queued already.
+    pub(crate) fn connected(&self, io: &Io<'_>) -> Result<(), NoRoom> {
+        self.0.outbox.attach(io.handle())
     }
 
     /// Runs a handler on the network thread, which looks at the queue after it without being

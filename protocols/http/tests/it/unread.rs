@@ -113,6 +113,52 @@ fn sim_pieces_that_wait_for_clients_are_within_the_budget_and_stop_no_short_requ
 }
 
 #[test]
+fn sim_what_handlers_queue_before_they_reply_is_within_the_budget_or_refused() {
+    const BUDGET: usize = 1 << 20;
+    const CLIENTS: usize = 100;
+    for pooled in [false, true] {
+        let answer = |_: Request| {
+            let (sender, body) = Body::channel(BYTES_MAX);
+            sender.send(vec![b'x'; 60_000]).expect("there is room");
+            Response::new(body)
+        };
+        let http = match pooled {
+            true => Http::pooled(answer),
+            false => Http::inline(answer),
+        };
+        let mut conditions = Conditions::calm(1);
+        conditions.limits.buffer_bytes_max = BUDGET;
+        let mut server = TestServer::new(conditions, http);
+        server.world().set_window_bytes(1);
+        let mut clients = Vec::new();
+        let held = measure(|| {
+            for _ in 0..CLIENTS {
+                clients.extend(ask(&mut server, 1, GET_STREAM));
+                server.settle();
+            }
+        });
+        // Their sockets and tables are some kilobytes each.
+        let most = (BUDGET + CLIENTS * 8192) as i64;
+        let current = held.bytes_current;
+        assert!(current < most, "{current} bytes are held, {most} at most");
+        server.world().set_window_bytes(1 << 20);
+        (0..20).for_each(|_| pass(&mut server, Duration::from_millis(10)));
+        let heard = clients.iter().map(|client| client.read());
+        let heard: Vec<Vec<u8>> = heard.collect();
+        let starts = |words: &str| {
+            let with = |reply: &&Vec<u8>| reply.starts_with(words.as_bytes());
+            heard.iter().filter(with).count()
+        };
+        let (served, refused) = (starts("HTTP/1.1 200"), starts("HTTP/1.1 503"));
+        assert_eq!(served + refused, CLIENTS, "pooled: {pooled}");
+        assert!(
+            served >= 5 && refused > 0,
+            "{served} of {CLIENTS} are served"
+        );
+    }
+}
+
+#[test]
 fn sim_a_sender_holds_no_more_for_its_client_than_its_bound_and_a_piece() {
     let (mut server, _, taken) = site(1, 64 << 20);
     let _clients = ask(&mut server, 1, GET_STREAM);
