@@ -79,7 +79,8 @@ impl Protocol for Post {
         if context.session.is_none() {
             let outbox = Arc::new(Outbox::new(self.bytes_max));
             *context.session = Some(Arc::clone(&outbox));
-            outbox.attach(context.handle());
+            // Kept, it is charged when there is memory.
+            let _charged = outbox.attach(context.handle());
             let handle = context.handle();
             self.handles.lock().expect("whole").push(handle);
             self.boxes().push(outbox);
@@ -438,7 +439,7 @@ fn sim_what_was_queued_before_the_connection_is_charged_with_it() {
     let _client = site.open();
     let handle = site.post.handles.lock().expect("whole")[0].clone();
     assert_eq!(site.charged_bytes(), 0);
-    outbox.attach(handle);
+    outbox.attach(handle).expect("nothing is queued");
     assert_eq!(
         site.charged_bytes(),
         [10, 600, 10_000].map(cost).iter().sum::<usize>()
