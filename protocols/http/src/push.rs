@@ -40,10 +40,10 @@ impl Outgoing {
 /// The head of the reply that is due is queued: its body follows. True when it has ended already.
 pub(crate) fn begin<S: Service>(connection: &mut Connection<'_, S>, mut reply: Outgoing) -> bool {
     write::stream_begins(connection);
-    if let Some((receiver, _)) = reply.feed() {
-        if connection.draining() {
-            receiver.drain();
-        }
+    if connection.draining()
+        && let Some((receiver, _)) = reply.feed()
+    {
+        receiver.drain();
     }
     connection.session.due = Due::Fed(Box::new(reply));
     advance(connection)
