@@ -143,7 +143,7 @@ fn sim_what_handlers_queue_before_they_reply_is_within_the_budget_or_refused() {
         assert!(current < most, "{current} bytes are held, {most} at most");
         server.world().set_window_bytes(1 << 20);
         (0..20).for_each(|_| pass(&mut server, Duration::from_millis(10)));
-        let heard = clients.iter().map(|client| client.read());
+        let heard = clients.iter().map(Client::read);
         let heard: Vec<Vec<u8>> = heard.collect();
         let starts = |words: &str| {
             let with = |reply: &&Vec<u8>| reply.starts_with(words.as_bytes());
