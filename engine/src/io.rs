@@ -132,10 +132,11 @@ impl Io<'_> {
 
     /// Counts a reservation among those that last, and the connection; false where as many do as
     /// may, or as many of its address.
+    ///
+    /// The address is always asked for. Of a burst that begins in one turn nothing is weighed yet:
+    /// what it took without a name would count as another's, and its own address would pay for it.
     pub(crate) fn lasts(&mut self, reservation: &mut Reservation) -> bool {
-        if self.common.dispatcher.weighs_lasting() {
-            self.learn_address();
-        }
+        self.learn_address();
         let index = self.key.index;
         if !self.common.dispatcher.lasts(reservation, index) {
             return false;

@@ -118,11 +118,6 @@ impl Dispatcher {
         self.is_overdrawn
     }
 
-    /// Whether it counts for which address jobs last: as many do as a quarter of those that may.
-    pub(crate) fn weighs_lasting(&self) -> bool {
-        self.reservations.is_weighed()
-    }
-
     /// The address of the connection at a place is counted at `cells` from now on.
     pub(crate) fn name(&self, index: u32, cells: Cells) {
         self.reservations.name(index, cells);

@@ -131,11 +131,6 @@ impl Reservations {
         self.counts.lasting.load(Ordering::Relaxed)
     }
 
-    /// Whether addresses are to be known: as many last as a quarter of those that may.
-    pub(super) fn is_weighed(&self) -> bool {
-        self.counts.by_address.is_weighed(self.lasting())
-    }
-
     /// How many lasting jobs others have to give up.
     pub(super) fn overdrawn(&self) -> usize {
         self.counts.by_address.overdrawn(self.lasting())
