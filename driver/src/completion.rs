@@ -82,6 +82,12 @@ impl Piece {
         self.bytes as usize
     }
 
+    /// Forgets what is behind its first `bytes` bytes, which are not all of it and not none.
+    pub fn truncate(&mut self, bytes: usize) {
+        debug_assert!(bytes > 0 && bytes <= self.len(), "a piece is never empty");
+        self.bytes = self.bytes.min(bytes as u32);
+    }
+
     /// Which of the driver's regions it lies in; 0 is the common one.
     pub fn region_id(&self) -> u16 {
         self.region_id

@@ -258,6 +258,15 @@ pub trait Driver {
         self.region(piece.region_id).bytes_of(piece)
     }
 
+    /// The bytes of a piece, to be changed where they lie: what arrives encrypted is decrypted
+    /// there.
+    ///
+    /// # Panics
+    /// When something of the piece was retained.
+    fn bytes_mut<'a>(&'a mut self, piece: &'a mut Piece) -> &'a mut [u8] {
+        self.region(piece.region_id).bytes_of_mut(piece)
+    }
+
     /// Gives a piece back; its buffer may be received into again, or, when something of it was
     /// [retained](Region::retain), once that is dropped.
     fn recycle(&mut self, piece: Piece);

@@ -18,6 +18,8 @@
 //! - G4: the mapping goes with the last handle, fragment or attachment; the kernel's use of it ends
 //!   before the driver's handle does.
 //! - G5: a region with a descriptor is sealed: no descriptor of it can change or write its pages.
+//! - G6: the bytes of a piece are written to by its holder alone, and not after something of it was
+//!   retained.
 //!
 //! Ordering
 //! - GE1 idle: push of the page (Release, the count's own edge before it) -> `reclaim` (Acquire):
@@ -291,6 +293,22 @@ impl Region {
             self.of()
                 .bytes(u32::from(piece.buffer), piece.offset, piece.bytes)
         }
+    }
+
+    /// The bytes of a piece, to be changed where they lie.
+    ///
+    /// # Panics
+    /// When the piece is of another region, or something of it was retained.
+    pub fn bytes_of_mut<'a>(&'a self, piece: &'a mut Piece) -> &'a mut [u8] {
+        self.check(piece);
+        assert!(piece.base.get().is_none(), "G6: others read it");
+        let (page, bytes) = (u32::from(piece.buffer), piece.bytes as usize);
+        assert!(page < self.pages(), "no such page");
+        // SAFETY: the page is one of the mapping's, and a piece lies within its page.
+        let start = unsafe { self.of().address(page, piece.offset) };
+        // SAFETY: the piece is out and borrowed, and nothing of it is retained (G6), so nobody
+        // else has its bytes. Other pieces of its page have other bytes (G1).
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
     }
 
     /// Received bytes, which are the caller's from now on.

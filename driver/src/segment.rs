@@ -86,7 +86,21 @@ impl Segment {
         }
     }
 
-    fn consume(&mut self, count: usize) {
+    /// Reads what lies in a pipe to memory.
+    ///
+    /// # Errors
+    /// The kernel's error; nothing is left then.
+    pub fn empty_pipe(&mut self) -> io::Result<()> {
+        if let Segment::Piped(_) = self
+            && let Segment::Piped(piped) = std::mem::replace(self, Bytes::new().into())
+        {
+            *self = piped.into_bytes()?.into();
+        }
+        Ok(())
+    }
+
+    /// Drops `count` bytes from the front, of which there are as many.
+    pub fn advance(&mut self, count: usize) {
         match self {
             Segment::Shared(shared) => shared.0.advance(count),
             Segment::Pooled { from, .. } => *from += count as u32,
@@ -186,13 +200,8 @@ impl SendList {
     /// # Errors
     /// The kernel's error.
     pub(crate) fn empty_pipes(&mut self) -> io::Result<()> {
-        for place in &mut self.segments {
-            *place = match place.take() {
-                Some(Segment::Piped(piped)) => Some(piped.into_bytes()?.into()),
-                other => other,
-            };
-        }
-        Ok(())
+        let mut left = self.segments.iter_mut().flatten();
+        left.try_for_each(Segment::empty_pipe)
     }
 
     /// Drops `count` bytes from the front, and with them the segments they end.
@@ -208,7 +217,7 @@ impl SendList {
                 unreachable!("S1: bytes imply a segment")
             };
             let left = segment.len();
-            segment.consume(left.min(count));
+            segment.advance(left.min(count));
             if left > count {
                 return;
             }

@@ -23,6 +23,7 @@ mod deadlines;
 #[cfg(test)]
 mod model;
 mod reading;
+mod secured;
 mod state;
 mod writing;
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::connection_handle::ConnectionId;
 use crate::discard::discard;
+use crate::tls::Established;
 
 /// A connection's next protocol and the beginning of its session, for
 /// [`Io::hand_over`](crate::Io::hand_over). Made by [`Successor::begin`](crate::Successor::begin),
@@ -47,6 +48,9 @@ pub(crate) enum Becomes {
     Successors(HandOver),
     /// One of the listener's protocol: its PROXY header was read.
     Introduced,
+    /// One of the listener's protocol: its handshake is complete.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "as it says"))]
+    Secured(Box<Established>),
     /// One that only receives.
     ReceiveOnly,
 }

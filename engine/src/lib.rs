@@ -233,6 +233,11 @@ mod holders;
 mod start;
 mod subnet;
 mod successor;
+#[cfg(feature = "tls")]
+pub mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls/off.rs"]
+mod tls;
 mod turn;
 mod waits;
 mod wakes;

@@ -102,7 +102,8 @@ impl Order {
         }
     }
 
-    fn has(&self, index: u32) -> bool {
+    /// Whether `index` is on it.
+    pub(crate) fn has(&self, index: u32) -> bool {
         let Link { next, previous } = self.links.0[index as usize];
         next > 0 || previous > 0 || self.list.first == index + 1
     }

@@ -11,9 +11,10 @@
 //! Cost: O(1) per write, plus the copy.
 
 use std::collections::VecDeque;
+use std::io;
 
 use bytes::Bytes;
-use flatpath_driver::{Segment, SendList};
+use flatpath_driver::{SEGMENTS_MAX, Segment, SendList};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::error::NoRoom;
@@ -26,24 +27,30 @@ pub(crate) struct Output {
     tail: Option<Buffer>,
     waiting_bytes: usize,
     in_flight_bytes: usize,
-    /// Bytes that the kernel has taken since the connection began.
-    pub(crate) sent_bytes: u64,
+    /// See `sent_bytes`; below 0 for as long as the first record is on its way.
+    sent_bytes: u64,
 }
 
 impl Output {
+    /// Bytes that the kernel has taken since the connection began; of a connection with TLS, about
+    /// so many bytes of content.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        u64::try_from(self.sent_bytes.cast_signed()).unwrap_or(0)
+    }
+
     /// All that was queued since the connection began, sent or not.
     pub(crate) fn bytes_so_far(&self) -> u64 {
-        self.sent_bytes + self.queued_bytes() as u64
+        self.sent_bytes.wrapping_add(self.queued_bytes() as u64)
     }
 
     /// Bytes not yet taken by the kernel, in flight or not.
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.in_flight_bytes + self.waiting_bytes + self.tail_bytes()
+        self.in_flight_bytes + self.waiting_bytes()
     }
 
     /// True when there is something to send that no send has taken up.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting_bytes + self.tail_bytes() > 0
+        self.waiting_bytes() > 0
     }
 
     /// Where the output ends now, for [`Output::roll_back`].
@@ -208,6 +215,63 @@ impl Output {
         }
     }
 
+    /// Has `take` make what it will of the first queued bytes, `bytes_max` or as many as lie in so
+    /// many segments as a send has, for connections with TLS. What is in a pipe is read to memory
+    /// first. How many bytes it was; [`Output::is_sealed`] follows.
+    ///
+    /// # Errors
+    /// A pipe cannot be read.
+    pub(crate) fn take_front(
+        &mut self,
+        bytes_max: usize,
+        take: impl FnOnce(&[&[u8]]),
+    ) -> io::Result<usize> {
+        self.seal();
+        let (mut content, mut bytes) = ([&[][..]; SEGMENTS_MAX], 0);
+        for segment in self.segments.iter_mut().take(SEGMENTS_MAX) {
+            segment.empty_pipe()?;
+        }
+        for (place, segment) in content.iter_mut().zip(&self.segments) {
+            let memory = segment.memory().unwrap_or_default();
+            *place = &memory[..memory.len().min(bytes_max - bytes)];
+            bytes += place.len();
+        }
+        take(&content);
+        let mut left = bytes;
+        while left > 0
+            && let Some(segment) = self.segments.front_mut()
+        {
+            let taken = segment.len().min(left);
+            segment.advance(taken);
+            left -= taken;
+            if segment.is_empty() {
+                self.segments.pop_front();
+            }
+        }
+        self.waiting_bytes -= bytes;
+        Ok(bytes)
+    }
+
+    /// So many bytes are in flight now, which were made of so many.
+    pub(crate) fn is_sealed(&mut self, sealed_bytes: usize, bytes: usize) {
+        self.in_flight_bytes += sealed_bytes;
+        // What is counted is content: this is more than what was queued.
+        let added = sealed_bytes.saturating_sub(bytes);
+        self.sent_bytes = self.sent_bytes.wrapping_sub(added as u64);
+    }
+
+    /// Bytes that no send has taken up.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes + self.tail_bytes()
+    }
+
+    /// Drops what no send has taken up.
+    pub(crate) fn drop_waiting(&mut self) {
+        self.segments.clear();
+        self.tail = None;
+        self.waiting_bytes = 0;
+    }
+
     /// The kernel has taken `bytes` of what was in flight.
     pub(crate) fn sent(&mut self, bytes: usize) {
         debug_assert!(
@@ -215,7 +279,7 @@ impl Output {
             "more sent than was in flight"
         );
         self.in_flight_bytes -= bytes;
-        self.sent_bytes += bytes as u64;
+        self.sent_bytes = self.sent_bytes.wrapping_add(bytes as u64);
     }
 
     /// Gives back a tail that was reserved and not written to: a later answer takes its own.
@@ -230,9 +294,7 @@ impl Output {
 
     /// Drops everything: the connection is being cut off.
     pub(crate) fn clear(&mut self) {
-        self.segments.clear();
-        self.tail = None;
-        self.waiting_bytes = 0;
+        self.drop_waiting();
         self.in_flight_bytes = 0;
     }
 }
@@ -248,7 +310,8 @@ fn small(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("a pooled buffer is below 4 GiB")
 }
 
-fn whole(buffer: Buffer) -> Segment {
+/// All that a buffer holds.
+pub(crate) fn whole(buffer: Buffer) -> Segment {
     let to = small(buffer.filled().len());
     Segment::Pooled {
         buffer,

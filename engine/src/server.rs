@@ -23,11 +23,13 @@ use crate::network_threads::NetworkThreads;
 use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
 use crate::running::Running;
-use crate::settings::{Asked, Endpoint, Options, ProtocolFactory};
+use crate::settings::{Asked, Endpoint, Options, Preamble, ProtocolFactory};
 use crate::signals::SignalWatch;
 use crate::sockets::{ListenAddress, PassedSockets};
 use crate::start::start;
 use crate::subnet::Subnet;
+#[cfg(feature = "tls")]
+use crate::tls::TlsConfig;
 use crate::worker::DEFAULT_NAME;
 
 /// A server that has not started yet.
@@ -91,6 +93,17 @@ impl Server {
         self
     }
 
+    /// Adds a listener with TLS: [`Server::listen`] and [`Server::with_tls`].
+    #[cfg(feature = "tls")]
+    pub fn listen_tls<P: Protocol>(
+        self,
+        address: impl ToSocketAddrs,
+        config: &TlsConfig,
+        protocol: P,
+    ) -> Server {
+        self.listen(address, protocol).with_tls(config)
+    }
+
     /// Adds a listener at an internet address, a path, or on sockets that were passed under a name
     /// ([`Server::passed_sockets`]).
     ///
@@ -144,7 +157,19 @@ impl Server {
     /// networks, and the header is required all the same.
     pub fn behind_proxy(mut self, networks: impl IntoIterator<Item = Subnet>) -> Server {
         if let Some(endpoint) = self.endpoints.last_mut() {
-            endpoint.balancers = Some(Arc::new(Balancers::new(networks)));
+            endpoint.preamble.balancers = Some(Arc::new(Balancers::new(networks)));
+        }
+        self
+    }
+
+    /// The listener added last speaks its protocol within TLS 1.2 or 1.3, and nothing without.
+    /// Behind a load balancer the PROXY header comes first, in the clear. Two connections cannot be
+    /// spliced where one of them has TLS. What is made ready for a client's handshake costs 12 KiB
+    /// of the memory budget until it is complete, and a job for a worker twice.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(mut self, config: &TlsConfig) -> Server {
+        if let Some(endpoint) = self.endpoints.last_mut() {
+            endpoint.preamble.tls = Some(config.clone());
         }
         self
     }
@@ -264,6 +289,6 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         service_sockets: Box::new(move || serving.service_sockets()),
         spread,
         limits: ListenerLimits::default(),
-        balancers: None,
+        preamble: Preamble::default(),
     }
 }

@@ -16,6 +16,7 @@ use crate::listener_limits::ListenerLimits;
 use crate::options::Spread;
 use crate::service_socket::ServiceSocket;
 use crate::sockets::{ListenAddress, PassedSockets};
+use crate::tls::TlsConfig;
 
 /// Makes a listener's protocol ready on one network thread.
 pub(crate) type ProtocolFactory =
@@ -42,8 +43,16 @@ pub(crate) struct Endpoint {
     pub(crate) service_sockets: Box<dyn Fn() -> Vec<ServiceSocket> + Send + Sync>,
     pub(crate) spread: Spread,
     pub(crate) limits: ListenerLimits,
+    pub(crate) preamble: Preamble,
+}
+
+/// What comes before the first byte of a listener's protocol.
+#[derive(Clone, Default)]
+pub(crate) struct Preamble {
     /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
     pub(crate) balancers: Option<Arc<Balancers>>,
+    /// TLS, where it is spoken.
+    pub(crate) tls: Option<TlsConfig>,
 }
 
 /// Everything that can be set, with the defaults of [`Server::new`](crate::Server::new).

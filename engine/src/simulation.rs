@@ -25,6 +25,7 @@ use crate::network::{After, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Protocol;
 use crate::running::Handle;
+use crate::settings::Preamble;
 use crate::statistics::Statistics;
 use crate::subnet::Subnet;
 use crate::worker::{ListenerName, Shared};
@@ -45,6 +46,9 @@ pub struct Conditions {
     /// The load balancers of all listeners: see
     /// [`Server::behind_proxy`](crate::Server::behind_proxy).
     pub balancers: Option<Vec<Subnet>>,
+    /// TLS of all listeners: see [`Server::with_tls`](crate::Server::with_tls).
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::tls::TlsConfig>,
 }
 
 impl Conditions {
@@ -57,6 +61,8 @@ impl Conditions {
             limits: Limits::default(),
             accept: OperationMode::Multishot,
             balancers: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -365,6 +371,13 @@ impl Thread {
         let balancers = conditions.balancers.as_deref();
         let balancers =
             balancers.map(|networks| Arc::new(Balancers::new(networks.iter().copied())));
+        let preamble = Preamble {
+            balancers,
+            #[cfg(feature = "tls")]
+            tls: conditions.tls.clone(),
+            #[cfg(not(feature = "tls"))]
+            tls: None,
+        };
         let (simulation, world) = Simulation::new(seed, &driver, conditions.faults.clone());
         let setup = Setup {
             thread,
@@ -372,7 +385,7 @@ impl Thread {
             limits: conditions.limits.clone(),
             accept_mode: conditions.accept,
             numbers: (0..).take(protocols.len()).collect(),
-            balancers: vec![balancers; protocols.len()],
+            preambles: vec![preamble; protocols.len()],
             access_log: None,
             listeners: protocols
                 .into_iter()

@@ -28,7 +28,7 @@ use crate::network_threads::processors;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
-use crate::settings::{Endpoint, Options, ProtocolFactory};
+use crate::settings::{Endpoint, Options, Preamble, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::sockets::{ListenAddress, Listening};
 use crate::worker::{DEFAULT_NAME, ListenerName, Shared};
@@ -71,7 +71,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
         networks: Vec::new(),
         scaler: Some(scaler),
     };
-    let balancers = balancers_of(&endpoints, &running.listening);
+    let preambles = preambles_of(&endpoints, &running.listening);
     let (report, reports) = channel();
     for (thread, listeners) in sockets.per_thread.into_iter().enumerate() {
         let thread = NetworkThread {
@@ -80,7 +80,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
             options: options.clone(),
             uring: selection.is_uring(),
             listeners,
-            balancers: balancers.clone(),
+            preambles: preambles.clone(),
             protocols: endpoints
                 .iter()
                 .map(|endpoint| (Arc::clone(&endpoint.protocol), endpoint.limits.clone()))
@@ -123,17 +123,20 @@ fn tell_protocols(
     }
 }
 
-/// The balancers of each listener. A peer of a Unix socket has no address to compare.
-fn balancers_of(endpoints: &[Endpoint], listening: &[Listening]) -> Vec<Option<Arc<Balancers>>> {
+/// What comes before each listener's protocol. A peer of a Unix socket has no address to compare
+/// with those of balancers.
+fn preambles_of(endpoints: &[Endpoint], listening: &[Listening]) -> Vec<Preamble> {
     let both = endpoints.iter().zip(listening);
-    let balancers = both.map(|(endpoint, listening)| match &listening.address {
-        ListenAddress::Unix(_) => {
-            let networks = endpoint.balancers.as_ref();
-            networks.map(|_| Arc::new(Balancers::Permitted))
+    let preambles = both.map(|(endpoint, listening)| {
+        let mut preamble = endpoint.preamble.clone();
+        if let (ListenAddress::Unix(_), Some(balancers)) =
+            (&listening.address, &mut preamble.balancers)
+        {
+            *balancers = Arc::new(Balancers::Permitted);
         }
-        _ => endpoint.balancers.clone(),
+        preamble
     });
-    balancers.collect()
+    preambles.collect()
 }
 
 /// Those of the listeners that have one.
@@ -296,7 +299,7 @@ struct NetworkThread {
     uring: bool,
     /// For each endpoint the sockets that this thread accepts from.
     listeners: Vec<Vec<Listener>>,
-    balancers: Vec<Option<Arc<Balancers>>>,
+    preambles: Vec<Preamble>,
     protocols: Vec<(ProtocolFactory, ListenerLimits)>,
 }
 
@@ -349,10 +352,10 @@ impl NetworkThread {
         let numbers =
             numbers.filter_map(|(sockets, number)| (!sockets.is_empty()).then_some(number));
         let numbers = numbers.collect();
-        let balancers = self.listeners.iter().zip(self.balancers);
-        let balancers =
-            balancers.filter_map(|(sockets, balancers)| (!sockets.is_empty()).then_some(balancers));
-        let balancers = balancers.collect();
+        let preambles = self.listeners.iter().zip(self.preambles);
+        let preambles =
+            preambles.filter_map(|(sockets, preamble)| (!sockets.is_empty()).then_some(preamble));
+        let preambles = preambles.collect();
         let listeners = self
             .listeners
             .into_iter()
@@ -368,7 +371,7 @@ impl NetworkThread {
                 accept_mode: self.options.accept_mode,
                 listeners,
                 numbers,
-                balancers,
+                preambles,
                 access_log: self.options.access_log,
                 region_ids,
             },

@@ -188,6 +188,28 @@ statistics! {
             /// PROXY protocol that is accepted.
             refused_proxy_header = "proxy_header",
         }
+        /// TLS handshakes that were completed, by their kind.
+        tls_handshakes by kind {
+            /// With a certificate.
+            tls_full = "full",
+            /// Of a session that the client has had before.
+            tls_resumed = "resumed",
+        }
+        /// TLS handshakes that were completed, by the version that was agreed on.
+        tls_versions by version {
+            /// RFC 5246.
+            tls_12 = "1.2",
+            /// RFC 8446.
+            tls_13 = "1.3",
+        }
+        /// Connections with TLS that were ended by a breach of its rules, by where it came.
+        tls_failures by at {
+            /// In the handshake: no version or cipher in common, a certificate that the client does
+            /// not take, or no TLS at all.
+            tls_unshaken = "handshake",
+            /// Later: records that were changed, or cut off before their end.
+            tls_broken = "records",
+        }
         /// Connections closed because a deadline passed, by what they were at.
         connections_expired by phase {
             /// Nothing of a request came for too long.

@@ -388,10 +388,13 @@ impl Connection {
     /// Puts a piece back, from a place in it on.
     pub(crate) fn hold_first(&mut self, piece: Piece, from: u32) {
         self.rare().held.push_front((piece, from));
+        self.note_front(true);
     }
 
     pub(crate) fn take_held(&mut self) -> Option<(Piece, u32)> {
-        self.rare.as_mut()?.held.pop_front()
+        let held = self.rare.as_mut()?.held.pop_front();
+        self.note_front(false);
+        held
     }
 
     /// All that will never be offered.

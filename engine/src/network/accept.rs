@@ -116,6 +116,10 @@ impl<D: Driver> Network<D> {
         }
         let listener = &mut self.listeners[usize::from(number)];
         let (successor, session) = match &listener.balancers {
+            None if listener.handshake > 0 => {
+                let number = listener.handshake;
+                (number, self.thread.successors.get(number).open())
+            }
             None => (0, listener.protocol.open()),
             Some(balancers) if self.thread.is_balancer(number, balancers, socket) => {
                 let header = self.thread.proxy_header;

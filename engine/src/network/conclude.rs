@@ -44,6 +44,7 @@ impl<D: Driver> Network<D> {
         };
         self.thread.wheel.cancel(key.index);
         self.thread.holders.left(key.index);
+        self.thread.thawed.remove(key.index);
         self.thread.common.lasting.remove(key.index);
         self.uncount_holding(&connection);
         self.thread.common.forget(&mut connection.holds, key.index);
@@ -59,7 +60,7 @@ impl<D: Driver> Network<D> {
             0 => &mut *self.listeners[usize::from(connection.listener())].protocol,
             number => self.thread.successors.get(number),
         };
-        if let Some(log) = self.thread.common.log_end(connection.output().sent_bytes) {
+        if let Some(log) = self.thread.common.log_end(connection.output().sent_bytes()) {
             protocol.log_rest(connection.session(), log);
         }
         protocol.close(connection.session());

@@ -75,7 +75,10 @@ impl<D: Driver> Network<D> {
         {
             self.on(key, |event| {
                 if event.connection.may_send() && event.connection.output().has_waiting() {
-                    event.send_now();
+                    match event.connection.is_secured() {
+                        true => event.send_sealed(),
+                        false => event.send_now(),
+                    }
                 }
             });
         }

@@ -102,6 +102,7 @@ impl<D: Driver> Network<D> {
                 self.tend_door();
             }
             self.trim();
+            self.freeze();
             self.log_long_waits();
             self.thread.due_ns = self.next_due_ns();
         }

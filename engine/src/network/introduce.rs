@@ -32,15 +32,30 @@ impl<D: Driver> Thread<D> {
 }
 
 impl<D: Driver> Event<'_, D> {
-    /// Opens a session of the listener's protocol in the place of the header's. False: it could not
-    /// be opened.
-    fn change_to_listeners(&mut self) -> bool {
-        let Some(session) = self.listener.protocol.open() else {
+    /// Opens a session of what follows the PROXY header. False: it could not be opened.
+    fn change_from_header(&mut self) -> bool {
+        match self.listener.handshake {
+            0 => self.change_to_listeners(),
+            number => {
+                let session = self.thread.successors.get(number).open();
+                self.change_to(number, session)
+            }
+        }
+    }
+
+    /// The same for the listener's protocol.
+    pub(super) fn change_to_listeners(&mut self) -> bool {
+        let session = self.listener.protocol.open();
+        self.change_to(0, session)
+    }
+
+    fn change_to(&mut self, number: u16, session: Option<Key>) -> bool {
+        let Some(session) = session else {
             return false;
         };
         self.end_session();
         let now_ns = self.thread.now_ns();
-        self.connection.change_protocol(0, session, now_ns);
+        self.connection.change_protocol(number, session, now_ns);
         self.connection.begin_stream();
         self.connection.receive_into(self.listener.first_pages);
         true
@@ -65,7 +80,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         event.forget_balancer();
-        if event.change_to_listeners() {
+        if event.change_from_header() {
             self.admit_address(key);
         } else {
             event.connection.close(Closing::Abort);

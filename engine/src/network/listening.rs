@@ -98,6 +98,9 @@ pub(super) struct Listener {
     pub(super) first_pages: PageKind,
     /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
     pub(super) balancers: Option<Arc<Balancers>>,
+    /// The number of the protocol that makes the handshakes of TLS among the successors; 0 where
+    /// there is none.
+    pub(super) handshake: u16,
     /// Most fragments that a connection's users may hold.
     pub(super) pages_max: u32,
     /// The deadlines of its connections.
@@ -125,6 +128,7 @@ impl Listener {
             region_id,
             first_pages: PageKind::of(options.first_pages, region_id),
             balancers: None,
+            handshake: 0,
             pages_max: options
                 .pages_max
                 .unwrap_or(server.pages_per_connection_max)

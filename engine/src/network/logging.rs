@@ -36,7 +36,7 @@ impl<D: Driver> Network<D> {
         let line = ConnectionLine {
             duration: Duration::from_nanos(turn.now_ns.saturating_sub(logged.since_ns)),
             received_bytes: logged.received_bytes,
-            sent_bytes: connection.output().sent_bytes,
+            sent_bytes: connection.output().sent_bytes(),
         };
         if let Some(log) = log {
             log.connection(turn, name, &logged.peer, &line);

@@ -25,6 +25,7 @@
 //! |               | **one connection** (`Event`)                                     |
 //! | reconcile.rs  | carry out what a call wished: output, receive, end, deadline     |
 //! | receive.rs    | bytes in: offer, keep, stall                                     |
+//! | secure.rs     | TLS between the socket and the protocol                          |
 //! | defer.rs      | input that takes long, and who crowds                            |
 //! | send.rs       | bytes out                                                        |
 //! | shares.rs     | what it holds of the memory, and when it has to wait             |
@@ -58,6 +59,7 @@ mod reconcile;
 mod relieve;
 mod refuse;
 mod relimit;
+mod secure;
 mod send;
 mod setup;
 mod shares;

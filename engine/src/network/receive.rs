@@ -50,8 +50,8 @@ impl<D: Driver> Event<'_, D> {
         let is_short = piece.len() <= self.thread.at_once_bytes_max();
         let connection = &*self.connection;
         let is_next = !connection.holds_pieces() && !connection.waits.is_deferred();
-        let stays = !connection.is_becoming();
-        is_short && is_next && stays && !connection.crowds() && connection.takes_input()
+        let is_direct = !connection.is_indirect();
+        is_short && is_next && is_direct && !connection.crowds() && connection.takes_input()
     }
 
     /// A receive has brought nothing.
@@ -92,7 +92,8 @@ impl<D: Driver> Event<'_, D> {
         if !connection.may_be_offered() {
             return self.drop_unwanted(piece);
         }
-        if connection.stalled().is_some() && !connection.holds_pieces() && piece.region_id() == 0 {
+        let may_keep = !connection.holds_pieces() && !connection.is_secured();
+        if connection.stalled().is_some() && may_keep && piece.region_id() == 0 {
             return self.keep(piece);
         }
         connection.hold(piece);
@@ -172,8 +173,12 @@ impl<D: Driver> Event<'_, D> {
     }
 
     fn offer_front(&mut self) {
+        let is_sealed = self.connection.front_is_sealed();
         if let Some((piece, from)) = self.connection.take_held() {
-            self.offer(piece, from);
+            match is_sealed {
+                true => self.offer_sealed(piece, from),
+                false => self.offer(piece, from),
+            }
         }
     }
 
@@ -221,7 +226,7 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    fn offer(&mut self, piece: Piece, from: u32) {
+    pub(super) fn offer(&mut self, piece: Piece, from: u32) {
         if let Some(input) = self.connection.take_input() {
             return self.offer_after(input, piece, from);
         }
@@ -291,7 +296,7 @@ impl<D: Driver> Event<'_, D> {
         self.offer_kept(whole);
     }
 
-    fn offer_kept(&mut self, mut input: Buffer) {
+    pub(super) fn offer_kept(&mut self, mut input: Buffer) {
         let received = self.call(|protocol, io| protocol.received(io, input.filled()));
         let consumed = self.consumed_of(received, input.filled().len());
         input.consume_front(consumed);
@@ -325,6 +330,11 @@ impl<D: Driver> Event<'_, D> {
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
     fn input_too_long(&mut self, piece: Piece) {
         self.thread.driver.recycle(piece);
+        self.input_outgrown();
+    }
+
+    /// The same for input that was put together of several pieces.
+    pub(super) fn input_outgrown(&mut self) {
         let name = self.listener.protocol.name();
         log::warn!(
             "{name}: more than {INPUT_BYTES_MAX} bytes were left unconsumed by `received`, and no \
@@ -350,6 +360,9 @@ impl<D: Driver> Event<'_, D> {
             connection.end_told();
         } else if connection.stalled().is_none() {
             connection.end_told();
+            if connection.is_cut_off() {
+                return self.cut_off();
+            }
             let left = connection.take_input();
             let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
             self.call(|protocol, io| protocol.input_ended(io, left));
@@ -359,7 +372,7 @@ impl<D: Driver> Event<'_, D> {
 
 /// A buffer for input that is kept. A short remainder is a small request on its way and may come
 /// from the reserve; more can wait, and so can a part of a body.
-fn for_input(pool: PoolHandle<'_>, phase: Phase, bytes: usize) -> Option<Buffer> {
+pub(super) fn for_input(pool: PoolHandle<'_>, phase: Phase, bytes: usize) -> Option<Buffer> {
     let pool = if bytes <= BUFFER_CLASSES[0] && phase != Phase::Body {
         pool
     } else {
@@ -368,6 +381,6 @@ fn for_input(pool: PoolHandle<'_>, phase: Phase, bytes: usize) -> Option<Buffer>
     pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
 }
 
-fn small(bytes: usize) -> u32 {
+pub(super) fn small(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

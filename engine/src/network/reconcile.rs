@@ -64,6 +64,10 @@ impl<D: Driver> Event<'_, D> {
                 // may go on handing over to each other.
                 self.wait(Wait::Again);
             }
+            Some(Becomes::Secured(established)) => {
+                self.begin_secured(*established);
+                self.wait(Wait::Again);
+            }
             Some(Becomes::ReceiveOnly) => {
                 self.end_output();
                 self.reconcile_output();
@@ -86,6 +90,10 @@ impl<D: Driver> Event<'_, D> {
     /// FIN, while input goes on.
     fn end_output(&mut self) {
         let connection = &mut *self.connection;
+        if let Some(secured) = connection.secured() {
+            // The records say it: close_notify.
+            return secured.end_output();
+        }
         if !connection.is_closing() && connection.finish() {
             self.thread.driver.shutdown_write(connection.socket());
         }
@@ -128,11 +136,14 @@ impl<D: Driver> Event<'_, D> {
     /// Sends, and lets the protocol continue where output has run low, for as long as that helps.
     pub(super) fn reconcile_output(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            if self.connection.is_becoming() {
+            if !self.connection.is_indirect() {
+                self.start_send();
+            } else if self.connection.is_becoming() {
                 // Its peer's words go first, or it is another protocol's turn.
                 return;
+            } else {
+                self.start_sealed_send();
             }
-            self.start_send();
             if !self.connection.has_wishes() || !self.carry_out_wishes() {
                 return;
             }

@@ -30,22 +30,32 @@ impl<D: Driver> Event<'_, D> {
             }
             return;
         }
-        let is_long = self.connection.output().queued_bytes() > SHORT_SEND_BYTES_MAX;
-        if is_long
-            && (self.thread.long_send_bytes >= LONG_SENDS_BYTES
-                || !self.thread.waits.is_empty(Wait::Send))
-        {
+        if self.sends_in_turn() {
             return self.wait(Wait::Send);
         }
         self.send_now();
     }
 
-    /// The last send of a connection closes the socket in the same system call.
+    /// Whether the send is long, and others that are long are first.
+    pub(super) fn sends_in_turn(&self) -> bool {
+        let is_long = self.connection.output().queued_bytes() > SHORT_SEND_BYTES_MAX;
+        is_long
+            && (self.thread.long_send_bytes >= LONG_SENDS_BYTES
+                || !self.thread.waits.is_empty(Wait::Send))
+    }
+
     pub(super) fn send_now(&mut self) {
-        let connection = &mut *self.connection;
-        let bytes = connection.output().queued_bytes();
+        let output = self.connection.output_mut();
+        let bytes = output.queued_bytes();
+        output.take(&mut self.thread.list);
+        self.send_list(bytes);
+    }
+
+    /// Sends what is in the list. The last send of a connection closes the socket in the same
+    /// system call.
+    pub(super) fn send_list(&mut self, bytes: usize) {
         self.thread.long_send_bytes += bytes;
-        connection.output_mut().take(&mut self.thread.list);
+        let connection = &mut *self.connection;
         let then = if connection.is_at_last_send() {
             AfterSend::Close
         } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer().is_none() {

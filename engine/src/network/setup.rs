@@ -10,7 +10,7 @@ use flatpath_structures::wheel::Wheel;
 use crate::access_log::{AccessLog, LogTo};
 use crate::admission::Admission;
 use crate::arrivals::Arrivals;
-use crate::behind_proxy::{Balancers, ProxyHeader};
+use crate::behind_proxy::ProxyHeader;
 use crate::common::Common;
 use crate::descriptors::DescriptorBudget;
 use crate::episode::Refusals;
@@ -20,14 +20,17 @@ use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_
 use crate::listener::{DynProtocol, ErasedListener};
 use crate::lists::Order;
 use crate::prompt::Tries;
+use crate::settings::Preamble;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
+use crate::tls::handshakes;
 use crate::turn::Turn;
 use crate::waits::Waits;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
 use super::listening::{Acceptor, Door, Listener, limit_workers, shortest_of};
+use super::secure::Thawed;
 use super::starved::Starved;
 use super::thread::{Network, Thread};
 use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
@@ -41,8 +44,8 @@ pub(crate) struct Setup {
     /// The sockets of each listener, and what it speaks.
     pub(crate) listeners: Vec<(Vec<flatpath_driver::Listener>, Box<dyn DynProtocol>)>,
     pub(crate) access_log: Option<LogTo>,
-    /// The load balancers of each listener that has some.
-    pub(crate) balancers: Vec<Option<Arc<Balancers>>>,
+    /// What comes before the protocol of each listener.
+    pub(crate) preambles: Vec<Preamble>,
     /// The number of each listener in the server.
     pub(crate) numbers: Vec<u16>,
     /// Which region of the driver each listener may receive into, as `regions_of` says.
@@ -129,6 +132,7 @@ impl<D: Driver> Thread<D> {
             admission: Admission::new(places, bounds),
             starved: Starved::new(places, region_count),
             holders: Holders::new(places),
+            thawed: Thawed::new(places),
             successors: Successors::new(places),
             proxy_header: 0,
             pages_held: 0,
@@ -144,15 +148,20 @@ impl<D: Driver> Thread<D> {
         }
     }
 
-    /// Has the connections of listeners behind a load balancer begin with the header.
-    fn begin_with_headers(
+    /// Has connections begin with what comes before their listener's protocol.
+    fn begin_with_preambles(
         &mut self,
         listeners: &mut [Listener],
-        balancers: Vec<Option<Arc<Balancers>>>,
+        preambles: Vec<Preamble>,
         places: usize,
     ) {
-        for (listener, balancers) in listeners.iter_mut().zip(balancers) {
-            listener.balancers = balancers;
+        for (listener, preamble) in listeners.iter_mut().zip(preambles) {
+            listener.balancers = preamble.balancers;
+            if let Some(config) = preamble.tls {
+                let alpn = listener.protocol.options().alpn;
+                let handshakes = handshakes(config, alpn, places);
+                listener.handshake = self.successors.add_own(handshakes);
+            }
             if listener.balancers.is_some() && self.proxy_header == 0 {
                 let header = ErasedListener::new(Arc::new(ProxyHeader), places);
                 self.proxy_header = self.successors.add_own(Box::new(header));
@@ -201,7 +210,7 @@ impl<D: Driver> Network<D> {
             access_log: setup.access_log.as_ref().map(AccessLog::new),
         };
         let mut thread = Thread::new(driver, common, &listeners, (places, region_count));
-        thread.begin_with_headers(&mut listeners, setup.balancers, places);
+        thread.begin_with_preambles(&mut listeners, setup.preambles, places);
         Network {
             thread,
             listeners,

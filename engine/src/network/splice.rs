@@ -68,8 +68,9 @@ impl<D: Driver> Network<D> {
 
     /// Both must be of this thread, here, whole and single.
     fn may_splice(&self, key: Key, end: ConnectionId) -> bool {
-        let single =
-            |connection: &Connection| connection.peer().is_none() && !connection.is_closing();
+        let single = |connection: &Connection| {
+            connection.peer().is_none() && !connection.is_closing() && !connection.is_secured()
+        };
         end.thread == self.thread.common.number
             && end.key != key
             && self.connections.get(key).is_some_and(single)
@@ -328,7 +329,12 @@ impl<D: Driver> Network<D> {
         match event.connection.take_becoming() {
             Some(Becomes::Spliced(_)) => self.refuse_splice(key),
             // Another one was spliced to it meanwhile.
-            Some(Becomes::Successors(_) | Becomes::Introduced | Becomes::ReceiveOnly) => {
+            Some(
+                Becomes::Successors(_)
+                | Becomes::Introduced
+                | Becomes::Secured(_)
+                | Becomes::ReceiveOnly,
+            ) => {
                 event.connection.close(Closing::Abort);
             }
             None => {}

@@ -27,6 +27,7 @@ use crate::successor::Successors;
 use crate::waits::{Wait, Waits};
 
 use super::listening::{Acceptor, Door, Listener};
+use super::secure::Thawed;
 use super::sources::Source;
 use super::starved::Starved;
 
@@ -89,6 +90,7 @@ pub(super) struct Thread<D: Driver> {
     /// Connections whose receive found no page, by what they want.
     pub(super) starved: Starved,
     pub(super) holders: Holders,
+    pub(super) thawed: Thawed,
     pub(super) successors: Successors,
     /// The number among them that connections begin with whose PROXY header is awaited; 0
     /// where no listener has load balancers.
@@ -369,7 +371,7 @@ mod tests {
             accept_mode: OperationMode::Single,
             listeners: Vec::new(),
             access_log: None,
-            balancers: Vec::new(),
+            preambles: Vec::new(),
             numbers: Vec::new(),
             region_ids: Vec::new(),
         };

@@ -39,11 +39,17 @@ mod simulation_room;
 mod simulation_slow;
 mod simulation_splice;
 mod simulation_streams;
+#[cfg(feature = "tls")]
+mod simulation_tls;
+#[cfg(feature = "tls")]
+mod simulation_tls_rules;
 mod slow;
 mod sockets;
 mod speakers;
 mod splice;
 mod starved;
+#[cfg(feature = "tls")]
+mod tls_client;
 mod turns;
 mod unconsumed;
 mod wakes;

@@ -1,0 +1,467 @@
+//! TLS between the socket and the protocol: the way of bytes in and out of a secured connection.
+//!
+//! In: a piece is held when it arrives, whatever it is, and opened when it is its turn, just before
+//! the protocol is offered it, so a connection that must wait costs no decryption. Records that
+//! lie whole in a piece are opened in place, and the protocol finds its input in the receive page
+//! as without TLS; a record that several pieces bring is gathered in a pooled buffer. Where there
+//! is no memory for that the connection stalls, and nothing is opened: what was opened must be
+//! offered.
+//!
+//! Out: a send takes up to [`SEAL_BYTES_MAX`] of what is queued and seals it; the rest stays
+//! content until the next. The records are copied to one pooled buffer: rustls allocates each, and
+//! if they were kept until they are sent the allocator would ask the kernel for fresh pages all the
+//! time (a MiB took a third longer). If there is no buffer, [`SEAL_BYTES_MIN`] go without, so that
+//! output always moves.
+//!
+//! The end: close_notify goes with the last record, and FIN with both. A stream that ends without
+//! one was cut off by somebody, so its connection is aborted.
+//!
+//! *Thawed* connections have ciphers that are ready for use (`tls/records.rs`). There are
+//! [`THAWED_MAX`] of them on a thread, and some more within a turn: those that were thawed longest
+//! ago are frozen then.
+
+#![cfg_attr(
+    not(feature = "tls"),
+    expect(
+        unreachable_code,
+        reason = "there is no value of the types of TLS then"
+    )
+)]
+
+use bytes::Bytes;
+use flatpath_driver::{Driver, Piece, Segment};
+use flatpath_structures::pool::Buffer;
+
+use crate::connection::Closing;
+use crate::lifecycle::ServerState;
+use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX};
+use crate::lists::Order;
+use crate::output::whole;
+use crate::phase::Stall;
+use crate::tls::{Alert, Established, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX};
+use crate::waits::Wait;
+
+use super::receive::{for_input, small};
+use super::thread::{Event, Network, Thread};
+
+/// Records of one send at most: those of content, an answer to the peer's KeyUpdate, the end, and
+/// what the handshake has left.
+const RECORDS_MAX: usize = 8;
+
+/// Content that one send seals at most: as much as has room in a buffer when it is sealed.
+const SEAL_BYTES_MAX: usize = BUFFER_CLASSES[2] - RECORDS_MAX * OVERHEAD_BYTES_MAX;
+
+const _: () = assert!(SEAL_BYTES_MAX / PLAINTEXT_BYTES_MAX + 1 + 3 <= RECORDS_MAX);
+
+/// Content that is sealed where there is no memory for a buffer.
+const SEAL_BYTES_MIN: usize = BUFFER_CLASSES[0];
+
+/// Connections of a thread whose ciphers are kept ready; a kilobyte each.
+const THAWED_MAX: usize = 1024;
+
+/// The connections of a thread whose ciphers are ready for use, in the order of their thawing.
+pub(super) struct Thawed {
+    order: Order,
+    count: usize,
+}
+
+impl Thawed {
+    pub(super) fn new(places: usize) -> Thawed {
+        Thawed {
+            order: Order::new(places),
+            count: 0,
+        }
+    }
+
+    fn add(&mut self, index: u32) {
+        if !self.order.has(index) {
+            self.order.push_back(index);
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        if self.order.has(index) {
+            self.order.remove(index);
+            self.count -= 1;
+        }
+    }
+
+    pub(super) fn exceeds(&self) -> bool {
+        self.count > THAWED_MAX
+    }
+}
+
+impl<D: Driver> Thread<D> {
+    fn thaws(&mut self, index: u32) {
+        self.thawed.add(index);
+        if self.thawed.exceeds() {
+            self.due_ns = 0;
+        }
+    }
+}
+
+impl<D: Driver> Network<D> {
+    /// Freezes those that were thawed longest ago, until no more are than may be.
+    pub(super) fn freeze(&mut self) {
+        while self.thread.thawed.exceeds()
+            && let Some(index) = self.thread.thawed.order.first()
+        {
+            self.thread.thawed.remove(index);
+            if let Some((_, connection)) = self.connections.at_mut(index)
+                && let Some(secured) = connection.secured()
+            {
+                secured.records.freeze();
+            }
+        }
+    }
+}
+
+impl<D: Driver> Event<'_, D> {
+    /// A handshake is complete: the connection becomes one of its listener's protocol.
+    pub(super) fn begin_secured(&mut self, established: Established) {
+        if self.connection.is_closing() {
+            return;
+        }
+        let (records, came) = established.take();
+        let left = self.connection.take_input();
+        if !self.change_to_listeners() {
+            return self.connection.close(Closing::Abort);
+        }
+        self.connection.secure(records);
+        if !self.keep_first(came, left) {
+            return self.connection.close(Closing::Abort);
+        }
+        self.begin_line();
+        self.call(|protocol, io| protocol.connected(io));
+        if self.thread.common.server_state >= ServerState::Draining
+            && self.connection.may_be_offered()
+        {
+            self.call(|protocol, io| protocol.draining(io));
+        }
+        self.offer_left();
+    }
+
+    /// Keeps what came with the end of the handshake, which is whole records, and what is `left`
+    /// behind that. False: there is no memory for it.
+    fn keep_first(&mut self, mut came: Vec<u8>, left: Option<Buffer>) -> bool {
+        if let Some(mut left) = left {
+            let Some((whole, _)) = self.whole_in(left.filled()) else {
+                // What follows from it is done.
+                return true;
+            };
+            came.extend_from_slice(&left.filled()[..whole]);
+            left.consume_front(whole);
+            if !left.is_empty() {
+                self.put_part_back(left);
+            }
+        }
+        if came.is_empty() {
+            return true;
+        }
+        let Some(mut input) = self.take_input_buffer(came.len()) else {
+            return false;
+        };
+        if let Some(content) = self.open(&mut came)
+            && !content.is_empty()
+        {
+            input.append(&came[content]);
+            self.connection.keep_input(input);
+        }
+        true
+    }
+
+    fn take_input_buffer(&mut self, bytes: usize) -> Option<Buffer> {
+        let common = &self.thread.common;
+        let pool = common.shared.pools.handle(common.number, self.key.index);
+        for_input(pool, self.connection.phase(), bytes)
+    }
+
+    /// See `Records::whole`. `None`: they are no records, and the connection ends.
+    fn whole_in(&mut self, bytes: &[u8]) -> Option<(usize, usize)> {
+        match self.connection.secured()?.records.whole(bytes) {
+            Ok(whole) => Some(whole),
+            Err(alert) => {
+                self.refuse_records(alert);
+                None
+            }
+        }
+    }
+
+    /// Opens whole records in a buffer; where their content is. `None`: the connection ends.
+    fn open(&mut self, records: &mut [u8]) -> Option<std::ops::Range<usize>> {
+        self.thread.thaws(self.key.index);
+        let opened = self.connection.secured()?.records.open(records);
+        self.opened(opened)
+    }
+
+    fn opened(
+        &mut self,
+        opened: Result<std::ops::Range<usize>, Alert>,
+    ) -> Option<std::ops::Range<usize>> {
+        let secured = self.connection.secured()?;
+        match opened {
+            Ok(content) => {
+                if secured.records.peer_has_closed() {
+                    self.connection.end_came();
+                }
+                Some(content)
+            }
+            Err(alert) => {
+                self.refuse_records(alert);
+                None
+            }
+        }
+    }
+
+    /// The peer has broken the rules: it is told which, and the connection ends.
+    #[cold]
+    fn refuse_records(&mut self, alert: Alert) {
+        self.counters().tls_broken.add(1);
+        log::debug!("TLS: refused, {alert:?}");
+        if let Some(secured) = self.connection.secured() {
+            secured.refuse(alert);
+        }
+        self.connection.close(Closing::Lingering);
+    }
+
+    /// The stream has ended before the peer said so.
+    #[cold]
+    pub(super) fn cut_off(&mut self) {
+        self.counters().tls_broken.add(1);
+        log::debug!("TLS: the stream was cut off");
+        self.connection.close(Closing::Abort);
+    }
+
+    /// It is the turn of records in a held piece.
+    pub(super) fn offer_sealed(&mut self, piece: Piece, from: u32) {
+        let Some(secured) = self.connection.secured() else {
+            return self.thread.driver.recycle(piece);
+        };
+        if secured.records.peer_has_closed() || secured.refused().is_some() {
+            return self.thread.driver.recycle(piece);
+        }
+        if secured.part.is_some() {
+            return self.complete_part(piece, from);
+        }
+        let bytes = &self.thread.driver.bytes(&piece)[from as usize..];
+        let (whole, needed) = match secured.records.whole(bytes) {
+            Ok(whole) => whole,
+            Err(alert) => {
+                self.thread.driver.recycle(piece);
+                return self.refuse_records(alert);
+            }
+        };
+        if bytes.len() > whole && !self.keep_part(&piece, from as usize + whole, needed) {
+            self.connection.hold_sealed(piece, from);
+            return self.stall(Stall::Memory);
+        }
+        if whole == 0 {
+            return self.thread.driver.recycle(piece);
+        }
+        self.open_piece(piece, from as usize, whole);
+    }
+
+    /// Opens the whole records of a piece where they lie, and offers what is in them.
+    fn open_piece(&mut self, mut piece: Piece, from: usize, whole: usize) {
+        self.thread.thaws(self.key.index);
+        let bytes = &mut self.thread.driver.bytes_mut(&mut piece)[from..from + whole];
+        let Some(secured) = self.connection.secured() else {
+            return self.thread.driver.recycle(piece);
+        };
+        let opened = secured.records.open(bytes);
+        match self.opened(opened) {
+            Some(content) if !content.is_empty() => {
+                piece.truncate(from + content.end);
+                self.offer(piece, small(from + content.start));
+            }
+            _ => self.thread.driver.recycle(piece),
+        }
+    }
+
+    /// Keeps the beginning of a record, from a place in a piece on. False: there is no memory.
+    fn keep_part(&mut self, piece: &Piece, from: usize, needed: usize) -> bool {
+        let common = &self.thread.common;
+        let pool = common.shared.pools.handle(common.number, self.key.index);
+        let bytes = &self.thread.driver.bytes(piece)[from..];
+        let phase = self.connection.phase();
+        let Some(mut part) = for_input(pool, phase, needed.max(bytes.len())) else {
+            return false;
+        };
+        part.append(bytes);
+        if let Some(secured) = self.connection.secured() {
+            secured.part = Some(part);
+        }
+        true
+    }
+
+    /// Adds to the beginning of a record what a piece has of the rest. If that is all of it, it is
+    /// opened and offered; what is behind it in the piece has its turn then.
+    fn complete_part(&mut self, piece: Piece, mut from: u32) {
+        let Some(mut part) = self.connection.secured().and_then(|it| it.part.take()) else {
+            return self.thread.driver.recycle(piece);
+        };
+        loop {
+            let Some((whole, needed)) = self.whole_in(part.filled()) else {
+                return self.thread.driver.recycle(piece);
+            };
+            if whole > 0 {
+                break;
+            }
+            let left = piece.len() - from as usize;
+            if left == 0 {
+                self.thread.driver.recycle(piece);
+                return self.put_part_back(part);
+            }
+            if !self.has_room(&mut part, needed) {
+                self.put_part_back(part);
+                self.connection.hold_sealed(piece, from);
+                return self.stall(Stall::Memory);
+            }
+            let taken = left.min(needed - part.filled().len());
+            let begin = from as usize;
+            part.append(&self.thread.driver.bytes(&piece)[begin..begin + taken]);
+            from += small(taken);
+        }
+        if piece.len() > from as usize {
+            self.connection.hold_sealed(piece, from);
+        } else {
+            self.thread.driver.recycle(piece);
+        }
+        self.offer_part(part);
+    }
+
+    fn put_part_back(&mut self, part: Buffer) {
+        if let Some(secured) = self.connection.secured() {
+            secured.part = Some(part);
+        }
+    }
+
+    /// Makes room in a part for its record, and in kept input for what is in that. False: there is
+    /// no memory.
+    fn has_room(&mut self, part: &mut Buffer, needed: usize) -> bool {
+        let missing = needed - part.filled().len();
+        if part.room() < missing {
+            let Some(mut larger) = self.take_input_buffer(needed) else {
+                return false;
+            };
+            larger.append(part.filled());
+            *part = larger;
+        }
+        let Some(input) = self.connection.input() else {
+            return true;
+        };
+        let together = input.filled().len() + needed;
+        // What is too long is refused when it is offered.
+        if input.room() < needed && together <= INPUT_BYTES_MAX {
+            let Some(mut larger) = self.take_input_buffer(together) else {
+                return false;
+            };
+            if let Some(input) = self.connection.take_input() {
+                larger.append(input.filled());
+            }
+            self.connection.keep_input(larger);
+        }
+        true
+    }
+
+    /// Opens a record that was gathered, and offers what is in it behind the input that is kept.
+    fn offer_part(&mut self, mut part: Buffer) {
+        let Some(content) = self.open(part.filled_mut()) else {
+            return;
+        };
+        if content.is_empty() {
+            return;
+        }
+        part.truncate(content.end);
+        part.consume_front(content.start);
+        let Some(mut input) = self.connection.take_input() else {
+            return self.offer_kept(part);
+        };
+        if input.room() < part.filled().len() {
+            return self.input_outgrown();
+        }
+        input.append(part.filled());
+        self.offer_kept(input);
+    }
+
+    /// Starts the next send of a secured connection, if there is something to send and none is
+    /// going, or has it wait.
+    pub(super) fn start_sealed_send(&mut self) {
+        let is_ending = matches!(
+            self.connection.closing(),
+            Closing::AfterOutput | Closing::Lingering
+        );
+        let Some(secured) = self.connection.secured() else {
+            return;
+        };
+        if is_ending {
+            secured.end_output();
+        }
+        let (has_words, has_ended) = (secured.has_words(), secured.has_ended());
+        if !has_words && !self.connection.output().has_waiting() {
+            return self.connection.output_mut().release_unused();
+        }
+        if !self.connection.may_send() {
+            if self.connection.writes_after_end() {
+                self.connection.drop_output();
+            }
+            return;
+        }
+        if has_ended {
+            // Something was written after the end.
+            return self.connection.drop_output();
+        }
+        if self.sends_in_turn() {
+            return self.wait(Wait::Send);
+        }
+        self.send_sealed();
+    }
+
+    /// Seals and sends: the records lie in one buffer, if there is one.
+    pub(super) fn send_sealed(&mut self) {
+        self.thread.thaws(self.key.index);
+        let waiting_bytes = self.connection.output().waiting_bytes();
+        let mut bytes_max = waiting_bytes.min(SEAL_BYTES_MAX);
+        let mut buffer = self.take_sealing_buffer(bytes_max + RECORDS_MAX * OVERHEAD_BYTES_MAX);
+        if buffer.is_none() {
+            bytes_max = bytes_max.min(SEAL_BYTES_MIN);
+        }
+        let mut others = Vec::new();
+        let put = |record: Vec<u8>| match &mut buffer {
+            Some(buffer) if others.is_empty() && buffer.room() >= record.len() => {
+                buffer.append(&record);
+            }
+            _ => others.push(Bytes::from(record)),
+        };
+        let Some(moved) = self.connection.seal(bytes_max, put) else {
+            // Nothing more can be said.
+            return self.connection.close(Closing::Abort);
+        };
+        let list = &mut self.thread.list;
+        let buffer = buffer.filter(|buffer| !buffer.is_empty()).map(whole);
+        for segment in buffer
+            .into_iter()
+            .chain(others.into_iter().map(Segment::from))
+        {
+            let pushed = list.push(segment);
+            debug_assert!(pushed.is_ok(), "a buffer, or as many as a small send has");
+        }
+        let bytes = list.bytes();
+        self.connection.output_mut().is_sealed(bytes, moved);
+        if bytes > 0 {
+            self.send_list(bytes);
+        }
+    }
+
+    /// A buffer for so many bytes of records.
+    fn take_sealing_buffer(&self, bytes: usize) -> Option<Buffer> {
+        let common = &self.thread.common;
+        let (pools, index) = (&common.shared.pools, self.key.index);
+        let pool = match bytes <= BUFFER_CLASSES[0] {
+            true => pools.handle(common.number, index),
+            false => pools.bulk(common.number, index),
+        };
+        pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
+    }
+}

@@ -1,0 +1,189 @@
+//! What a listener with TLS is configured with, and how that is replaced while it serves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flatpath_structures::lock::Lock;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite};
+
+/// Why a [`TlsConfig`] cannot be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A certificate or a key cannot be read.
+    Pem(String),
+    /// They are not for one another, or rustls refuses them.
+    Refused(rustls::Error),
+    /// The configuration offers a cipher whose keys cannot be kept: those with AES-128.
+    Cipher(CipherSuite),
+    /// It does not let secrets be taken, which the record layer here needs
+    /// ([`ServerConfig::enable_secret_extraction`]).
+    Secrets,
+    /// It takes early data, whose replay nobody here guards against
+    /// ([`ServerConfig::max_early_data_size`]).
+    EarlyData,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsError::Pem(cause) => formatter.write_str(cause),
+            TlsError::Refused(cause) => cause.fmt(formatter),
+            TlsError::Cipher(suite) => write!(
+                formatter,
+                "{suite:?} is offered; only ciphers with AES-256-GCM and ChaCha20-Poly1305 can be"
+            ),
+            TlsError::Secrets => formatter.write_str("enable_secret_extraction is not set"),
+            TlsError::EarlyData => formatter.write_str("max_early_data_size is not 0"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+/// Certificates and keys of listeners with TLS 1.2 and 1.3, for
+/// [`Server::listen_tls`](crate::Server::listen_tls). A clone is the same configuration: what
+/// replaces it is used by every listener that has one, for handshakes that begin from then on.
+///
+/// A configuration has its own cryptographic provider; none is installed for the process.
+#[derive(Clone)]
+pub struct TlsConfig(Arc<Shared>);
+
+struct Shared {
+    current: Lock<Arc<ServerConfig>>,
+    /// Counts replacements, for those that keep what they have made of the current one.
+    version: AtomicU64,
+}
+
+impl TlsConfig {
+    /// One certificate and its key, in PEM: the certificate first, then those that lead from it to
+    /// one that clients know.
+    ///
+    /// # Errors
+    /// They cannot be read, or are not for one another.
+    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<TlsConfig, TlsError> {
+        TlsConfig::from_server_config(server_config_of(certificates, key)?)
+    }
+
+    /// What rustls is to be configured with in any other way. Sessions are resumed, certificates
+    /// chosen and clients verified as it says. Its `alpn_protocols`, if there are any, replace
+    /// those of the listener's protocol.
+    ///
+    /// # Errors
+    /// What it has or lacks: see [`TlsError`].
+    pub fn from_server_config(config: ServerConfig) -> Result<TlsConfig, TlsError> {
+        let current = Lock::new(checked(config)?);
+        let version = AtomicU64::new(0);
+        Ok(TlsConfig(Arc::new(Shared { current, version })))
+    }
+
+    /// What is used from the next handshake on.
+    ///
+    /// # Errors
+    /// As for the first one; nothing is replaced.
+    pub fn replace(&self, config: ServerConfig) -> Result<(), TlsError> {
+        let config = checked(config)?;
+        let before = std::mem::replace(&mut *self.0.current.lock(), config);
+        // ORDER: Release: who sees the number finds the configuration, too.
+        self.0.version.fetch_add(1, Ordering::Release);
+        drop(before); // After the unlock.
+        Ok(())
+    }
+
+    /// The same with a certificate and key in PEM.
+    ///
+    /// # Errors
+    /// As for the first ones; nothing is replaced.
+    pub fn replace_pem(&self, certificates: &[u8], key: &[u8]) -> Result<(), TlsError> {
+        self.replace(server_config_of(certificates, key)?)
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        // ORDER: Acquire: see `replace`.
+        self.0.version.load(Ordering::Acquire)
+    }
+
+    /// The current configuration, for a listener whose protocol has these names.
+    pub(crate) fn current(&self, protocols: &[&str]) -> Arc<ServerConfig> {
+        let current = Arc::clone(&self.0.current.lock());
+        if !current.alpn_protocols.is_empty() || protocols.is_empty() {
+            return current;
+        }
+        let mut own = ServerConfig::clone(&current);
+        own.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().into())
+            .collect();
+        Arc::new(own)
+    }
+}
+
+/// Without keys.
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TlsConfig")
+            .field("version", &self.version())
+            .finish_non_exhaustive()
+    }
+}
+
+fn checked(config: ServerConfig) -> Result<Arc<ServerConfig>, TlsError> {
+    let suites = &config.crypto_provider().cipher_suites;
+    if let Some(suite) = suites.iter().find(|suite| !is_kept(suite)) {
+        return Err(TlsError::Cipher(suite.suite()));
+    }
+    if !config.enable_secret_extraction {
+        return Err(TlsError::Secrets);
+    }
+    if config.max_early_data_size > 0 {
+        return Err(TlsError::EarlyData);
+    }
+    Ok(Arc::new(config))
+}
+
+/// Whether its keys can be kept without what is made of them: rustls 0.23 takes those of 32 bytes.
+fn is_kept(suite: &SupportedCipherSuite) -> bool {
+    !matches!(
+        suite.suite(),
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+    )
+}
+
+/// What cryptography a configuration here is made with: ring's, with the ciphers that are offered.
+pub fn provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites.retain(is_kept);
+    provider
+}
+
+fn server_config_of(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
+    let chain = chain.map_err(|cause| TlsError::Pem(format!("the certificates: {cause}")))?;
+    if chain.is_empty() {
+        return Err(TlsError::Pem("the certificates: there is none".into()));
+    }
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|cause| TlsError::Pem(format!("the key: {cause}")))?;
+    let provider = Arc::new(provider());
+    let own = CertifiedKey::from_der(chain, key, &provider).map_err(TlsError::Refused)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Refused)?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(own)));
+    config.enable_secret_extraction = true;
+    // One is enough for a client that comes again; each costs as much as the next.
+    config.send_tls13_tickets = 1;
+    config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(TlsError::Refused)?;
+    // Tickets hold all that is needed: nothing is kept here for clients that may never come again.
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    Ok(config)
+}

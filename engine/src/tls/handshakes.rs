@@ -1,0 +1,238 @@
+//! Handshakes of a listener: what is there before the protocol's first byte.
+//!
+//! A connection of a listener with TLS begins with [`Handshakes`] in the place of the listener's
+//! protocol, as one behind a load balancer begins with the PROXY header (`behind_proxy.rs`; where a
+//! listener has both, the header is first). When the handshake is complete the connection is
+//! *secured*: it becomes one of the listener's protocol, with a record layer between that and the
+//! socket (`network/secure.rs`).
+//!
+//! A handshake takes as long as tens of requests, so a worker does it, after the jobs that are
+//! requests ([`Rank::AfterOthers`](crate::worker::Rank)): a storm of new clients leaves workers to
+//! those that are there, and a part of the workers' turns is for handshakes however many requests
+//! there are. What is done on the network thread is to find whole records.
+//!
+//! Invariants
+//! - The listener's protocol is called for no connection before its handshake is complete.
+//! - A handshake has the deadline of a head, from accept; the protocol's own begin behind it.
+//! - A client whose first records are not whole costs the server what it has sent, and no more.
+//!
+//! Cost: for a connection two jobs, and [`HANDSHAKE_BYTES`] of memory while it lasts.
+
+use std::sync::Arc;
+
+use flatpath_structures::pool::Charge;
+use rustls::ServerConfig;
+
+use crate::context::{Context, Job};
+use crate::phase::{Phase, Stall};
+use crate::protocol::{Protocol, Received};
+use crate::scope::WorkerScope;
+
+use super::config::TlsConfig;
+use super::records::{HEADER_BYTES, PLAINTEXT_BYTES_MAX};
+use super::session::{Established, Handshake, Progress, Rustls};
+
+/// What rustls holds for a client during its handshake, about: buffers, keys, the transcript.
+const HANDSHAKE_BYTES: usize = 12 * 1024;
+
+/// What speaks HTTP where TLS is awaited is told so, in its own words.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Content-Length: 40\r\nConnection: close\r\n\r\nThis port speaks HTTPS: use https://...\n";
+
+/// See the module.
+pub(crate) struct Handshakes {
+    config: TlsConfig,
+    protocols: &'static [&'static str],
+}
+
+impl Handshakes {
+    /// Those of a listener whose protocol has these names (ALPN).
+    pub(crate) fn new(config: TlsConfig, protocols: &'static [&'static str]) -> Handshakes {
+        Handshakes { config, protocols }
+    }
+}
+
+/// The configuration that the network thread has made for its listener, and of which version it is.
+#[derive(Default)]
+pub(crate) struct Current(Option<(u64, Arc<ServerConfig>)>);
+
+impl Current {
+    fn get(&mut self, handshakes: &Handshakes) -> Arc<ServerConfig> {
+        let version = handshakes.config.version();
+        if self.0.as_ref().is_none_or(|(made, _)| *made != version) {
+            let current = handshakes.config.current(handshakes.protocols);
+            self.0 = Some((version, current));
+        }
+        let (_, config) = self.0.as_ref().expect("it was made");
+        Arc::clone(config)
+    }
+}
+
+/// A client's.
+#[derive(Default)]
+pub(crate) struct Session {
+    handshake: Option<Box<dyn Handshake>>,
+    charge: Option<Charge>,
+}
+
+/// Records of a client on their way to a worker, and what follows from them on the way back.
+#[derive(Default)]
+pub(crate) struct Work {
+    config: Option<Arc<ServerConfig>>,
+    handshake: Option<Box<dyn Handshake>>,
+    records: Vec<u8>,
+    reply: Vec<u8>,
+    outcome: Outcome,
+}
+
+#[derive(Default)]
+enum Outcome {
+    #[default]
+    Waits,
+    Done(Box<Established>),
+    Failed(String),
+}
+
+impl Work {
+    fn clear(&mut self) {
+        *self = Work::default();
+    }
+}
+
+impl Protocol for Handshakes {
+    type ThreadState = Current;
+    type Session = Session;
+    type Job = Work;
+
+    fn name(&self) -> &'static str {
+        "tls-handshake"
+    }
+
+    fn thread_state(&self) -> Current {
+        Current::default()
+    }
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let whole = match whole(input) {
+            Some(whole) => whole,
+            None => return self.refuse_plain(context, input),
+        };
+        if whole == 0 {
+            return Received::NeedMore { consumed: 0 };
+        }
+        let stalled = |on| Received::Blocked { consumed: 0, on };
+        if context.session.charge.is_none() {
+            let Some(charge) = context.pool().for_bulk().charge(HANDSHAKE_BYTES) else {
+                return stalled(Stall::Memory);
+            };
+            context.session.charge = Some(charge);
+        }
+        let Some(mut job) = context.job() else {
+            return stalled(Stall::Jobs);
+        };
+        job.records.extend_from_slice(&input[..whole]);
+        job.handshake = context.session.handshake.take();
+        if job.handshake.is_none() {
+            job.config = Some(context.thread.get(self));
+        }
+        context.dispatch_after_others(job);
+        Received::Blocked {
+            consumed: whole,
+            on: Stall::Pipeline,
+        }
+    }
+
+    fn run(&self, job: &mut Work, _scope: &mut WorkerScope<'_>) {
+        let begun = match (job.handshake.take(), job.config.take()) {
+            (Some(handshake), _) => Ok(handshake),
+            (None, Some(config)) => Rustls::begin(config).map_err(|cause| cause.to_string()),
+            (None, None) => Err("a handshake is gone".into()),
+        };
+        job.outcome = match begun {
+            Ok(handshake) => match handshake.advance(&job.records, &mut job.reply) {
+                Progress::Waits(handshake) => {
+                    job.handshake = Some(handshake);
+                    Outcome::Waits
+                }
+                Progress::Done(established) => Outcome::Done(established),
+                Progress::Failed(cause) => Outcome::Failed(cause),
+            },
+            Err(cause) => Outcome::Failed(cause),
+        };
+        job.records.clear();
+    }
+
+    fn panicked(&self, job: &mut Work) {
+        job.clear();
+        job.outcome = Outcome::Failed("the handshake panicked; this is a bug".into());
+    }
+
+    fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
+        if !job.reply.is_empty() {
+            // It is charged with the handshake.
+            let reply = std::mem::take(&mut job.reply);
+            context.write_held(reply.into());
+        }
+        context.session.handshake = job.handshake.take();
+        match std::mem::take(&mut job.outcome) {
+            Outcome::Waits => {}
+            Outcome::Done(established) => {
+                context.session.charge = None;
+                context.io.secure(established);
+            }
+            Outcome::Failed(cause) => {
+                context.io.handshake_failed(&cause);
+                context.close_lingering();
+            }
+        }
+        job.clear();
+        context.recycle(job);
+    }
+
+    fn retire(&self, _thread: &mut Current, job: &mut Work) {
+        job.clear();
+    }
+
+    /// One whose first record is on its way is served.
+    fn draining(&self, context: &mut Context<'_, Self>) {
+        let is_under_way = context.io.connection.has_received() || context.jobs_out() > 0;
+        match is_under_way {
+            true => context.restart_phase(Phase::Head),
+            false => context.close_after_output(),
+        }
+    }
+}
+
+impl Handshakes {
+    /// Ends a connection whose client does not speak TLS.
+    fn refuse_plain(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let is_http = self.protocols.iter().any(|name| name.starts_with("http/"));
+        if is_http && input.first().is_some_and(u8::is_ascii_uppercase) {
+            context.write_static(PLAIN_HTTP);
+        }
+        context.io.handshake_failed("the client does not speak TLS");
+        context.close_lingering();
+        Received::Consumed
+    }
+}
+
+/// How long the whole records at the front are together; `None` for what are no records. Those of
+/// a handshake are not encrypted, or as long as in TLS 1.3.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(header) = bytes[at..].first_chunk::<HEADER_BYTES>() {
+        let payload = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        let is_record = header[1] == 3 && (20..=23).contains(&header[0]);
+        if !is_record || payload > PLAINTEXT_BYTES_MAX + 2048 {
+            return None;
+        }
+        if bytes.len() - at < HEADER_BYTES + payload {
+            break;
+        }
+        at += HEADER_BYTES + payload;
+    }
+    let begins = bytes[at..].first();
+    begins
+        .is_none_or(|kind| (20..=23).contains(kind))
+        .then_some(at)
+}

@@ -1,0 +1,472 @@
+//! The record layer of an established connection (RFC 8446 section 5; RFC 5246 section 6).
+//!
+//! rustls makes the handshake. Then it gives its secrets away, and from there on this opens and
+//! seals the records, with rustls' ciphers. So bytes are decrypted where they lie, in the page that
+//! they were received into, and an idle connection keeps nothing but its secrets: the *ciphers*,
+//! which are the secrets made ready for use, can be dropped at any time ([`Records::freeze`]) and
+//! are made again by the first record.
+//!
+//! | duty of a record layer           | what is done                                             |
+//! |----------------------------------|----------------------------------------------------------|
+//! | a key is used for so many        | before the limit: TLS 1.3 changes it (KeyUpdate), TLS 1.2|
+//! | records at most                  | ends the connection                                      |
+//! | KeyUpdate (RFC 8446 4.6.3)       | the peer's key changes at once; ours, if it asks, before |
+//! |                                  | the next record, once for however many it asked for      |
+//! | alerts                           | close_notify ends the peer's stream; others abort        |
+//! | forbidden messages               | an alert and the end: renegotiation, change_cipher_spec, |
+//! |                                  | handshake messages other than KeyUpdate                  |
+//! | records without content          | 32 in a row at most, key updates included                |
+//!
+//! Invariants
+//! - TR1: each record has the next sequence number of its direction and key, so no nonce is used
+//!   twice: a number is counted up before the cipher is called, whatever comes of that.
+//! - TR2: after an error nothing is opened, and nothing but an alert is sealed.
+//!
+//! Cost: of opening, the decryption, and for the second and further records of a call a move of
+//! their plaintext; of sealing, one copy, which is encrypted where it lies, and an allocation for
+//! each record; of thawing, about a microsecond for each direction.
+
+use std::fmt;
+use std::ops::Range;
+
+use rustls::crypto::cipher::{
+    AeadKey, InboundOpaqueMessage, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks,
+    OutboundPlainMessage,
+};
+use rustls::{
+    AlertDescription, ConnectionTrafficSecrets, ContentType, ProtocolVersion, SupportedCipherSuite,
+};
+use zeroize::Zeroizing;
+
+/// Bytes of a record's header.
+pub(crate) const HEADER_BYTES: usize = 5;
+
+/// Plaintext of a record at most (RFC 8446 section 5.1).
+pub(crate) const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
+
+/// What a record adds to its plaintext at most, header included: that of TLS 1.2 with an explicit
+/// nonce is 29 bytes, that of TLS 1.3 22.
+pub(crate) const OVERHEAD_BYTES_MAX: usize = 32;
+
+/// A record without its header at most: in TLS 1.3 256 bytes more than the plaintext (RFC 8446
+/// section 5.2), in TLS 1.2 2,048 (RFC 5246 section 6.2.3).
+const PAYLOAD_BYTES_MAX_13: usize = PLAINTEXT_BYTES_MAX + 256;
+const PAYLOAD_BYTES_MAX_12: usize = PLAINTEXT_BYTES_MAX + 2048;
+
+/// Records that bring no content, in a row.
+const EMPTY_MAX: u8 = 32;
+
+/// Records before a key's limit at which it is changed.
+const LIMIT_MARGIN: u64 = 64;
+
+/// Records for which a key may be used at least, whatever its cipher: sequence numbers end there.
+const SEQUENCE_MAX: u64 = u64::MAX - 1;
+
+const KEY_UPDATE: u8 = 24;
+const CLOSE_NOTIFY: u8 = 0;
+const WARNING: u8 = 1;
+const FATAL: u8 = 2;
+
+/// What of a handshake's library an established connection keeps: it gives the secrets that follow
+/// the present ones.
+pub(crate) trait Schedule: Send {
+    /// The next secrets of the records that this side sends, or of those that it receives. `None`
+    /// in TLS 1.2, which has no others.
+    fn next(&mut self, of: Direction) -> Option<ConnectionTrafficSecrets>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Sent,
+    Received,
+}
+
+/// See the module.
+pub(crate) struct Records {
+    suite: SupportedCipherSuite,
+    schedule: Box<dyn Schedule>,
+    sealing: Keys<dyn MessageEncrypter>,
+    opening: Keys<dyn MessageDecrypter>,
+    /// Records in a row that brought no content.
+    empty: u8,
+    /// The peer has asked for new keys of what is sent.
+    owes_update: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// The peer has sent close_notify.
+    PeerClosed,
+    /// The peer has broken the rules: nothing more is opened (TR2).
+    Failed,
+}
+
+/// The keys of one direction.
+struct Keys<C: ?Sized> {
+    key: Zeroizing<[u8; 32]>,
+    nonce: Zeroizing<[u8; 12]>,
+    sequence: u64,
+    cipher: Option<Box<C>>,
+}
+
+/// Why a connection is to end: the alert to send (RFC 8446 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alert(pub(crate) AlertDescription);
+
+impl Alert {
+    /// Nothing is wrong: this side sends no more.
+    pub(crate) const CLOSE_NOTIFY: Alert = Alert(AlertDescription::CloseNotify);
+}
+
+/// The secrets are of a cipher that is not offered here.
+#[derive(Debug)]
+pub(crate) struct NotOffered;
+
+impl<C: ?Sized> Keys<C> {
+    fn new(secrets: &ConnectionTrafficSecrets, sequence: u64) -> Result<Keys<C>, NotOffered> {
+        let (ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+        | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv }) = secrets
+        else {
+            return Err(NotOffered);
+        };
+        Ok(Keys {
+            key: Zeroizing::new(key.as_ref().try_into().map_err(|_| NotOffered)?),
+            nonce: Zeroizing::new(iv.as_ref().try_into().map_err(|_| NotOffered)?),
+            sequence,
+            cipher: None,
+        })
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        sequence
+    }
+}
+
+impl Keys<dyn MessageEncrypter> {
+    fn cipher(&mut self, suite: SupportedCipherSuite) -> &mut dyn MessageEncrypter {
+        let (key, nonce) = (&self.key, &self.nonce);
+        let make = || match suite {
+            SupportedCipherSuite::Tls13(suite) => {
+                let nonce = Iv::copy(&nonce[..]);
+                suite.aead_alg.encrypter(AeadKey::from(**key), nonce)
+            }
+            SupportedCipherSuite::Tls12(suite) => {
+                let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
+                let (fixed, explicit) = nonce.split_at(fixed);
+                let key = AeadKey::from(**key);
+                suite.aead_alg.encrypter(key, fixed, explicit)
+            }
+        };
+        &mut **self.cipher.get_or_insert_with(make)
+    }
+}
+
+impl Keys<dyn MessageDecrypter> {
+    fn cipher(&mut self, suite: SupportedCipherSuite) -> &mut dyn MessageDecrypter {
+        let (key, nonce) = (&self.key, &self.nonce);
+        let make = || match suite {
+            SupportedCipherSuite::Tls13(suite) => {
+                let nonce = Iv::copy(&nonce[..]);
+                suite.aead_alg.decrypter(AeadKey::from(**key), nonce)
+            }
+            SupportedCipherSuite::Tls12(suite) => {
+                let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
+                let key = AeadKey::from(**key);
+                suite.aead_alg.decrypter(key, &nonce[..fixed])
+            }
+        };
+        &mut **self.cipher.get_or_insert_with(make)
+    }
+}
+
+impl Records {
+    /// The record layer that a handshake ends with: the secrets of what is sent and of what is
+    /// received, each with the number of its next record.
+    ///
+    /// # Errors
+    /// The cipher is none whose keys can be kept.
+    pub(crate) fn new(
+        suite: SupportedCipherSuite,
+        schedule: Box<dyn Schedule>,
+        (sent, sent_next): (ConnectionTrafficSecrets, u64),
+        (received, received_next): (ConnectionTrafficSecrets, u64),
+    ) -> Result<Records, NotOffered> {
+        Ok(Records {
+            suite,
+            schedule,
+            sealing: Keys::new(&sent, sent_next)?,
+            opening: Keys::new(&received, received_next)?,
+            empty: 0,
+            owes_update: false,
+            state: State::Open,
+        })
+    }
+
+    fn is_13(&self) -> bool {
+        matches!(self.suite, SupportedCipherSuite::Tls13(_))
+    }
+
+    /// Drops what the first record makes again. Several hundred bytes each.
+    pub(crate) fn freeze(&mut self) {
+        self.sealing.cipher = None;
+        self.opening.cipher = None;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.sealing.cipher.is_none() && self.opening.cipher.is_none()
+    }
+
+    /// The peer has said that it sends no more. Without that, the end of its stream is an attack or
+    /// an accident (RFC 8446 section 6.1).
+    pub(crate) fn peer_has_closed(&self) -> bool {
+        self.state == State::PeerClosed
+    }
+
+    /// How long the whole records at the front of `bytes` are together, and what the one behind
+    /// them needs in all, as far as that is known: a header, or a record.
+    ///
+    /// # Errors
+    /// A record that is too long, or none.
+    pub(crate) fn whole(&self, bytes: &[u8]) -> Result<(usize, usize), Alert> {
+        let payload_bytes_max = match self.is_13() {
+            true => PAYLOAD_BYTES_MAX_13,
+            false => PAYLOAD_BYTES_MAX_12,
+        };
+        let mut at = 0;
+        while let Some(header) = bytes[at..].first_chunk::<HEADER_BYTES>() {
+            if header[1] != 3 || !(20..=23).contains(&header[0]) {
+                return Err(Alert(AlertDescription::UnexpectedMessage));
+            }
+            let payload = payload_bytes(header);
+            if payload > payload_bytes_max {
+                return Err(Alert(AlertDescription::RecordOverflow));
+            }
+            if bytes.len() - at < HEADER_BYTES + payload {
+                return Ok((at, HEADER_BYTES + payload));
+            }
+            at += HEADER_BYTES + payload;
+        }
+        Ok((at, HEADER_BYTES))
+    }
+
+    /// Opens records, which must be whole, where they lie, and moves the content of the second and
+    /// further ones behind that of the first; where it is then. Behind the peer's close_notify
+    /// nothing is opened.
+    ///
+    /// # Errors
+    /// The peer breaks the rules, or somebody has changed what it sent.
+    pub(crate) fn open(&mut self, records: &mut [u8]) -> Result<Range<usize>, Alert> {
+        let (mut at, mut opened) = (0, 0..0);
+        while self.state == State::Open
+            && let Some(header) = records[at..].first_chunk::<HEADER_BYTES>()
+        {
+            let (kind, begin) = (header[0], at + HEADER_BYTES);
+            at = begin + payload_bytes(header);
+            match self.open_one(kind, &mut records[begin..at]) {
+                Ok(content) if opened.is_empty() => {
+                    opened = begin + content.start..begin + content.end;
+                }
+                Ok(content) => {
+                    let content = begin + content.start..begin + content.end;
+                    let end = opened.end + content.len();
+                    records.copy_within(content, opened.end);
+                    opened.end = end;
+                }
+                Err(refused) => {
+                    self.state = State::Failed;
+                    return Err(refused);
+                }
+            }
+        }
+        match self.state {
+            State::Failed => Err(Alert(AlertDescription::UnexpectedMessage)),
+            State::Open | State::PeerClosed => Ok(opened),
+        }
+    }
+
+    /// Opens one record, and does what it says if it is not content; where in it the content is.
+    fn open_one(&mut self, kind: u8, payload: &mut [u8]) -> Result<Range<usize>, Alert> {
+        let kind = ContentType::from(kind);
+        if self.is_13() && kind != ContentType::ApplicationData {
+            return Err(Alert(AlertDescription::UnexpectedMessage));
+        }
+        if self.opening.sequence >= SEQUENCE_MAX {
+            return Err(Alert(AlertDescription::InternalError));
+        }
+        let begin = payload.as_ptr().addr();
+        let sequence = self.opening.next_sequence();
+        let sealed = InboundOpaqueMessage::new(kind, ProtocolVersion::TLSv1_2, payload);
+        let cipher = self.opening.cipher(self.suite);
+        let plain = cipher.decrypt(sealed, sequence).map_err(refused)?;
+        let content = plain.payload;
+        if plain.typ == ContentType::ApplicationData && !content.is_empty() {
+            self.empty = 0;
+            let start = content.as_ptr().addr() - begin;
+            return Ok(start..start + content.len());
+        }
+        self.empty += 1;
+        if self.empty > EMPTY_MAX {
+            return Err(Alert(AlertDescription::UnexpectedMessage));
+        }
+        match (plain.typ, content) {
+            (ContentType::ApplicationData, _) => {}
+            (ContentType::Alert, &[_, CLOSE_NOTIFY]) => self.state = State::PeerClosed,
+            // TLS 1.2 has warnings, which say nothing that matters here; so has user_canceled.
+            (ContentType::Alert, &[WARNING, code])
+                if !self.is_13()
+                    || AlertDescription::from(code) == AlertDescription::UserCanceled => {}
+            // It has ended the connection: there is nobody to answer.
+            (ContentType::Alert, _) => return Err(Alert(AlertDescription::CloseNotify)),
+            (ContentType::Handshake, &[KEY_UPDATE, 0, 0, 1, asks @ 0..=1]) if self.is_13() => {
+                self.update_opening()?;
+                self.owes_update |= asks == 1;
+            }
+            (ContentType::Handshake, _) if !self.is_13() => {
+                return Err(Alert(AlertDescription::NoRenegotiation));
+            }
+            _ => return Err(Alert(AlertDescription::UnexpectedMessage)),
+        }
+        Ok(0..0)
+    }
+
+    fn update_opening(&mut self) -> Result<(), Alert> {
+        let next = self.schedule.next(Direction::Received);
+        let next = next.ok_or(Alert(AlertDescription::InternalError))?;
+        let keys = Keys::new(&next, 0);
+        self.opening = keys.map_err(|NotOffered| Alert(AlertDescription::InternalError))?;
+        Ok(())
+    }
+
+    /// Seals content, in as few records as can be, which `put` takes one by one.
+    ///
+    /// # Errors
+    /// The keys are used up, and there are no others (TLS 1.2): nothing more can be sent.
+    pub(crate) fn seal(
+        &mut self,
+        content: &[&[u8]],
+        put: &mut impl FnMut(Vec<u8>),
+    ) -> Result<(), Alert> {
+        let mut rest = OutboundChunks::new(content);
+        while !rest.is_empty() {
+            let (first, others) = rest.split_at(PLAINTEXT_BYTES_MAX);
+            self.ready_to_seal(put)?;
+            put(self.seal_one(ContentType::ApplicationData, first)?);
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// The answer that the peer's KeyUpdate asks for, if it does.
+    ///
+    /// # Errors
+    /// As of [`Records::seal`].
+    pub(crate) fn answer(&mut self, put: &mut impl FnMut(Vec<u8>)) -> Result<(), Alert> {
+        if self.owes_update {
+            self.ready_to_seal(put)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is an answer to send.
+    pub(crate) fn owes_answer(&self) -> bool {
+        self.owes_update && self.state != State::Failed
+    }
+
+    /// Changes the keys of what is sent, where the peer has asked for it, or they are used up soon.
+    fn ready_to_seal(&mut self, put: &mut impl FnMut(Vec<u8>)) -> Result<(), Alert> {
+        let limit = self.suite_limit();
+        let is_used_up = self.sealing.sequence >= limit.saturating_sub(LIMIT_MARGIN);
+        if !is_used_up && !self.owes_update {
+            return Ok(());
+        }
+        if !self.is_13() {
+            return Err(Alert(AlertDescription::CloseNotify));
+        }
+        let message = [KEY_UPDATE, 0, 0, 1, 0];
+        put(self.seal_one(ContentType::Handshake, message[..].into())?);
+        let next = self.schedule.next(Direction::Sent);
+        let next = next.ok_or(Alert(AlertDescription::InternalError))?;
+        let keys = Keys::new(&next, 0);
+        self.sealing = keys.map_err(|NotOffered| Alert(AlertDescription::InternalError))?;
+        self.owes_update = false;
+        Ok(())
+    }
+
+    /// Records for which a key may be used (RFC 8446 section 5.5).
+    fn suite_limit(&self) -> u64 {
+        let common = match self.suite {
+            SupportedCipherSuite::Tls13(suite) => &suite.common,
+            SupportedCipherSuite::Tls12(suite) => &suite.common,
+        };
+        common.confidentiality_limit.min(SEQUENCE_MAX)
+    }
+
+    /// The record that ends this side's stream, as it should be: close_notify, or the reason.
+    /// `None` if it cannot be made any more.
+    pub(crate) fn last_words(&mut self, Alert(alert): Alert) -> Option<Vec<u8>> {
+        let level = match alert {
+            AlertDescription::CloseNotify => WARNING,
+            _ => FATAL,
+        };
+        let words = [level, u8::from(alert)];
+        self.seal_one(ContentType::Alert, words[..].into()).ok()
+    }
+
+    fn seal_one(
+        &mut self,
+        kind: ContentType,
+        content: OutboundChunks<'_>,
+    ) -> Result<Vec<u8>, Alert> {
+        if self.sealing.sequence >= self.suite_limit() {
+            return Err(Alert(AlertDescription::InternalError));
+        }
+        let sequence = self.sealing.next_sequence();
+        let plain = OutboundPlainMessage {
+            typ: kind,
+            version: ProtocolVersion::TLSv1_2,
+            payload: content,
+        };
+        let cipher = self.sealing.cipher(self.suite);
+        let sealed = cipher.encrypt(plain, sequence).map_err(refused)?;
+        Ok(sealed.encode())
+    }
+}
+
+/// Without secrets.
+impl fmt::Debug for Records {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Records")
+            .field("suite", &self.suite)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first record, if it is whole, and what is behind it.
+pub(crate) fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let payload = payload_bytes(bytes.first_chunk()?);
+    bytes.split_at_checked(HEADER_BYTES + payload)
+}
+
+fn payload_bytes(header: &[u8; HEADER_BYTES]) -> usize {
+    usize::from(u16::from_be_bytes([header[3], header[4]]))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn refused(cause: rustls::Error) -> Alert {
+    Alert(match cause {
+        rustls::Error::DecryptError => AlertDescription::BadRecordMac,
+        rustls::Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
+        rustls::Error::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
+        _ => AlertDescription::InternalError,
+    })
+}
+
+#[cfg(test)]
+mod tests;

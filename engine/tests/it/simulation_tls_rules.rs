@@ -1,0 +1,379 @@
+//! TLS on the simulated driver, one rule at a time: what clients may do, what ends their
+//! connection, and what all of that costs the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::headers::{Herald, line};
+use crate::hoard::Hoard;
+use crate::lines::Lines;
+use crate::tls_client::{
+    End, Pair, TURNS_MAX, TlsClient, VERSIONS, client_config, server_config, tls_conditions,
+};
+use flatpath::Limits;
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::tls::rustls::ServerConfig;
+use flatpath::tls::rustls::server::{ClientHello, ResolvesServerCert};
+use flatpath::tls::rustls::sign::CertifiedKey;
+use flatpath::tls::{TlsConfig, provider};
+use flatpath_driver::simulation::ClientState;
+
+#[test]
+fn sim_a_handshake_cut_at_every_byte_is_made() {
+    for (version, protocol) in VERSIONS.into_iter().enumerate() {
+        let hello = TlsClient::new(&client_config(protocol)).take();
+        for cut in 1..hello.len() {
+            let mut pair = Pair::new(version, Limits::default());
+            let hello = pair.end.tls.take();
+            let cut = cut.min(hello.len());
+            pair.end.client.write(&hello[..cut]);
+            pair.server.turn();
+            pair.end.client.write(&hello[cut..]);
+            pair.talk();
+            pair.end.tls.say(b"ping\n");
+            assert_eq!(pair.hears(), "pong\n", "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn sim_a_client_that_is_silent_in_its_handshake_is_closed_when_a_head_would_be() {
+    for cut in [0, 3, 5, 40] {
+        let mut pair = Pair::new(1, Limits::default());
+        pair.end.client.write(&pair.end.tls.take()[..cut]);
+        (0..20).for_each(|_| pair.server.turn());
+        let head = Limits::default().head_timeout;
+        pair.server.advance(head - Duration::from_secs(1));
+        (0..20).for_each(|_| pair.server.turn());
+        assert_eq!(pair.end.client.state(), ClientState::Open, "{cut}");
+        pair.server.advance(Duration::from_secs(3));
+        (0..20).for_each(|_| pair.server.turn());
+        assert_ne!(pair.end.client.state(), ClientState::Open, "{cut}");
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_what_is_no_tls_is_refused() {
+    for said in [
+        &b"GET / HTTP/1.1\r\n"[..],
+        &[22, 3, 1, 255, 255, 0],
+        &[0; 20],
+    ] {
+        let mut pair = Pair::new(1, Limits::default());
+        pair.end.client.write(said);
+        (0..20).for_each(|_| pair.server.turn());
+        assert_eq!(pair.end.client.state(), ClientState::Finished);
+        assert_eq!(pair.server.statistics().tls_unshaken, 1);
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_changed_and_oversized_records_are_refused_and_nothing_of_them_is_read() {
+    for version in 0..2 {
+        let mut pair = Pair::shaken(version);
+        pair.end.tls.say(b"ping\n");
+        let mut record = pair.end.tls.take();
+        *record.last_mut().expect("bytes") ^= 1;
+        pair.end.client.write(&record);
+        assert_eq!(pair.hears(), "");
+        let why = pair.end.tls.broken.clone().expect("an alert");
+        assert!(why.contains("BadRecordMac"), "{why}");
+        assert_eq!(pair.server.statistics().tls_broken, 1);
+        pair.finish();
+        let mut pair = Pair::shaken(version);
+        pair.end.client.write(&[23, 3, 3, 0xff, 0xff]);
+        pair.talk();
+        let why = pair.end.tls.broken.clone().expect("an alert");
+        assert!(why.contains("RecordOverflow"), "{why}");
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_a_record_in_the_clear_is_refused() {
+    let mut pair = Pair::shaken(1);
+    pair.end.client.write(&[21, 3, 3, 0, 2, 1, 0]);
+    pair.talk();
+    let why = pair.end.tls.broken.clone().expect("an alert");
+    assert!(why.contains("UnexpectedMessage"), "{why}");
+    pair.finish();
+}
+
+#[test]
+fn sim_keys_are_changed_as_often_as_it_brings_something() {
+    let mut pair = Pair::shaken(1);
+    for _ in 0..100 {
+        pair.end.tls.tls.refresh_traffic_keys().expect("TLS 1.3");
+        pair.end.tls.say(b"ping\n");
+        assert_eq!(pair.hears(), "pong\n");
+    }
+    for _ in 0..32 {
+        pair.end.tls.tls.refresh_traffic_keys().expect("TLS 1.3");
+    }
+    pair.talk();
+    pair.end.tls.say(b"ping\n");
+    assert_eq!(pair.hears(), "pong\n", "so many in a row are");
+    for _ in 0..33 {
+        pair.end.tls.tls.refresh_traffic_keys().expect("TLS 1.3");
+    }
+    pair.talk();
+    assert!(pair.end.tls.broken.is_some(), "a storm is not");
+    pair.finish();
+}
+
+#[test]
+fn sim_a_stream_that_is_cut_off_is_no_end() {
+    for version in 0..2 {
+        let mut pair = Pair::shaken(version);
+        pair.end.tls.say(b"ping\n");
+        pair.talk();
+        pair.end.client.shutdown_write();
+        pair.talk();
+        assert_eq!(pair.end.client.state(), ClientState::Reset);
+        assert_eq!(pair.server.statistics().tls_broken, 1);
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_the_last_words_end_with_close_notify() {
+    for version in 0..2 {
+        let mut pair = Pair::shaken(version);
+        pair.end.tls.say(b"bye\n");
+        assert_eq!(pair.hears(), "bye\n");
+        assert!(pair.end.tls.was_told_of_the_end());
+        assert_eq!(pair.end.client.state(), ClientState::Finished);
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_a_drain_ends_handshakes_and_connections_with_their_last_words() {
+    let mut pair = Pair::new(1, Limits::default());
+    let idle = pair.server.connect();
+    pair.end.client.write(&pair.end.tls.take());
+    (0..3).for_each(|_| pair.server.turn());
+    pair.server.drain();
+    pair.talk();
+    pair.server.advance(Duration::from_secs(10));
+    pair.talk();
+    assert!(!pair.end.tls.tls.is_handshaking(), "it was under way");
+    assert_eq!(idle.state(), ClientState::Finished);
+    assert!(pair.end.tls.was_told_of_the_end());
+    pair.server.end(TURNS_MAX);
+}
+
+#[test]
+fn sim_a_session_is_resumed_and_counted() {
+    for version in VERSIONS {
+        let mut pair = Pair::new(1, Limits::default());
+        let config = client_config(version);
+        for resumed in 0..3 {
+            pair.end.client = pair.server.connect();
+            pair.end.tls = TlsClient::new(&config);
+            pair.talk();
+            pair.end.tls.say(b"ping\n");
+            assert_eq!(pair.hears(), "pong\n");
+            let statistics = pair.server.statistics();
+            assert_eq!((statistics.tls_full, statistics.tls_resumed), (1, resumed));
+            pair.end.tls.tls.send_close_notify();
+            pair.talk();
+        }
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_a_panic_in_a_handshake_ends_one_connection() {
+    let calm = Calm(AtomicBool::new(false));
+    let server_config = ServerConfig::builder_with_provider(Arc::new(provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth();
+    let resolver = Arc::new(calm);
+    let mut config = server_config.with_cert_resolver(Arc::clone(&resolver) as _);
+    config.enable_secret_extraction = true;
+    let config = TlsConfig::from_server_config(config).expect("as it has to be");
+    let conditions = tls_conditions(Limits::default(), config);
+    let mut server = SimulatedServer::new(conditions, Lines);
+    let mut end = End::new(&server, 1);
+    end.talk(&mut server);
+    assert_eq!(end.client.state(), ClientState::Finished);
+    assert_eq!(server.statistics().tls_unshaken, 1);
+    resolver.0.store(true, Relaxed);
+    let mut end = End::new(&server, 1);
+    end.talk(&mut server);
+    let why = end
+        .tls
+        .broken
+        .clone()
+        .expect("an alert: there is no certificate");
+    assert!(why.contains("AccessDenied"), "{why}");
+    server.drain();
+    server.end(TURNS_MAX);
+}
+
+/// Panics until it is calm; then it has no certificate.
+#[derive(Debug)]
+struct Calm(AtomicBool);
+
+impl ResolvesServerCert for Calm {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        assert!(self.0.load(Relaxed), "as the test wants it");
+        None
+    }
+}
+
+#[test]
+fn sim_what_is_kept_stays_in_its_page_and_as_it_was_opened() {
+    for version in 0..2 {
+        let conditions = tls_conditions(Limits::default(), server_config());
+        let mut server = SimulatedServer::new(conditions, Hoard::default());
+        let mut end = End::new(&server, version);
+        end.talk(&mut server);
+        end.tls.say(b"keep\n");
+        assert_eq!(end.hears(&mut server), "");
+        end.tls.say(b"word\n");
+        assert_eq!(end.hears(&mut server), "ok\n");
+        drop(end);
+        server.drain();
+        server.end(TURNS_MAX);
+    }
+}
+
+#[test]
+fn sim_a_part_of_a_record_waits_for_memory_and_is_read_then() {
+    const BUFFERS: usize = 16;
+    let limits = Limits {
+        buffer_bytes_max: BUFFERS * 4096,
+        head_timeout: Duration::from_secs(100_000),
+        stall_timeout: Duration::from_secs(100_000),
+        ..Limits::default()
+    };
+    let conditions = tls_conditions(limits, server_config());
+    let mut server = SimulatedServer::new(conditions, Hoard::default());
+    let mut ends: Vec<End> = (0..=BUFFERS).map(|_| End::new(&server, 1)).collect();
+    for end in &mut ends {
+        end.talk(&mut server);
+        assert!(!end.tls.tls.is_handshaking());
+    }
+    let mut waiting = ends.pop().expect("the last");
+    for end in &mut ends {
+        end.tls.say(b"hold 1\n");
+        assert_eq!(end.hears(&mut server), "");
+    }
+    waiting.tls.say(b"word\n");
+    let record = waiting.tls.take();
+    waiting.client.write(&record[..9]);
+    assert_eq!(waiting.hears(&mut server), "");
+    waiting.client.write(&record[9..]);
+    assert_eq!(
+        waiting.hears(&mut server),
+        "",
+        "there is nowhere to put a part"
+    );
+    assert_eq!(waiting.client.state(), ClientState::Open);
+    ends[0].tls.say(b"free\n");
+    ends[0].talk(&mut server);
+    for _ in 0..10 {
+        server.advance(Duration::from_millis(100));
+        waiting.talk(&mut server);
+    }
+    assert_eq!(waiting.hears(&mut server), "ok\n");
+    drop((ends, waiting));
+    server.drain();
+    server.end(TURNS_MAX);
+}
+
+#[test]
+fn sim_more_connections_than_have_ciphers_ready_are_served_as_well() {
+    const CONNECTIONS: usize = 1100;
+    let limits = Limits {
+        connections_max: 2000,
+        ..Limits::default()
+    };
+    let conditions = tls_conditions(limits, server_config());
+    let mut server = SimulatedServer::new(conditions, Lines);
+    let config = client_config(VERSIONS[1]);
+    let mut ends: Vec<End> = (0..CONNECTIONS)
+        .map(|_| End {
+            client: server.connect(),
+            tls: TlsClient::new(&config),
+        })
+        .collect();
+    for round in 1..3 {
+        ends.iter_mut().for_each(|end| end.tls.say(b"ping\n"));
+        for turn in 0.. {
+            assert!(turn < TURNS_MAX, "a client waits for ever");
+            server.turn();
+            for end in &mut ends {
+                let said = end.tls.take();
+                if !said.is_empty() {
+                    end.client.write(&said);
+                }
+                end.tls.feed(&end.client.read());
+            }
+            if ends
+                .iter()
+                .all(|end| end.tls.heard.len() == round * "pong\n".len())
+            {
+                break;
+            }
+        }
+    }
+    drop(ends);
+    server.drain();
+    server.end(TURNS_MAX);
+}
+
+#[test]
+fn sim_a_client_that_does_not_read_stops_the_server_from_making_more() {
+    let mut pair = Pair::shaken(1);
+    pair.end.tls.say(b"big 50000000\n");
+    for _ in 0..200 {
+        let said = pair.end.tls.take();
+        if !said.is_empty() {
+            pair.end.client.write(&said);
+        }
+        pair.server.turn();
+    }
+    let pooled = pair.server.leaks().1;
+    assert!(pooled < 1 << 20, "{pooled} bytes are queued");
+    pair.finish();
+}
+
+#[test]
+fn sim_behind_a_balancer_the_header_comes_first_and_in_the_clear() {
+    let conditions = Conditions {
+        balancers: Some(vec!["10.1.0.0/16".parse().expect("a network")]),
+        ..tls_conditions(Limits::default(), server_config())
+    };
+    let mut server = SimulatedServer::new(conditions, Herald);
+    let balancer = "10.1.2.3:4000".parse().expect("an address");
+    let client = "198.51.100.7:56324".parse().expect("an address");
+    for with_hello in [false, true] {
+        let mut end = End {
+            client: server.connect_from(Some(balancer)),
+            tls: TlsClient::new(&client_config(VERSIONS[1])),
+        };
+        let mut said = line(client);
+        if with_hello {
+            said.extend(end.tls.take());
+        }
+        end.client.write(&said);
+        end.talk(&mut server);
+        end.tls.say(b"one.");
+        let heard = end.hears(&mut server);
+        assert!(
+            heard.starts_with("198.51.100.7:56324 through 10.1.2.3:4000"),
+            "{heard}"
+        );
+        assert!(heard.ends_with("ONE."), "{heard}");
+    }
+    server.drain();
+    server.advance(Duration::from_secs(60));
+    server.end(TURNS_MAX);
+}
