@@ -8,7 +8,8 @@ use flatpath_structures::lock::Lock;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
+use rustls::server::ResolvesServerCert;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite};
 
 /// Why a [`TlsConfig`] cannot be made.
@@ -68,6 +69,15 @@ impl TlsConfig {
     /// They cannot be read, or are not for one another.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<TlsConfig, TlsError> {
         TlsConfig::from_server_config(server_config_of(certificates, key)?)
+    }
+
+    /// Certificates that are chosen for each client, when its handshake begins. What the resolver
+    /// chooses among may change while it is used.
+    ///
+    /// # Errors
+    /// None at present but those of the provider.
+    pub fn from_resolver(resolver: Arc<dyn ResolvesServerCert>) -> Result<TlsConfig, TlsError> {
+        TlsConfig::from_server_config(with_resolver(resolver, provider())?)
     }
 
     /// What rustls is to be configured with in any other way. Sessions are resumed, certificates
@@ -172,13 +182,20 @@ fn server_config_of(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, Tls
     }
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|cause| TlsError::Pem(format!("the key: {cause}")))?;
-    let provider = Arc::new(provider());
+    let provider = provider();
     let own = CertifiedKey::from_der(chain, key, &provider).map_err(TlsError::Refused)?;
-    let mut config = ServerConfig::builder_with_provider(provider)
+    with_resolver(Arc::new(SingleCertAndKey::from(own)), provider)
+}
+
+fn with_resolver(
+    resolver: Arc<dyn ResolvesServerCert>,
+    provider: CryptoProvider,
+) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Refused)?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(own)));
+        .with_cert_resolver(resolver);
     config.enable_secret_extraction = true;
     // One is enough for a client that comes again; each costs as much as the next.
     config.send_tls13_tickets = 1;

@@ -43,6 +43,7 @@ impl<S: Service> Protocol for Http<S> {
             region: self.service.region(),
             refusal: Bytes::from_static(REFUSAL.as_bytes()),
             logs_requests: true,
+            alpn: &["http/1.1"],
             request_classes: &["1xx", "2xx", "3xx", "4xx", "5xx"],
             ..ListenerOptions::default()
         }
