@@ -8,15 +8,17 @@
 use std::fmt::Write;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::NetworkThreads;
 
 use crate::config::{Configuration, Entry, ListenerTable, quoted};
 use crate::failure::Failure;
-use crate::listeners;
+use crate::listeners::{self, Listener};
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
+use crate::tls::Source;
 
 /// The command line of `check`.
 pub(crate) fn command() -> Command {
@@ -35,9 +37,37 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let file = Configuration::from_file(path)?;
     let listeners = listeners::of(&file.settings, &file.listeners)?;
     demands(&file.settings, &listeners).divide()?;
-    listeners.iter().try_for_each(listeners::Listener::check)?;
-    let written = io::stdout().lock().write_all(text_of(&file).as_bytes());
+    listeners.iter().try_for_each(Listener::check)?;
+    let text = text_of(&file) + &certificates(&listeners)?;
+    let written = io::stdout().lock().write_all(text.as_bytes());
     written.map_err(|cause| Failure::Failed(format!("standard output: {cause}")))
+}
+
+/// What the certificates of the listeners are, as comments.
+///
+/// # Errors
+/// One cannot be read, or its key is another one's.
+fn certificates(listeners: &[Listener]) -> Result<String, Failure> {
+    let mut text = String::new();
+    let mut seen: Vec<&Source> = Vec::new();
+    let files = |it: &&Source| matches!(it, Source::Files(_));
+    for source in listeners
+        .iter()
+        .filter_map(|it| it.tls.as_ref())
+        .filter(files)
+    {
+        if seen.contains(&source) {
+            continue;
+        }
+        seen.push(source);
+        for certificate in source.load()? {
+            let _ = writeln!(text, "\n# certificate {certificate}; the key is its own");
+            if let Some(warning) = certificate.warning(SystemTime::now()) {
+                let _ = writeln!(text, "# {warning}");
+            }
+        }
+    }
+    Ok(text)
 }
 
 /// The file with everything in it.

@@ -6,9 +6,10 @@
 use std::fmt::{self, Display};
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use flatpath::limits::DESCRIPTORS_RESERVED;
 use flatpath::{DriverChoice, DriverConfig, NetworkThreads};
 use flatpath_driver::idle::IdleSetting;
@@ -22,6 +23,7 @@ use crate::listeners;
 use crate::scanners::Scanners;
 use crate::serve::demands;
 use crate::settings::Settings;
+use crate::tls::{self, Certificate};
 
 /// Connections that are taken where the descriptor limit allows more.
 const CONNECTIONS_DEFAULT: u64 = 100_000;
@@ -38,9 +40,16 @@ const HALT_POLL_NS: u64 = 200_000;
 /// The command line of `doctor`.
 pub(crate) fn command() -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
+    let file = |name: &'static str| {
+        let file = Arg::new(name).long(name).value_name("FILE");
+        let file = file.action(ArgAction::Append).value_delimiter(',');
+        file.value_parser(value_parser!(PathBuf))
+    };
     Command::new("doctor")
         .about("Tell what this machine offers, what the engine will use, and why")
         .arg(json.help("Report as JSON"))
+        .arg(file("tls-cert").help("Report on this certificate too; may be repeated"))
+        .arg(file("tls-key").help("The key of the certificate, as for serve"))
 }
 
 /// Everything there is to say.
@@ -53,6 +62,8 @@ struct Report {
     limits: MachineLimits,
     scanners: Scanners,
     verdict: Verdict,
+    /// Of each certificate that was named, what it is or why it cannot be used.
+    certificates: Vec<String>,
     /// Possible improvements, each with its remedy.
     advice: Vec<String>,
 }
@@ -93,7 +104,22 @@ struct Verdict {
 
 /// Looks at the machine and reports.
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
-    let report = Report::of_this_machine()?;
+    let files = |name: &str| {
+        let files = arguments.get_many::<PathBuf>(name).unwrap_or_default();
+        files.cloned().collect::<Vec<_>>()
+    };
+    let pairs = tls::pairs(&files("tls-cert"), &files("tls-key"))?;
+    let mut report = Report::of_this_machine()?;
+    for pair in &pairs {
+        match Certificate::from_files(pair) {
+            Ok(certificate) => {
+                report.advice.extend(certificate.warning(SystemTime::now()));
+                let words = format!("{certificate}; the key is its own");
+                report.certificates.push(words);
+            }
+            Err(cause) => report.certificates.push(cause),
+        }
+    }
     let text = if arguments.get_flag("json") {
         let failed = |cause| Failure::Failed(format!("the report cannot be written: {cause}"));
         serde_json::to_string_pretty(&report.to_json()).map_err(failed)? + "\n"
@@ -122,6 +148,7 @@ impl Report {
             limits,
             scanners,
             verdict,
+            certificates: Vec::new(),
             advice,
         })
     }
@@ -179,6 +206,7 @@ impl Report {
                 "buffer_bytes_max": verdict.buffer_bytes_max,
                 "path_resolution": verdict.path_resolution,
             },
+            "certificates": self.certificates,
             "advice": self.advice,
         })
     }
@@ -369,6 +397,12 @@ impl Display for Report {
         ] {
             writeln!(formatter, "  {name:<26}{value}")?;
         }
+        if !self.certificates.is_empty() {
+            writeln!(formatter, "\ncertificates")?;
+            for certificate in &self.certificates {
+                writeln!(formatter, "  {certificate}")?;
+            }
+        }
         if !self.advice.is_empty() {
             writeln!(formatter, "\nadvice")?;
             for advice in &self.advice {
@@ -502,6 +536,7 @@ mod tests {
             limits,
             scanners,
             verdict,
+            certificates: Vec::new(),
         }
     }
 

@@ -20,8 +20,10 @@ use flatpath_relay::Relay;
 use crate::config::ListenerTable;
 use crate::failure::Failure;
 use crate::memory::Parts;
+use crate::redirect::Redirect;
 use crate::service_metrics::Counting;
 use crate::settings::{Etag, ListenerProtocol, Settings, is_on};
+use crate::tls::{Certificates, Source};
 use crate::{ingest, nfs, relay};
 
 /// Where HTTP is served when nothing else is named.
@@ -37,6 +39,10 @@ pub(crate) struct Listener {
     pub(crate) addresses: Vec<ListenAddress>,
     pub(crate) settings: Settings,
     pub(crate) limits: ListenerLimits,
+    /// With TLS, and these certificates.
+    pub(crate) tls: Option<Source>,
+    /// HTTP that only sends clients to the listener with TLS.
+    pub(crate) redirects: bool,
 }
 
 /// Services that run next to the listeners and are asked while they serve.
@@ -52,6 +58,12 @@ pub(crate) struct Services {
     pub(crate) nfs: Vec<(usize, Port, bool)>,
     /// The numbers of listeners whose clients may change files.
     pub(crate) writable: Vec<usize>,
+    /// The numbers of listeners with TLS.
+    pub(crate) secured: Vec<usize>,
+    /// Of those, the one that plain HTTP redirects to, and what redirects.
+    pub(crate) redirect: Option<usize>,
+    pub(crate) redirected: Redirect,
+    pub(crate) certificates: Certificates,
     /// Listeners so far.
     count: usize,
     /// Sockets that another process has passed.
@@ -61,10 +73,12 @@ pub(crate) struct Services {
 impl Services {
     /// None yet; each takes its own of these sockets.
     pub(crate) fn with(passed: &PassedSockets) -> Services {
-        Services {
+        let mut services = Services {
             passed: passed.clone(),
             ..Services::default()
-        }
+        };
+        services.counting.certificates = services.certificates.clone();
+        services
     }
 }
 
@@ -73,13 +87,17 @@ impl Services {
 /// # Errors
 /// An address is named twice; a directory is named for nothing; two listeners are to be registered.
 pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Listener>, Failure> {
-    let mut listeners = flat(settings);
-    listeners.extend(tables.iter().map(|table| Listener {
-        protocol: table.protocol,
-        addresses: table.addresses.clone(),
-        settings: table.over(settings),
-        limits: table.own.listener_limits(),
-    }));
+    let mut listeners = flat(settings)?;
+    for table in tables {
+        listeners.push(Listener {
+            protocol: table.protocol,
+            addresses: table.addresses.clone(),
+            settings: table.over(settings),
+            limits: table.own.listener_limits(),
+            tls: Source::of(&table.own)?,
+            redirects: false,
+        });
+    }
     if listeners.is_empty() {
         listeners.push(Listener::flat(
             ListenerProtocol::Http,
@@ -114,7 +132,14 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
 }
 
 /// The listeners that flags name.
-fn flat(settings: &Settings) -> Vec<Listener> {
+fn flat(settings: &Settings) -> Result<Vec<Listener>, Failure> {
+    let https = secured(settings)?;
+    let redirects = is_on(settings.http_redirect);
+    if redirects && (settings.http.is_empty() || https.is_none()) {
+        return Err(Failure::WrongUse(
+            "--http-redirect needs --http ADDR, which redirects, and --https ADDR, where to".into(),
+        ));
+    }
     let (nfs, ingest) = (settings.nfs.as_slice(), settings.ingest.as_slice());
     let named = [
         (ListenerProtocol::Http, settings.http.as_slice()),
@@ -126,9 +151,31 @@ fn flat(settings: &Settings) -> Vec<Listener> {
     let named = named
         .into_iter()
         .filter(|(_, addresses)| !addresses.is_empty());
-    named
-        .map(|(protocol, addresses)| Listener::flat(protocol, addresses, settings))
-        .collect()
+    let named = named.map(|(protocol, addresses)| Listener {
+        redirects: redirects && protocol == ListenerProtocol::Http,
+        ..Listener::flat(protocol, addresses, settings)
+    });
+    Ok(named.chain(https).collect())
+}
+
+/// The listeners with TLS that flags name.
+fn secured(settings: &Settings) -> Result<Option<Listener>, Failure> {
+    let wrong = |why: &str| Err(Failure::WrongUse(why.into()));
+    match (Source::of(settings)?, settings.https.as_slice()) {
+        (None, []) => Ok(None),
+        (None, _) => wrong(
+            "--https needs a certificate: name its file and that of its key with --tls-cert FILE \
+             and --tls-key FILE, or try it out with --tls-self-signed",
+        ),
+        (Some(_), []) => wrong(
+            "--tls-cert, --tls-key and --tls-self-signed are for --https ADDR, which is not \
+             given; a [[listener]] of the file has its own",
+        ),
+        (Some(source), addresses) => Ok(Some(Listener {
+            tls: Some(source),
+            ..Listener::flat(ListenerProtocol::Http, addresses, settings)
+        })),
+    }
 }
 
 impl Listener {
@@ -138,14 +185,17 @@ impl Listener {
             addresses: addresses.to_vec(),
             settings: settings.clone(),
             limits: ListenerLimits::default(),
+            tls: None,
+            redirects: false,
         }
     }
 
     fn serves_files(&self) -> bool {
-        matches!(
-            self.protocol,
-            ListenerProtocol::Http | ListenerProtocol::Nfs
-        )
+        self.serves_over_http() || self.protocol == ListenerProtocol::Nfs
+    }
+
+    pub(crate) fn serves_over_http(&self) -> bool {
+        self.protocol == ListenerProtocol::Http && !self.redirects
     }
 
     /// Whether its directory, if it has one, can be served.
@@ -171,20 +221,12 @@ impl Listener {
             let numbers = services.count..services.count + self.addresses.len();
             services.counting.relays.push((numbers, relay.clone()));
         }
+        let source = self.tls.as_ref();
+        let tls = source.map(|source| services.certificates.add(source));
+        let tls = tls.transpose()?;
         for address in self.addresses.iter().cloned() {
             server = match self.protocol {
-                ListenerProtocol::Http => {
-                    let files = files(settings, parts)?;
-                    let numbers = services.count..services.count + 1;
-                    services
-                        .counting
-                        .mounts
-                        .push((numbers, files.mount_limits()));
-                    let http = Http::service(files)
-                        .hosts(hosts(settings, &address, &services.passed))
-                        .origins(Origins::own().and(settings.allow_origin.iter().cloned()));
-                    server.listen_at(address, http)
-                }
+                ListenerProtocol::Http => self.add_http_to(server, address, parts, services)?,
                 ListenerProtocol::Nfs => {
                     if let ListenAddress::Unix(_) = address {
                         let why = format!("nfs: no client mounts {address}; name a port");
@@ -217,6 +259,13 @@ impl Listener {
             if !settings.proxy_from.is_empty() {
                 server = server.behind_proxy(settings.proxy_from.iter().copied());
             }
+            if let Some(tls) = &tls {
+                server = server.with_tls(tls);
+                services.secured.push(services.count);
+                if self.protocol == ListenerProtocol::Http {
+                    services.redirect.get_or_insert(services.count);
+                }
+            }
             if self.serves_files() && is_on(settings.writable) {
                 services.writable.push(services.count);
             }
@@ -224,11 +273,35 @@ impl Listener {
         }
         Ok(server)
     }
+
+    fn add_http_to(
+        &self,
+        server: Server,
+        address: ListenAddress,
+        parts: &Parts,
+        services: &mut Services,
+    ) -> Result<Server, Failure> {
+        let settings = &self.settings;
+        let hosts = hosts(self, &address, &services.passed);
+        if self.redirects {
+            let redirect = Http::service(services.redirected.clone());
+            return Ok(server.listen_at(address, redirect.hosts(hosts)));
+        }
+        let files = files(settings, parts)?;
+        let numbers = services.count..services.count + 1;
+        let counting = &mut services.counting;
+        counting.mounts.push((numbers, files.mount_limits()));
+        let origins = Origins::own().and(settings.allow_origin.iter().cloned());
+        let http = Http::service(files).hosts(hosts).origins(origins);
+        Ok(server.listen_at(address, http))
+    }
 }
 
 /// The hosts that are answered for at this address. What connects to a Unix socket or sends a
-/// header of the PROXY protocol is no browser, so a page cannot have one connect there.
-fn hosts(settings: &Settings, address: &ListenAddress, passed: &PassedSockets) -> Hosts {
+/// header of the PROXY protocol is no browser, so a page cannot have one connect there; nor can it
+/// with TLS, where a browser wants a certificate for the name of the page.
+fn hosts(listener: &Listener, address: &ListenAddress, passed: &PassedSockets) -> Hosts {
+    let settings = &listener.settings;
     let is_loopback = |at: &ListenAddress| {
         let address = at.internet();
         address.is_some_and(|it| it.ip().to_canonical().is_loopback())
@@ -237,6 +310,7 @@ fn hosts(settings: &Settings, address: &ListenAddress, passed: &PassedSockets) -
         ListenAddress::Passed(_) => passed.addresses(address).iter().any(is_loopback),
         address => is_loopback(address),
     };
+    let is_exposed = is_exposed && listener.tls.is_none();
     match is_exposed && settings.proxy_from.is_empty() || !settings.hosts.is_empty() {
         true => Hosts::local().and(settings.hosts.iter().cloned()),
         false => Hosts::any(),

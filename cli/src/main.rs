@@ -15,6 +15,8 @@ mod memory;
 mod nfs;
 mod relay;
 mod ingest;
+mod tls;
+mod redirect;
 mod service_metrics;
 mod listeners;
 mod effect;

@@ -1,4 +1,5 @@
-//! SIGHUP: reads the configuration file again, and takes over what can change without a restart.
+//! SIGHUP: reads certificates and the configuration file again, and takes over what can change
+//! without a restart.
 //!
 //! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
 //! bounds of addresses and listeners, `slow` and `log`. Of everything else that has changed since
@@ -27,6 +28,7 @@ use crate::serve::demands;
 use crate::service_manager::ServiceManager;
 use crate::settings::{Part, SETTINGS, Setting, Settings};
 use crate::slow::SlowWatch;
+use crate::tls::Certificates;
 
 /// How long the drain of the server may take by now. Clones are the same.
 #[derive(Clone, Debug)]
@@ -68,6 +70,7 @@ pub(crate) struct Reload {
     pub(crate) drain_times: DrainTimes,
     pub(crate) slow: SlowWatch,
     pub(crate) admin: Admin,
+    pub(crate) certificates: Certificates,
     pub(crate) manager: ServiceManager,
 }
 
@@ -107,6 +110,8 @@ impl Reload {
 
     fn reload(&mut self, last: &mut Configuration) {
         self.manager.reloading();
+        // Whatever the configuration file says: they are good or wrong by themselves.
+        self.certificates.reload();
         match self.read() {
             Ok(None) => log::info!("reload: there is no --config FILE to read again"),
             Ok(Some(file)) => {

@@ -1,11 +1,13 @@
 //! `flatpath serve`: a directory over HTTP and NFS, echo, a relay and ingest, until a signal.
 //!
 //! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, with ` writable`
-//! where clients may change files, and then `ready`; nothing else ever. Logs go to standard error.
+//! where clients may change files, and then `ready`; nothing else ever. With TLS it is `https`, and
+//! other protocols have ` tls` behind their address. Logs go to standard error.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::limits::DESCRIPTORS_MIN;
@@ -36,6 +38,7 @@ use crate::restart::{self, Restart};
 use crate::service_manager::ServiceManager;
 use crate::settings::{Accept, Driver, ListenerProtocol, Settings, is_on};
 use crate::slow::SlowWatch;
+use crate::tls::Renewal;
 use crate::watchdog::Watchdog;
 
 const UNITS: &str =
@@ -88,6 +91,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let server = access_log.add_to(server).passed_sockets(&passed);
     let running = server.start().map_err(|error| explain(&error))?;
     refuse_strangers(&passed)?;
+    set_redirect(&running, &services);
     access_log.shown_by(&admin);
     admin.source(std::mem::take(&mut services.counting).source(&running));
     admin.slow(settings.slow);
@@ -95,6 +99,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
     let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
     let reporters = reporters(&services, &running);
+    let renewal = Renewal::begin(&services.certificates, reload_period(&settings));
     // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
     let relieved = watchdog.on_stopping(drain_times.timeout());
@@ -102,7 +107,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let servers = handles(&running, admin_server.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
     rpcbind.taken_over();
-    announce(&running, &services.writable, admin_server.as_ref());
+    announce(&running, &services, admin_server.as_ref());
     access_log.begin().map_err(no_thread)?;
     let withdraw = rpcbind.withdrawal();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
@@ -115,6 +120,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         drain_times,
         slow,
         admin,
+        certificates: services.certificates.clone(),
         manager: manager.clone(),
     };
     let watch = watch.reloading(reload.on_signal(access_log.reopener()));
@@ -123,7 +129,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         manager.stopping();
         withdraw();
     });
-    drop((handover, reporters));
+    drop((handover, reporters, renewal));
     drop((rpcbind, services));
     // The last one, so that it shows the end of the others.
     drop(admin_server);
@@ -224,6 +230,9 @@ fn server(settings: &Settings, parts: &Parts) -> Server {
     })
 }
 
+/// The default of `--tls-reload-seconds`.
+const TLS_RELOAD_SECONDS: u64 = 60;
+
 /// Heaps of the allocator for all threads: what they hand each other is pooled, so few are enough.
 const ARENAS_MAX: u16 = 2;
 
@@ -239,8 +248,8 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         bytes: settings.memory.unwrap_or(default.buffer_bytes_max),
         network_threads: settings.network_threads.unwrap_or_default().count(),
         workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.end()),
-        http: count(|it| it.protocol == ListenerProtocol::Http),
-        writable: count(|it| it.protocol == ListenerProtocol::Http && is_on(it.settings.writable)),
+        http: count(Listener::serves_over_http),
+        writable: count(|it| it.serves_over_http() && is_on(it.settings.writable)),
         nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
         connections: settings.max_connections,
         descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
@@ -256,16 +265,39 @@ fn limits(settings: &Settings, parts: &Parts) -> Limits {
     }
 }
 
+/// How often certificates are looked at, unless never.
+fn reload_period(settings: &Settings) -> Option<Duration> {
+    match settings.tls_reload_seconds {
+        Some(0) => None,
+        seconds => Some(Duration::from_secs(seconds.unwrap_or(TLS_RELOAD_SECONDS))),
+    }
+}
+
+/// Tells those that redirect where to, now that the port is known.
+fn set_redirect(running: &Running, services: &Services) {
+    let to = services
+        .redirect
+        .and_then(|number| running.listeners().get(number));
+    if let Some(address) = to.and_then(|bound| bound.address.internet()) {
+        services.redirected.set_port(address.port());
+    }
+}
+
 /// Announces the listeners. The program that reads them may have closed the pipe,
 /// which is no reason not to serve.
-fn announce(running: &Running, writable: &[usize], admin: Option<&AdminServer>) {
+fn announce(running: &Running, services: &Services, admin: Option<&AdminServer>) {
     let mut lines = String::new();
     for (number, bound) in running.listeners().iter().enumerate() {
-        let rights = match writable.contains(&number) {
+        let (name, tls) = match (services.secured.contains(&number), bound.name) {
+            (true, "http") => ("https", ""),
+            (true, name) => (name, " tls"),
+            (false, name) => (name, ""),
+        };
+        let rights = match services.writable.contains(&number) {
             true => " writable",
             false => "",
         };
-        lines += &format!("listening {} {}{rights}\n", bound.name, bound.address);
+        lines += &format!("listening {name} {}{tls}{rights}\n", bound.address);
     }
     for address in admin.into_iter().flat_map(AdminServer::addresses) {
         lines += &format!("listening admin {address}\n");

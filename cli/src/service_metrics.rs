@@ -5,11 +5,13 @@
 use std::ops::Range;
 
 use flatpath::Running;
-use flatpath::metrics::{Family, Metric, read_each};
+use flatpath::metrics::{Family, Metric, read, read_each};
 use flatpath_files::MountLimits;
 use flatpath_ingest::Ingest;
 use flatpath_nfs::CallCounts;
 use flatpath_relay::Relay;
+
+use crate::tls::{self, Certificates};
 
 /// Services that count, with the numbers of their listeners in the server.
 #[derive(Default)]
@@ -18,6 +20,7 @@ pub(crate) struct Counting {
     pub(crate) mounts: Vec<(Range<usize>, MountLimits)>,
     pub(crate) nfs: Vec<(Range<usize>, CallCounts)>,
     pub(crate) relays: Vec<(Range<usize>, Relay)>,
+    pub(crate) certificates: Certificates,
 }
 
 impl Counting {
@@ -30,6 +33,7 @@ impl Counting {
         let mounts = named(running, self.mounts);
         let nfs = named(running, self.nfs);
         let relays = named(running, self.relays);
+        let certificates = self.certificates;
         move || {
             [
                 of(flatpath_ingest::METRICS, &ingests, Ingest::figures),
@@ -38,6 +42,7 @@ impl Counting {
                 }),
                 of(flatpath_nfs::METRICS, &nfs, CallCounts::clone),
                 of(flatpath_files::METRICS, &mounts, MountLimits::clone),
+                read(tls::METRICS, &certificates),
             ]
             .concat()
         }

@@ -24,6 +24,7 @@ use crate::units::{
 mod topic {
     pub(super) const LISTENERS: &str = "Listeners";
     pub(super) const HTTP: &str = "HTTP";
+    pub(super) const TLS: &str = "TLS";
     pub(super) const NFS: &str = "NFS";
     pub(super) const RELAY: &str = "Relay";
     pub(super) const INGEST: &str = "Ingest";
@@ -34,6 +35,12 @@ mod topic {
 // The listeners that look at a setting.
 const ALL: &[ListenerProtocol] = ListenerProtocol::ALL;
 const HTTP: &[ListenerProtocol] = &[ListenerProtocol::Http];
+// NFS and the relay have no TLS yet: the relay's pairs could not be spliced.
+const TLS: &[ListenerProtocol] = &[
+    ListenerProtocol::Http,
+    ListenerProtocol::Echo,
+    ListenerProtocol::Ingest,
+];
 const NFS: &[ListenerProtocol] = &[ListenerProtocol::Nfs];
 const FILES: &[ListenerProtocol] = &[ListenerProtocol::Http, ListenerProtocol::Nfs];
 const RELAY: &[ListenerProtocol] = &[ListenerProtocol::Relay];
@@ -83,6 +90,10 @@ settings! {
     // Other servers' names for it are understood, too.
     http: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address)
         .known_as("port", 'p');
+
+    /// Serve DIR over HTTPS at this address, with the certificates of --tls-cert; may be repeated.
+    /// Port 0 picks a free one
+    https: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
 
     /// Show metrics and health checks at this address: /metrics, /healthz, /readyz.
     /// There is no access control, so choose one that only operators reach [default: off]
@@ -143,6 +154,25 @@ settings! {
 
     /// Accept a connection at once, not with its first bytes
     no_defer_accept: Option<bool> = switch(topic::HTTP).advanced();
+
+    /// Certificate for --https, in PEM: first it, then those that lead from it to one that clients
+    /// know; may be repeated, each with its --tls-key. A client gets the one with the name it asks
+    /// for, else the first. Read again when the file changes, and on SIGHUP
+    tls_cert: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(TLS).not_inherited();
+
+    /// Its private key, in PEM, without a password
+    tls_key: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(TLS).not_inherited();
+
+    /// To try out --https without a certificate: make one for localhost and this machine's name,
+    /// which no client trusts unasked
+    tls_self_signed: Option<bool> = switch(topic::TLS).of(TLS).not_inherited();
+
+    /// How often to see whether certificates or keys have changed; 0 for never, then SIGHUP alone
+    /// has them read again [default: 60]
+    tls_reload_seconds: Option<u64> = option(topic::TLS, "N", count_or_zero::<u64>).advanced();
+
+    /// Answer every request at --http with a redirect (308) to --https
+    http_redirect: Option<bool> = switch(topic::TLS);
 
     /// Echo at this address: send back what is received; may be repeated
     echo: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);

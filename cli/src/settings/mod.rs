@@ -64,8 +64,8 @@ enum Need {
 struct Facts {
     /// The listeners that look at it, whose tables may set it. None: it is the process's.
     listeners: &'static [ListenerProtocol],
-    /// Above the tables it bounds the whole server, and in a table that listener.
-    is_bound: bool,
+    /// A table has what stands above it, where it does not set it itself.
+    is_inherited: bool,
     /// A reload takes it over, though it is no limit.
     is_reloaded: bool,
     /// Every command has it, not `serve` alone.
@@ -93,7 +93,7 @@ impl<P: TypedValueParser> Definition<P> {
             parser,
             facts: Facts {
                 listeners: &[],
-                is_bound: false,
+                is_inherited: true,
                 is_reloaded: false,
                 is_of_all_commands: false,
                 needs: Need::Nothing,
@@ -124,7 +124,13 @@ impl<P: TypedValueParser> Definition<P> {
     /// It bounds the whole server above the tables, and one listener in a table: a table does not
     /// inherit it.
     fn bounding(mut self) -> Self {
-        self.facts.is_bound = true;
+        self.facts.is_inherited = false;
+        self
+    }
+
+    /// Above the tables it is for the listeners that flags name; a table does not inherit it.
+    fn not_inherited(mut self) -> Self {
+        self.facts.is_inherited = false;
         self
     }
 
@@ -275,7 +281,7 @@ impl Setting {
 
     /// Whether a table has what stands above it, where it does not set it itself.
     pub(crate) fn is_inherited(&self) -> bool {
-        !self.facts.is_bound
+        self.facts.is_inherited
     }
 
     /// Whether only a listener whose clients may change files looks at it.

@@ -42,6 +42,7 @@ mod scarcity;
 mod slow;
 mod statistics;
 mod threads;
+mod tls;
 mod top;
 mod traversal;
 mod tus;

@@ -1,0 +1,515 @@
+//! HTTPS with real clients: curl, openssl and GnuTLS; certificates by name, replaced while they are
+//! used, and made up at the start.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::{
+    Client, Driver, Launch, Server, Site, binary, each_driver, tools, until_true,
+};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustix::process::Signal;
+
+each_driver!(
+    curl_gets_files,
+    curl_stores_files,
+    openssl_agrees_on_each_version_and_cipher,
+    gnutls_is_served,
+    the_name_chooses_the_certificate,
+    a_self_signed_certificate_is_for_trying_out,
+    plain_http_is_redirected,
+    plain_http_to_the_port_of_tls_ends,
+    a_renewed_certificate_is_used_without_a_command,
+    tables_of_the_file_have_their_own,
+    what_is_wrong_is_named,
+);
+
+/// Has a client of TLS ask for `/file`: a shell whose arguments are the client. Standard input stays
+/// open until the reply has come.
+const ASKS: &str = "{ printf 'GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n\
+    Connection: close\\r\\n\\r\\n'; sleep 1; } | \"$@\" 2>&1";
+
+/// A directory with certificates.
+struct Authority(Site);
+
+impl Authority {
+    fn new() -> Authority {
+        Authority(Site::new())
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.at(name)
+    }
+
+    /// Makes `NAME.crt` and `NAME.key` for these hosts.
+    fn make(&self, name: &str, hosts: &[&str]) {
+        self.make_until(name, hosts, 2999);
+    }
+
+    fn make_until(&self, name: &str, hosts: &[&str], year: i32) {
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        let key = KeyPair::generate().expect("a key");
+        let mut parameters = CertificateParams::new(hosts).expect("names");
+        parameters.not_before = date_time_ymd(2000, 1, 1);
+        parameters.not_after = date_time_ymd(year, 1, 1);
+        let made = parameters.self_signed(&key).expect("signed");
+        self.0.write(&format!("{name}.crt"), made.pem());
+        self.0.write(&format!("{name}.key"), key.serialize_pem());
+    }
+
+    /// The options that name pairs.
+    fn options(&self, names: &[&str]) -> Vec<PathBuf> {
+        let options = names.iter().flat_map(|name| {
+            let (certificate, key) = (format!("{name}.crt"), format!("{name}.key"));
+            [
+                "--tls-cert".into(),
+                self.at(&certificate),
+                "--tls-key".into(),
+                self.at(&key),
+            ]
+        });
+        options.collect()
+    }
+}
+
+fn launch(driver: Driver) -> Launch {
+    let flatpath = binary::flatpath().to_path_buf();
+    Launch::new(flatpath).with(["serve", "--driver", driver.name(), "--https", "127.0.0.1:0"])
+}
+
+/// A server for `localhost`, and its certificate.
+fn localhost(driver: Driver, site: &Site, options: &[&str]) -> (Server, Authority) {
+    let authority = Authority::new();
+    authority.make("site", &["localhost"]);
+    let launch = launch(driver).with(authority.options(&["site"]));
+    let server = launch.with(options).directory(site.path()).start();
+    (server, authority)
+}
+
+fn url(server: &Server, path: &str) -> String {
+    let port = server.address("https").port();
+    format!("https://localhost:{port}{path}")
+}
+
+/// curl, which trusts a certificate.
+fn curl(certificate: &Path) -> Option<Command> {
+    let mut command = Command::new(tools::find("curl")?);
+    command.args(["-q", "-sS", "--http1.1", "--cacert"]);
+    command.arg(certificate);
+    Some(command)
+}
+
+/// What a client printed; it has to end well.
+fn output(command: &mut Command) -> Vec<u8> {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = tools::run(command, PATIENCE);
+    let errors = String::from_utf8_lossy(&stderr);
+    assert!(status.success(), "{command:?}: {status}: {errors}");
+    stdout
+}
+
+fn text(command: &mut Command) -> String {
+    String::from_utf8(output(command)).expect("text")
+}
+
+/// Bytes that differ from place to place.
+fn content(length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(7);
+    std::iter::repeat_with(|| random.u8(..))
+        .take(length)
+        .collect()
+}
+
+fn curl_gets_files(driver: Driver) {
+    let (small, large) = (content(1 << 10), content(3 << 20));
+    let site = Site::new().with("small", &small).with("large", &large);
+    let (server, authority) = localhost(driver, &site, &[]);
+    let certificate = authority.at("site.crt");
+    let Some(_) = curl(&certificate) else {
+        return;
+    };
+    let curl = || curl(&certificate).expect("it is there");
+    for version in [&["--tlsv1.3"][..], &["--tlsv1.2", "--tls-max", "1.2"]] {
+        let get = |path: &str, options: &[&str]| {
+            output(curl().args(version).args(options).arg(url(&server, path)))
+        };
+        assert_eq!(get("/small", &[]), small);
+        assert!(get("/large", &[]) == large, "{version:?}");
+        assert!(get("/large", &["-r", "70000-1070000"]) == large[70_000..=1_070_000]);
+        let head = String::from_utf8(get("/large", &["-I"])).expect("text");
+        assert!(head.contains("\r\nContent-Length: 3145728\r\n"), "{head}");
+        // One connection for all.
+        let files = [
+            url(&server, "/small"),
+            url(&server, "/large"),
+            url(&server, "/small"),
+        ];
+        let mut command = curl();
+        command
+            .args(version)
+            .args(["-w", "%{stderr}%{num_connects} "])
+            .args(files);
+        let Output { stdout, stderr, .. } = tools::run(&mut command, PATIENCE);
+        assert!(
+            stdout == [&small[..], &large, &small].concat(),
+            "{version:?}"
+        );
+        assert_eq!(String::from_utf8_lossy(&stderr), "1 0 0 ");
+    }
+    server.end();
+}
+
+fn curl_stores_files(driver: Driver) {
+    let (site, stored) = (Site::new(), content(5 << 20));
+    let elsewhere = Site::new().with("file", &stored);
+    let (server, authority) = localhost(driver, &site, &["--writable"]);
+    for (name, version) in [("new", "1.3"), ("old", "1.2")] {
+        let Some(mut curl) = curl(&authority.at("site.crt")) else {
+            return;
+        };
+        curl.args(["-w", "%{http_code}", "--tls-max", version, "-T"]);
+        curl.arg(elsewhere.at("file"))
+            .arg(url(&server, &format!("/{name}")));
+        assert_eq!(text(&mut curl), "201");
+        assert!(fs::read(site.at(name)).expect("stored") == stored, "{name}");
+    }
+    server.end();
+}
+
+/// `openssl s_client`, which asks for `/file` and reads to the end.
+fn openssl(server: &Server, certificate: &Path, options: &[&str]) -> Option<(bool, String)> {
+    let program = tools::find("openssl")?;
+    let port = server.address("https").port();
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(ASKS);
+    command
+        .arg("sh")
+        .arg(program)
+        .arg("s_client")
+        .arg("-connect");
+    command.arg(format!("127.0.0.1:{port}"));
+    command.args([
+        "-servername",
+        "localhost",
+        "-verify_return_error",
+        "-CAfile",
+    ]);
+    command.arg(certificate).args(options);
+    let Output { status, stdout, .. } = tools::run(&mut command, PATIENCE);
+    let text = String::from_utf8_lossy(&stdout).into_owned();
+    Some((status.success(), text))
+}
+
+fn openssl_agrees_on_each_version_and_cipher(driver: Driver) {
+    let site = Site::new().with("file", "contents of it");
+    let (server, authority) = localhost(driver, &site, &[]);
+    let certificate = authority.at("site.crt");
+    for options in [
+        &["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384"][..],
+        &["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"],
+        &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"],
+        &["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"],
+        &["-alpn", "h2,http/1.1"],
+    ] {
+        let Some((is_good, said)) = openssl(&server, &certificate, options) else {
+            return;
+        };
+        assert!(
+            is_good && said.contains("contents of it"),
+            "{options:?}: {said}"
+        );
+        assert_eq!(
+            said.contains("ALPN protocol: http/1.1"),
+            options[0] == "-alpn",
+            "{said}"
+        );
+    }
+    for options in [
+        &["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"][..],
+        &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA"],
+        &["-alpn", "h2"],
+    ] {
+        let refused = openssl(&server, &certificate, options);
+        let (is_good, said) = refused.expect("it is there");
+        assert!(
+            !is_good && !said.contains("contents of it"),
+            "{options:?}: {said}"
+        );
+    }
+    server.end();
+}
+
+fn gnutls_is_served(driver: Driver) {
+    let site = Site::new().with("file", "contents of it");
+    let (server, authority) = localhost(driver, &site, &[]);
+    let Some(program) = tools::find("gnutls-cli") else {
+        return;
+    };
+    for priority in [
+        "NORMAL:-VERS-ALL:+VERS-TLS1.3",
+        "NORMAL:-VERS-ALL:+VERS-TLS1.2",
+    ] {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(ASKS);
+        command
+            .arg("sh")
+            .arg(&program)
+            .arg("--x509cafile")
+            .arg(authority.at("site.crt"));
+        command.args(["--port", &server.address("https").port().to_string()]);
+        command.args(["--priority", priority, "localhost"]);
+        let said = text(&mut command);
+        assert!(said.contains("contents of it"), "{priority}: {said}");
+    }
+    server.end();
+}
+
+/// The status that curl gets for a host with this certificate; none if it does not trust what it is
+/// shown.
+fn status_of(server: &Server, host: &str, certificate: &Path) -> Option<String> {
+    let port = server.address("https").port();
+    let mut curl = curl(certificate)?;
+    curl.args(["-o", "/dev/null", "-w", "%{http_code}", "--resolve"]);
+    curl.arg(format!("{host}:{port}:127.0.0.1"));
+    curl.arg(format!("https://{host}:{port}/file"));
+    let output = tools::run(&mut curl, PATIENCE);
+    let is_good = output.status.success();
+    is_good.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn the_name_chooses_the_certificate(driver: Driver) {
+    let Some(_) = tools::find("curl") else {
+        return;
+    };
+    let (site, authority) = (Site::new().with("file", "x"), Authority::new());
+    authority.make("first", &["a.example", "127.0.0.1"]);
+    authority.make("second", &["*.b.example", "b.example"]);
+    let launch = launch(driver).with(authority.options(&["first", "second"]));
+    let server = launch.directory(site.path()).start();
+    let (first, second) = (authority.at("first.crt"), authority.at("second.crt"));
+    for (host, certificate) in [
+        ("a.example", &first),
+        ("b.example", &second),
+        ("www.b.example", &second),
+        // An address is no name that a client asks for.
+        ("127.0.0.1", &first),
+    ] {
+        assert_eq!(
+            status_of(&server, host, certificate).as_deref(),
+            Some("200"),
+            "{host}"
+        );
+    }
+    assert_eq!(status_of(&server, "b.example", &first), None);
+    assert_eq!(status_of(&server, "c.example", &second), None);
+    server.end();
+}
+
+fn a_self_signed_certificate_is_for_trying_out(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let launch = launch(driver).with(["--tls-self-signed"]);
+    let server = launch.directory(site.path()).start();
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("self-signed"));
+    let line = line.unwrap_or_else(|| panic!("it is said so: {log}"));
+    let (_, fingerprint) = line.split_once("SHA-256 ").expect("a fingerprint");
+    let Some(curl) = tools::find("curl") else {
+        return;
+    };
+    let mut curl = Command::new(curl);
+    curl.args(["-q", "-sS", "-k"]).arg(url(&server, "/file"));
+    assert_eq!(output(&mut curl), b"contents");
+    if let Some(openssl) = tools::find("openssl") {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(
+            "\"$0\" s_client -connect \"$1\" </dev/null 2>/dev/null | \"$0\" x509 -noout \
+             -fingerprint -sha256 -ext subjectAltName",
+        );
+        command
+            .arg(openssl)
+            .arg(server.address("https").to_string());
+        let said = text(&mut command);
+        assert!(said.contains(fingerprint.trim()), "{said}: {fingerprint}");
+        assert!(
+            said.contains("DNS:localhost, IP Address:127.0.0.1"),
+            "{said}"
+        );
+    }
+    server.end();
+}
+
+fn plain_http_is_redirected(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let options = ["--http", "127.0.0.1:0", "--http-redirect"];
+    let (server, authority) = localhost(driver, &site, &options);
+    let port = server.address("https").port();
+    let mut client = server.client();
+    for method in ["GET", "POST", "HEAD"] {
+        client.request(method, "/file?a=b", &[]);
+        let reply = match method {
+            "HEAD" => client.reply_to_head(),
+            _ => client.reply(),
+        };
+        assert_eq!(reply.status, 308);
+        let location = reply.field("location").expect("somewhere");
+        assert!(
+            location.ends_with(&format!(":{port}/file?a=b")),
+            "{location}"
+        );
+        assert!(location.starts_with("https://"), "{location}");
+    }
+    let mut old = server.client();
+    old.send(b"GET / HTTP/1.0\r\n\r\n");
+    let reply = String::from_utf8_lossy(&old.rest().0).into_owned();
+    assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
+    if let Some(mut curl) = curl(&authority.at("site.crt")) {
+        let http = server.address("http").port();
+        curl.args(["-L", &format!("http://localhost:{http}/file")]);
+        assert_eq!(output(&mut curl), b"contents");
+    }
+    server.end();
+}
+
+fn plain_http_to_the_port_of_tls_ends(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let (server, _authority) = localhost(driver, &site, &[]);
+    let mut client = Client::connect(server.address("https"));
+    client.send(b"GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (said, _) = client.rest();
+    assert!(
+        !String::from_utf8_lossy(&said).contains("contents"),
+        "{said:?}"
+    );
+    server.end();
+}
+
+/// As ACME clients and Kubernetes do it: a link to the directory of the pair is set to another one.
+fn a_renewed_certificate_is_used_without_a_command(driver: Driver) {
+    let Some(_) = tools::find("curl") else {
+        return;
+    };
+    let (site, authority) = (Site::new().with("file", "x"), Authority::new());
+    for name in ["1/site", "2/site", "3/site", "4/site"] {
+        authority.make(name, &["localhost"]);
+    }
+    // The key of another one.
+    fs::copy(authority.at("1/site.key"), authority.at("2/site.key")).expect("copied");
+    let link = |to: &str| {
+        let _ = fs::remove_file(authority.at("new"));
+        symlink(authority.at(to), authority.at("new")).expect("linked");
+        fs::rename(authority.at("new"), authority.at("live")).expect("renamed");
+    };
+    link("1");
+    let launch = launch(driver).with(authority.options(&["live/site"]));
+    let launch = launch.with(["--tls-reload-seconds", "1"]);
+    let server = launch.directory(site.path()).start();
+    let has = |name: &str| {
+        let certificate = authority.at(&format!("{name}/site.crt"));
+        status_of(&server, "localhost", &certificate).is_some()
+    };
+    assert!(has("1") && !has("3"));
+    link("2");
+    server.await_log("site.key: it is not the key of the certificate");
+    assert!(has("1") && !has("2"));
+    link("3");
+    server.await_log("valid until 2999-01-01T00:00:00Z: read again");
+    assert!(has("3") && !has("1"));
+    // A signal has it read at once.
+    link("4");
+    server.process().signal(Signal::HUP);
+    until_true("the fourth certificate", || has("4"));
+    server.end();
+}
+
+fn tables_of_the_file_have_their_own(driver: Driver) {
+    let (site, authority) = (Site::new().with("file", "contents"), Authority::new());
+    authority.make("site", &["localhost"]);
+    let (certificate, key) = (authority.at("site.crt"), authority.at("site.key"));
+    let text = format!(
+        "dir = \"{}\"\n\
+         [[listener]]\nprotocol = \"http\"\naddress = \"127.0.0.1:0\"\n\
+         tls-cert = \"{}\"\ntls-key = \"{}\"\n\
+         [[listener]]\nprotocol = \"echo\"\naddress = \"127.0.0.1:0\"\ntls-self-signed = true\n\
+         [[listener]]\nprotocol = \"http\"\naddress = \"127.0.0.1:0\"\n",
+        site.path().display(),
+        certificate.display(),
+        key.display()
+    );
+    let file = authority.at("flatpath.toml");
+    fs::write(&file, text).expect("written");
+    let mut check = Command::new(binary::flatpath());
+    let checked = self::text(check.arg("check").arg(&file));
+    let words = format!(
+        "# certificate {} for localhost, valid until 2999",
+        certificate.display()
+    );
+    assert!(checked.contains(&words), "{checked}");
+    let launch = Launch::new(binary::flatpath().to_path_buf());
+    let launch = launch.with(["serve", "--driver", driver.name(), "--config"]);
+    let server = launch.with([&file]).start();
+    assert_eq!(server.client().get("/file").body, b"contents");
+    if let Some(mut curl) = curl(&certificate) {
+        assert_eq!(output(curl.arg(url(&server, "/file"))), b"contents");
+    }
+    if let Some(openssl) = tools::find("openssl") {
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg("{ echo hello there; sleep 1; } | \"$@\"")
+            .arg("sh");
+        command
+            .arg(openssl)
+            .args(["s_client", "-quiet", "-no_ign_eof", "-connect"]);
+        command.arg(server.address("echo").to_string());
+        let echoed = tools::run(&mut command, PATIENCE).stdout;
+        assert!(echoed.starts_with(b"hello there\n"), "{echoed:?}");
+    }
+    server.end();
+}
+
+fn what_is_wrong_is_named(driver: Driver) {
+    let (site, authority) = (Site::new(), Authority::new());
+    authority.make("site", &["localhost"]);
+    authority.make("other", &["localhost"]);
+    authority.make_until("old", &["localhost"], 2001);
+    fs::copy(authority.at("other.key"), authority.at("mixed.key")).expect("copied");
+    fs::copy(authority.at("site.crt"), authority.at("mixed.crt")).expect("copied");
+    let no_key = vec!["--tls-cert".into(), authority.at("site.crt")];
+    for (options, words) in [
+        (
+            vec![],
+            "--tls-cert FILE and --tls-key FILE, or try it out with --tls-self-signed",
+        ),
+        (no_key, "--tls-cert names 1 file, and --tls-key no file"),
+        (authority.options(&["none"]), "none.crt: No such file"),
+        (
+            authority.options(&["mixed"]),
+            "mixed.key: it is not the key of the certificate",
+        ),
+    ] {
+        let launch = launch(driver).with(&options).directory(site.path());
+        let refused = launch.try_start().err().expect(words);
+        assert!(refused.log.contains(words), "{}", refused.log);
+    }
+    let launch = launch(driver).with(authority.options(&["old"]));
+    let server = launch.directory(site.path()).start();
+    server.await_log("old.crt: it has expired: it ended 2001-01-01T00:00:00Z");
+    drop(server);
+    let mut doctor = Command::new(binary::flatpath());
+    let said = text(
+        doctor
+            .arg("doctor")
+            .args(authority.options(&["mixed", "site"])),
+    );
+    assert!(said.contains("mixed.key: it is not the key"), "{said}");
+    assert!(
+        said.contains("for localhost, valid until 2999-01-01T00:00:00Z; the key"),
+        "{said}"
+    );
+}
