@@ -162,6 +162,11 @@ impl Io<'_> {
         client.or_else(|| self.driver.peer_of(self.connection.socket()))
     }
 
+    /// Whether the connection has TLS here ([`Server::with_tls`](crate::Server), feature `tls`).
+    pub fn is_secured(&self) -> bool {
+        self.connection.is_secured()
+    }
+
     /// The load balancer that a connection has come through: one system call. `None` for one that
     /// came directly.
     pub fn proxy_peer(&self) -> Option<SocketAddr> {

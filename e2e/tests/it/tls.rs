@@ -179,6 +179,16 @@ fn curl_stores_files(driver: Driver) {
         assert_eq!(text(&mut curl), "201");
         assert!(fs::read(site.at(name)).expect("stored") == stored, "{name}");
     }
+    // A page that has come without TLS is one of another origin.
+    let port = server.address("https").port();
+    for (scheme, status) in [("https", "204"), ("http", "403")] {
+        let mut curl = curl(&authority.at("site.crt")).expect("it is there");
+        let origin = format!("Origin: {scheme}://localhost:{port}");
+        curl.args(["-o", "/dev/null", "-w", "%{http_code}", "-H", &origin]);
+        curl.args(["-X", "PUT", "-d", "x"])
+            .arg(url(&server, "/new"));
+        assert_eq!(text(&mut curl), status, "{scheme}");
+    }
     server.end();
 }
 

@@ -17,8 +17,9 @@
 //! | neither header                                  | served                                    |
 //!
 //! `Sec-Fetch-Site` comes first because a proxy may change `Host`. For a handshake only `Origin`
-//! counts: not every browser sends the other with it. The scheme of `Origin` is not compared, which
-//! a server behind a proxy that encrypts does not know.
+//! counts: not every browser sends the other with it. The scheme of `Origin` has to be `https` where
+//! the connection has TLS here; otherwise it is not compared, which a server behind a proxy that
+//! encrypts does not know.
 //!
 //! What it does not do: grant anything to a page. Without headers of CORS, which a handler may
 //! send, a page of another origin reads no answer.
@@ -61,11 +62,11 @@ impl Origins {
 
     /// Whether a request is served.
     #[inline]
-    pub(crate) fn admit(&self, head: &Head<'_>) -> bool {
-        head.is_get() && !head.asks_upgrade || self.admit_other(head)
+    pub(crate) fn admit(&self, head: &Head<'_>, scheme: OwnScheme) -> bool {
+        head.is_get() && !head.asks_upgrade || self.admit_other(head, scheme)
     }
 
-    fn admit_other(&self, head: &Head<'_>) -> bool {
+    fn admit_other(&self, head: &Head<'_>, scheme: OwnScheme) -> bool {
         let Some(named) = &self.0 else {
             return true;
         };
@@ -76,7 +77,7 @@ impl Origins {
         let mut origins = head.values("origin").peekable();
         let has_origin = origins.peek().is_some();
         let is_named = |origin: &[u8]| named.iter().any(|it| it.is(origin));
-        let is_own = |origin: &[u8]| is_own(origin, head.authority());
+        let is_own = |origin: &[u8]| is_own(origin, head.authority(), scheme);
         match head.value("sec-fetch-site").filter(|_| !is_safe) {
             Some(b"same-origin" | b"none") => true,
             Some(_) => has_origin && origins.all(is_named),
@@ -85,11 +86,23 @@ impl Origins {
     }
 }
 
-/// Whether the host and port of an origin are those of the request.
-fn is_own(origin: &[u8], authority: &str) -> bool {
+/// The scheme by which clients reach a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnScheme {
+    /// `https`: the connection has TLS here.
+    Https,
+    /// Not known: a proxy before it may encrypt.
+    Any,
+}
+
+/// Whether an origin is that of the request: its host and port, and the scheme where it is known.
+fn is_own(origin: &[u8], authority: &str, own: OwnScheme) -> bool {
     let Some((scheme, host)) = std::str::from_utf8(origin).ok().and_then(parts) else {
         return false;
     };
+    if own == OwnScheme::Https && !scheme.eq_ignore_ascii_case("https") {
+        return false;
+    }
     without_port(host, scheme).eq_ignore_ascii_case(without_port(authority, scheme))
 }
 
@@ -162,7 +175,9 @@ mod tests {
 
     fn admits(origins: &Origins, method: &str, headers: &str) -> bool {
         let text = format!("{method} / HTTP/1.1\r\nHost: a.example:8080\r\n{headers}\r\n");
-        let admitted = testing::with_head(text.as_bytes(), |head| origins.admit(head));
+        let admitted = testing::with_head(text.as_bytes(), |head| {
+            origins.admit(head, OwnScheme::Any)
+        });
         admitted.expect("valid").expect("complete")
     }
 
@@ -237,9 +252,17 @@ mod tests {
 
     #[test]
     fn default_ports_are_the_same_as_none() {
+        let is_own = |origin, authority| is_own(origin, authority, OwnScheme::Any);
         assert!(is_own(b"http://h", "h:80") && is_own(b"https://h", "h:443"));
         assert!(is_own(b"https://[::1]", "[::1]"));
         assert!(!is_own(b"https://h", "h:80") && !is_own(b"http://", ""));
+    }
+
+    #[test]
+    fn with_tls_an_origin_without_it_is_foreign() {
+        let is_own = |origin, authority| is_own(origin, authority, OwnScheme::Https);
+        assert!(is_own(b"https://h", "h") && is_own(b"HTTPS://h:8443", "h:8443"));
+        assert!(!is_own(b"http://h", "h") && !is_own(b"http://h:8443", "h:8443"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::limits::{
     DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
     UPLOAD_PIECE_PARTS,
 };
+use crate::origins::OwnScheme;
 use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
@@ -153,7 +154,11 @@ fn foreign<S: Service>(connection: &mut Connection<'_, S>, head: &Head<'_>) -> O
         last.clear();
         last.push_str(head.authority());
     }
-    (!origins.admit(head)).then_some(Fault::OriginForeign)
+    let scheme = match connection.io.is_secured() {
+        true => OwnScheme::Https,
+        false => OwnScheme::Any,
+    };
+    (!origins.admit(head, scheme)).then_some(Fault::OriginForeign)
 }
 
 /// Lets the service answer here and now; or it leaves the request to workers, with the right to a
