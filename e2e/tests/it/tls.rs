@@ -27,8 +27,8 @@ each_driver!(
     what_is_wrong_is_named,
 );
 
-/// Has a client of TLS ask for `/file`: a shell whose arguments are the client. Standard input stays
-/// open until the reply has come.
+/// Has a client of TLS ask for `/file`: a shell whose arguments are the client. Standard input
+/// stays open until the reply has come.
 const ASKS: &str = "{ printf 'GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n\
     Connection: close\\r\\n\\r\\n'; sleep 1; } | \"$@\" 2>&1";
 

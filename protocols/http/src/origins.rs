@@ -17,8 +17,8 @@
 //! | neither header                                  | served                                    |
 //!
 //! `Sec-Fetch-Site` comes first because a proxy may change `Host`. For a handshake only `Origin`
-//! counts: not every browser sends the other with it. The scheme of `Origin` has to be `https` where
-//! the connection has TLS here; otherwise it is not compared, which a server behind a proxy that
+//! counts: not every browser sends the other with it. The scheme of `Origin` has to be `https` on a
+//! connection that has TLS here; otherwise it is not compared, which a server behind a proxy that
 //! encrypts does not know.
 //!
 //! What it does not do: grant anything to a page. Without headers of CORS, which a handler may
@@ -175,9 +175,8 @@ mod tests {
 
     fn admits(origins: &Origins, method: &str, headers: &str) -> bool {
         let text = format!("{method} / HTTP/1.1\r\nHost: a.example:8080\r\n{headers}\r\n");
-        let admitted = testing::with_head(text.as_bytes(), |head| {
-            origins.admit(head, OwnScheme::Any)
-        });
+        let admitted =
+            testing::with_head(text.as_bytes(), |head| origins.admit(head, OwnScheme::Any));
         admitted.expect("valid").expect("complete")
     }
 
