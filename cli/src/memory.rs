@@ -35,6 +35,12 @@ const WORKER_BYTES: usize = 32 * 1024;
 /// is idle is tested to stay below 1 KiB with everything, and measures 320.
 const CONNECTION_BYTES: usize = 640;
 
+/// The same where a listener has TLS: what an idle connection adds is measured, 1,700.
+const SECURED_CONNECTION_BYTES: usize = 2304;
+
+/// For each network thread of such a server: the ciphers of 1,024 connections.
+const CIPHERS_BYTES: usize = 3 * MIB / 2;
+
 /// The most connections without `--max-connections`.
 const CONNECTIONS_DEFAULT: usize = 100_000;
 
@@ -84,6 +90,8 @@ pub(crate) struct Demands {
     pub(crate) writable: usize,
     /// Listeners that speak NFS.
     pub(crate) nfs: usize,
+    /// Whether a listener has TLS.
+    pub(crate) secured: bool,
     /// `--max-connections`.
     pub(crate) connections: Option<usize>,
     /// Descriptors that the process may open.
@@ -97,6 +105,8 @@ pub(crate) struct Parts {
     pub(crate) receive: usize,
     pub(crate) cache: usize,
     pub(crate) connections: usize,
+    /// How many those are.
+    connections_max: usize,
     pub(crate) requests: usize,
     pub(crate) nfs: usize,
     pub(crate) slack: usize,
@@ -137,8 +147,12 @@ impl Demands {
 
     fn parts(&self) -> Option<Parts> {
         let threads = self.network_threads;
+        let network_thread_bytes = match self.secured {
+            true => NETWORK_THREAD_BYTES + CIPHERS_BYTES,
+            false => NETWORK_THREAD_BYTES,
+        };
         let program = PROGRAM_BYTES
-            .checked_add(threads.checked_mul(NETWORK_THREAD_BYTES)?)?
+            .checked_add(threads.checked_mul(network_thread_bytes)?)?
             .checked_add(WORKER_BYTES.checked_mul(self.workers as usize)?)?;
         let driver = self.driver();
         let nfs_page_bytes = self.nfs_page_bytes();
@@ -154,7 +168,8 @@ impl Demands {
             program,
             receive,
             cache: cache_each * caches,
-            connections: connections_max.checked_mul(CONNECTION_BYTES)?,
+            connections: connections_max.checked_mul(self.connection_bytes())?,
+            connections_max,
             requests: in_flight_max * threads * REQUEST_BYTES,
             nfs: self.nfs * (nfs_replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES),
             slack: 0,
@@ -172,10 +187,17 @@ impl Demands {
         (parts.buffers >= POOL_BYTES_MIN).then_some(parts)
     }
 
+    fn connection_bytes(&self) -> usize {
+        match self.secured {
+            true => SECURED_CONNECTION_BYTES,
+            false => CONNECTION_BYTES,
+        }
+    }
+
     /// The limit for the engine, and how many connections there may be at most.
     fn connections(&self) -> (usize, usize) {
         let descriptors = usize::try_from(self.descriptors).unwrap_or(usize::MAX);
-        let fitting = self.bytes / CONNECTIONS_PART / CONNECTION_BYTES;
+        let fitting = self.bytes / CONNECTIONS_PART / self.connection_bytes();
         let fitting = fitting.clamp(1, CONNECTIONS_DEFAULT);
         let wished = match self.connections {
             Some(asked) => asked,
@@ -266,7 +288,7 @@ impl Parts {
             self.requests,
             self.nfs,
             self.program,
-            self.connections / CONNECTION_BYTES,
+            self.connections_max,
             self.in_flight_max,
         );
     }
@@ -291,6 +313,7 @@ mod tests {
             http: 1,
             writable: 0,
             nfs: 0,
+            secured: false,
             connections: None,
             descriptors: 1 << 20,
         }
@@ -343,6 +366,13 @@ mod tests {
         let parts = asked.divide().expect("enough");
         assert_eq!(parts.connections_wished, 50_000);
         assert_eq!(parts.connections, 50_000 * CONNECTION_BYTES);
+        let secured = Demands {
+            secured: true,
+            bytes: 256 * MIB,
+            ..asked.clone()
+        };
+        let parts = secured.divide().expect("enough");
+        assert_eq!(parts.connections, 50_000 * SECURED_CONNECTION_BYTES);
         let few = Demands {
             descriptors: 1_000,
             ..asked

@@ -251,6 +251,7 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         http: count(Listener::serves_over_http),
         writable: count(|it| it.serves_over_http() && is_on(it.settings.writable)),
         nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
+        secured: listeners.iter().any(|it| it.tls.is_some()),
         connections: settings.max_connections,
         descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
     }

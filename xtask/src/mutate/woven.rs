@@ -173,7 +173,7 @@ impl<'a> Copy<'a> {
             self.weave(outcomes)?;
             let mut command = self.cargo(actions[0]);
             command
-                .args(["--keep-going", "--lib", "--tests"])
+                .args(["--keep-going", "--lib", "--tests", "--all-features"])
                 .args(packages.iter().flat_map(|package| ["--package", package]));
             let messages = messages(&mut command)?;
             let (blamed, unknown) = self.blamed(&messages);
