@@ -12,7 +12,7 @@ use std::time::Duration;
 /// More header fields than any server here sends.
 const HEADERS_MAX: usize = 32;
 /// Longer than the head and body of any reply here.
-const REPLY_BYTES_MAX: usize = 1 << 20;
+const REPLY_BYTES_MAX: usize = 2 << 20;
 /// How long a single reply may take.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -90,7 +90,7 @@ pub fn patient(socket: TcpStream) -> io::Result<TcpStream> {
 ///
 /// # Errors
 /// `InvalidData` for another reply; what the socket reports otherwise.
-pub fn ask(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, usize)> {
+pub fn ask(socket: &mut (impl Read + Write), request: &[u8]) -> io::Result<(Vec<u8>, usize)> {
     let (received, framed) = exchange(socket, request)?;
     match framed.status {
         200 => Ok((received[framed.body.clone()].to_vec(), framed.bytes())),
@@ -99,7 +99,7 @@ pub fn ask(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, usize
 }
 
 /// Asks once: what was received, with a whole reply at the front.
-pub fn exchange(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, Framed)> {
+pub fn exchange(socket: &mut (impl Read + Write), request: &[u8]) -> io::Result<(Vec<u8>, Framed)> {
     socket.write_all(request)?;
     let mut received = Vec::new();
     let mut buffer = [0; 16 * 1024];
@@ -123,7 +123,15 @@ pub fn exchange(socket: &mut TcpStream, request: &[u8]) -> io::Result<(Vec<u8>, 
 /// # Errors
 /// As [`ask`], and `InvalidData` for another body.
 pub fn check(address: SocketAddr, path: &str, body: &[u8]) -> io::Result<usize> {
-    let (received, bytes) = ask(&mut connect(address)?, &request(path))?;
+    check_by(&mut connect(address)?, path, body)
+}
+
+/// The same on a connection that is there.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_by(socket: &mut (impl Read + Write), path: &str, body: &[u8]) -> io::Result<usize> {
+    let (received, bytes) = ask(socket, &request(path))?;
     if received != body {
         return Err(invalid("the body is another one than expected"));
     }

@@ -47,8 +47,26 @@ pub enum Lifetime {
     Close,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    /// wrk verifies no certificate. What closes its connections resumes its sessions: OpenSSL
+    /// keeps one for each of its connections.
+    Https,
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Load {
+    pub scheme: Scheme,
     pub address: SocketAddr,
     pub path: String,
     /// What is posted; without it the path is read.
@@ -134,7 +152,8 @@ impl Wrk {
         if load.lifetime == Lifetime::Close {
             command.args(["--header", "Connection: close"]);
         }
-        command.arg(format!("http://{}{}", load.address, load.path));
+        let scheme = load.scheme.name();
+        command.arg(format!("{scheme}://{}{}", load.address, load.path));
         if let Some(json) = &load.json {
             command.args(["--", json]);
         }

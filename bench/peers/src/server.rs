@@ -229,6 +229,7 @@ fn start_nginx(kind: Kind, setup: &Setup<'_>, directory: TempDir) -> io::Result<
             Kind::NginxLogBuffered => AccessLog::Buffered,
             _ => AccessLog::Off,
         },
+        tls: None,
     };
     let (mut command, address) = (config.command(&setup.cores)?, config.address);
     Server::at(&mut command, address, directory)

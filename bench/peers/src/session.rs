@@ -11,7 +11,7 @@ use flatpath_bench_common::report::Table;
 use flatpath_bench_common::servers::{self, CPU, ERRORS, Metric, P50, P99, PEAK_MIB, RATE, Run};
 use flatpath_bench_common::servers::{GENERATOR, OTHERS, REPLY_BYTES};
 use flatpath_bench_common::usage::{self, Reading, Used};
-use flatpath_bench_common::wrk::{Lifetime, Load, Wrk};
+use flatpath_bench_common::wrk::{Lifetime, Load, Scheme, Wrk};
 use flatpath_testkit::{binary, child};
 use rustix::thread::sched_getaffinity;
 use tempfile::TempDir;
@@ -62,6 +62,7 @@ pub(crate) enum Pinning {
 /// What wrk sends, again and again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
+    pub(crate) scheme: Scheme,
     pub(crate) path: &'static str,
     /// What is posted; without it the path is read.
     pub(crate) json: Option<&'static str>,
@@ -225,6 +226,7 @@ impl Session {
     pub(crate) fn drive(&self, server: &Server, work: &Work) -> io::Result<Run> {
         let reply_bytes = http::check(server.address, work.path, &work.body)?;
         let target = Target {
+            scheme: Scheme::Http,
             path: work.path,
             json: None,
             connections: work.connections,
@@ -245,6 +247,7 @@ impl Session {
         reply_bytes: usize,
     ) -> io::Result<Run> {
         let load = Load {
+            scheme: target.scheme,
             address: server.address,
             path: target.path.to_owned(),
             json: target.json.map(str::to_owned),

@@ -347,6 +347,7 @@ fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> io::Result<(S
         connections: nginx::connections_of(trouble.places),
         files: nginx::Files::Stored,
         access_log: nginx::AccessLog::Off,
+        tls: None,
     };
     let mut process = Child::start(&mut config.command(&[])?)?;
     process.await_port(http.port())?;

@@ -10,7 +10,7 @@ use flatpath_bench_common::generator::warm_up;
 use flatpath_bench_common::http;
 use flatpath_bench_common::report::{BenchReport, Wanted};
 use flatpath_bench_common::servers::{CPU, RATE};
-use flatpath_bench_common::wrk::Lifetime;
+use flatpath_bench_common::wrk::{Lifetime, Scheme};
 
 use crate::candidates::rest::ITEMS;
 use crate::kind::Kind;
@@ -67,6 +67,7 @@ impl Case {
         };
         let turn = |_, server: &mut Server| {
             let target = Target {
+                scheme: Scheme::Http,
                 path: self.path(),
                 json: self.json(),
                 connections: CONNECTIONS,
