@@ -6,7 +6,7 @@
 //!
 //! Each run starts its server anew: memory once given to an allocator does not come back.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::server::Server;
 use crate::session::{Pinning, Session};
 
 /// User-space memory an idle connection adds.
-const IDLE: Metric = Metric::median("idle B/conn");
+pub(super) const IDLE: Metric = Metric::median("idle B/conn");
 /// All memory of the process over the connections: what was set aside at start as well.
 const ALL: Metric = Metric::median("all B/conn");
 /// What a connection added at the moment of highest use.
@@ -64,20 +64,33 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
     let (path, body) = super::path_and_body(kind);
     http::check(server.address, path, &body)?;
     warm_up(server.address, path, path)?;
+    let connect = || connect(server.address, clients);
+    of_crowd(&server, connect, &http::request(path))
+}
+
+/// What the connections of a crowd add to a server that has already worked: each asks once, and
+/// once more at the end.
+///
+/// # Errors
+/// If one of them gets no first reply, or the server is gone.
+pub(super) fn of_crowd<C: Read + Write>(
+    server: &Server,
+    connect: impl FnOnce() -> io::Result<Vec<C>>,
+    request: &[u8],
+) -> io::Result<Run> {
     thread::sleep(SETTLE);
     let before = group_memory(server.group())?;
-    let mut crowd = connect(server.address, clients)?;
-    let asked = http::request(path);
+    let mut crowd = connect()?;
     for socket in &mut crowd {
-        http::ask(socket, &asked)?;
+        http::ask(socket, request)?;
     }
     thread::sleep(SETTLE);
     let after = group_memory(server.group())?;
     let alive = crowd
         .iter_mut()
-        .filter_map(|socket| http::ask(socket, &asked).ok());
+        .filter_map(|socket| http::ask(socket, request).ok());
     let alive = alive.count() as f64;
-    let clients = f64::from(clients);
+    let clients = crowd.len() as f64;
     let each = |kib: u64| (kib * 1024) as f64 / clients;
     let idle_kib = after.anonymous_kib.saturating_sub(before.anonymous_kib);
     let peak_kib = after.peak_kib.saturating_sub(before.peak_kib);
