@@ -63,6 +63,14 @@ pub(crate) enum Kind {
     SseEpoll,
     /// axum's `Sse` over a tokio broadcast, on two tokio threads.
     SseAxum,
+    /// nginx over TLS, else as Debian configures it.
+    HttpsNginx,
+    /// The `flatpath` command over TLS on io_uring, whatever `--driver` says.
+    HttpsUring,
+    /// That on epoll.
+    HttpsEpoll,
+    /// hyper over tokio-rustls, on one tokio thread.
+    HttpsHyper,
     /// tokio and hyper on one thread.
     Hyper,
     /// Two tokio threads, and every request through `spawn_blocking`.
@@ -120,6 +128,8 @@ impl Kind {
                 | Self::FlatpathLogJson
                 | Self::FlatpathScraped
                 | Self::FlatpathOperated
+                | Self::HttpsUring
+                | Self::HttpsEpoll
                 | Self::EchoSingle
                 | Self::EchoMultishot
         )
@@ -137,11 +147,13 @@ impl Kind {
             | Self::PooledUring
             | Self::RestUring
             | Self::SocketsUring
+            | Self::HttpsUring
             | Self::SseUring => Some("uring"),
             Self::FlatpathEpoll
             | Self::PooledEpoll
             | Self::RestEpoll
             | Self::SocketsEpoll
+            | Self::HttpsEpoll
             | Self::SseEpoll => Some("epoll"),
             _ => None,
         }
@@ -167,6 +179,7 @@ impl Kind {
                 | Self::NginxDavTuned
                 | Self::NginxLog
                 | Self::NginxLogBuffered
+                | Self::HttpsNginx
         )
     }
 

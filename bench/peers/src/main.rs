@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `scenarios` | the workloads, a file or a directory each, with their targets |
 //! | `kind`, `candidates` | the servers: their names, and those that are in this binary |
+//! | `certificate` | what the servers over TLS have in common |
 //! | `server` | starts a candidate and ends it |
 //! | `session` | what all scenarios share: options, documents, cores |
 //! | `instructions` | counts instructions by callgrind |
@@ -15,6 +16,7 @@ mod options;
 mod kind;
 mod instructions;
 mod candidates;
+mod certificate;
 mod server;
 mod session;
 mod scenarios;
@@ -35,7 +37,15 @@ use crate::session::Session;
 /// The lock file this binary was built from: the versions are the real ones.
 const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 /// The crates that are compared.
-const CRATES: [&str; 5] = ["axum", "hyper", "rusqlite", "tiny_http", "tokio"];
+const CRATES: [&str; 7] = [
+    "axum",
+    "hyper",
+    "rusqlite",
+    "rustls",
+    "tiny_http",
+    "tokio",
+    "tokio-rustls",
+];
 /// Descriptors beyond the clients: pipes, logs, epoll.
 const SPARE_DESCRIPTORS: u64 = 100;
 
@@ -88,6 +98,7 @@ fn require_descriptors(options: &Options) -> io::Result<()> {
         (Scenario::Idle, options.clients()),
         (Scenario::Burst, options.clients()),
         (Scenario::Sse, options.listeners()),
+        (Scenario::Https, options.clients()),
     ];
     let wanted = many.iter().filter(|(scenario, _)| options.wants(*scenario));
     let most = wanted.map(|(_, clients)| *clients).max().unwrap_or(0);

@@ -77,6 +77,8 @@ pub(crate) enum Scenario {
     Burst,
     /// Many listen to server-sent events; only if named
     Sse,
+    /// Files over TLS, full handshakes, connections that wait; only if named
+    Https,
     /// NFSv3: ours and nfs-ganesha; only if named
     Nfs,
     /// NFSv3: ours with more and more workers; only if named

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use flatpath_bench_common::nginx::{ACCESS_LOG, AccessLog, Config, Files};
+use flatpath_bench_common::nginx::{ACCESS_LOG, AccessLog, Config, Files, Tls};
 use flatpath_testkit::child::{self, Child, free_address};
 use tempfile::TempDir;
 
+use crate::certificate::Pair;
 use crate::instructions::{counted, this_program};
 use crate::kind::Kind;
 use crate::session::Session;
@@ -39,8 +40,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) every: Duration,
     /// Connections that must be possible.
     pub(crate) connections: u32,
-    /// The listener of the `flatpath` command: `http`, `nfs`.
+    /// The listener of the `flatpath` command: `http`, `https`, `nfs`.
     pub(crate) service: &'static str,
+    /// The certificate and key of servers over TLS.
+    pub(crate) pair: Option<&'a Pair>,
     /// Which server of `--before-peers` to compare with.
     pub(crate) library: Option<Kind>,
     /// Run under callgrind, which writes its counts here.
@@ -158,6 +161,10 @@ fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
         command.args(["--no-root-squash", "--writable"]);
         command.arg("--nfs-state").arg(state);
     }
+    if let Some(pair) = setup.pair {
+        command.arg("--tls-cert").arg(&pair.certificate);
+        command.arg("--tls-key").arg(&pair.key);
+    }
     if kind == Kind::FlatpathPut {
         command.arg("--writable");
     }
@@ -209,6 +216,10 @@ fn own_command(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     if kind.is_rest() {
         command.arg("--database").arg(state.join("items.db"));
     }
+    if let Some(pair) = setup.pair {
+        command.arg("--certificate").arg(&pair.certificate);
+        command.arg("--key").arg(&pair.key);
+    }
     command
 }
 
@@ -229,7 +240,10 @@ fn start_nginx(kind: Kind, setup: &Setup<'_>, directory: TempDir) -> io::Result<
             Kind::NginxLogBuffered => AccessLog::Buffered,
             _ => AccessLog::Off,
         },
-        tls: None,
+        tls: setup.pair.map(|pair| Tls {
+            certificate: &pair.certificate,
+            key: &pair.key,
+        }),
     };
     let (mut command, address) = (config.command(&setup.cores)?, config.address);
     Server::at(&mut command, address, directory)

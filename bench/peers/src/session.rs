@@ -16,6 +16,7 @@ use flatpath_testkit::{binary, child};
 use rustix::thread::sched_getaffinity;
 use tempfile::TempDir;
 
+use crate::certificate::Pair;
 use crate::kind::Kind;
 use crate::options::{Options, Scenario};
 use crate::scenarios;
@@ -30,6 +31,10 @@ const PAGES_BYTES: usize = 64 << 10;
 pub(crate) const SMALL_PATH: &str = "/small.txt";
 /// Its length: a page of text, an icon.
 const SMALL_BYTES: usize = 1024;
+/// Path of the large file.
+pub(crate) const LARGE_PATH: &str = "/large.bin";
+/// Its length: a photo.
+const LARGE_BYTES: usize = 1 << 20;
 /// Beyond the connections a case drives: probes, and those that are still closing.
 const SPARE_CONNECTIONS: u32 = 256;
 
@@ -43,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) options: Options,
     /// The `flatpath` command; empty where no candidate is one.
     pub(crate) flatpath: PathBuf,
+    /// What servers over TLS show; made for the scenario that has them.
+    pub(crate) pair: Option<Pair>,
     wrk: Option<Wrk>,
     documents: TempDir,
     cores: Vec<usize>,
@@ -138,9 +145,12 @@ impl Session {
         let wrk = scenarios::need_wrk(&options)
             .then(|| Wrk::prepare(options.wrk_threads))
             .transpose()?;
+        let pair = options.wants(Scenario::Https).then(Pair::make);
+        let pair = pair.transpose()?;
         let documents = tempfile::tempdir()?;
         let files = [
             (&SMALL_PATH[1..], small_body()),
+            (&LARGE_PATH[1..], large_body()),
             (PAGES, vec![0x5a; PAGES_BYTES]),
         ];
         for (name, bytes) in files {
@@ -159,6 +169,7 @@ impl Session {
         Ok(Self {
             options,
             flatpath,
+            pair,
             wrk,
             documents,
             cores,
@@ -182,6 +193,7 @@ impl Session {
             every: self.options.event_interval(),
             connections: clients + SPARE_CONNECTIONS,
             service: "http",
+            pair: None,
             library: None,
             counts: None,
             state: None,
@@ -300,14 +312,21 @@ pub(crate) fn small_body() -> Vec<u8> {
     lines.take(SMALL_BYTES).collect()
 }
 
+/// The content of the large file: bytes that no compression makes fewer.
+pub(crate) fn large_body() -> Vec<u8> {
+    let word = |number: u32| number.wrapping_mul(0x9e37_79b1).to_le_bytes();
+    (0..).flat_map(word).take(LARGE_BYTES).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_small_file_has_its_length() {
+    fn the_files_have_their_lengths() {
         let body = small_body();
         assert_eq!(body.len(), SMALL_BYTES);
         assert!(body.starts_with(b"line 0 of a small file\nline 1 "));
+        assert_eq!(large_body().len(), LARGE_BYTES);
     }
 }

@@ -181,6 +181,30 @@ fn listeners_hear_every_event() {
 }
 
 #[test]
+fn every_table_over_tls_is_measured() {
+    if tools::find("wrk").is_none() {
+        return;
+    }
+    let arguments = ["--quick", "--only", "https", "--servers", "https-hyper"];
+    let report = measured(&[&arguments[..], &["--clients", "50"]].concat());
+    let [small, _, large, handshakes, idle, storm] = benches(&report) else {
+        panic!("{report}");
+    };
+    for bench in [small, large, handshakes] {
+        assert_eq!(figure(bench, 0, "errors"), 0.0, "{bench}");
+        assert!(figure(bench, 0, "CPU us/req") > 0.0, "{bench}");
+    }
+    assert!(figure(large, 0, "reply B") > 1e6, "{large}");
+    assert_eq!(figure(idle, 0, "served"), 50.0, "{idle}");
+    for name in ["unshaken", "errors"] {
+        assert_eq!(figure(storm, 0, name), 0.0, "{name} in {storm}");
+    }
+    for name in ["alone p99 us", "beside p99 us", "handshakes/s"] {
+        assert!(figure(storm, 0, name) > 0.0, "{name} in {storm}");
+    }
+}
+
+#[test]
 fn latencies_while_busy_loops_run_are_measured() {
     if tools::find("wrk").is_none() {
         return;

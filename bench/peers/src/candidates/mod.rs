@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `ours`, `hyper`, `tiny`, `echo` | a fixed reply, or an echo |
+//! | `secured` | files over TLS, in hyper and tokio-rustls |
 //! | `rest` | JSON and SQLite: ours, and axum |
 //! | `sockets` | an echo of WebSocket messages: ours, and tokio-tungstenite |
 //! | `sse` | server-sent events: ours, and axum |
@@ -22,6 +23,7 @@ mod hyper;
 pub(crate) mod observed;
 mod ours;
 pub(crate) mod rest;
+mod secured;
 mod share;
 mod sockets;
 pub(crate) mod sse;
@@ -68,6 +70,12 @@ pub(crate) struct Serve {
     /// Where a server of items makes its database.
     #[arg(long, default_value = "items.db")]
     database: PathBuf,
+    /// The certificate of a server over TLS, in PEM.
+    #[arg(long, default_value = "certificate.pem")]
+    certificate: PathBuf,
+    /// Its key.
+    #[arg(long, default_value = "key.pem")]
+    key: PathBuf,
 }
 
 /// Runs the server until the process is ended.
@@ -90,6 +98,7 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::SocketsTungstenite => sockets::tungstenite::run(),
         Kind::SseUring | Kind::SseEpoll => sse::ours::run(serve),
         Kind::SseAxum => sse::axum::run(serve),
+        Kind::HttpsHyper => secured::run(&serve.certificate, &serve.key),
         Kind::TinyHttp => tiny::run(serve.workers),
         Kind::TokioEcho => echo::run(),
         Kind::TokioCopying => copying::run(&serve.socket, 1, Copies::Once),

@@ -3,6 +3,7 @@
 
 mod builds;
 mod busy;
+mod https;
 mod idle;
 pub(crate) mod ingest;
 pub(crate) mod nfs;
@@ -45,6 +46,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Idle => vec![idle::run(session)?],
             Scenario::Burst => vec![burst::run(session)?],
             Scenario::Sse => vec![sse::run(session)?],
+            Scenario::Https => https::run(session)?,
             Scenario::Builds => builds::run(session)?,
             Scenario::Nfs => nfs::compare(session)?,
             Scenario::NfsSweep => nfs::sweep(session)?,
@@ -79,6 +81,7 @@ pub(crate) fn need_wrk(options: &Options) -> bool {
         Scenario::Pooled,
         Scenario::Busy,
         Scenario::Rest,
+        Scenario::Https,
     ];
     driven.iter().any(|scenario| options.wants(*scenario))
 }
@@ -115,6 +118,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Idle => &idle::KINDS,
         Scenario::Burst => &burst::KINDS,
         Scenario::Sse => &sse::KINDS,
+        Scenario::Https => &https::KINDS,
         Scenario::Builds => &builds::KINDS,
         Scenario::Nfs => &nfs::KINDS,
         Scenario::NfsSweep => &[],
@@ -160,7 +164,7 @@ mod tests {
         let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
         let named = [
             "--only",
-            "sse,nfs,ingest,relay-stream,relay-match,relay-rate",
+            "sse,https,nfs,ingest,relay-stream,relay-match,relay-rate",
         ];
         let mut started = servers(&options(&[]));
         started.extend(servers(&options(&before)));
