@@ -6,8 +6,9 @@
 //! | beside | ask | shake hands and go | `beside p99 us`, `handshakes/s` |
 //!
 //! The next thousand begin once all before have their handshake or have failed. Clients would be on
-//! other machines: so in a full run the thread that takes latencies gets a core first and the
-//! newcomers get one last ([`scheduling`]). A server that serves its own clients before newcomers
+//! other machines: so in a full run the thread that takes latencies gets a core first
+//! (`scheduling`). The newcomers get theirs as the server does: if they got one last, there would
+//! be no storm where the cores are busy. A server that serves its own clients before newcomers
 //! makes fewer handshakes meanwhile; `handshakes/s` says how many.
 
 use std::io;
@@ -19,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use flatpath_bench_common::http;
 use flatpath_bench_common::report::{BenchReport, Wanted};
-use flatpath_bench_common::scheduling;
 use flatpath_bench_common::servers::{ERRORS, Metric, Run};
 use flatpath_bench_common::usage::Reading;
 
@@ -76,12 +76,15 @@ fn measure(bench: &Bench<'_>, server: &Server, newcomers: usize) -> io::Result<R
     let is_full = !options.common.quick;
     let calm = Asking::begin(&bench.client, server.address, CALM, is_full)?;
     let alone = calm.ask(time)?;
-    let storm = Storm::begin(&bench.client, server.address, newcomers, is_full)?;
+    let storm = Storm::begin(&bench.client, server.address, newcomers)?;
     thread::sleep(SETTLE);
     let before = Reading::take(Some(server.group()))?;
     let beside = calm.ask(time)?;
     let used = before.used()?;
     let (shaken, lasted) = storm.end()?;
+    if shaken.served == 0 {
+        return Err(io::Error::other("not one handshake: there was no storm"));
+    }
     let mut run = vec![
         (ALONE, alone.quantile(0.99)),
         (BESIDE, beside.quantile(0.99)),
@@ -101,13 +104,10 @@ struct Storm {
 }
 
 impl Storm {
-    fn begin(client: &Client, address: SocketAddr, count: usize, yields: bool) -> io::Result<Self> {
+    fn begin(client: &Client, address: SocketAddr, count: usize) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (client, told) = (client.clone(), Arc::clone(&stop));
         let rage = move || {
-            if yields {
-                scheduling::is_other_clients()?;
-            }
             let newcomers = Newcomers::new(&client, address, None)?;
             come_again_and_again(newcomers, count, &told)
         };
@@ -175,7 +175,7 @@ mod tests {
         let calm = Asking::begin(&client, address, 2, false).expect("a thread");
         let time = Duration::from_millis(200);
         calm.ask(time).expect("answered");
-        let storm = Storm::begin(&client, address, 5, false).expect("begun");
+        let storm = Storm::begin(&client, address, 5).expect("begun");
         let counts = calm.ask(time).expect("answered");
         let (shaken, lasted) = storm.end().expect("ended");
         assert_eq!((counts.failed, shaken.failed), (0, 0));
