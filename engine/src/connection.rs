@@ -20,6 +20,7 @@
 //! Memory: an idle connection is this struct, its session and a wheel entry; no buffer.
 
 mod deadlines;
+mod layer;
 #[cfg(test)]
 mod model;
 mod reading;

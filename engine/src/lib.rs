@@ -228,6 +228,8 @@ mod settings;
 mod signals;
 mod free_list;
 mod hand_over;
+#[cfg(feature = "tls")]
+mod handshakes;
 mod held;
 mod holders;
 mod start;

@@ -52,6 +52,10 @@ pub(crate) struct Preamble {
     /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
     pub(crate) balancers: Option<Arc<Balancers>>,
     /// TLS, where it is spoken.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "it cannot be spoken then")
+    )]
     pub(crate) tls: Option<TlsConfig>,
 }
 

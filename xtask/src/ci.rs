@@ -148,7 +148,6 @@ mod tests {
             "hyper",
             "rayon",
             "dashmap",
-            "syn v2",
         ] {
             let is_foreign = |name: &&String| name.starts_with(foreign);
             assert_eq!(crates.iter().find(is_foreign), None);

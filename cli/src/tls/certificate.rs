@@ -18,7 +18,7 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use super::Pair;
+use super::source::Pair;
 
 /// Largest file of certificates or of a key that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;

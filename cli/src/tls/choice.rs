@@ -14,7 +14,7 @@ use flatpath::tls::rustls::SignatureScheme;
 use flatpath::tls::rustls::server::{ClientHello, ResolvesServerCert};
 use flatpath::tls::rustls::sign::CertifiedKey;
 
-use super::Certificate;
+use super::certificate::Certificate;
 
 /// The certificates of a listener, which may be replaced at any time.
 pub(crate) struct Choice(Lock<Arc<Index>>);

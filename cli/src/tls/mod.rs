@@ -2,6 +2,7 @@
 //!
 //! | file             | what it does                                              |
 //! |------------------|-----------------------------------------------------------|
+//! | `source.rs`      | where certificates come from                              |
 //! | `certificate.rs` | a certificate with its key, as the files have it          |
 //! | `choice.rs`      | which certificate a client gets, by the name it asks for  |
 //! | `self_signed.rs` | a certificate to try out with, without files              |
@@ -13,106 +14,8 @@ mod certificate;
 mod choice;
 mod renewal;
 mod self_signed;
-
-use std::path::PathBuf;
+mod source;
 
 pub(crate) use certificate::Certificate;
 pub(crate) use renewal::{Certificates, METRICS, Renewal};
-
-use crate::failure::Failure;
-use crate::settings::{Settings, is_on};
-
-/// Where the certificates of a listener come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Files: each certificate with its key. There is one at least.
-    Files(Vec<Pair>),
-    SelfSigned,
-}
-
-/// The files of a certificate and its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-}
-
-impl Source {
-    /// What these settings name, if they name any.
-    pub(crate) fn of(settings: &Settings) -> Result<Option<Source>, Failure> {
-        let pairs = pairs(&settings.tls_cert, &settings.tls_key)?;
-        match (is_on(settings.tls_self_signed), pairs.is_empty()) {
-            (false, true) => Ok(None),
-            (false, false) => Ok(Some(Source::Files(pairs))),
-            (true, true) => Ok(Some(Source::SelfSigned)),
-            (true, false) => Err(Failure::WrongUse(
-                "--tls-self-signed makes a certificate where there is none: leave it out, or \
-                 --tls-cert and --tls-key"
-                    .into(),
-            )),
-        }
-    }
-}
-
-/// The first certificate with the first key, and so on.
-pub(crate) fn pairs(certificates: &[PathBuf], keys: &[PathBuf]) -> Result<Vec<Pair>, Failure> {
-    if certificates.len() != keys.len() {
-        return Err(Failure::WrongUse(format!(
-            "--tls-cert names {}, and --tls-key {}: name the key of each certificate, in the same \
-             order",
-            files(certificates.len()),
-            files(keys.len())
-        )));
-    }
-    let pairs = certificates
-        .iter()
-        .zip(keys)
-        .map(|(certificate, key)| Pair {
-            certificate: certificate.clone(),
-            key: key.clone(),
-        });
-    Ok(pairs.collect())
-}
-
-fn files(count: usize) -> String {
-    match count {
-        0 => "no file".into(),
-        1 => "1 file".into(),
-        count => format!("{count} files"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn certificates_and_keys_are_paired_in_order() {
-        let settings = |certificates: &[&str], keys: &[&str]| Settings {
-            tls_cert: certificates.iter().map(PathBuf::from).collect(),
-            tls_key: keys.iter().map(PathBuf::from).collect(),
-            ..Settings::default()
-        };
-        assert_eq!(Source::of(&Settings::default()), Ok(None));
-        let Ok(Some(Source::Files(pairs))) = Source::of(&settings(&["a", "b"], &["c", "d"])) else {
-            panic!("two pairs");
-        };
-        let [_, second] = &pairs[..] else {
-            panic!("two pairs: {pairs:?}");
-        };
-        assert_eq!(second.certificate, PathBuf::from("b"));
-        assert_eq!(second.key, PathBuf::from("d"));
-        let Err(Failure::WrongUse(why)) = Source::of(&settings(&["a", "b"], &["c"])) else {
-            panic!("a key is missing");
-        };
-        assert!(
-            why.contains("--tls-cert names 2 files, and --tls-key 1 file"),
-            "{why}"
-        );
-        let both = Settings {
-            tls_self_signed: Some(true),
-            ..settings(&["a"], &["b"])
-        };
-        assert!(Source::of(&both).is_err());
-    }
-}
+pub(crate) use source::{Source, pairs};

@@ -23,8 +23,10 @@ use flatpath::lock::Lock;
 use flatpath::metrics::Metric;
 use flatpath::tls::TlsConfig;
 
+use super::certificate::Certificate;
 use super::choice::Choice;
-use super::{Certificate, Pair, Source, self_signed};
+use super::self_signed;
+use super::source::{Pair, Source};
 use crate::failure::Failure;
 
 /// How often a certificate that ends soon is warned of.

@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 
-use super::Certificate;
+use super::certificate::Certificate;
 
 /// How long it is valid.
 const VALID: Duration = Duration::from_secs(30 * 24 * 60 * 60);

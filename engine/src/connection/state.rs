@@ -30,7 +30,7 @@ use crate::options::Pages;
 use crate::phase::Stall;
 use crate::proxy_header::Header;
 
-use super::secured::Secured;
+use super::layer::Secured;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,7 +142,7 @@ pub(super) struct Rare {
     pub(super) peer: Option<Peer>,
     /// Counts the fragments held; made with the first one.
     pub(super) quota: Option<Quota>,
-    /// TLS; see `secured.rs`.
+    /// TLS; see `layer.rs`.
     pub(super) secured: Option<Box<Secured>>,
     /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
     pub(super) held: VecDeque<(Piece, u32)>,

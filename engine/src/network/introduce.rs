@@ -32,35 +32,6 @@ impl<D: Driver> Thread<D> {
 }
 
 impl<D: Driver> Event<'_, D> {
-    /// Opens a session of what follows the PROXY header. False: it could not be opened.
-    fn change_from_header(&mut self) -> bool {
-        match self.listener.handshake {
-            0 => self.change_to_listeners(),
-            number => {
-                let session = self.thread.successors.get(number).open();
-                self.change_to(number, session)
-            }
-        }
-    }
-
-    /// The same for the listener's protocol.
-    pub(super) fn change_to_listeners(&mut self) -> bool {
-        let session = self.listener.protocol.open();
-        self.change_to(0, session)
-    }
-
-    fn change_to(&mut self, number: u16, session: Option<Key>) -> bool {
-        let Some(session) = session else {
-            return false;
-        };
-        self.end_session();
-        let now_ns = self.thread.now_ns();
-        self.connection.change_protocol(number, session, now_ns);
-        self.connection.begin_stream();
-        self.connection.receive_into(self.listener.first_pages);
-        true
-    }
-
     /// What it holds was counted with the balancer's address, and is counted anew.
     fn forget_balancer(&mut self) {
         let holds = &mut self.connection.holds;

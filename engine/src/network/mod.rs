@@ -34,7 +34,7 @@
 //! | logging.rs    | its line in the access log                                       |
 //! |               | **tables**                                                       |
 //! | thread.rs     | all of them, and `Event`: one connection, borrowed once          |
-//! | listening.rs, starved.rs, sources.rs | plain state                               |
+//! | listening.rs, starved.rs, sources.rs, thawed.rs | plain state                    |
 //! | user_data.rs  | what travels with an operation                                   |
 //! | setup.rs      | builds the thread                                                |
 //!
@@ -67,6 +67,7 @@ mod sources;
 mod splice;
 mod starve;
 mod starved;
+mod thawed;
 mod thread;
 mod user_data;
 mod watch;

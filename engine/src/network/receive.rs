@@ -6,13 +6,14 @@
 //! buffer. What arrives on a spliced connection goes to `splice.rs` instead.
 
 use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
-use flatpath_structures::pool::{Buffer, PoolHandle};
+use flatpath_structures::pool::Buffer;
 
 use crate::connection::Closing;
-use crate::limits::{APPEND_BYTES_MAX, BUFFER_CLASSES, INPUT_BYTES_MAX};
-use crate::phase::{Phase, Stall};
+use crate::limits::{APPEND_BYTES_MAX, INPUT_BYTES_MAX};
+use crate::phase::Stall;
 use crate::protocol::Received;
 
+use super::secure::{Unsealed, for_input, small};
 use super::thread::Event;
 
 impl<D: Driver> Event<'_, D> {
@@ -176,9 +177,20 @@ impl<D: Driver> Event<'_, D> {
         let is_sealed = self.connection.front_is_sealed();
         if let Some((piece, from)) = self.connection.take_held() {
             match is_sealed {
-                true => self.offer_sealed(piece, from),
+                true => self.offer_unsealed(piece, from),
                 false => self.offer(piece, from),
             }
+        }
+    }
+
+    /// The same for a piece of records.
+    fn offer_unsealed(&mut self, piece: Piece, from: u32) {
+        match self.unseal(piece, from) {
+            Unsealed::Nothing => {}
+            Unsealed::Here(piece, from) => self.offer(piece, from),
+            Unsealed::Gathered(input) => self.offer_kept(input),
+            Unsealed::NoMemory => self.stall(Stall::Memory),
+            Unsealed::TooLong => self.input_outgrown(),
         }
     }
 
@@ -226,7 +238,7 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    pub(super) fn offer(&mut self, piece: Piece, from: u32) {
+    fn offer(&mut self, piece: Piece, from: u32) {
         if let Some(input) = self.connection.take_input() {
             return self.offer_after(input, piece, from);
         }
@@ -296,7 +308,7 @@ impl<D: Driver> Event<'_, D> {
         self.offer_kept(whole);
     }
 
-    pub(super) fn offer_kept(&mut self, mut input: Buffer) {
+    fn offer_kept(&mut self, mut input: Buffer) {
         let received = self.call(|protocol, io| protocol.received(io, input.filled()));
         let consumed = self.consumed_of(received, input.filled().len());
         input.consume_front(consumed);
@@ -334,7 +346,7 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// The same for input that was put together of several pieces.
-    pub(super) fn input_outgrown(&mut self) {
+    fn input_outgrown(&mut self) {
         let name = self.listener.protocol.name();
         log::warn!(
             "{name}: more than {INPUT_BYTES_MAX} bytes were left unconsumed by `received`, and no \
@@ -368,19 +380,4 @@ impl<D: Driver> Event<'_, D> {
             self.call(|protocol, io| protocol.input_ended(io, left));
         }
     }
-}
-
-/// A buffer for input that is kept. A short remainder is a small request on its way and may come
-/// from the reserve; more can wait, and so can a part of a body.
-pub(super) fn for_input(pool: PoolHandle<'_>, phase: Phase, bytes: usize) -> Option<Buffer> {
-    let pool = if bytes <= BUFFER_CLASSES[0] && phase != Phase::Body {
-        pool
-    } else {
-        pool.for_bulk()
-    };
-    pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
-}
-
-pub(super) fn small(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -10,6 +10,7 @@ use crate::connection::{Closing, NextReceive, Receive};
 use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
 use crate::phase::Stall;
+use crate::tls::Established;
 use crate::waits::{Wait, wait_for};
 
 use super::thread::Event;
@@ -114,6 +115,37 @@ impl<D: Driver> Event<'_, D> {
         self.end_session();
         let now_ns = self.thread.now_ns();
         self.connection.change_protocol(successor, session, now_ns);
+        self.call(|protocol, io| protocol.connected(io));
+        if self.thread.common.server_state >= ServerState::Draining
+            && self.connection.may_be_offered()
+        {
+            self.call(|protocol, io| protocol.draining(io));
+        }
+        self.offer_left();
+    }
+
+    /// A handshake is complete: the connection becomes one of its listener's protocol.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(
+            unreachable_code,
+            reason = "there is no value of the types of TLS then"
+        )
+    )]
+    fn begin_secured(&mut self, established: Established) {
+        if self.connection.is_closing() {
+            return;
+        }
+        let (records, came) = established.take();
+        let left = self.connection.take_input();
+        if !self.change_to_listeners() {
+            return self.connection.close(Closing::Abort);
+        }
+        self.connection.secure(records);
+        if !self.keep_first(came, left) {
+            return self.connection.close(Closing::Abort);
+        }
+        self.begin_line();
         self.call(|protocol, io| protocol.connected(io));
         if self.thread.common.server_state >= ServerState::Draining
             && self.connection.may_be_offered()

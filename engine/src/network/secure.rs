@@ -15,33 +15,18 @@
 //!
 //! The end: close_notify goes with the last record, and FIN with both. A stream that ends without
 //! one was cut off by somebody, so its connection is aborted.
-//!
-//! *Thawed* connections have ciphers that are ready for use (`tls/records.rs`). There are
-//! [`THAWED_MAX`] of them on a thread, and some more within a turn: those that were thawed longest
-//! ago are frozen then.
-
-#![cfg_attr(
-    not(feature = "tls"),
-    expect(
-        unreachable_code,
-        reason = "there is no value of the types of TLS then"
-    )
-)]
 
 use bytes::Bytes;
 use flatpath_driver::{Driver, Piece, Segment};
-use flatpath_structures::pool::Buffer;
+use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::connection::Closing;
-use crate::lifecycle::ServerState;
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX};
-use crate::lists::Order;
 use crate::output::whole;
-use crate::phase::Stall;
-use crate::tls::{Alert, Established, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX};
+use crate::phase::Phase;
+use crate::tls::{Alert, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX};
 use crate::waits::Wait;
 
-use super::receive::{for_input, small};
 use super::thread::{Event, Network, Thread};
 
 /// Records of one send at most: those of content, an answer to the peer's KeyUpdate, the end, and
@@ -56,42 +41,6 @@ const _: () = assert!(SEAL_BYTES_MAX / PLAINTEXT_BYTES_MAX + 1 + 3 <= RECORDS_MA
 /// Content that is sealed where there is no memory for a buffer.
 const SEAL_BYTES_MIN: usize = BUFFER_CLASSES[0];
 
-/// Connections of a thread whose ciphers are kept ready; a kilobyte each.
-const THAWED_MAX: usize = 1024;
-
-/// The connections of a thread whose ciphers are ready for use, in the order of their thawing.
-pub(super) struct Thawed {
-    order: Order,
-    count: usize,
-}
-
-impl Thawed {
-    pub(super) fn new(places: usize) -> Thawed {
-        Thawed {
-            order: Order::new(places),
-            count: 0,
-        }
-    }
-
-    fn add(&mut self, index: u32) {
-        if !self.order.has(index) {
-            self.order.push_back(index);
-            self.count += 1;
-        }
-    }
-
-    pub(super) fn remove(&mut self, index: u32) {
-        if self.order.has(index) {
-            self.order.remove(index);
-            self.count -= 1;
-        }
-    }
-
-    pub(super) fn exceeds(&self) -> bool {
-        self.count > THAWED_MAX
-    }
-}
-
 impl<D: Driver> Thread<D> {
     fn thaws(&mut self, index: u32) {
         self.thawed.add(index);
@@ -105,7 +54,7 @@ impl<D: Driver> Network<D> {
     /// Freezes those that were thawed longest ago, until no more are than may be.
     pub(super) fn freeze(&mut self) {
         while self.thread.thawed.exceeds()
-            && let Some(index) = self.thread.thawed.order.first()
+            && let Some(index) = self.thread.thawed.first()
         {
             self.thread.thawed.remove(index);
             if let Some((_, connection)) = self.connections.at_mut(index)
@@ -117,34 +66,23 @@ impl<D: Driver> Network<D> {
     }
 }
 
-impl<D: Driver> Event<'_, D> {
-    /// A handshake is complete: the connection becomes one of its listener's protocol.
-    pub(super) fn begin_secured(&mut self, established: Established) {
-        if self.connection.is_closing() {
-            return;
-        }
-        let (records, came) = established.take();
-        let left = self.connection.take_input();
-        if !self.change_to_listeners() {
-            return self.connection.close(Closing::Abort);
-        }
-        self.connection.secure(records);
-        if !self.keep_first(came, left) {
-            return self.connection.close(Closing::Abort);
-        }
-        self.begin_line();
-        self.call(|protocol, io| protocol.connected(io));
-        if self.thread.common.server_state >= ServerState::Draining
-            && self.connection.may_be_offered()
-        {
-            self.call(|protocol, io| protocol.draining(io));
-        }
-        self.offer_left();
-    }
+/// What a held piece has come to.
+pub(super) enum Unsealed {
+    Nothing,
+    /// Content, in its piece from a place in it on.
+    Here(Piece, u32),
+    /// Content, behind the input that was kept.
+    Gathered(Buffer),
+    /// There is no memory: the piece is held again.
+    NoMemory,
+    /// With the input that was kept it is more than is kept.
+    TooLong,
+}
 
+impl<D: Driver> Event<'_, D> {
     /// Keeps what came with the end of the handshake, which is whole records, and what is `left`
     /// behind that. False: there is no memory for it.
-    fn keep_first(&mut self, mut came: Vec<u8>, left: Option<Buffer>) -> bool {
+    pub(super) fn keep_first(&mut self, mut came: Vec<u8>, left: Option<Buffer>) -> bool {
         if let Some(mut left) = left {
             let Some((whole, _)) = self.whole_in(left.filled()) else {
                 // What follows from it is done.
@@ -234,12 +172,16 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// It is the turn of records in a held piece.
-    pub(super) fn offer_sealed(&mut self, piece: Piece, from: u32) {
+    pub(super) fn unseal(&mut self, piece: Piece, from: u32) -> Unsealed {
+        let nothing = |event: &mut Self, piece| {
+            event.thread.driver.recycle(piece);
+            Unsealed::Nothing
+        };
         let Some(secured) = self.connection.secured() else {
-            return self.thread.driver.recycle(piece);
+            return nothing(self, piece);
         };
         if secured.records.peer_has_closed() || secured.refused().is_some() {
-            return self.thread.driver.recycle(piece);
+            return nothing(self, piece);
         }
         if secured.part.is_some() {
             return self.complete_part(piece, from);
@@ -248,34 +190,37 @@ impl<D: Driver> Event<'_, D> {
         let (whole, needed) = match secured.records.whole(bytes) {
             Ok(whole) => whole,
             Err(alert) => {
-                self.thread.driver.recycle(piece);
-                return self.refuse_records(alert);
+                self.refuse_records(alert);
+                return nothing(self, piece);
             }
         };
         if bytes.len() > whole && !self.keep_part(&piece, from as usize + whole, needed) {
             self.connection.hold_sealed(piece, from);
-            return self.stall(Stall::Memory);
+            return Unsealed::NoMemory;
         }
-        if whole == 0 {
-            return self.thread.driver.recycle(piece);
+        match whole {
+            0 => nothing(self, piece),
+            whole => self.open_piece(piece, from as usize, whole),
         }
-        self.open_piece(piece, from as usize, whole);
     }
 
-    /// Opens the whole records of a piece where they lie, and offers what is in them.
-    fn open_piece(&mut self, mut piece: Piece, from: usize, whole: usize) {
+    /// Opens the whole records of a piece where they lie.
+    fn open_piece(&mut self, mut piece: Piece, from: usize, whole: usize) -> Unsealed {
         self.thread.thaws(self.key.index);
         let bytes = &mut self.thread.driver.bytes_mut(&mut piece)[from..from + whole];
-        let Some(secured) = self.connection.secured() else {
-            return self.thread.driver.recycle(piece);
+        let opened = match self.connection.secured() {
+            Some(secured) => secured.records.open(bytes),
+            None => Ok(0..0),
         };
-        let opened = secured.records.open(bytes);
         match self.opened(opened) {
             Some(content) if !content.is_empty() => {
                 piece.truncate(from + content.end);
-                self.offer(piece, small(from + content.start));
+                Unsealed::Here(piece, small(from + content.start))
             }
-            _ => self.thread.driver.recycle(piece),
+            _ => {
+                self.thread.driver.recycle(piece);
+                Unsealed::Nothing
+            }
         }
     }
 
@@ -296,14 +241,16 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// Adds to the beginning of a record what a piece has of the rest. If that is all of it, it is
-    /// opened and offered; what is behind it in the piece has its turn then.
-    fn complete_part(&mut self, piece: Piece, mut from: u32) {
+    /// opened; what is behind it in the piece has its turn then.
+    fn complete_part(&mut self, piece: Piece, mut from: u32) -> Unsealed {
         let Some(mut part) = self.connection.secured().and_then(|it| it.part.take()) else {
-            return self.thread.driver.recycle(piece);
+            self.thread.driver.recycle(piece);
+            return Unsealed::Nothing;
         };
         loop {
             let Some((whole, needed)) = self.whole_in(part.filled()) else {
-                return self.thread.driver.recycle(piece);
+                self.thread.driver.recycle(piece);
+                return Unsealed::Nothing;
             };
             if whole > 0 {
                 break;
@@ -311,12 +258,13 @@ impl<D: Driver> Event<'_, D> {
             let left = piece.len() - from as usize;
             if left == 0 {
                 self.thread.driver.recycle(piece);
-                return self.put_part_back(part);
+                self.put_part_back(part);
+                return Unsealed::Nothing;
             }
             if !self.has_room(&mut part, needed) {
                 self.put_part_back(part);
                 self.connection.hold_sealed(piece, from);
-                return self.stall(Stall::Memory);
+                return Unsealed::NoMemory;
             }
             let taken = left.min(needed - part.filled().len());
             let begin = from as usize;
@@ -328,7 +276,7 @@ impl<D: Driver> Event<'_, D> {
         } else {
             self.thread.driver.recycle(piece);
         }
-        self.offer_part(part);
+        self.open_part(part)
     }
 
     fn put_part_back(&mut self, part: Buffer) {
@@ -365,24 +313,22 @@ impl<D: Driver> Event<'_, D> {
         true
     }
 
-    /// Opens a record that was gathered, and offers what is in it behind the input that is kept.
-    fn offer_part(&mut self, mut part: Buffer) {
-        let Some(content) = self.open(part.filled_mut()) else {
-            return;
-        };
+    /// Opens a record that was gathered, and puts what is in it behind the input that is kept.
+    fn open_part(&mut self, mut part: Buffer) -> Unsealed {
+        let content = self.open(part.filled_mut()).unwrap_or_default();
         if content.is_empty() {
-            return;
+            return Unsealed::Nothing;
         }
         part.truncate(content.end);
         part.consume_front(content.start);
         let Some(mut input) = self.connection.take_input() else {
-            return self.offer_kept(part);
+            return Unsealed::Gathered(part);
         };
         if input.room() < part.filled().len() {
-            return self.input_outgrown();
+            return Unsealed::TooLong;
         }
         input.append(part.filled());
-        self.offer_kept(input);
+        Unsealed::Gathered(input)
     }
 
     /// Starts the next send of a secured connection, if there is something to send and none is
@@ -464,4 +410,19 @@ impl<D: Driver> Event<'_, D> {
         };
         pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
     }
+}
+
+/// A buffer for input that is kept. A short remainder is a small request on its way and may come
+/// from the reserve; more can wait, and so can a part of a body.
+pub(super) fn for_input(pool: PoolHandle<'_>, phase: Phase, bytes: usize) -> Option<Buffer> {
+    let pool = if bytes <= BUFFER_CLASSES[0] && phase != Phase::Body {
+        pool
+    } else {
+        pool.for_bulk()
+    };
+    pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
+}
+
+pub(super) fn small(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -23,15 +23,14 @@ use crate::prompt::Tries;
 use crate::settings::Preamble;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
-use crate::tls::handshakes;
 use crate::turn::Turn;
 use crate::waits::Waits;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
 use super::listening::{Acceptor, Door, Listener, limit_workers, shortest_of};
-use super::secure::Thawed;
 use super::starved::Starved;
+use super::thawed::Thawed;
 use super::thread::{Network, Thread};
 use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
 
@@ -157,9 +156,10 @@ impl<D: Driver> Thread<D> {
     ) {
         for (listener, preamble) in listeners.iter_mut().zip(preambles) {
             listener.balancers = preamble.balancers;
+            #[cfg(feature = "tls")]
             if let Some(config) = preamble.tls {
                 let alpn = listener.protocol.options().alpn;
-                let handshakes = handshakes(config, alpn, places);
+                let handshakes = crate::handshakes::handshakes(config, alpn, places);
                 listener.handshake = self.successors.add_own(handshakes);
             }
             if listener.balancers.is_some() && self.proxy_header == 0 {

@@ -27,9 +27,9 @@ use crate::successor::Successors;
 use crate::waits::{Wait, Waits};
 
 use super::listening::{Acceptor, Door, Listener};
-use super::secure::Thawed;
 use super::sources::Source;
 use super::starved::Starved;
+use super::thawed::Thawed;
 
 /// See the module.
 pub(crate) struct Network<D: Driver> {
@@ -261,6 +261,35 @@ impl<'a, D: Driver> Event<'a, D> {
             protocol.log_rest(session, log);
         }
         protocol.close(session);
+    }
+
+    /// Opens a session of what follows the PROXY header. False: it could not be opened.
+    pub(super) fn change_from_header(&mut self) -> bool {
+        match self.listener.handshake {
+            0 => self.change_to_listeners(),
+            number => {
+                let session = self.thread.successors.get(number).open();
+                self.change_to(number, session)
+            }
+        }
+    }
+
+    /// The same for the listener's protocol.
+    pub(super) fn change_to_listeners(&mut self) -> bool {
+        let session = self.listener.protocol.open();
+        self.change_to(0, session)
+    }
+
+    fn change_to(&mut self, number: u16, session: Option<Key>) -> bool {
+        let Some(session) = session else {
+            return false;
+        };
+        self.end_session();
+        let now_ns = self.thread.now_ns();
+        self.connection.change_protocol(number, session, now_ns);
+        self.connection.begin_stream();
+        self.connection.receive_into(self.listener.first_pages);
+        true
     }
 
     /// Has the connection wait for its turn, unless it does already.

@@ -2,21 +2,11 @@
 
 use std::ops::Range;
 
-use crate::listener::DynProtocol;
-
 pub(crate) const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 pub(crate) const OVERHEAD_BYTES_MAX: usize = 32;
 
 #[derive(Clone, Debug)]
 pub(crate) enum TlsConfig {}
-
-pub(crate) fn handshakes(
-    config: TlsConfig,
-    _alpn: &'static [&'static str],
-    _places: usize,
-) -> Box<dyn DynProtocol> {
-    match config {}
-}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alert;

@@ -24,13 +24,15 @@ use flatpath_structures::pool::Charge;
 use rustls::ServerConfig;
 
 use crate::context::{Context, Job};
+use crate::hand_over::Becomes;
+use crate::io::Io;
+use crate::listener::{DynProtocol, ErasedListener};
 use crate::phase::{Phase, Stall};
 use crate::protocol::{Protocol, Received};
 use crate::scope::WorkerScope;
-
-use super::config::TlsConfig;
-use super::records::{HEADER_BYTES, PLAINTEXT_BYTES_MAX};
-use super::session::{Established, Handshake, Progress, Rustls};
+use crate::tls::{
+    Established, HEADER_BYTES, Handshake, PLAINTEXT_BYTES_MAX, Progress, Rustls, TlsConfig,
+};
 
 /// What rustls holds for a client during its handshake, about: buffers, keys, the transcript.
 const HANDSHAKE_BYTES: usize = 12 * 1024;
@@ -213,6 +215,38 @@ impl Handshakes {
         context.io.handshake_failed("the client does not speak TLS");
         context.close_lingering();
         Received::Consumed
+    }
+}
+
+/// What connections of a listener begin with whose protocol has these names (ALPN).
+pub(crate) fn handshakes(
+    config: TlsConfig,
+    alpn: &'static [&'static str],
+    places: usize,
+) -> Box<dyn DynProtocol> {
+    let handshakes = Handshakes::new(config, alpn);
+    Box::new(ErasedListener::new(Arc::new(handshakes), places))
+}
+
+impl Io<'_> {
+    /// The handshake is complete: after this call the connection is one of its listener's protocol.
+    fn secure(&mut self, established: Box<Established>) {
+        let counters = self.counters();
+        match established.terms.is_resumed {
+            true => counters.tls_resumed.add(1),
+            false => counters.tls_full.add(1),
+        }
+        match established.terms.is_13 {
+            true => counters.tls_13.add(1),
+            false => counters.tls_12.add(1),
+        }
+        self.connection.becomes(Becomes::Secured(established));
+    }
+
+    /// It has failed: counted and, as any client can cause it, logged for those who look for it.
+    fn handshake_failed(&self, cause: &str) {
+        self.counters().tls_unshaken.add(1);
+        log::debug!("TLS handshake: {cause}");
     }
 }
 

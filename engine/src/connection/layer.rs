@@ -1,0 +1,113 @@
+//! What stands between the socket and the protocol of a connection with TLS.
+//!
+//! | what arrives          | where it is                                                    |
+//! |-----------------------|----------------------------------------------------------------|
+//! | a part of a record    | `part`, a pooled buffer                                        |
+//! | records, not opened   | their pieces, held: opened when the protocol takes input       |
+//! | content, not consumed | as without TLS: `Connection::input`, or the first held piece   |
+//!
+//! What is to be sent is content until a send takes it: then it is sealed, all that is queued up to
+//! a bound, so replies of one turn share a record.
+//!
+//! Invariants
+//! - Z1: of the held pieces the first one may be content, the others are records.
+//! - Z2: a part is shorter than its record.
+//! - Z3: nothing is sealed after the last words.
+
+use flatpath_structures::pool::Buffer;
+
+use crate::tls::{Alert, Records};
+
+pub(crate) struct Secured {
+    pub(crate) records: Records,
+    /// The beginning of a record.
+    pub(crate) part: Option<Buffer>,
+    /// The first held piece is content.
+    pub(super) front_is_open: bool,
+    /// Bytes at the front of the output that go as they are: what the handshake has left there.
+    pub(crate) clear_bytes: usize,
+    /// This side's stream is to end, or has.
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    No,
+    /// Once all output is sealed.
+    Wanted,
+    /// At once: the peer has broken the rules.
+    Refused(Alert),
+    Sealed,
+}
+
+impl Secured {
+    pub(super) fn new(records: Records, clear_bytes: usize) -> Secured {
+        Secured {
+            records,
+            part: None,
+            front_is_open: false,
+            clear_bytes,
+            end: End::No,
+        }
+    }
+
+    /// This side sends no more than what is queued.
+    pub(crate) fn end_output(&mut self) {
+        if matches!(self.end, End::No) {
+            self.end = End::Wanted;
+        }
+    }
+
+    /// This side sends nothing but an alert.
+    pub(crate) fn refuse(&mut self, alert: Alert) {
+        if !matches!(self.end, End::Sealed) {
+            self.end = End::Refused(alert);
+        }
+    }
+
+    /// The last words of this side were sealed: nothing more is.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.end, End::Sealed)
+    }
+
+    /// Why nothing more is to be opened or sent.
+    pub(crate) fn refused(&self) -> Option<Alert> {
+        match self.end {
+            End::Refused(alert) => Some(alert),
+            _ => None,
+        }
+    }
+
+    /// The last words, if all that is to be sent before them is sealed.
+    pub(crate) fn take_last_words(&mut self, all_is_sealed: bool) -> Option<Vec<u8>> {
+        let alert = match self.end {
+            End::Wanted if all_is_sealed => Alert::CLOSE_NOTIFY,
+            End::Refused(alert) => alert,
+            End::No | End::Wanted | End::Sealed => return None,
+        };
+        self.end = End::Sealed;
+        self.records.last_words(alert)
+    }
+
+    /// Whether there is anything to send beside output.
+    pub(crate) fn has_words(&self) -> bool {
+        match self.end {
+            End::Wanted | End::Refused(_) => true,
+            End::No => self.records.owes_answer(),
+            End::Sealed => false,
+        }
+    }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+    use crate::connection::state::Rare;
+
+    #[test]
+    fn what_an_idle_connection_keeps_is_small() {
+        // Beside these it keeps what rustls needs for further keys, 816 bytes.
+        let bytes = size_of::<Rare>() + size_of::<Secured>();
+        assert!(bytes <= 448, "{bytes} bytes");
+    }
+}
