@@ -31,7 +31,7 @@ use crate::phase::{Phase, Stall};
 use crate::protocol::{Protocol, Received};
 use crate::scope::WorkerScope;
 use crate::tls::{
-    Established, HEADER_BYTES, Handshake, PLAINTEXT_BYTES_MAX, Progress, Rustls, TlsConfig,
+    Established, Handshake, PAYLOAD_BYTES_MAX_12, Progress, Rustls, TlsConfig, whole_records,
 };
 
 /// What rustls holds for a client during its handshake, about: buffers, keys, the transcript.
@@ -115,9 +115,9 @@ impl Protocol for Handshakes {
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
-        let whole = match whole(input) {
-            Some(whole) => whole,
-            None => return self.refuse_plain(context, input),
+        // Those of a handshake are not encrypted, or no longer than those of TLS 1.2.
+        let Ok((whole, _)) = whole_records(input, PAYLOAD_BYTES_MAX_12) else {
+            return self.refuse_plain(context, input);
         };
         if whole == 0 {
             return Received::NeedMore { consumed: 0 };
@@ -248,25 +248,4 @@ impl Io<'_> {
         self.counters().tls_unshaken.add(1);
         log::debug!("TLS handshake: {cause}");
     }
-}
-
-/// How long the whole records at the front are together; `None` for what are no records. Those of
-/// a handshake are not encrypted, or as long as in TLS 1.3.
-fn whole(bytes: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    while let Some(header) = bytes[at..].first_chunk::<HEADER_BYTES>() {
-        let payload = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        let is_record = header[1] == 3 && (20..=23).contains(&header[0]);
-        if !is_record || payload > PLAINTEXT_BYTES_MAX + 2048 {
-            return None;
-        }
-        if bytes.len() - at < HEADER_BYTES + payload {
-            break;
-        }
-        at += HEADER_BYTES + payload;
-    }
-    let begins = bytes[at..].first();
-    begins
-        .is_none_or(|kind| (20..=23).contains(kind))
-        .then_some(at)
 }

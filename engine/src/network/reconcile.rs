@@ -115,6 +115,11 @@ impl<D: Driver> Event<'_, D> {
         self.end_session();
         let now_ns = self.thread.now_ns();
         self.connection.change_protocol(successor, session, now_ns);
+        self.begin_protocol();
+    }
+
+    /// The protocol that has taken the connection over is called for the first time.
+    fn begin_protocol(&mut self) {
         self.call(|protocol, io| protocol.connected(io));
         if self.thread.common.server_state >= ServerState::Draining
             && self.connection.may_be_offered()
@@ -146,13 +151,7 @@ impl<D: Driver> Event<'_, D> {
             return self.connection.close(Closing::Abort);
         }
         self.begin_line();
-        self.call(|protocol, io| protocol.connected(io));
-        if self.thread.common.server_state >= ServerState::Draining
-            && self.connection.may_be_offered()
-        {
-            self.call(|protocol, io| protocol.draining(io));
-        }
-        self.offer_left();
+        self.begin_protocol();
     }
 
     /// Offers a protocol that has taken a connection over what the one before it has left.

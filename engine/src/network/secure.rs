@@ -91,7 +91,7 @@ impl<D: Driver> Event<'_, D> {
             came.extend_from_slice(&left.filled()[..whole]);
             left.consume_front(whole);
             if !left.is_empty() {
-                self.put_part_back(left);
+                self.put_part(left);
             }
         }
         if came.is_empty() {
@@ -226,17 +226,12 @@ impl<D: Driver> Event<'_, D> {
 
     /// Keeps the beginning of a record, from a place in a piece on. False: there is no memory.
     fn keep_part(&mut self, piece: &Piece, from: usize, needed: usize) -> bool {
-        let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.number, self.key.index);
-        let bytes = &self.thread.driver.bytes(piece)[from..];
-        let phase = self.connection.phase();
-        let Some(mut part) = for_input(pool, phase, needed.max(bytes.len())) else {
+        let length = piece.len() - from;
+        let Some(mut part) = self.take_input_buffer(needed.max(length)) else {
             return false;
         };
-        part.append(bytes);
-        if let Some(secured) = self.connection.secured() {
-            secured.part = Some(part);
-        }
+        part.append(&self.thread.driver.bytes(piece)[from..]);
+        self.put_part(part);
         true
     }
 
@@ -258,11 +253,11 @@ impl<D: Driver> Event<'_, D> {
             let left = piece.len() - from as usize;
             if left == 0 {
                 self.thread.driver.recycle(piece);
-                self.put_part_back(part);
+                self.put_part(part);
                 return Unsealed::Nothing;
             }
             if !self.has_room(&mut part, needed) {
-                self.put_part_back(part);
+                self.put_part(part);
                 self.connection.hold_sealed(piece, from);
                 return Unsealed::NoMemory;
             }
@@ -279,7 +274,7 @@ impl<D: Driver> Event<'_, D> {
         self.open_part(part)
     }
 
-    fn put_part_back(&mut self, part: Buffer) {
+    fn put_part(&mut self, part: Buffer) {
         if let Some(secured) = self.connection.secured() {
             secured.part = Some(part);
         }

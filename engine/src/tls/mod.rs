@@ -16,6 +16,8 @@ mod records;
 mod session;
 
 pub use config::{TlsConfig, TlsError, provider};
-pub(crate) use records::{Alert, HEADER_BYTES, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX, Records};
+pub(crate) use records::{
+    Alert, OVERHEAD_BYTES_MAX, PAYLOAD_BYTES_MAX_12, PLAINTEXT_BYTES_MAX, Records, whole_records,
+};
 pub use rustls;
 pub(crate) use session::{Established, Handshake, Progress, Rustls};

@@ -51,7 +51,7 @@ pub(crate) const OVERHEAD_BYTES_MAX: usize = 32;
 /// A record without its header at most: in TLS 1.3 256 bytes more than the plaintext (RFC 8446
 /// section 5.2), in TLS 1.2 2,048 (RFC 5246 section 6.2.3).
 const PAYLOAD_BYTES_MAX_13: usize = PLAINTEXT_BYTES_MAX + 256;
-const PAYLOAD_BYTES_MAX_12: usize = PLAINTEXT_BYTES_MAX + 2048;
+pub(crate) const PAYLOAD_BYTES_MAX_12: usize = PLAINTEXT_BYTES_MAX + 2048;
 
 /// Records that bring no content, in a row.
 const EMPTY_MAX: u8 = 32;
@@ -227,31 +227,18 @@ impl Records {
         self.state == State::PeerClosed
     }
 
-    /// How long the whole records at the front of `bytes` are together, and what the one behind
-    /// them needs in all, as far as that is known: a header, or a record.
+    /// See [`whole_records`].
     ///
     /// # Errors
     /// A record that is too long, or none.
     pub(crate) fn whole(&self, bytes: &[u8]) -> Result<(usize, usize), Alert> {
-        let payload_bytes_max = match self.is_13() {
-            true => PAYLOAD_BYTES_MAX_13,
-            false => PAYLOAD_BYTES_MAX_12,
-        };
-        let mut at = 0;
-        while let Some(header) = bytes[at..].first_chunk::<HEADER_BYTES>() {
-            if header[1] != 3 || !(20..=23).contains(&header[0]) {
-                return Err(Alert(AlertDescription::UnexpectedMessage));
-            }
-            let payload = payload_bytes(header);
-            if payload > payload_bytes_max {
-                return Err(Alert(AlertDescription::RecordOverflow));
-            }
-            if bytes.len() - at < HEADER_BYTES + payload {
-                return Ok((at, HEADER_BYTES + payload));
-            }
-            at += HEADER_BYTES + payload;
-        }
-        Ok((at, HEADER_BYTES))
+        whole_records(
+            bytes,
+            match self.is_13() {
+                true => PAYLOAD_BYTES_MAX_13,
+                false => PAYLOAD_BYTES_MAX_12,
+            },
+        )
     }
 
     /// Opens records, which must be whole, where they lie, and moves the content of the second and
@@ -445,6 +432,36 @@ impl fmt::Debug for Records {
             .field("suite", &self.suite)
             .field("state", &self.state)
             .finish_non_exhaustive()
+    }
+}
+
+/// How long the whole records at the front of `bytes` are together, and what the one behind them
+/// needs in all, as far as that is known: a header, or a record.
+///
+/// # Errors
+/// A record with more than `payload_bytes_max` behind its header, or none.
+pub(crate) fn whole_records(
+    bytes: &[u8],
+    payload_bytes_max: usize,
+) -> Result<(usize, usize), Alert> {
+    let is_kind = |kind: &u8| (20..=23).contains(kind);
+    let mut at = 0;
+    while let Some(header) = bytes[at..].first_chunk::<HEADER_BYTES>() {
+        if header[1] != 3 || !is_kind(&header[0]) {
+            return Err(Alert(AlertDescription::UnexpectedMessage));
+        }
+        let payload = payload_bytes(header);
+        if payload > payload_bytes_max {
+            return Err(Alert(AlertDescription::RecordOverflow));
+        }
+        if bytes.len() - at < HEADER_BYTES + payload {
+            return Ok((at, HEADER_BYTES + payload));
+        }
+        at += HEADER_BYTES + payload;
+    }
+    match bytes[at..].first().is_none_or(is_kind) {
+        true => Ok((at, HEADER_BYTES)),
+        false => Err(Alert(AlertDescription::UnexpectedMessage)),
     }
 }
 

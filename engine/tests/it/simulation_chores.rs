@@ -306,18 +306,22 @@ fn sim_a_thread_that_ends_before_its_time_watches_nothing_from_then_on() {
     assert_eq!(source.start(), Err(WatchError::ShutDown));
 }
 
-#[test]
-fn sim_limits_that_change_hold_although_nothing_else_happens() {
-    let (mut server, [here, _other]) = quiet();
-    // What is done once a second has just been done when the limits change.
+/// What is done once a second has just been done when the limits change.
+fn shorten_head_timeout(server: &mut SimulatedServer) {
     server.world().advance(2 * SECOND);
-    turns(&mut server, 50);
+    turns(server, 50);
     let limits = Limits {
         head_timeout: 2 * SECOND,
         ..Limits::default()
     };
     server.handle().change_limits(&limits, &[]);
-    turns(&mut server, 50);
+    turns(server, 50);
+}
+
+#[test]
+fn sim_limits_that_change_hold_although_nothing_else_happens() {
+    let (mut server, [here, _other]) = quiet();
+    shorten_head_timeout(&mut server);
     assert_ne!(
         here.state(),
         ClientState::Open,
@@ -335,15 +339,7 @@ fn sim_limits_that_change_hold_for_the_last_of_many_although_nothing_else_happen
     let last = server.connect();
     turns(&mut server, 50);
     drop((clients, others));
-    // What is done once a second has just been done when the limits change.
-    server.world().advance(2 * SECOND);
-    turns(&mut server, 50);
-    let limits = Limits {
-        head_timeout: 2 * SECOND,
-        ..Limits::default()
-    };
-    server.handle().change_limits(&limits, &[]);
-    turns(&mut server, 50);
+    shorten_head_timeout(&mut server);
     assert_ne!(last.state(), ClientState::Open);
 }
 
