@@ -1,4 +1,4 @@
-//! A certificate with its key, as it is used, and what is told of it.
+//! A certificate with its key, and what the log and the metrics say about it.
 
 use std::fmt;
 use std::fs::File;

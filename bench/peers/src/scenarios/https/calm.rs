@@ -20,7 +20,8 @@ use crate::session::SMALL_PATH;
 /// Between a reply and the next request of a client.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Their thread, which waits until it is told to have them ask. It ends with this.
+/// Handle of the thread that runs the calm clients whenever it is told to. Dropping it ends the
+/// thread.
 pub(super) struct Asking {
     times: Sender<Duration>,
     counts: Receiver<io::Result<Counts>>,
@@ -49,7 +50,7 @@ enum State {
 }
 
 impl Asking {
-    /// Connects so many. Their thread gets a core first if `is_first`.
+    /// Connects `count` clients. With `is_first` their thread is the first to get a core.
     ///
     /// # Errors
     /// No thread. That they could not connect is what [`ask`](Self::ask) reports.
@@ -65,7 +66,7 @@ impl Asking {
             let calm = begin_here(&client, address, count, is_first);
             let mut calm = match calm {
                 Ok(calm) => calm,
-                // Nobody may be left to hear it.
+                // The receiver may be gone already.
                 Err(error) => return drop(tell.send(Err(error))),
             };
             for time in told {

@@ -64,7 +64,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Starts a server for so many connections that sends the small file well, and warms it up.
+    /// Starts a server with room for `connections`, checks its reply for the small file, and warms
+    /// it up.
     ///
     /// # Errors
     /// If it does not start, or replies otherwise.

@@ -126,8 +126,8 @@ impl Newcomers {
         })
     }
 
-    /// So many come at once, in the place of all before: their hellos are ready before the first of
-    /// them connects.
+    /// Replaces all clients by `count` new ones that connect at once; their hellos are made before
+    /// the first of them connects.
     ///
     /// # Errors
     /// If sockets cannot be made.
