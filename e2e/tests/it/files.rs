@@ -405,9 +405,13 @@ fn hidden_files_are_served_only_when_asked(driver: Driver) {
     let site = Site::new()
         .with(".secret", "s")
         .with(".git/config", "c")
+        .with(".well-known/acme-challenge/token", "t")
         .with("plain", "p");
     let server = serve(driver, &site);
     let mut client = server.client();
+    let challenge = "/.well-known/acme-challenge/token";
+    assert_eq!(client.get(challenge).text(), "t");
+    assert!(!client.get("/").text().contains("well-known"));
     for target in ["/.secret", "/.git/config", "/%2esecret", "/.git/"] {
         assert_eq!(client.get(target).status, 404, "{target}");
     }

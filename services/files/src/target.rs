@@ -10,7 +10,8 @@
 //!   remove them, so a client that still sends them is probing.
 //! - Empty segments (`//`) name nothing. Merging them would give one file many addresses, and a
 //!   redirect of `//host/dir` to `//host/dir/` would lead away from this server.
-//! - Names with a leading dot are hidden: not found, unless [`Hidden::Served`].
+//! - Names with a leading dot are hidden: not found, unless [`Hidden::Served`]. What RFC 8615 makes
+//!   public is read all the same: `.well-known` in the root, and what lies below it.
 //! - Bytes above 0x7F are taken as they are: Linux names are bytes.
 //!
 //! Cost: one pass over the target and one allocation.
@@ -18,10 +19,14 @@
 use crate::error::FilesError;
 use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 
+/// What an authority asks for when it checks who has a domain, among others (RFC 8615).
+const WELL_KNOWN: &[u8] = b".well-known";
+
 /// Whether names with a leading dot are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hidden {
-    /// They look as if they did not exist, and listings leave them out.
+    /// They look as if they did not exist, and listings leave them out; but for
+    /// `/.well-known` (RFC 8615), which is read as other directories are, and never written.
     #[default]
     Refused,
     /// They are files like any other.
@@ -160,7 +165,8 @@ fn push_name(segment: &[u8], hidden: Hidden, path: &mut Vec<u8>) -> Result<(), F
     if name == b"." || name == b".." {
         return Err(FilesError::MalformedTarget);
     }
-    let is_refused = hidden == Hidden::Refused && is_hidden(name);
+    let is_public = start == 0 && name == WELL_KNOWN;
+    let is_refused = hidden == Hidden::Refused && is_hidden(name) && !is_public;
     let names_nothing = name.is_empty() || name.contains(&b'/') || name.len() > NAME_BYTES_MAX;
     if is_refused || names_nothing {
         return Err(FilesError::NotFound);
@@ -308,7 +314,16 @@ mod tests {
 
     #[test]
     fn hidden_names_are_not_found_unless_asked_for() {
-        for raw in ["/.git", "/.git/config", "/a/.env", "/%2eenv", "/..."] {
+        let not_public = [
+            "/.well-known/.env",
+            "/a/.well-known/x",
+            "/.well-known-x/a",
+            "/.well-know",
+        ];
+        for raw in ["/.git", "/.git/config", "/a/.env", "/%2eenv", "/..."]
+            .into_iter()
+            .chain(not_public)
+        {
             assert_refused(raw, FilesError::NotFound);
             assert!(
                 Target::parse(raw.as_bytes(), Hidden::Served).is_ok(),
@@ -321,6 +336,17 @@ mod tests {
             Err(FilesError::MalformedTarget),
             "dot segments stay refused"
         );
+    }
+
+    #[test]
+    fn what_is_well_known_is_public_at_the_root_alone() {
+        for raw in [
+            "/.well-known/acme-challenge/x",
+            "/%2ewell-known/",
+            "/.well-known",
+        ] {
+            assert!(path_of(raw).is_ok(), "{raw}");
+        }
     }
 
     #[test]

@@ -236,6 +236,7 @@ fn what_no_file_can_be_is_refused_before_anything_is_made() {
         ("/", metadata(&hidden), 403),
         ("/", metadata(&directory), 409),
         ("/.env", vec![length], 403),
+        ("/.well-known/x", vec![length], 403),
         ("/.flatpath-uploads/x", vec![length], 403),
         ("/none/x", vec![length], 409),
         ("/x", vec![length, ("If-Match", "*")], 412),
