@@ -22,6 +22,7 @@ mod handover;
 mod handover_streams;
 mod hangs;
 mod hosts;
+mod http2;
 mod hung_mount;
 mod ingest;
 mod ingest_handover;

@@ -365,8 +365,37 @@ impl Listener {
         }
     }
 
-    /// Queues some of what comes first; false: there is no memory for it.
-    fn flush_first(&mut self, io: &mut Io<'_>, framing: &mut ReplyFraming) -> bool {
+    /// The next piece, without chunks, or what has come instead.
+    #[cfg(feature = "http2")]
+    pub(crate) fn take_piece(
+        &mut self,
+        io: &mut Io<'_>,
+        framing: &ReplyFraming,
+    ) -> Result<Bytes, Fed> {
+        if framing.left() == 0 {
+            return Err(Fed::Complete);
+        }
+        if io.common_is_full(OUTPUT_BYTES_MAX) {
+            return Err(Fed::Later);
+        }
+        if !self.first.is_empty() {
+            if !self.charge_first(io) {
+                return Err(Fed::NoMemory);
+            }
+            let bytes = self.first.len().min(FIRST_PIECE_BYTES);
+            return Ok(self.first.split_to(bytes));
+        }
+        match self.take() {
+            Next::Event(_, false) => Err(Fed::NoMemory),
+            Next::Event(chunk, true) => Ok(content(&chunk)),
+            Next::Nothing => Err(Fed::Later),
+            Next::Complete => Err(Fed::Complete),
+            Next::Missed => Err(Fed::Aborted),
+        }
+    }
+
+    /// Charges what comes first; false: there is no memory for it.
+    fn charge_first(&mut self, io: &mut Io<'_>) -> bool {
         if !self.is_first_charged {
             match io.hold(std::mem::take(&mut self.first)) {
                 Ok(first) => (self.first, self.is_first_charged) = (first, true),
@@ -375,6 +404,14 @@ impl Listener {
                     return false;
                 }
             }
+        }
+        true
+    }
+
+    /// Queues some of what comes first; false: there is no memory for it.
+    fn flush_first(&mut self, io: &mut Io<'_>, framing: &mut ReplyFraming) -> bool {
+        if !self.charge_first(io) {
+            return false;
         }
         let piece = self.first.slice(..self.first.len().min(FIRST_PIECE_BYTES));
         if write_piece(io, &piece, framing).is_err() {

@@ -208,6 +208,27 @@ impl Pieces {
         }
     }
 
+    /// The next piece, or what has come instead.
+    #[cfg(feature = "http2")]
+    pub(crate) fn take(&self, io: &mut Io<'_>, framing: &ReplyFraming) -> Result<Bytes, Fed> {
+        if self.outbox.ended() == Some(End::Aborted) {
+            return Err(Fed::Aborted);
+        }
+        if framing.left() == 0 {
+            return Err(Fed::Complete);
+        }
+        let mut taken = None;
+        let flushed = self.outbox.flush(io, |_, piece| {
+            taken = Some(piece.clone());
+            Ok(false)
+        });
+        taken.ok_or_else(|| match flushed {
+            Flushed::Ended => self.end().unwrap_or(Fed::Complete),
+            Flushed::All | Flushed::Full | Flushed::Stopped => Fed::Later,
+            Flushed::NoMemory => Fed::NoMemory,
+        })
+    }
+
     fn end(&self) -> Option<Fed> {
         self.outbox.ended().map(|end| match end {
             End::Complete => Fed::Complete,

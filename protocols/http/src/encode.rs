@@ -234,7 +234,7 @@ pub(crate) fn chunked_header(out: &mut impl Sink) {
 /// empty line.
 pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], request: RequestMeta) {
     out.put(date_line);
-    out.put(match (request.keep_alive, request.is_http_10) {
+    out.put(match (request.keep_alive, request.is_unchunked) {
         (false, _) => b"Connection: close\r\n\r\n",
         (true, true) => b"Connection: keep-alive\r\n\r\n",
         (true, false) => b"\r\n",

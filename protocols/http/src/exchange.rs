@@ -330,7 +330,7 @@ mod tests {
 
     const META: RequestMeta = RequestMeta {
         is_head: false,
-        is_http_10: false,
+        is_unchunked: false,
         keep_alive: true,
     };
 
@@ -435,7 +435,7 @@ mod tests {
             (b"00005\r\nhello\r\n0\r\n\r\n".to_vec(), State::Answered)
         );
         let old = RequestMeta {
-            is_http_10: true,
+            is_unchunked: true,
             ..META
         };
         assert_eq!(

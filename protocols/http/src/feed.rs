@@ -77,6 +77,23 @@ impl Receiver {
         }
     }
 
+    /// Takes the next piece, as much of it as the framing leaves, which is one without chunks: for
+    /// a connection that does not queue it yet. A short one is not charged any more.
+    #[cfg(feature = "http2")]
+    pub(crate) fn take(
+        &mut self,
+        io: &mut Io<'_>,
+        framing: &mut ReplyFraming,
+    ) -> Result<Bytes, Fed> {
+        let mut piece = match &mut self.0 {
+            Feed::Channel(pieces) => pieces.take(io, framing)?,
+            Feed::Broadcast(listener) => listener.take_piece(io, framing)?,
+        };
+        piece.truncate(usize::try_from(framing.left()).unwrap_or(usize::MAX));
+        framing.queued(piece.len() as u64);
+        Ok(piece)
+    }
+
     /// What shows both ends that the other is there, for streams that have such words.
     pub(crate) fn keep_alive(&self) -> Option<&'static [u8]> {
         match &self.0 {

@@ -131,8 +131,9 @@ pub struct Head<'a> {
 pub(crate) struct RequestMeta {
     /// The method was `HEAD`: the head is that of `GET`, and no body follows.
     pub(crate) is_head: bool,
-    /// The client knows no chunks.
-    pub(crate) is_http_10: bool,
+    /// A body of unknown length is not chunked: the client knows no chunks (HTTP/1.0), or its
+    /// frames delimit bodies (HTTP/2).
+    pub(crate) is_unchunked: bool,
     /// The connection may continue after the reply.
     pub(crate) keep_alive: bool,
 }
@@ -141,7 +142,7 @@ impl RequestMeta {
     pub(crate) fn of(head: &Head<'_>) -> Self {
         Self {
             is_head: head.is_head(),
-            is_http_10: head.version() == Version::HTTP_10,
+            is_unchunked: head.version() != Version::HTTP_11,
             keep_alive: head.keep_alive(),
         }
     }
@@ -221,7 +222,7 @@ impl<'a> Head<'a> {
         std::str::from_utf8(self.authority).unwrap_or_default()
     }
 
-    /// `HTTP_10` or `HTTP_11`.
+    /// `HTTP_10`, `HTTP_11`, or `HTTP_2` (feature `http2`).
     #[must_use]
     pub fn version(&self) -> Version {
         self.version

@@ -1,4 +1,4 @@
-//! HTTP/1.1 for Flatpath: strict framing, the http crate's types at the border.
+//! HTTP/1.1 and HTTP/2 for Flatpath: strict framing, the http crate's types at the border.
 //!
 //! # A handler
 //!
@@ -21,7 +21,8 @@
 //! before its handler runs, up to 1 MiB unless [`Http::limits`] say otherwise
 //! ([`Limits::body_bytes_max`]); a longer one is answered with 413.
 //!
-//! A panic of a handler is a 500, closes its connection, and is logged with method and path. The
+//! A panic of a handler is a 500, closes its connection (of HTTP/2: ends its stream), and is logged
+//! with method and path. The
 //! crate logs through the `log` crate: a program installs the logger.
 //!
 //! # Routes
@@ -148,9 +149,17 @@
 //! assert!(reply.ends_with(b"hello, /you\n"));
 //! ```
 //!
+//! # HTTP/2
+//!
+//! With the feature `http2` a client gets HTTP/2 (RFC 9113) that asks for it: in the handshake of
+//! TLS, or by its first bytes. A handler sees it in [`Request::version`](http::Request::version)
+//! alone. A connection has up to 100 streams, and takes 256 KiB of a body ahead. It costs about
+//! 15 KiB while it is idle, most of it in the `h2` crate, and these are not counted as buffers.
+//!
 //! # What it does not do
 //!
-//! HTTP/2, TLS, `CONNECT`, transfer codings other than `chunked`; trailers are checked and dropped.
+//! TLS, `CONNECT`, transfer codings other than `chunked`; trailers are checked and dropped. Over
+//! HTTP/2: WebSockets (RFC 8441), server push, priorities.
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
 //! tests and fuzzing through [`Scan`], [`Decoder`] and [`testing`].
@@ -177,6 +186,7 @@
 // | output  | `write`, `push`                      | replies in order, bounded streams   |
 // | streams | `feed`, `channel`, `broadcast`       | bodies fed from elsewhere           |
 // | end     | `upgrade`                            | other protocols on the connection   |
+// | HTTP/2  | `h2`                                 | streams, of the parts above         |
 
 pub mod limits;
 pub mod testing;
@@ -210,6 +220,8 @@ mod broadcast;
 mod feed;
 mod push;
 pub mod sse;
+#[cfg(feature = "http2")]
+mod h2;
 mod state;
 mod write;
 mod upgrade;

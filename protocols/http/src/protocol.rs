@@ -43,7 +43,7 @@ impl<S: Service> Protocol for Http<S> {
             region: self.service.region(),
             refusal: Bytes::from_static(REFUSAL.as_bytes()),
             logs_requests: true,
-            alpn: &["http/1.1"],
+            alpn: self.alpn(),
             request_classes: &["1xx", "2xx", "3xx", "4xx", "5xx"],
             ..ListenerOptions::default()
         }
@@ -66,11 +66,15 @@ impl<S: Service> Protocol for Http<S> {
                 }
             }
             Due::Nothing | Due::Upload(_) | Due::Stream(_) => {}
+            #[cfg(feature = "http2")]
+            Due::Http2(_) => {}
         }
         loop {
             let step = match connection.session.stage {
                 Stage::Head => read::take_head(connection, &input[used..]),
                 Stage::Body => read::take_body(connection, &input[used..]),
+                #[cfg(feature = "http2")]
+                Stage::Http2 => return crate::h2::received(connection, &input[used..]).after(used),
                 Stage::Over | Stage::Closed => break,
                 // What follows is the next protocol's.
                 Stage::Switched => return Received::NeedMore { consumed: used },
@@ -111,8 +115,11 @@ impl<S: Service> Protocol for Http<S> {
 
     /// The client has said all that it will say. What it did not finish is never served.
     fn input_ended(&self, connection: &mut Connection<'_, S>, _left: &[u8]) {
-        if connection.session.is_closed() {
-            return;
+        match connection.session.stage {
+            Stage::Closed | Stage::Switched => return,
+            #[cfg(feature = "http2")]
+            Stage::Http2 => return crate::h2::close(connection),
+            Stage::Head | Stage::Body | Stage::Over => {}
         }
         connection.session.stage = Stage::Over;
         upload::abandon(connection);
@@ -134,8 +141,11 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     fn finished(&self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
-        if connection.session.is_closed() {
-            return write::recycle(connection, job);
+        match connection.session.stage {
+            Stage::Closed | Stage::Switched => return write::recycle(connection, job),
+            #[cfg(feature = "http2")]
+            Stage::Http2 => return crate::h2::finished(connection, job),
+            Stage::Head | Stage::Body | Stage::Over => {}
         }
         let Some(mut job) = upload::returned(connection, job) else {
             return conclude(connection);
@@ -170,14 +180,21 @@ impl<S: Service> Protocol for Http<S> {
 
     /// There is more of a body that is fed from elsewhere, or room for it.
     fn notified(&self, connection: &mut Connection<'_, S>) {
-        if connection.session.due.is_fed() {
-            push::resume(connection);
-            conclude(connection);
+        match &connection.session.due {
+            Due::Fed(_) => {
+                push::resume(connection);
+                conclude(connection);
+            }
+            #[cfg(feature = "http2")]
+            Due::Http2(_) => crate::h2::woken(connection),
+            Due::Nothing | Due::Upload(_) | Due::Stream(_) | Due::Waiting(_) => {}
         }
     }
 
     fn expired(&self, connection: &mut Connection<'_, S>, phase: Phase) {
         match phase {
+            #[cfg(feature = "http2")]
+            _ if connection.session.stage == Stage::Http2 => crate::h2::expired(connection, phase),
             Phase::Head if !connection.session.scan.is_untouched() => {
                 read::fault(connection, Fault::HeadTimeout);
             }
@@ -193,6 +210,10 @@ impl<S: Service> Protocol for Http<S> {
     /// left, that is the reply to one more request. A client that sends none is disconnected by the
     /// deadline for idle connections, which a drain shortens.
     fn draining(&self, connection: &mut Connection<'_, S>) {
+        #[cfg(feature = "http2")]
+        if connection.session.stage == Stage::Http2 {
+            return crate::h2::draining(connection);
+        }
         if connection.session.owed() > 0 {
             push::drain(connection);
             // The stream may have ended: then the connection is idle.
@@ -203,22 +224,34 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     fn pressed(&self, connection: &mut Connection<'_, S>) {
+        #[cfg(feature = "http2")]
+        crate::h2::pressed(connection);
         upload::pressed(connection);
     }
 
     /// The engine ends the connection, and says why.
     fn abandoned(&self, connection: &mut Connection<'_, S>) {
+        #[cfg(feature = "http2")]
+        if connection.session.stage == Stage::Http2 {
+            return crate::h2::abandoned(connection);
+        }
         read::end_input(connection);
         match std::mem::take(&mut connection.session.due) {
             Due::Nothing | Due::Waiting(_) => {}
             Due::Upload(job) | Due::Stream(job) => write::recycle(connection, job),
             // Words would be taken for a part of the stream.
             Due::Fed(_) => connection.abort(),
+            #[cfg(feature = "http2")]
+            Due::Http2(_) => connection.abort(),
         }
         connection.session.stage = Stage::Closed;
     }
 
     fn log_rest(&self, session: &mut Session<S>, log: LogEnd<'_>) {
+        #[cfg(feature = "http2")]
+        if session.stage == Stage::Http2 {
+            return crate::h2::log_rest(session, log);
+        }
         if let Some(records) = &mut session.records {
             records.log_rest(log);
         }
@@ -257,6 +290,8 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
         Stage::Head if connection.session.scan.is_untouched() => Phase::Idle,
         Stage::Head => Phase::Head,
         Stage::Body => Phase::Body,
+        #[cfg(feature = "http2")]
+        Stage::Http2 => return,
         Stage::Over | Stage::Closed | Stage::Switched => return,
     };
     connection.phase(phase);

@@ -27,7 +27,11 @@ use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log}
 use crate::{upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
-type Passage<S> = (Job<Http<S>>, Buffer);
+pub(crate) type Passage<S> = (Job<Http<S>>, Buffer);
+
+/// What a client of HTTP/2 begins with, as far as it looks like a head (RFC 9113 section 3.4).
+#[cfg(feature = "http2")]
+const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 /// No more requests are taken.
 pub(crate) fn end_input<S: Service>(connection: &mut Connection<'_, S>) {
@@ -57,7 +61,11 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     write::send(connection, reply);
 }
 
-fn fault_reply<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> Outgoing {
+/// The reply to what cannot be served.
+pub(crate) fn fault_reply<S: Service>(
+    connection: &mut Connection<'_, S>,
+    fault: Fault,
+) -> Outgoing {
     let sentence = format!("{fault}\n");
     let request = RequestMeta::default();
     let wall = connection.turn().wall();
@@ -98,7 +106,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     let known_host = &connection.thread.host;
     let mut head = match parse(scan.head(input, &mut copy), &mut slots, limits, known_host) {
         Ok(head) => head,
-        Err(fault) => return refuse(connection, fault),
+        Err(fault) => return refuse_head(connection, input, fault),
     };
     if let Some(fault) = foreign(connection, &head) {
         if connection.session.records.is_some() {
@@ -143,8 +151,27 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     taken.unwrap_or_else(|fault| refuse(connection, fault))
 }
 
+/// Refuses a head that breaks a rule, unless it is the preface of HTTP/2.
+#[cold]
+fn refuse_head<S: Service>(connection: &mut Connection<'_, S>, input: &[u8], fault: Fault) -> Step {
+    #[cfg(feature = "http2")]
+    if connection.session.next_request == 0
+        && connection.protocol.http2
+        && input.starts_with(HTTP2_PREFACE_HEAD)
+    {
+        connection.session.scan = crate::scan::Scan::new();
+        connection.session.stage = Stage::Http2;
+        return Step::On(0);
+    }
+    let _ = input;
+    refuse(connection, fault)
+}
+
 /// Why a request is not for this server, or not from where it may come.
-fn foreign<S: Service>(connection: &mut Connection<'_, S>, head: &Head<'_>) -> Option<Fault> {
+pub(crate) fn foreign<S: Service>(
+    connection: &mut Connection<'_, S>,
+    head: &Head<'_>,
+) -> Option<Fault> {
     let Http { hosts, origins, .. } = &**connection.protocol;
     if !head.host_is_known {
         if !hosts.admits(head.authority()) {
@@ -209,10 +236,23 @@ fn answer_promptly<S: Service>(
     input: &[u8],
     right: &PromptRight,
 ) -> Option<Step> {
-    let service = &connection.protocol.service;
-    let prompt = connection.io.prompt(right)?;
     let mut request = RequestMeta::of(head);
     request.keep_alive &= !connection.leaving();
+    let reply = try_promptly(connection, head, request, right)?;
+    Some(answered(connection, head, input, reply))
+}
+
+/// What the service makes of a request on this thread, where the engine allows a try and the
+/// service can answer it.
+#[inline]
+pub(crate) fn try_promptly<S: Service>(
+    connection: &mut Connection<'_, S>,
+    head: &Head<'_>,
+    request: RequestMeta,
+    right: &PromptRight,
+) -> Option<Outgoing> {
+    let service = &connection.protocol.service;
+    let prompt = connection.io.prompt(right)?;
     let turn = connection.turn();
     let pool = connection.io.pool();
     let ThreadState {
@@ -226,12 +266,12 @@ fn answer_promptly<S: Service>(
         service.prompt(thread, turn, head, pool, reply)
     });
     connection.io.tried(right, prompt);
-    Some(answered(connection, head, input, reply.ok()?))
+    reply.ok()
 }
 
 /// What `answer` makes of the reply; or it leaves the request to workers, after a try with this
 /// right.
-fn written<'s>(
+pub(crate) fn written<'s>(
     head: &Head<'_>,
     mut reply: Reply<'_>,
     answer: impl FnOnce(&mut Reply<'_>) -> Disposition<'s>,
@@ -444,7 +484,7 @@ fn take_data<S: Service>(
 }
 
 /// What a request needs on its way to a worker, or what it has to wait for.
-fn passage<S: Service>(connection: &mut Connection<'_, S>) -> Result<Passage<S>, Stall> {
+pub(crate) fn passage<S: Service>(connection: &mut Connection<'_, S>) -> Result<Passage<S>, Stall> {
     let buffer = connection
         .pool()
         .take(REPLY_BUFFER_BYTES)

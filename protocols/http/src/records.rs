@@ -75,6 +75,7 @@ impl<'a> Asked<'a> {
             target: head.target().as_bytes(),
             version: match head.version() {
                 Version::HTTP_10 => "HTTP/1.0",
+                Version::HTTP_2 => "HTTP/2.0",
                 _ => "HTTP/1.1",
             },
             referer,
@@ -130,7 +131,33 @@ impl Record {
     }
 }
 
+/// What became of the reply in a stream of its own.
+#[cfg(feature = "http2")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StreamSent {
+    /// 0 before there is a reply.
+    pub(crate) status: u16,
+    pub(crate) body_bytes: u64,
+    pub(crate) is_complete: bool,
+}
+
+#[cfg(feature = "http2")]
+impl Record {
+    fn note(&mut self, sent: StreamSent) {
+        self.status = sent.status;
+        self.end = sent.is_complete.then_some(sent.body_bytes);
+    }
+}
+
 impl Records {
+    /// The connection ends before this stream.
+    #[cfg(feature = "http2")]
+    pub(crate) fn log_stream(&self, record: &mut Record, sent: StreamSent, end: &mut LogEnd<'_>) {
+        record.note(sent);
+        let line = record.line(end.turn.now(), sent.body_bytes);
+        end.log.request(end.turn, NAME, &self.peer, &line);
+    }
+
     pub(crate) fn new(peer: Option<SocketAddr>) -> Self {
         Self {
             peer: PeerText::new(peer),
@@ -256,6 +283,26 @@ impl Log<'_, '_> {
             }
             recycle(self.spares, record);
         }
+    }
+
+    /// The record of a request that came in a stream of its own (HTTP/2).
+    #[cfg(feature = "http2")]
+    pub(crate) fn of_stream(&mut self, head: &Head<'_>) -> Box<Record> {
+        let mut record = spare(self.spares, self.io.turn().now());
+        record.fill(&Asked::of(head));
+        record
+    }
+
+    /// A stream has ended, after a reply with this status of whose body so many bytes were sent.
+    #[cfg(feature = "http2")]
+    pub(crate) fn stream_done(&mut self, mut record: Box<Record>, sent: StreamSent) {
+        let turn = self.io.turn();
+        if let (Some(records), Some(log)) = (&self.records, self.io.access_log()) {
+            record.note(sent);
+            let line = record.line(turn.now(), sent.body_bytes);
+            log.request(turn, NAME, &records.peer, &line);
+        }
+        recycle(self.spares, record);
     }
 
     fn due(&mut self) -> Option<&mut Record> {

@@ -244,7 +244,7 @@ mod tests {
     const DATE: &[u8] = b"Date: D\r\n";
     const META: RequestMeta = RequestMeta {
         is_head: false,
-        is_http_10: false,
+        is_unchunked: false,
         keep_alive: true,
     };
     const HEAD_META: RequestMeta = RequestMeta {
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(text(META, hello), format!("{head}\r\nhello"));
         assert_eq!(text(HEAD_META, hello), format!("{head}\r\n"));
         let old = RequestMeta {
-            is_http_10: true,
+            is_unchunked: true,
             ..META
         };
         assert_eq!(

@@ -54,7 +54,7 @@ pub(crate) fn head(
             Some(ReplyFraming::Length(stated_length(parts).unwrap_or(0)))
         }
         (_, Some(length)) => Some(ReplyFraming::Length(length)),
-        (_, None) if request.is_http_10 => Some(ReplyFraming::CloseDelimited),
+        (_, None) if request.is_unchunked => Some(ReplyFraming::CloseDelimited),
         (_, None) => Some(ReplyFraming::Chunked),
     };
     match framing {
@@ -108,7 +108,7 @@ mod tests {
 
     const META: RequestMeta = RequestMeta {
         is_head: false,
-        is_http_10: false,
+        is_unchunked: false,
         keep_alive: true,
     };
 
@@ -150,7 +150,7 @@ mod tests {
         let (head, written) = encoded(
             response(200, endless()),
             RequestMeta {
-                is_http_10: true,
+                is_unchunked: true,
                 ..META
             },
         );

@@ -36,6 +36,8 @@ pub struct Http<S> {
     pub(crate) limits: Limits,
     pub(crate) hosts: Hosts,
     pub(crate) origins: Origins,
+    #[cfg(feature = "http2")]
+    pub(crate) http2: bool,
 }
 
 impl<S: Service> Http<S> {
@@ -46,7 +48,29 @@ impl<S: Service> Http<S> {
             limits: Limits::default(),
             hosts: Hosts::any(),
             origins: Origins::any(),
+            #[cfg(feature = "http2")]
+            http2: true,
         }
+    }
+
+    /// Speaks HTTP/1.1 only, whatever a client prefers. Without this a client has HTTP/2 that asks
+    /// for it, in the handshake of TLS (ALPN) or by its first bytes.
+    #[cfg(feature = "http2")]
+    #[must_use]
+    pub fn without_http2(self) -> Self {
+        Self {
+            http2: false,
+            ..self
+        }
+    }
+
+    /// Names for ALPN (RFC 7301), the preferred one first.
+    pub(crate) fn alpn(&self) -> &'static [&'static str] {
+        #[cfg(feature = "http2")]
+        if self.http2 {
+            return &["h2", "http/1.1"];
+        }
+        &["http/1.1"]
     }
 
     /// Other limits than the default ones; what exceeds the crate's bounds is brought down to them.
@@ -125,6 +149,8 @@ pub struct ThreadState<S: Service> {
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) records: Vec<Box<Record>>,
+    #[cfg(feature = "http2")]
+    pub(crate) h2: Http2Scratch,
 }
 
 impl<S: Service> ThreadState<S> {
@@ -138,6 +164,8 @@ impl<S: Service> ThreadState<S> {
             pending_body: Vec::new(),
             reorder_buffers: Vec::new(),
             records: Vec::new(),
+            #[cfg(feature = "http2")]
+            h2: Http2Scratch::default(),
         }
     }
 
@@ -157,6 +185,16 @@ impl<S: Service> ThreadState<S> {
     }
 }
 
+/// Scratch space for HTTP/2.
+#[cfg(feature = "http2")]
+#[derive(Default)]
+pub(crate) struct Http2Scratch {
+    /// The input of one call.
+    pub(crate) input: Vec<u8>,
+    /// The head of a request, as text.
+    pub(crate) head: Vec<u8>,
+}
+
 /// What the next byte of input belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -165,6 +203,9 @@ pub(crate) enum Stage {
     Head,
     /// The body of the request in `pending_body`.
     Body,
+    /// HTTP/2, from its preface to the end of the connection; the session is `due`.
+    #[cfg(feature = "http2")]
+    Http2,
     /// Nothing: the last request of the connection has been taken.
     Over,
     /// Nothing: the last reply is queued as well, or there will be none.
@@ -195,19 +236,30 @@ pub(crate) enum Due<S: Service> {
     Fed(Box<Outgoing>),
     /// An inline answer that found no memory. It must not be asked for twice.
     Waiting(Box<Outgoing>),
+    /// The connection speaks HTTP/2: all of its streams, which `h2` alone knows.
+    #[cfg(feature = "http2")]
+    Http2(Box<Http2Streams>),
 }
 
+/// A pointer to them is one word: the session of HTTP/1 has no room for two.
+#[cfg(feature = "http2")]
+pub(crate) struct Http2Streams(pub(crate) Box<dyn std::any::Any>);
+
 impl<S: Service> Due<S> {
+    #[cfg(feature = "http2")]
+    pub(crate) fn take_http2(&mut self) -> Option<Box<Http2Streams>> {
+        match std::mem::take(self) {
+            Self::Http2(streams) => Some(streams),
+            other => self.put_back(other),
+        }
+    }
+
     pub(crate) fn is_upload(&self) -> bool {
         matches!(self, Self::Upload(_))
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(_))
-    }
-
-    pub(crate) fn is_fed(&self) -> bool {
-        matches!(self, Self::Fed(_))
     }
 
     pub(crate) fn take_upload(&mut self) -> Option<Job<Http<S>>> {

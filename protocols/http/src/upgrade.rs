@@ -124,6 +124,6 @@ fn has_element(list: &[u8], element: &str) -> bool {
 /// Whether this response hands its connection over.
 pub(crate) fn is_made(parts: &Parts, request: RequestMeta) -> bool {
     parts.status == StatusCode::SWITCHING_PROTOCOLS
-        && !request.is_http_10
+        && !request.is_unchunked
         && parts.extensions.get::<Upgrade>().is_some()
 }

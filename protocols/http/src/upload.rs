@@ -26,7 +26,7 @@ use crate::write;
 
 /// When what has gathered of a body goes to its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
+pub(crate) enum When {
     /// When it is worth a worker.
     Enough,
     /// Now, whatever there is: no memory for more.
@@ -158,15 +158,8 @@ fn pass_piece<S: Service>(
     pending_body: &mut PendingBody,
     when: When,
 ) {
-    let enough_bytes = match when {
-        When::Short => 1,
-        _ if connection.pool().is_pressed() => UPLOAD_PRESSED_BYTES,
-        _ => UPLOAD_PIECE_BYTES,
-    };
-    let is_enough = pending_body.piece.len() >= enough_bytes
-        || pending_body.piece.parts_count() >= UPLOAD_PIECE_PARTS;
     let is_last = when == When::Last;
-    if !is_enough && !is_last {
+    if !is_enough(connection, &pending_body.piece, when) {
         return;
     }
     let Some(mut job) = connection.session.due.take_upload() else {
@@ -182,6 +175,21 @@ fn pass_piece<S: Service>(
         connection.session.stage = Stage::Over;
         connection.end_input();
     }
+}
+
+/// Whether a piece is worth a worker: less is while memory runs short.
+pub(crate) fn is_enough<S: Service>(
+    connection: &Connection<'_, S>,
+    piece: &Payload,
+    when: When,
+) -> bool {
+    let enough_bytes = match when {
+        When::Last => return true,
+        When::Short => 1,
+        When::Enough if connection.pool().is_pressed() => UPLOAD_PRESSED_BYTES,
+        When::Enough => UPLOAD_PIECE_BYTES,
+    };
+    piece.len() >= enough_bytes || piece.parts_count() >= UPLOAD_PIECE_PARTS
 }
 
 /// Memory is short: what has gathered of an upload goes to a worker now.
@@ -203,7 +211,8 @@ pub(crate) fn returned<S: Service>(
     if job.is_receiving() {
         if !connection.session.is_uploading() {
             // Its body will never be complete.
-            if !pass_remainder(connection, job) {
+            let pending_body = connection.session.pending_body.take();
+            if !pass_remainder(connection, job, pending_body) {
                 skip_reply(connection);
             }
             return None;
@@ -238,7 +247,8 @@ pub(crate) fn returned<S: Service>(
 pub(crate) fn abandon<S: Service>(connection: &mut Connection<'_, S>) {
     match connection.session.due.take_upload() {
         Some(job) => {
-            if !pass_remainder(connection, job) {
+            let pending_body = connection.session.pending_body.take();
+            if !pass_remainder(connection, job, pending_body) {
                 connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
             }
         }
@@ -255,8 +265,11 @@ pub(crate) fn abandon<S: Service>(connection: &mut Connection<'_, S>) {
 
 /// Sends what gathered of an abandoned body to a worker, if the sink can use it; the job is
 /// recycled otherwise.
-fn pass_remainder<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) -> bool {
-    let mut pending_body = connection.session.pending_body.take();
+pub(crate) fn pass_remainder<S: Service>(
+    connection: &mut Connection<'_, S>,
+    mut job: Job<Http<S>>,
+    mut pending_body: Option<Box<PendingBody>>,
+) -> bool {
     let mut is_passed = false;
     if let (Some(upload), Some(pending_body)) = (&mut job.upload, &mut pending_body)
         && !pending_body.piece.is_empty()

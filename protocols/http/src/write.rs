@@ -108,26 +108,37 @@ pub(crate) fn retry<S: Service>(connection: &mut Connection<'_, S>) -> bool {
 /// # Errors
 /// There is no memory for them; the reply is as it was.
 fn charge(io: &mut Io<'_>, reply: &mut Outgoing) -> Result<(), NoRoom> {
+    let is_with_head = match (&reply.body, &reply.head) {
+        (Body::Bytes(bytes), OutgoingHead::Open(buffer)) => bytes.len() <= buffer.room(),
+        (Body::Bytes(bytes), OutgoingHead::Bytes(head)) => {
+            bytes.len() <= SHARED_COPY_BYTES_MAX && io.reserve(head.len() + bytes.len()).is_some()
+        }
+        _ => false,
+    };
+    match is_with_head {
+        true => Ok(()),
+        false => charge_body(io, reply),
+    }
+}
+
+/// The same for a body that is not copied after its head.
+///
+/// # Errors
+/// There is no memory for it; the reply is as it was.
+pub(crate) fn charge_body(io: &mut Io<'_>, reply: &mut Outgoing) -> Result<(), NoRoom> {
+    if reply.is_charged {
+        return Ok(());
+    }
     let is_short = reply.is_short();
     let bytes = match &mut reply.body {
         Body::Bytes(bytes) => bytes,
-        Body::Channel(receiver) if !reply.is_charged => {
+        Body::Channel(receiver) => {
             receiver.attach(io.handle())?;
             reply.is_charged = true;
             return Ok(());
         }
         _ => return Ok(()),
     };
-    let is_with_head = match &reply.head {
-        OutgoingHead::Open(buffer) => bytes.len() <= buffer.room(),
-        OutgoingHead::Bytes(head) => {
-            bytes.len() <= SHARED_COPY_BYTES_MAX && io.reserve(head.len() + bytes.len()).is_some()
-        }
-        OutgoingHead::Queued { .. } | OutgoingHead::Words(_) => false,
-    };
-    if is_with_head || reply.is_charged {
-        return Ok(());
-    }
     match io.hold(std::mem::take(bytes)) {
         Ok(held) => *bytes = held,
         Err(same) => {
@@ -206,6 +217,17 @@ fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static st
     send(connection, Outgoing::words(words))
 }
 
+/// Gives the service what its worker has sent to its state on this thread.
+#[inline]
+pub(crate) fn pass_note<S: Service>(connection: &mut Connection<'_, S>, job: &mut Job<Http<S>>) {
+    if !job.note.is_empty() {
+        let turn = connection.turn();
+        let service = &connection.protocol.service;
+        service.response_ready(&mut connection.thread.service, turn, &mut job.note);
+        job.discard_note();
+    }
+}
+
 /// Queues what a job has brought, in its turn. True when its reply is complete.
 pub(crate) fn send_job<S: Service>(
     connection: &mut Connection<'_, S>,
@@ -221,12 +243,7 @@ pub(crate) fn send_job<S: Service>(
         break_off(connection, ReplyFraming::Chunked);
         return false;
     };
-    if !job.note.is_empty() {
-        let turn = connection.turn();
-        let service = &connection.protocol.service;
-        service.response_ready(&mut connection.thread.service, turn, &mut job.note);
-        job.discard_note();
-    }
+    pass_note(connection, &mut job);
     if is_whole && !reply.is_begun() {
         recycle(connection, job);
         return send(connection, reply);

@@ -5,6 +5,8 @@ mod drain;
 mod drops;
 mod events;
 mod extractors;
+mod h2;
+mod h2_client;
 mod hosts;
 mod model;
 mod peer;

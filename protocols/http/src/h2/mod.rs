@@ -1,0 +1,164 @@
+//! HTTP/2 (RFC 9113), on the `h2` crate: the same services, limits and rules as over HTTP/1.
+//!
+//! ```text
+//! received ─► transport ─► h2 ─► request: head ─► inline service ─► send: head, body
+//!                          │ ▲              └─► (body) ─► job ─► worker ─► finished ─┘
+//!                          │ └── send: as the windows and the output have room
+//!                          └──► transport ─► output of the connection
+//! ```
+//!
+//! A connection speaks it when its first bytes are the preface (RFC 9113 section 3.4), which a
+//! client sends by prior knowledge, or because TLS has chosen `h2` by ALPN. Until then it is one of
+//! HTTP/1, and pays nothing.
+//!
+//! | file        | what it does                                                      |
+//! |-------------|-------------------------------------------------------------------|
+//! | `bounds`    | windows, buffers, how many of what                                |
+//! | `session`   | the loop: polls `h2`, accepts streams, moves bodies, deadlines     |
+//! | `transport` | what `h2` reads and writes in place of a socket                   |
+//! | `request`   | heads to services, bodies to workers                              |
+//! | `stream`    | the state of one stream, and its ends                             |
+//! | `send`      | replies, as the windows have room                                 |
+//! | `translate` | heads from and to those of HTTP/1.1                               |
+//!
+//! What it does not do: server push, priorities, trailers (dropped), CONNECT and so WebSockets (RFC
+//! 8441).
+
+use flatpath::access_log::LogEnd;
+use flatpath::{Job, Phase, Received, Stall};
+
+use crate::service::Service;
+use crate::state::{self, Connection, Due, Http, Http2Streams, Stage};
+use crate::write;
+
+mod bounds;
+mod transport;
+mod translate;
+mod stream;
+mod send;
+mod request;
+mod session;
+
+use session::Session;
+
+/// Calls `act` with the streams beside the connection they are part of.
+fn with<S: Service, T>(
+    connection: &mut Connection<'_, S>,
+    act: impl FnOnce(&mut Connection<'_, S>, &mut Session<S>) -> T,
+) -> Option<T> {
+    let mut streams = connection.session.due.take_http2()?;
+    let session = streams.0.downcast_mut::<Session<S>>()?;
+    let value = act(connection, session);
+    if Session::is_over(connection) {
+        session.end_streams(connection);
+    } else {
+        connection.session.due = Due::Http2(streams);
+    }
+    Some(value)
+}
+
+/// Bytes have arrived; the first of them are the preface.
+pub(crate) fn received<S: Service>(connection: &mut Connection<'_, S>, input: &[u8]) -> Received {
+    if matches!(connection.session.due, Due::Nothing) {
+        let session = Session::<S>::new(&connection.protocol.limits);
+        connection.session.due = Due::Http2(Box::new(Http2Streams(Box::new(session))));
+    }
+    let pumped = with(connection, |connection, session| {
+        session.pump(connection, input)
+    });
+    match pumped {
+        Some((consumed, Some(on))) if !Session::is_over(connection) => {
+            Received::Blocked { consumed, on }
+        }
+        Some((consumed, None)) if !Session::is_over(connection) => Received::NeedMore { consumed },
+        _ => Received::Consumed,
+    }
+}
+
+/// Something else has happened: `act` says what, and everything moves that can.
+fn moved<S: Service>(
+    connection: &mut Connection<'_, S>,
+    act: impl FnOnce(&mut Connection<'_, S>, &mut Session<S>),
+) {
+    with(connection, |connection, session| {
+        act(connection, session);
+        if let (_, Some(stall)) = session.pump(connection, &[])
+            && stall != Stall::Output
+        {
+            connection.io.stall(stall);
+        }
+    });
+}
+
+/// The output has room, or the connection was woken.
+pub(crate) fn woken<S: Service>(connection: &mut Connection<'_, S>) {
+    moved(connection, |_, _| {});
+}
+
+/// A job is back.
+pub(crate) fn finished<S: Service>(connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+    moved(connection, |connection, session| {
+        session.finished(connection, job);
+    });
+}
+
+/// A deadline has passed.
+pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Phase) {
+    let mut ends = false;
+    moved(connection, |connection, session| {
+        ends = session.expired(connection, phase);
+    });
+    if ends {
+        close(connection);
+    } else if connection.session.stage == Stage::Http2 {
+        // The next event says what it waits for now.
+        connection.restart_phase(phase);
+    }
+}
+
+/// The server drains.
+pub(crate) fn draining<S: Service>(connection: &mut Connection<'_, S>) {
+    moved(connection, |_, session| session.drain());
+    if connection.session.stage == Stage::Http2 {
+        with(connection, |connection, session| {
+            if session.streams.is_empty() {
+                connection.restart_phase(Phase::Idle);
+            }
+        });
+    }
+}
+
+/// Memory is short.
+pub(crate) fn pressed<S: Service>(connection: &mut Connection<'_, S>) {
+    with(connection, |connection, session| {
+        session.pressed(connection);
+    });
+}
+
+/// The client sends no more. What `h2` knows of that is the end of the connection, and a client
+/// that still reads is not one of HTTP/2.
+pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
+    if connection.session.stage == Stage::Http2 {
+        with(connection, |connection, _| write::close(connection));
+    }
+}
+
+/// The engine ends the connection: the words of HTTP/1 would be taken for a frame.
+pub(crate) fn abandoned<S: Service>(connection: &mut Connection<'_, S>) {
+    with(connection, |connection, _| write::abort(connection));
+}
+
+/// Writes the lines of what has not ended.
+pub(crate) fn log_rest<S: Service>(session: &mut state::Session<S>, mut end: LogEnd<'_>) {
+    let (Due::Http2(streams), Some(records)) = (&mut session.due, &session.records) else {
+        return;
+    };
+    let Some(own) = streams.0.downcast_mut::<Session<S>>() else {
+        return;
+    };
+    for stream in &mut own.streams {
+        if let Some(mut record) = stream.record.take() {
+            records.log_stream(&mut record, stream.sent, &mut end);
+        }
+    }
+}

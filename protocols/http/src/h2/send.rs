@@ -1,0 +1,362 @@
+//! The reply of a stream: its head, and its body as the client's windows and the output have room.
+//!
+//! | body            | where it is until it is sent                                          |
+//! |-----------------|-----------------------------------------------------------------------|
+//! | in memory       | `front`, charged if it is long or has to wait                         |
+//! | read by workers | one chunk in `front`; the next is read when all of that is with `h2`  |
+//! | fed             | with its sender; one piece at a time in `front`                       |
+//!
+//! `h2` has at most `SEND_BUFFER_BYTES` of a stream, and only what its client's windows have room
+//! for (RFC 9113 section 5.2).
+
+use bytes::Bytes;
+use flatpath::memory::{Buffer, Wanted};
+use flatpath::{Job, Stall};
+use h2::{Reason, SendStream};
+
+use super::bounds::UNHELD_BYTES_MAX;
+use super::stream::{Home, Stream};
+use super::translate;
+use crate::encode::{self, Bounded, REFUSAL, ReplyFraming};
+use crate::exchange::State;
+use crate::feed::{Fed, Receiver};
+use crate::limits::SCRATCH_KEPT_MAX;
+use crate::message::Body;
+use crate::outgoing::{Outgoing, OutgoingHead};
+use crate::service::Service;
+use crate::state::{Connection, Http};
+use crate::write;
+
+/// A reply whose head is with `h2`.
+pub(super) struct Sending {
+    pub(super) stream: SendStream<Bytes>,
+    /// What comes next of the body.
+    pub(super) front: Bytes,
+    is_held: bool,
+    pub(super) source: Source,
+    /// The client's windows have no room for what is in front.
+    is_blocked: bool,
+}
+
+/// What comes after what is in front.
+pub(super) enum Source {
+    /// The end.
+    End,
+    /// What a worker reads.
+    Job,
+    /// What is fed from elsewhere, and what is left of its length.
+    Feed(Receiver, ReplyFraming),
+    /// Nothing, though it is not the end: the stream breaks off.
+    Broken,
+}
+
+/// A pooled buffer as shared bytes: it goes back to its pool with the last of them.
+struct Filled(Buffer);
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        self.0.filled()
+    }
+}
+
+impl Sending {
+    fn put(&mut self, front: Bytes, is_held: bool) {
+        (self.front, self.is_held) = (front, is_held);
+    }
+}
+
+impl<S: Service> Stream<S> {
+    /// Sends a reply that was made on this thread, or a whole one of a worker.
+    pub(super) fn reply(&mut self, connection: &mut Connection<'_, S>, mut reply: Outgoing) {
+        if matches!(reply.body, Body::Reader(_)) {
+            let Some(mut job) = connection.job() else {
+                // The handler has run and cannot run again: the client has to retry.
+                return self.begin(connection, Outgoing::words(REFUSAL));
+            };
+            job.begin_reply(self.id, reply);
+            return match job.state {
+                State::Streaming => self.dispatch(connection, job),
+                _ => self.send_job(connection, job),
+            };
+        }
+        let is_charged = match &mut reply.body {
+            Body::Bytes(bytes) if bytes.len() <= UNHELD_BYTES_MAX => {
+                *bytes = flatpath::guarded(std::mem::take(bytes));
+                true
+            }
+            _ => write::charge_body(&mut connection.io, &mut reply).is_ok(),
+        };
+        match is_charged {
+            true => self.begin(connection, reply),
+            false => self.begin(connection, Outgoing::words(REFUSAL)),
+        }
+    }
+
+    /// Sends what a job has brought.
+    pub(super) fn send_job(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+        let Some(mut reply) = job.reply.take() else {
+            write::recycle(connection, job);
+            return self.reset(connection, Reason::INTERNAL_ERROR);
+        };
+        write::pass_note(connection, &mut job);
+        if job.state == State::Answered && job.chunk.is_none() && !reply.is_begun() {
+            write::recycle(connection, job);
+            return self.begin(connection, reply);
+        }
+        let is_long = reply.is_long_stream();
+        if !reply.is_begun() {
+            if is_long && !connection.lasts(&mut job) {
+                write::recycle(connection, job);
+                return self.begin(connection, Outgoing::words(REFUSAL));
+            }
+            let head = std::mem::replace(&mut reply.head, OutgoingHead::QUEUED);
+            self.begin_with(connection, Outgoing::new(head, reply.request), true);
+        }
+        let Some(sending) = &mut self.sending else {
+            return write::recycle(connection, job);
+        };
+        let has_chunk = job.chunk.is_some();
+        if let Some(chunk) = job.chunk.take() {
+            sending.put(Bytes::from_owner(Filled(chunk)), true);
+        }
+        match job.state {
+            State::Answered => {
+                sending.source = Source::End;
+                write::recycle(connection, job);
+            }
+            State::Streaming => {
+                sending.source = Source::Job;
+                job.reply = Some(reply);
+                if has_chunk {
+                    self.job = Home::Here(job);
+                } else {
+                    // The worker found no buffer for a chunk.
+                    let wanted = match is_long {
+                        true => Wanted::Large,
+                        false => Wanted::Small,
+                    };
+                    self.job = Home::Away;
+                    connection.dispatch_with_memory(job, wanted);
+                }
+            }
+            _ => {
+                sending.source = Source::Broken;
+                write::recycle(connection, job);
+            }
+        }
+    }
+
+    /// Sends the head of a reply, and takes its body to be sent.
+    fn begin(&mut self, connection: &mut Connection<'_, S>, reply: Outgoing) {
+        self.begin_with(connection, reply, false);
+    }
+
+    /// The same; `has_more` where a body follows that is not in the reply.
+    fn begin_with(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        mut reply: Outgoing,
+        has_more: bool,
+    ) {
+        let status = reply.status();
+        let whole = head_bytes(connection, &mut reply);
+        let translated = translate::response(&whole, &mut connection.thread.names);
+        let Some((response, rest)) = translated else {
+            debug_assert!(false, "heads are well-formed");
+            return self.reset(connection, Reason::INTERNAL_ERROR);
+        };
+        write::count_reply(connection, status);
+        self.sent.status = status;
+        let body = std::mem::take(&mut reply.body);
+        let is_end = rest.is_empty() && matches!(body, Body::Empty) && !has_more;
+        let Ok(stream) = self.respond.send_response(response, is_end) else {
+            return self.cut(connection);
+        };
+        self.sent.is_complete = is_end;
+        let (front, source) = match body {
+            Body::Bytes(bytes) => (bytes, Source::End),
+            Body::Static(bytes) => (Bytes::from_static(bytes), Source::End),
+            Body::Pooled(buffer) => (Bytes::from_owner(Filled(buffer)), Source::End),
+            Body::Channel(mut receiver) => {
+                if connection.draining() {
+                    receiver.drain();
+                }
+                (rest, Source::Feed(receiver, reply.framing))
+            }
+            Body::Empty | Body::Payload(_) | Body::Reader(_) => (rest, Source::End),
+        };
+        let is_held = front.len() > UNHELD_BYTES_MAX;
+        self.sending = Some(Sending {
+            stream,
+            front,
+            is_held,
+            source,
+            is_blocked: false,
+        });
+    }
+
+    /// Sends as much as there is and has room. True: there is something to be written.
+    ///
+    /// # Errors
+    /// There is no memory for the next piece of what is fed.
+    pub(super) fn send(&mut self, connection: &mut Connection<'_, S>) -> Result<bool, Stall> {
+        let mut has_sent = false;
+        while !self.sent.is_complete && !self.is_cut && !connection.output_is_full() {
+            let Some(sending) = &mut self.sending else {
+                break;
+            };
+            if sending.front.is_empty() {
+                match &mut sending.source {
+                    Source::End => {}
+                    Source::Broken => {
+                        self.reset(connection, Reason::INTERNAL_ERROR);
+                        return Ok(true);
+                    }
+                    Source::Job => {
+                        if let Home::Here(job) = std::mem::take(&mut self.job) {
+                            connection.dispatch(job);
+                        }
+                        self.job = Home::Away;
+                        break;
+                    }
+                    Source::Feed(receiver, framing) => {
+                        match receiver.take(&mut connection.io, framing) {
+                            Ok(piece) => {
+                                let is_held = piece.len() > UNHELD_BYTES_MAX;
+                                sending.put(piece, is_held);
+                            }
+                            Err(Fed::Later) => break,
+                            Err(Fed::NoMemory) => return Err(Stall::Memory),
+                            Err(Fed::Complete) => {
+                                sending.source = match framing {
+                                    ReplyFraming::Length(left) if *left > 0 => Source::Broken,
+                                    _ => Source::End,
+                                };
+                            }
+                            Err(Fed::Aborted) => sending.source = Source::Broken,
+                        }
+                        continue;
+                    }
+                }
+            }
+            if !self.send_front(connection) {
+                break;
+            }
+            has_sent = true;
+        }
+        Ok(has_sent)
+    }
+
+    /// Sends of what is in front as much as the windows have room for, and the end after the last
+    /// of it. False: nothing was sent.
+    fn send_front(&mut self, connection: &mut Connection<'_, S>) -> bool {
+        let Some(sending) = &mut self.sending else {
+            return false;
+        };
+        let mut bytes = 0;
+        if !sending.front.is_empty() {
+            sending.stream.reserve_capacity(sending.front.len());
+            bytes = sending.stream.capacity().min(sending.front.len());
+            if bytes == 0 {
+                self.wait_for_window(connection);
+                return false;
+            }
+        }
+        let piece = sending.front.split_to(bytes);
+        let is_end = sending.front.is_empty() && matches!(sending.source, Source::End);
+        sending.is_blocked = false;
+        if sending.stream.send_data(piece, is_end).is_err() {
+            self.cut(connection);
+            return true;
+        }
+        self.sent.body_bytes += bytes as u64;
+        self.sent.is_complete = is_end;
+        true
+    }
+
+    /// The client's windows have no room. What has to wait is charged.
+    fn wait_for_window(&mut self, connection: &mut Connection<'_, S>) {
+        let Some(sending) = &mut self.sending else {
+            return;
+        };
+        sending.is_blocked = true;
+        if sending.is_held {
+            return;
+        }
+        match connection.io.hold(std::mem::take(&mut sending.front)) {
+            Ok(held) => sending.put(held, true),
+            Err(front) => {
+                // There is no memory for what a client does not take.
+                flatpath::discard_bytes(front);
+                self.reset(connection, Reason::ENHANCE_YOUR_CALM);
+            }
+        }
+    }
+
+    /// Shows both ends of a stream of events that the other is there.
+    pub(super) fn keep_alive(&mut self) {
+        if let Some(sending) = &mut self.sending
+            && sending.front.is_empty()
+            && let Source::Feed(receiver, framing) = &sending.source
+            && !matches!(framing, ReplyFraming::Length(_))
+            && let Some(words) = receiver.keep_alive()
+        {
+            sending.put(Bytes::from_static(words), true);
+        }
+    }
+
+    /// Whether its client has to open a window.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.sending
+            .as_ref()
+            .is_some_and(|sending| sending.is_blocked)
+    }
+
+    /// Whether it is a stream of events that may rest.
+    pub(super) fn is_pushed(&self) -> bool {
+        let source = self.sending.as_ref().map(|sending| &sending.source);
+        matches!(source, Some(Source::Feed(receiver, _)) if receiver.keep_alive().is_some())
+    }
+
+    /// The server drains: a sender is told, and may end the stream.
+    pub(super) fn drain(&mut self) {
+        if let Some(Sending {
+            source: Source::Feed(receiver, _),
+            ..
+        }) = &mut self.sending
+        {
+            receiver.drain();
+        }
+    }
+}
+
+/// The head of a reply as it is or is made, and what of the body stands with it.
+fn head_bytes<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outgoing) -> Bytes {
+    match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
+        OutgoingHead::Queued { .. } => Bytes::new(),
+        OutgoingHead::Words(words) => Bytes::from_static(words.as_bytes()),
+        OutgoingHead::Bytes(mut head) => {
+            let bytes = Bytes::copy_from_slice(&head);
+            if head.capacity() <= SCRATCH_KEPT_MAX {
+                head.clear();
+                connection.thread.scratch = head;
+            }
+            bytes
+        }
+        OutgoingHead::Open(mut head) => {
+            let wall = connection.turn().wall();
+            let date_line = connection.thread.date.at(wall);
+            let mut out = Bounded::new(&mut head);
+            encode::end_of_head(&mut out, date_line, reply.request);
+            debug_assert!(out.fits(0), "the worker left room for the end of the head");
+            match reply.body.as_bytes() {
+                Some(body) if !body.is_empty() && body.len() <= head.room() => {
+                    head.append(body);
+                    reply.discard_body();
+                }
+                _ => {}
+            }
+            Bytes::from_owner(Filled(head))
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! All of a connection that speaks HTTP/2: `h2` between an input and an output, and its streams.
+//!
+//! There is no task and no runtime. `h2` is polled here, when bytes have arrived, the output has
+//! drained, a job is back, the connection was woken, or there is memory again. Each of these ends
+//! in [`Session::pump`], which goes on until nothing moves any more. Nothing of `h2` is touched by
+//! another thread, so its wakers wake nothing: bodies that other threads feed wake the connection
+//! by themselves (`feed`).
+//!
+//! Invariants
+//! - L1: `h2` reads only while there is a buffer for what it writes. So all that a client can have
+//!   it answer (PING, SETTINGS, refused streams) waits in the client's own output, in its bound.
+//! - L2: at most `STREAMS_MAX` streams are open or have a job with a worker.
+//! - L3: after a pump no buffer is held here: an idle connection has what `h2` keeps.
+
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use flatpath::{Job, Phase, Stall};
+use h2::Reason;
+use h2::server;
+
+use super::bounds::{
+    CONNECTION_WINDOW_BYTES, FAULTY_STREAMS_MAX, OUTPUT_BUFFER_BYTES, SEND_BUFFER_BYTES,
+    STREAM_WINDOW_BYTES, STREAMS_MAX, context,
+};
+use super::request;
+use super::stream::{Home, Stream};
+use super::transport::Transport;
+use crate::fault::Fault;
+use crate::limits::{GATHER_BYTES_MAX, Limits};
+use crate::service::Service;
+use crate::state::{Connection, Http, Stage};
+use crate::write;
+
+/// See the module.
+pub(crate) struct Session<S: Service> {
+    state: State,
+    transport: Transport,
+    pub(super) streams: Vec<Stream<S>>,
+    /// The client knows that it is to ask no more.
+    is_leaving: bool,
+    /// There was a request.
+    has_asked: bool,
+    /// A part of a body was sent since the deadline was looked at.
+    has_sent: bool,
+}
+
+enum State {
+    Greeting(server::Handshake<Transport, Bytes>),
+    Open(server::Connection<Transport, Bytes>),
+    Over,
+}
+
+/// Of a list entry that a head has beside its bytes (RFC 9113 section 6.5.2).
+const HEADER_OVERHEAD_BYTES: usize = 32;
+
+impl<S: Service> Session<S> {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let transport = Transport::default();
+        let list_bytes = limits.target_bytes_max
+            + limits.headers_bytes_max
+            + limits.headers_max * HEADER_OVERHEAD_BYTES;
+        let handshake = server::Builder::new()
+            .max_concurrent_streams(STREAMS_MAX as u32)
+            .max_header_list_size(list_bytes as u32)
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_send_buffer_size(SEND_BUFFER_BYTES)
+            .max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
+            .handshake(transport.clone());
+        Self {
+            state: State::Greeting(handshake),
+            transport,
+            streams: Vec::new(),
+            is_leaving: false,
+            has_asked: false,
+            has_sent: false,
+        }
+    }
+
+    /// Moves everything that can move. Returns how much of the input was read, and what the
+    /// connection has to wait for.
+    pub(super) fn pump(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        input: &[u8],
+    ) -> (usize, Option<Stall>) {
+        if connection.leaving() {
+            self.leave();
+        }
+        let room = std::mem::take(&mut connection.thread.h2.input);
+        self.transport.lend_input(room, input);
+        let stall = self.run(connection);
+        self.flush(connection);
+        let (room, used) = self.transport.take_input();
+        if room.capacity() <= crate::limits::SCRATCH_KEPT_MAX {
+            connection.thread.h2.input = room;
+        }
+        self.conclude(connection);
+        (used, stall)
+    }
+
+    fn run(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
+        loop {
+            if !self.transport.has_output() {
+                if connection.output_is_full() {
+                    connection.notify_drained();
+                    return Some(Stall::Output);
+                }
+                let Some(buffer) = connection.pool().take(OUTPUT_BUFFER_BYTES) else {
+                    return Some(Stall::Memory);
+                };
+                self.transport.lend_output(buffer);
+            }
+            self.poll(connection);
+            let moved = match &self.state {
+                State::Over => return None,
+                _ => self.move_streams(connection),
+            };
+            let is_full = self.transport.is_full();
+            if is_full {
+                self.flush(connection);
+            }
+            match moved {
+                Err(stall) => return Some(stall),
+                Ok(false) if !is_full => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Has `h2` read and write, and takes the requests that have arrived.
+    fn poll(&mut self, connection: &mut Connection<'_, S>) {
+        loop {
+            match &mut self.state {
+                State::Greeting(handshake) => match Pin::new(handshake).poll(&mut context()) {
+                    Poll::Pending => return,
+                    Poll::Ready(Ok(open)) => self.state = State::Open(open),
+                    Poll::Ready(Err(_)) => self.state = State::Over,
+                },
+                State::Open(open) => match open.poll_accept(&mut context()) {
+                    Poll::Pending => return,
+                    Poll::Ready(Some(Ok((request, respond)))) => {
+                        self.accept(connection, request, respond);
+                    }
+                    Poll::Ready(Some(Err(error))) => {
+                        log::debug!("an HTTP/2 connection ends: {error}");
+                        self.state = State::Over;
+                    }
+                    Poll::Ready(None) => self.state = State::Over,
+                },
+                State::Over => return,
+            }
+        }
+    }
+
+    fn accept(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        request: http::Request<h2::RecvStream>,
+        mut respond: server::SendResponse<Bytes>,
+    ) {
+        if self.streams.len() >= STREAMS_MAX {
+            // Those that were reset are with workers still (L2).
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        }
+        self.has_asked = true;
+        let mut stream = request::serve(connection, request, respond);
+        // Without memory it waits, like others, for the next look.
+        let _stall = stream.send(connection);
+        match stream.is_over() {
+            true => stream.end(connection),
+            false => self.streams.push(stream),
+        }
+    }
+
+    /// Moves bodies in both directions. True: `h2` has something to write.
+    fn move_streams(&mut self, connection: &mut Connection<'_, S>) -> Result<bool, Stall> {
+        let (mut has_news, mut stall, mut at) = (false, None, 0);
+        while let Some(stream) = self.streams.get_mut(at) {
+            stream.find_reset(connection);
+            match stream.receive(connection) {
+                Ok(news) => has_news |= news,
+                Err(other) => stall = Some(other),
+            }
+            match stream.send(connection) {
+                Ok(news) => (has_news, self.has_sent) = (has_news | news, self.has_sent | news),
+                Err(other) => stall = Some(other),
+            }
+            if stream.is_over() {
+                let stream = self.streams.swap_remove(at);
+                stream.end(connection);
+                has_news = true;
+            } else {
+                at += 1;
+            }
+        }
+        stall.map_or(Ok(has_news), Err)
+    }
+
+    /// Queues what was written, as it is or copied after other output.
+    fn flush(&mut self, connection: &mut Connection<'_, S>) {
+        let Some(buffer) = self.transport.take_output() else {
+            return;
+        };
+        let bytes = buffer.filled().len();
+        let is_copied = bytes <= GATHER_BYTES_MAX && connection.write(buffer.filled()).is_ok();
+        if bytes > 0 && !is_copied {
+            connection.write_buffer(buffer);
+        }
+    }
+
+    /// Ends the connection if it is over, and says what it waits for otherwise.
+    fn conclude(&mut self, connection: &mut Connection<'_, S>) {
+        if matches!(self.state, State::Over) {
+            // The client may be sending.
+            connection.session.lingers = true;
+            return write::close(connection);
+        }
+        match (self.phase(), std::mem::take(&mut self.has_sent)) {
+            // One of those that wait for a window had some.
+            (phase, true) => connection.restart_phase(phase),
+            (phase, false) => connection.phase(phase),
+        }
+    }
+
+    /// What the connection waits for, as far as a deadline guards it.
+    fn phase(&self) -> Phase {
+        if self.streams.iter().any(Stream::is_arriving) {
+            return Phase::Body;
+        }
+        if self.streams.is_empty() {
+            return match self.has_asked && !self.transport.is_within_head() {
+                true => Phase::Idle,
+                false => Phase::Head,
+            };
+        }
+        if self.streams.iter().any(Stream::is_blocked) {
+            // Its client has to open a window.
+            return Phase::Head;
+        }
+        match self.streams.iter().all(Stream::is_pushed) {
+            true => Phase::Push,
+            false => Phase::Work,
+        }
+    }
+
+    /// A job is back.
+    pub(super) fn finished(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+        let is_of = |stream: &&mut Stream<S>| stream.id == job.number;
+        let Some(stream) = self.streams.iter_mut().find(is_of) else {
+            return write::recycle(connection, job);
+        };
+        stream.job = Home::Nothing;
+        if stream.is_cut {
+            return match job.is_receiving() {
+                true => stream.abandon(connection, job),
+                false => {
+                    stream.drop_body(connection);
+                    write::recycle(connection, job);
+                }
+            };
+        }
+        if job.is_receiving() {
+            stream.job = Home::Here(job);
+            return;
+        }
+        // An early answer wants no more of the body.
+        stream.drop_body(connection);
+        write::charge_job(connection, &mut job);
+        stream.send_job(connection, job);
+    }
+
+    /// The client is to ask no more on this connection: GOAWAY, and what runs is finished.
+    fn leave(&mut self) {
+        if let State::Open(open) = &mut self.state
+            && !self.is_leaving
+        {
+            self.is_leaving = true;
+            open.graceful_shutdown();
+        }
+    }
+
+    /// The server drains.
+    pub(super) fn drain(&mut self) {
+        self.leave();
+        self.streams.iter_mut().for_each(Stream::drain);
+    }
+
+    /// A deadline has passed. True: the connection ends.
+    pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>, phase: Phase) -> bool {
+        match phase {
+            _ if connection.is_evicted() || self.streams.is_empty() => {}
+            Phase::Body => {
+                let arriving = self.streams.iter_mut().filter(|it| it.is_arriving());
+                arriving.for_each(|stream| stream.fault(connection, Fault::BodyTimeout));
+                return false;
+            }
+            Phase::Push => {
+                self.streams.iter_mut().for_each(Stream::keep_alive);
+                return false;
+            }
+            Phase::Head => {
+                let blocked = self.streams.iter_mut().filter(|it| it.is_blocked());
+                blocked.for_each(|stream| stream.reset(connection, Reason::CANCEL));
+                return false;
+            }
+            _ => {}
+        }
+        if let State::Open(open) = &mut self.state {
+            open.abrupt_shutdown(Reason::NO_ERROR);
+        }
+        true
+    }
+
+    /// Ends all streams.
+    pub(super) fn end_streams(&mut self, connection: &mut Connection<'_, S>) {
+        for stream in self.streams.drain(..) {
+            stream.end(connection);
+        }
+        self.state = State::Over;
+    }
+
+    /// Whether the connection is over.
+    pub(super) fn is_over(connection: &Connection<'_, S>) -> bool {
+        connection.session.stage != Stage::Http2
+    }
+
+    /// Memory is short: what has gathered of uploads goes to workers now.
+    pub(super) fn pressed(&mut self, connection: &mut Connection<'_, S>) {
+        for stream in &mut self.streams {
+            // There is no last piece among them.
+            let _passed = stream.pass_piece(connection, crate::upload::When::Short);
+        }
+    }
+}

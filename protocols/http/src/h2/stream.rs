@@ -1,0 +1,183 @@
+//! One stream: a request, its body while that arrives, its job, its reply while that is sent.
+//!
+//! Invariants
+//! - S1: a job of the stream is at one place: with a worker (`Home::Away`) or here.
+//! - S2: a stream that its client has reset stays until its job is back, and counts among those
+//!   that the connection may have: so resets do not make work without a bound.
+//! - S3: what is dropped here is ours or knows how to drop what a program has made.
+
+use bytes::Bytes;
+use flatpath::Job;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+
+use super::bounds::{context, is_streamed};
+use super::send::Sending;
+use crate::encode::REFUSAL;
+use crate::fault::Fault;
+use crate::outgoing::Outgoing;
+use crate::pending_body::{BodyMode, PendingBody};
+use crate::records::{Record, StreamSent};
+use crate::service::Service;
+use crate::state::{Connection, Http, log};
+use crate::{read, upload, write};
+
+/// See the module.
+pub(crate) struct Stream<S: Service> {
+    pub(super) id: u32,
+    pub(super) respond: SendResponse<Bytes>,
+    pub(super) incoming: Option<Incoming>,
+    pub(super) job: Home<S>,
+    pub(super) sending: Option<Sending>,
+    /// Nothing more is sent or taken.
+    pub(super) is_cut: bool,
+    pub(super) record: Option<Box<Record>>,
+    pub(super) sent: StreamSent,
+}
+
+/// Where the job of a stream is.
+#[derive(Default)]
+pub(super) enum Home<S: Service> {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// With a worker, or on its way.
+    Away,
+    /// Here: an upload that waits for more of its body, or a reply whose latest chunk is sent.
+    Here(Job<Http<S>>),
+}
+
+/// A body that arrives.
+pub(super) struct Incoming {
+    pub(super) body: RecvStream,
+    pub(super) pending: Box<PendingBody>,
+    /// Has arrived, and found no memory.
+    pub(super) waiting: Option<Bytes>,
+    /// Bytes that were taken, and that the client may not send anew yet.
+    pub(super) unreleased: usize,
+    pub(super) is_ended: bool,
+}
+
+impl<S: Service> Stream<S> {
+    pub(super) fn new(respond: SendResponse<Bytes>) -> Self {
+        Self {
+            id: respond.stream_id().as_u32(),
+            respond,
+            incoming: None,
+            job: Home::Nothing,
+            sending: None,
+            is_cut: false,
+            record: None,
+            sent: StreamSent::default(),
+        }
+    }
+
+    /// Whether there is nothing more to do.
+    pub(super) fn is_over(&self) -> bool {
+        (self.is_cut || self.sent.is_complete) && !matches!(self.job, Home::Away)
+    }
+
+    /// Whether it waits for more of its request's body.
+    pub(super) fn is_arriving(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|it| !it.is_ended) && !self.is_cut
+    }
+
+    /// A worker has the job from now on.
+    pub(super) fn dispatch(&mut self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+        self.job = Home::Away;
+        connection.dispatch(job);
+    }
+
+    /// Looks whether the client has reset the stream. True: it has.
+    pub(super) fn find_reset(&mut self, connection: &mut Connection<'_, S>) -> bool {
+        if self.is_cut || self.sent.is_complete {
+            return false;
+        }
+        let reset = match &mut self.sending {
+            Some(sending) => sending.stream.poll_reset(&mut context()),
+            None => self.respond.poll_reset(&mut context()),
+        };
+        if reset.is_ready() {
+            self.cut(connection);
+        }
+        self.is_cut
+    }
+
+    /// Ends the stream before its end, for this reason.
+    pub(super) fn reset(&mut self, connection: &mut Connection<'_, S>, reason: Reason) {
+        if !self.is_cut {
+            match &mut self.sending {
+                Some(sending) => sending.stream.send_reset(reason),
+                None => self.respond.send_reset(reason),
+            }
+            self.cut(connection);
+        }
+    }
+
+    /// The stream is gone: drops what there is of it, but for a job that is with a worker.
+    pub(super) fn cut(&mut self, connection: &mut Connection<'_, S>) {
+        self.is_cut = true;
+        self.sending = None;
+        match std::mem::take(&mut self.job) {
+            Home::Nothing => self.drop_body(connection),
+            Home::Away => {
+                self.job = Home::Away;
+                match &mut self.incoming {
+                    // What waits for its worker stays: a sink may want it.
+                    Some(incoming) if is_streamed(&incoming.pending) => {
+                        incoming.pending.mode = BodyMode::Abandoned;
+                    }
+                    _ => self.drop_body(connection),
+                }
+            }
+            Home::Here(job) if job.is_receiving() => self.abandon(connection, job),
+            Home::Here(job) => write::recycle(connection, job),
+        }
+    }
+
+    /// The upload of this job is never complete; its sink may want what arrived.
+    pub(super) fn abandon(&mut self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+        let pending = self.incoming.take().map(|incoming| incoming.pending);
+        self.job = match upload::pass_remainder(connection, job, pending) {
+            true => Home::Away,
+            false => Home::Nothing,
+        };
+    }
+
+    /// No more is taken of the body. Its client is told when the reply is sent (RFC 9113 section
+    /// 8.1): `h2` resets the stream without an error then.
+    pub(super) fn drop_body(&mut self, connection: &mut Connection<'_, S>) {
+        if let Some(incoming) = self.incoming.take() {
+            connection.thread.recycle_pending_body(incoming.pending);
+        }
+    }
+
+    /// Answers what cannot be served, or cuts off what is with a worker.
+    pub(super) fn fault(&mut self, connection: &mut Connection<'_, S>, fault: Fault) {
+        if !matches!(self.job, Home::Nothing) || self.sending.is_some() {
+            return self.reset(connection, Reason::CANCEL);
+        }
+        self.drop_body(connection);
+        let reply = read::fault_reply(connection, fault);
+        self.reply(connection, reply);
+    }
+
+    /// There is no room for the request: its client may try again.
+    pub(super) fn refuse(&mut self, connection: &mut Connection<'_, S>) {
+        self.drop_body(connection);
+        self.reply(connection, Outgoing::words(REFUSAL));
+    }
+
+    /// The stream is over, or its connection: drops all, and writes the line of the access log.
+    pub(super) fn end(mut self, connection: &mut Connection<'_, S>) {
+        match std::mem::take(&mut self.job) {
+            Home::Here(job) if job.is_receiving() => self.abandon(connection, job),
+            Home::Here(job) => write::recycle(connection, job),
+            Home::Nothing | Home::Away => {}
+        }
+        self.drop_body(connection);
+        if let Some(record) = self.record.take() {
+            log(connection).stream_done(record, self.sent);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Heads between HTTP/2 and the rest of the crate, which reads and writes those of HTTP/1.1.
+//!
+//! A request becomes the text of an HTTP/1.1 head, and the crate's own parser reads it: so every
+//! rule of hosts, targets, lengths and limits is told once. A reply that was written as a head of
+//! HTTP/1.1 is taken apart again. What only one connection means (RFC 9113 section 8.2.2) is left
+//! out.
+//!
+//! Cost: one copy of the head each way. A reply's names and values are slices of one allocation.
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::uri::Authority;
+use http::{Method, Response, StatusCode, Version, request};
+
+use crate::encode;
+use crate::fault::Fault;
+use crate::names::Names;
+
+/// Writes a request as a head of HTTP/1.1.
+///
+/// # Errors
+/// It names two hosts (RFC 9113 section 8.3.1).
+pub(super) fn request_head(out: &mut Vec<u8>, request: &request::Parts) -> Result<(), Fault> {
+    let uri = &request.uri;
+    let authority = uri.authority().map(Authority::as_str);
+    let target = match uri.path_and_query() {
+        Some(target) if request.method != Method::CONNECT => target.as_str(),
+        _ => authority.unwrap_or_default(),
+    };
+    for word in [request.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+        out.extend_from_slice(word.as_bytes());
+    }
+    if let Some(authority) = authority {
+        line(out, "host", authority.as_bytes());
+    }
+    for (name, value) in &request.headers {
+        match (name, authority) {
+            (&header::HOST, Some(authority)) => {
+                if !value.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) {
+                    return Err(Fault::HostTwice);
+                }
+            }
+            (&header::COOKIE, _) => {}
+            _ => line(out, name.as_str(), value.as_bytes()),
+        }
+    }
+    // RFC 9113 8.2.3: "If there are multiple Cookie header fields after decompression, these MUST
+    // be concatenated into a single octet string using the two-octet delimiter of 0x3b, 0x20".
+    let mut cookies = request.headers.get_all(header::COOKIE).iter();
+    if let Some(first) = cookies.next() {
+        out.extend_from_slice(b"cookie: ");
+        out.extend_from_slice(first.as_bytes());
+        for cookie in cookies {
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(cookie.as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// One header line. The parser looks at it.
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for word in [name.as_bytes(), b": ", value, b"\r\n"] {
+        out.extend_from_slice(word);
+    }
+}
+
+/// Takes a reply apart, as this crate or a service has written it: its head, and what follows that.
+/// `None`: it is not a reply.
+pub(super) fn response(reply: &Bytes, names: &mut Names) -> Option<(Response<()>, Bytes)> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(encode::status_of(reply)).ok()?;
+    *response.version_mut() = Version::HTTP_2;
+    let mut at = memchr::memmem::find(reply, b"\r\n")? + 2;
+    loop {
+        let end = at + memchr::memchr(b'\r', &reply[at..])?;
+        let line = reply.slice(at..end);
+        at = end + 2;
+        if line.is_empty() {
+            return Some((response, reply.slice(at.min(reply.len())..)));
+        }
+        let colon = memchr::memchr(b':', &line)?;
+        let name = names.name(std::str::from_utf8(&line[..colon]).ok()?)?;
+        if is_of_connection(&name) {
+            continue;
+        }
+        let value = line.slice(colon + 1..);
+        let value = value.slice_ref(value.trim_ascii());
+        let value = HeaderValue::from_maybe_shared(value).ok()?;
+        response.headers_mut().try_append(name, value).ok()?;
+    }
+}
+
+/// RFC 9113 8.2.2: "An endpoint MUST NOT generate an HTTP/2 message containing connection-specific
+/// header fields."
+fn is_of_connection(name: &header::HeaderName) -> bool {
+    *name == header::CONNECTION
+        || *name == header::TRANSFER_ENCODING
+        || *name == header::UPGRADE
+        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn head(request: &mut request::Builder) -> Result<String, Fault> {
+        let request = std::mem::take(request).body(()).expect("a request");
+        let mut out = Vec::new();
+        request_head(&mut out, &request.into_parts().0)?;
+        Ok(String::from_utf8(out).expect("ASCII"))
+    }
+
+    #[test]
+    fn a_request_becomes_the_head_of_http_1() {
+        let mut request = Request::builder()
+            .uri("https://h:1/a?b")
+            .header("cookie", "a=1")
+            .header("x", "y")
+            .header("cookie", "b=2")
+            .header("host", "H:1");
+        let expected = "GET /a?b HTTP/1.1\r\nhost: h:1\r\nx: y\r\ncookie: a=1; b=2\r\n\r\n";
+        assert_eq!(head(&mut request).as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn two_hosts_are_refused() {
+        let mut request = Request::builder().uri("https://h/").header("host", "g");
+        assert_eq!(head(&mut request), Err(Fault::HostTwice));
+    }
+
+    #[test]
+    fn a_reply_is_taken_apart_and_loses_what_its_connection_means() {
+        let reply = Bytes::from_static(
+            b"HTTP/1.1 404 Not Found\r\nETag: \"x\"\r\nVary: \r\nVary: b\r\nConnection: close\r\n\
+            Transfer-Encoding: chunked\r\nKeep-Alive: 1\r\nContent-Length: 2\r\n\r\nno",
+        );
+        let (response, body) = response(&reply, &mut Names::new()).expect("a reply");
+        assert_eq!(response.status(), 404);
+        let mut headers: Vec<_> = response.headers().iter().collect();
+        headers.sort_by_key(|(name, _)| name.as_str().to_owned());
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_bytes()))
+            .collect();
+        let expected: [(&str, &[u8]); 4] = [
+            ("content-length", b"2"),
+            ("etag", b"\"x\""),
+            ("vary", b""),
+            ("vary", b"b"),
+        ];
+        assert_eq!(headers, expected);
+        assert_eq!(body, "no");
+    }
+}
