@@ -9,6 +9,9 @@
 //! - [`LogFormat::Json`]: as RFC 8259 section 7 has it, and DEL and C1 (U+007F to U+009F), which
 //!   terminals obey, as `\u00HH`; bytes that are not UTF-8 as U+FFFD.
 //!
+//! Of a connection with TLS the JSON format has version, cipher, resumption, protocol and the
+//! subject of the client's certificate; the combined one has the subject, in the place of the user.
+//!
 //! A line of a connection has, in the combined format, `connection NAME` in place of the request
 //! line, 200 for a status, and the bytes sent.
 //!
@@ -25,6 +28,7 @@ use std::time::Duration;
 use flatpath_structures::panics::{contain, drop_contained};
 
 use crate::episode::Episode;
+use crate::tls_terms::TlsTerms;
 use crate::turn::Turn;
 
 use lines::Begin;
@@ -110,14 +114,31 @@ impl fmt::Debug for LogTo {
 /// What the log needs to know of a connection that has a line of its own.
 #[derive(Debug)]
 pub(crate) struct Logged {
-    pub(crate) peer: PeerText,
+    pub(crate) peer: LoggedPeer,
     pub(crate) since_ns: u64,
     pub(crate) received_bytes: u64,
 }
 
+/// What lines say of the peer: its address as text, without the port, and the terms of TLS; see
+/// [`Io::logged_peer`](crate::Io::logged_peer).
+#[derive(Clone, Debug)]
+pub struct LoggedPeer {
+    address: PeerText,
+    tls: Option<Arc<TlsTerms>>,
+}
+
+impl LoggedPeer {
+    pub(crate) fn new(peer: Option<SocketAddr>, tls: Option<&Arc<TlsTerms>>) -> LoggedPeer {
+        LoggedPeer {
+            address: PeerText::new(peer),
+            tls: tls.cloned(),
+        }
+    }
+}
+
 /// The address of a peer as text, without the port; empty if it is not known.
 #[derive(Clone, Copy, Debug)]
-pub struct PeerText {
+struct PeerText {
     text: [u8; PEER_BYTES_MAX],
     bytes: u8,
 }
@@ -126,8 +147,7 @@ pub struct PeerText {
 const PEER_BYTES_MAX: usize = 39;
 
 impl PeerText {
-    /// Of [`Io::peer`](crate::Io::peer).
-    pub fn new(peer: Option<SocketAddr>) -> PeerText {
+    fn new(peer: Option<SocketAddr>) -> PeerText {
         let mut made = PeerText {
             text: [0; PEER_BYTES_MAX],
             bytes: 0,
@@ -247,7 +267,7 @@ impl AccessLog {
         &'a mut self,
         turn: Turn,
         listener: &'a str,
-        peer: &'a PeerText,
+        peer: &'a LoggedPeer,
     ) -> Option<(&'a mut Vec<u8>, Begin<'a>)> {
         if !self.has_room() {
             return None;
@@ -256,13 +276,20 @@ impl AccessLog {
         let begin = Begin {
             time: &self.time,
             listener,
-            peer: peer.as_bytes(),
+            peer: peer.address.as_bytes(),
+            tls: peer.tls.as_deref(),
         };
         Some((&mut self.lines, begin))
     }
 
     /// Logs a request that came to `listener`, a protocol's name.
-    pub fn request(&mut self, turn: Turn, listener: &str, peer: &PeerText, line: &RequestLine<'_>) {
+    pub fn request(
+        &mut self,
+        turn: Turn,
+        listener: &str,
+        peer: &LoggedPeer,
+        line: &RequestLine<'_>,
+    ) {
         let format = self.format;
         if let Some((lines, begin)) = self.begin(turn, listener, peer) {
             lines::request(lines, format, begin, line);
@@ -274,7 +301,7 @@ impl AccessLog {
         &mut self,
         turn: Turn,
         listener: &str,
-        peer: &PeerText,
+        peer: &LoggedPeer,
         line: &ConnectionLine,
     ) {
         let format = self.format;
@@ -330,8 +357,8 @@ mod tests {
         }
     }
 
-    fn peer() -> PeerText {
-        PeerText::new(Some(([192, 0, 2, 1], 5).into()))
+    fn peer() -> LoggedPeer {
+        LoggedPeer::new(Some(([192, 0, 2, 1], 5).into()), None)
     }
 
     fn turn(seconds: u64) -> Turn {
@@ -339,10 +366,14 @@ mod tests {
     }
 
     fn logged(format: LogFormat, line: &RequestLine<'_>) -> String {
+        logged_of(&peer(), format, line)
+    }
+
+    fn logged_of(peer: &LoggedPeer, format: LogFormat, line: &RequestLine<'_>) -> String {
         let kept = Arc::new(Kept::default());
         let sink = Arc::new(Sink(Arc::clone(&kept), usize::MAX));
         let mut log = AccessLog::new(&LogTo { format, sink });
-        log.request(turn(784_111_777), "http", &peer(), line);
+        log.request(turn(784_111_777), "http", peer, line);
         log.flush();
         let lines = kept.0.lock().expect("held by none").clone();
         String::from_utf8(lines).expect("text")
@@ -393,6 +424,42 @@ mod tests {
             ..RequestLine::default()
         };
         assert!(logged(LogFormat::Combined, &nothing).ends_with("] \"-\" 400 0 \"-\" \"-\"\n"));
+    }
+
+    #[test]
+    fn terms_of_tls_are_told() {
+        let with = |protocol: Option<&[u8]>, subject: Option<&str>| {
+            let terms = TlsTerms::of_client(subject.unwrap_or_default());
+            let terms = TlsTerms {
+                is_resumed: subject.is_none(),
+                protocol: protocol.map(Into::into),
+                certificate: terms.certificate.filter(|_| subject.is_some()),
+                ..terms
+            };
+            LoggedPeer {
+                tls: Some(Arc::new(terms)),
+                ..peer()
+            }
+        };
+        let known = with(Some(b"http/1.1"), Some("CN=a \"b\" ä,O=c\n"));
+        let combined = logged_of(&known, LogFormat::Combined, &LINE);
+        assert!(
+            combined.starts_with(r"192.0.2.1 - CN=a\x20\x22b\x22\x20\xC3\xA4,O=c\x0A [06/Nov"),
+            "{combined}"
+        );
+        let json = logged_of(&known, LogFormat::Json, &LINE);
+        let tls = r#","tls":{"version":"1.3","cipher":"TLS_AES_256_GCM_SHA384","resumed":false,"#;
+        let client = r#""protocol":"http/1.1","client":"CN=a \"b\" ä,O=c\u000A"}}"#;
+        assert!(json.ends_with(&format!("{tls}{client}\n")), "{json}");
+        let unknown = with(None, None);
+        let combined = logged_of(&unknown, LogFormat::Combined, &LINE);
+        assert!(combined.starts_with("192.0.2.1 - - ["), "{combined}");
+        let json = logged_of(&unknown, LogFormat::Json, &LINE);
+        let rest = r#""resumed":true,"protocol":null,"client":null}}"#;
+        assert!(json.ends_with(&format!("{rest}\n")), "{json}");
+        let nameless = with(None, Some(""));
+        let combined = logged_of(&nameless, LogFormat::Combined, &LINE);
+        assert!(combined.starts_with("192.0.2.1 - - ["), "{combined}");
     }
 
     #[test]

@@ -31,7 +31,8 @@ use crate::phase::{Phase, Stall};
 use crate::protocol::{Protocol, Received};
 use crate::scope::WorkerScope;
 use crate::tls::{
-    Established, Handshake, PAYLOAD_BYTES_MAX_12, Progress, Rustls, TlsConfig, whole_records,
+    Established, Failure, FailureCause, Handshake, PAYLOAD_BYTES_MAX_12, Progress, Rustls,
+    TlsConfig, whole_records,
 };
 
 /// What rustls holds for a client during its handshake, about: buffers, keys, the transcript.
@@ -92,7 +93,7 @@ enum Outcome {
     #[default]
     Waits,
     Done(Box<Established>),
-    Failed(String),
+    Failed(Failure),
 }
 
 impl Work {
@@ -147,8 +148,8 @@ impl Protocol for Handshakes {
     fn run(&self, job: &mut Work, _scope: &mut WorkerScope<'_>) {
         let begun = match (job.handshake.take(), job.config.take()) {
             (Some(handshake), _) => Ok(handshake),
-            (None, Some(config)) => Rustls::begin(config).map_err(|cause| cause.to_string()),
-            (None, None) => Err("a handshake is gone".into()),
+            (None, Some(config)) => Rustls::begin(config).map_err(Failure::from),
+            (None, None) => Err(Failure::other("a handshake is gone")),
         };
         job.outcome = match begun {
             Ok(handshake) => match handshake.advance(&job.records, &mut job.reply) {
@@ -166,7 +167,7 @@ impl Protocol for Handshakes {
 
     fn panicked(&self, job: &mut Work) {
         job.clear();
-        job.outcome = Outcome::Failed("the handshake panicked; this is a bug".into());
+        job.outcome = Outcome::Failed(Failure::other("the handshake panicked; this is a bug"));
     }
 
     fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
@@ -178,9 +179,12 @@ impl Protocol for Handshakes {
         context.session.handshake = job.handshake.take();
         match std::mem::take(&mut job.outcome) {
             Outcome::Waits => {}
-            Outcome::Done(established) => {
+            Outcome::Done(mut established) => {
                 context.session.charge = None;
-                context.io.secure(established);
+                match charge_certificate(context, &mut established) {
+                    true => context.io.secure(established),
+                    false => context.abort(),
+                }
             }
             Outcome::Failed(cause) => {
                 context.io.handshake_failed(&cause);
@@ -212,10 +216,26 @@ impl Handshakes {
         if is_http && input.first().is_some_and(u8::is_ascii_uppercase) {
             context.write_static(PLAIN_HTTP);
         }
-        context.io.handshake_failed("the client does not speak TLS");
+        context.io.handshake_failed(&Failure {
+            cause: FailureCause::NoTls,
+            words: "the client does not speak TLS".into(),
+        });
         context.close_lingering();
         Received::Consumed
     }
+}
+
+/// The client's certificate is charged to its connection. False: there is no memory for it.
+fn charge_certificate(context: &Context<'_, Handshakes>, established: &mut Established) -> bool {
+    let Some(certificate) = established.certificate() else {
+        return true;
+    };
+    let charge = context.pool().for_bulk().charge(certificate.bytes());
+    let is_charged = charge.is_some();
+    if let Some(charge) = charge {
+        certificate.charged(charge);
+    }
+    is_charged
 }
 
 /// What connections of a listener begin with whose protocol has these names (ALPN).
@@ -232,20 +252,28 @@ impl Io<'_> {
     /// The handshake is complete: after this call the connection is one of its listener's protocol.
     fn secure(&mut self, established: Box<Established>) {
         let counters = self.counters();
-        match established.terms.is_resumed {
+        match established.terms.is_resumed() {
             true => counters.tls_resumed.add(1),
             false => counters.tls_full.add(1),
         }
-        match established.terms.is_13 {
-            true => counters.tls_13.add(1),
-            false => counters.tls_12.add(1),
+        match established.terms.version() {
+            "1.3" => counters.tls_13.add(1),
+            _ => counters.tls_12.add(1),
         }
         self.connection.becomes(Becomes::Secured(established));
     }
 
     /// It has failed: counted and, as any client can cause it, logged for those who look for it.
-    fn handshake_failed(&self, cause: &str) {
-        self.counters().tls_unshaken.add(1);
-        log::debug!("TLS handshake: {cause}");
+    fn handshake_failed(&self, failure: &Failure) {
+        let counters = self.counters();
+        let counter = match failure.cause {
+            FailureCause::NoTls => &counters.tls_none,
+            FailureCause::NothingInCommon => &counters.tls_incompatible,
+            FailureCause::ClientCertificate => &counters.tls_client_certificate,
+            FailureCause::Refused => &counters.tls_refused,
+            FailureCause::Other => &counters.tls_unshaken,
+        };
+        counter.add(1);
+        log::debug!("TLS handshake: {}", failure.words);
     }
 }

@@ -5,6 +5,8 @@
 //!
 //! Cost: every method is O(1); `write` copies its bytes.
 
+mod who;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -160,11 +162,6 @@ impl Io<'_> {
     pub fn peer(&self) -> Option<SocketAddr> {
         let client = self.connection.client();
         client.or_else(|| self.driver.peer_of(self.connection.socket()))
-    }
-
-    /// Whether the connection has TLS here ([`Server::with_tls`](crate::Server), feature `tls`).
-    pub fn is_secured(&self) -> bool {
-        self.connection.is_secured()
     }
 
     /// The load balancer that a connection has come through: one system call. `None` for one that

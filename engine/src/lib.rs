@@ -240,6 +240,7 @@ pub mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "tls/off.rs"]
 mod tls;
+mod tls_terms;
 mod turn;
 mod waits;
 mod wakes;
@@ -276,4 +277,5 @@ pub use service_socket::ServiceSocket;
 pub use signals::{SignalWatch, Stopping};
 pub use subnet::{BadSubnet, Subnet};
 pub use successor::Successor;
+pub use tls_terms::{PeerCertificate, TlsTerms};
 pub use turn::Turn;

@@ -202,10 +202,18 @@ statistics! {
             /// RFC 8446.
             tls_13 = "1.3",
         }
-        /// Connections with TLS that were ended by a breach of its rules, by where it came.
-        tls_failures by at {
-            /// In the handshake: no version or cipher in common, a certificate that the client does
-            /// not take, or no TLS at all.
+        /// Connections with TLS that were ended by a failed handshake or a breach of its rules, by
+        /// the cause.
+        tls_failures by cause {
+            /// The client does not speak TLS.
+            tls_none = "no_tls",
+            /// No version, cipher or protocol is in common.
+            tls_incompatible = "incompatible",
+            /// The client has no certificate, or one that does not hold.
+            tls_client_certificate = "client_certificate",
+            /// The client has ended the handshake: it does not take the certificate, for one.
+            tls_refused = "refused",
+            /// Anything else in a handshake.
             tls_unshaken = "handshake",
             /// Later: records that were changed, or cut off before their end.
             tls_broken = "records",

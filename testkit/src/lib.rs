@@ -14,6 +14,7 @@
 //! failure.
 #![forbid(unsafe_code)]
 
+pub mod authority;
 pub mod binary;
 pub mod cgroup;
 pub mod child;
@@ -38,6 +39,7 @@ pub mod supervised;
 pub mod swarm;
 pub mod tools;
 
+pub use authority::{Authority, Issued};
 pub use cgroup::MemoryGroup;
 pub use child::Child;
 pub use client::Client;

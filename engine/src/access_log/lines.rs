@@ -6,6 +6,7 @@
 use std::io::Write;
 
 use super::{ConnectionLine, LogFormat, RequestLine};
+use crate::tls_terms::TlsTerms;
 
 /// Bytes of a line beside those of its texts, generously.
 const LINE_BYTES: usize = 256;
@@ -20,6 +21,7 @@ pub(super) struct Begin<'a> {
     pub(super) listener: &'a str,
     /// Empty: it is not known.
     pub(super) peer: &'a [u8],
+    pub(super) tls: Option<&'a TlsTerms>,
 }
 
 pub(super) fn request(
@@ -58,7 +60,7 @@ pub(super) fn connection(
             out.extend_from_slice(b",\"sent\":");
             number(out, line.sent_bytes);
             seconds(out, line.duration);
-            out.extend_from_slice(b"}\n");
+            json_end(out, begin);
         }
     }
 }
@@ -68,7 +70,14 @@ fn combined_begin(out: &mut Vec<u8>, begin: Begin<'_>) {
         [] => b"-",
         peer => peer,
     });
-    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(b" - ");
+    match begin.tls.and_then(TlsTerms::certificate) {
+        Some(client) if !client.subject().is_empty() => {
+            escape_word(out, client.subject().as_bytes());
+        }
+        _ => out.push(b'-'),
+    }
+    out.extend_from_slice(b" [");
     out.extend_from_slice(begin.time);
     out.extend_from_slice(b"] \"");
 }
@@ -134,9 +143,39 @@ fn json_request(out: &mut Vec<u8>, begin: Begin<'_>, line: &RequestLine<'_>) {
     number(out, line.body_bytes);
     seconds(out, line.duration);
     out.extend_from_slice(match line.is_aborted {
-        true => b",\"aborted\":true}\n",
-        false => b",\"aborted\":false}\n",
+        true => b",\"aborted\":true",
+        false => b",\"aborted\":false",
     });
+    json_end(out, begin);
+}
+
+fn json_end(out: &mut Vec<u8>, begin: Begin<'_>) {
+    if let Some(terms) = begin.tls {
+        let client = terms.certificate().map(|it| it.subject().as_bytes());
+        for (name, value) in [
+            (
+                &b",\"tls\":{\"version\":"[..],
+                Some(terms.version().as_bytes()),
+            ),
+            (b",\"cipher\":", Some(terms.cipher().as_bytes())),
+        ] {
+            out.extend_from_slice(name);
+            json_text(out, value);
+        }
+        out.extend_from_slice(match terms.is_resumed() {
+            true => b",\"resumed\":true",
+            false => b",\"resumed\":false",
+        });
+        for (name, value) in [
+            (&b",\"protocol\":"[..], terms.protocol()),
+            (b",\"client\":", client),
+        ] {
+            out.extend_from_slice(name);
+            json_text(out, value);
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"}\n");
 }
 
 /// To the microsecond.
@@ -203,6 +242,16 @@ fn escape_combined(out: &mut Vec<u8>, text: &[u8]) {
             true => out.push(byte),
             false => push_hex(out, b"\\x", byte),
         }
+    }
+}
+
+/// As a field that ends with a space.
+fn escape_word(out: &mut Vec<u8>, text: &[u8]) {
+    let mut parts = text.split(|byte| *byte == b' ');
+    escape_combined(out, parts.next().unwrap_or_default());
+    for part in parts {
+        push_hex(out, b"\\x", b' ');
+        escape_combined(out, part);
     }
 }
 

@@ -14,12 +14,16 @@
 //! - Z2: a part is shorter than its record.
 //! - Z3: nothing is sealed after the last words.
 
+use std::sync::Arc;
+
 use flatpath_structures::pool::Buffer;
 
 use crate::tls::{Alert, Records};
+use crate::tls_terms::TlsTerms;
 
 pub(crate) struct Secured {
     pub(crate) records: Records,
+    pub(super) terms: Arc<TlsTerms>,
     /// The beginning of a record.
     pub(crate) part: Option<Buffer>,
     /// The first held piece is content.
@@ -41,9 +45,10 @@ enum End {
 }
 
 impl Secured {
-    pub(super) fn new(records: Records, clear_bytes: usize) -> Secured {
+    pub(super) fn new(records: Records, terms: Arc<TlsTerms>, clear_bytes: usize) -> Secured {
         Secured {
             records,
+            terms,
             part: None,
             front_is_open: false,
             clear_bytes,

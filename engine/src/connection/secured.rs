@@ -8,18 +8,26 @@
     )
 )]
 
+use std::sync::Arc;
+
 use flatpath_driver::Piece;
 
 use crate::tls::Records;
+use crate::tls_terms::TlsTerms;
 
 use super::Connection;
 use super::layer::Secured;
 
 impl Connection {
     /// A handshake is complete: from now on the socket carries records.
-    pub(crate) fn secure(&mut self, records: Records) {
+    pub(crate) fn secure(&mut self, records: Records, terms: Arc<TlsTerms>) {
         let clear_bytes = self.output.waiting_bytes();
-        self.rare().secured = Some(Box::new(Secured::new(records, clear_bytes)));
+        self.rare().secured = Some(Box::new(Secured::new(records, terms, clear_bytes)));
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Arc<TlsTerms>> {
+        let secured = self.rare.as_ref()?.secured.as_ref();
+        secured.map(|secured| &secured.terms)
     }
 
     #[inline]

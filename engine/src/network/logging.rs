@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flatpath_driver::Driver;
 
-use crate::access_log::{ConnectionLine, Logged, PeerText};
+use crate::access_log::{ConnectionLine, Logged, LoggedPeer};
 use crate::connection::Connection;
 
 use super::thread::{Event, Network, peer_of};
@@ -18,7 +18,10 @@ impl<D: Driver> Event<'_, D> {
         let logs = self.thread.common.access_log.is_some();
         if logs && !self.listener.protocol.options().logs_requests {
             self.connection.logged = Some(Box::new(Logged {
-                peer: PeerText::new(peer_of(&self.thread.driver, self.connection)),
+                peer: LoggedPeer::new(
+                    peer_of(&self.thread.driver, self.connection),
+                    self.connection.tls(),
+                ),
                 since_ns: self.thread.now_ns(),
                 received_bytes: 0,
             }));

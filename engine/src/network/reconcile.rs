@@ -141,12 +141,12 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.is_closing() {
             return;
         }
-        let (records, came) = established.take();
+        let (records, came, terms) = established.take();
         let left = self.connection.take_input();
         if !self.change_to_listeners() {
             return self.connection.close(Closing::Abort);
         }
-        self.connection.secure(records);
+        self.connection.secure(records, terms);
         if !self.keep_first(came, left) {
             return self.connection.close(Closing::Abort);
         }

@@ -8,9 +8,11 @@ use flatpath_structures::lock::Lock;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::ResolvesServerCert;
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite};
+
+use super::clients::{TlsClients, without_tickets};
 
 /// Why a [`TlsConfig`] cannot be made.
 #[derive(Debug)]
@@ -57,6 +59,9 @@ pub struct TlsConfig(Arc<Shared>);
 
 struct Shared {
     current: Lock<Arc<ServerConfig>>,
+    /// Whom the current one verifies, and the lock of whoever replaces it: two replacements at once
+    /// must not undo one another.
+    clients: Lock<Option<TlsClients>>,
     /// Counts replacements, for those that keep what they have made of the current one.
     version: AtomicU64,
 }
@@ -68,7 +73,7 @@ impl TlsConfig {
     /// # Errors
     /// They cannot be read, or are not for one another.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<TlsConfig, TlsError> {
-        TlsConfig::from_server_config(server_config_of(certificates, key)?)
+        TlsConfig::from_server_config(server_config_of(certificates, key, None)?)
     }
 
     /// Certificates that are chosen for each client, when its handshake begins. What the resolver
@@ -77,7 +82,7 @@ impl TlsConfig {
     /// # Errors
     /// None at present but those of the provider.
     pub fn from_resolver(resolver: Arc<dyn ResolvesServerCert>) -> Result<TlsConfig, TlsError> {
-        TlsConfig::from_server_config(with_resolver(resolver, provider())?)
+        TlsConfig::from_server_config(with_resolver(resolver, provider(), None)?)
     }
 
     /// What rustls is to be configured with in any other way. Sessions are resumed, certificates
@@ -88,15 +93,49 @@ impl TlsConfig {
     /// What it has or lacks: see [`TlsError`].
     pub fn from_server_config(config: ServerConfig) -> Result<TlsConfig, TlsError> {
         let current = Lock::new(checked(config)?);
-        let version = AtomicU64::new(0);
-        Ok(TlsConfig(Arc::new(Shared { current, version })))
+        Ok(TlsConfig(Arc::new(Shared {
+            current,
+            clients: Lock::new(None),
+            version: AtomicU64::new(0),
+        })))
     }
 
-    /// What is used from the next handshake on.
+    /// Has clients prove that they have a certificate, from the next handshake on; where it is
+    /// called again, that of other authorities. Connections that are there are not asked again.
+    /// Sessions are not resumed from then on, so what was removed or revoked is refused at the
+    /// next connection.
+    ///
+    /// Of a [`ServerConfig`] that was given, the certificates, the provider and the ALPN protocols
+    /// are kept, and nothing else: let its own builder have the verifier.
+    ///
+    /// # Errors
+    /// Those of rustls; nothing is replaced.
+    pub fn verify_clients(&self, clients: &TlsClients) -> Result<(), TlsError> {
+        let mut verified = self.0.clients.lock();
+        let before = Arc::clone(&self.0.current.lock());
+        let resolver = Arc::clone(&before.cert_resolver);
+        let provider = CryptoProvider::clone(before.crypto_provider());
+        let mut config = with_resolver(resolver, provider, Some(clients))?;
+        config.alpn_protocols.clone_from(&before.alpn_protocols);
+        self.put(config)?;
+        *verified = Some(clients.clone());
+        Ok(())
+    }
+
+    /// What is used from the next handshake on. It verifies clients as it says, whatever
+    /// [`TlsConfig::verify_clients`] was told.
     ///
     /// # Errors
     /// As for the first one; nothing is replaced.
     pub fn replace(&self, config: ServerConfig) -> Result<(), TlsError> {
+        let mut verified = self.0.clients.lock();
+        self.put(config)?;
+        *verified = None;
+        Ok(())
+    }
+
+    /// With the clients locked.
+    fn put(&self, config: ServerConfig) -> Result<(), TlsError> {
         let config = checked(config)?;
         let before = std::mem::replace(&mut *self.0.current.lock(), config);
         // ORDER: Release: who sees the number finds the configuration, too.
@@ -105,12 +144,13 @@ impl TlsConfig {
         Ok(())
     }
 
-    /// The same with a certificate and key in PEM.
+    /// The same with a certificate and key in PEM. Clients are verified as before.
     ///
     /// # Errors
     /// As for the first ones; nothing is replaced.
     pub fn replace_pem(&self, certificates: &[u8], key: &[u8]) -> Result<(), TlsError> {
-        self.replace(server_config_of(certificates, key)?)
+        let verified = self.0.clients.lock();
+        self.put(server_config_of(certificates, key, verified.as_ref())?)
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -174,7 +214,11 @@ pub fn provider() -> CryptoProvider {
     provider
 }
 
-fn server_config_of(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> {
+fn server_config_of(
+    certificates: &[u8],
+    key: &[u8],
+    clients: Option<&TlsClients>,
+) -> Result<ServerConfig, TlsError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
     let chain = chain.map_err(|cause| TlsError::Pem(format!("the certificates: {cause}")))?;
     if chain.is_empty() {
@@ -184,17 +228,19 @@ fn server_config_of(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, Tls
         .map_err(|cause| TlsError::Pem(format!("the key: {cause}")))?;
     let provider = provider();
     let own = CertifiedKey::from_der(chain, key, &provider).map_err(TlsError::Refused)?;
-    with_resolver(Arc::new(SingleCertAndKey::from(own)), provider)
+    with_resolver(Arc::new(SingleCertAndKey::from(own)), provider, clients)
 }
 
 fn with_resolver(
     resolver: Arc<dyn ResolvesServerCert>,
     provider: CryptoProvider,
+    clients: Option<&TlsClients>,
 ) -> Result<ServerConfig, TlsError> {
+    let verifier = clients.map_or_else(WebPkiClientVerifier::no_client_auth, TlsClients::verifier);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Refused)?
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier)
         .with_cert_resolver(resolver);
     config.enable_secret_extraction = true;
     // One is enough for a client that comes again; each costs as much as the next.
@@ -202,5 +248,8 @@ fn with_resolver(
     config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(TlsError::Refused)?;
     // Tickets hold all that is needed: nothing is kept here for clients that may never come again.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    if clients.is_some() {
+        without_tickets(&mut config);
+    }
     Ok(config)
 }

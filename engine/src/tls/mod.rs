@@ -3,6 +3,7 @@
 //! | file            | what it does                                                  |
 //! |-----------------|---------------------------------------------------------------|
 //! | `config.rs`     | certificates and keys, replaced while the server runs         |
+//! | `clients.rs`    | whose certificates clients are to have                        |
 //! | `session.rs`    | a handshake, as rustls makes it                               |
 //! | `records.rs`    | the record layer of an established connection                 |
 //!
@@ -11,13 +12,15 @@
 //! The rest of the engine knows `Records`, `Established` and `Alert`. Without the feature `tls`
 //! there are none of them (`off.rs`), and the compiler drops what is done with them.
 
+mod clients;
 mod config;
 mod records;
 mod session;
 
+pub use clients::{ClientAuth, TlsClients};
 pub use config::{TlsConfig, TlsError, provider};
 pub(crate) use records::{
     Alert, OVERHEAD_BYTES_MAX, PAYLOAD_BYTES_MAX_12, PLAINTEXT_BYTES_MAX, Records, whole_records,
 };
 pub use rustls;
-pub(crate) use session::{Established, Handshake, Progress, Rustls};
+pub(crate) use session::{Established, Failure, FailureCause, Handshake, Progress, Rustls};

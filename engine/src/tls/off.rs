@@ -1,6 +1,9 @@
 //! What is there of TLS without the feature `tls`: no value of any of its types.
 
 use std::ops::Range;
+use std::sync::Arc;
+
+use crate::tls_terms::TlsTerms;
 
 pub(crate) const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 pub(crate) const OVERHEAD_BYTES_MAX: usize = 32;
@@ -22,7 +25,7 @@ pub(crate) enum Records {}
 pub(crate) enum Established {}
 
 impl Established {
-    pub(crate) fn take(self) -> (Records, Vec<u8>) {
+    pub(crate) fn take(self) -> (Records, Vec<u8>, Arc<TlsTerms>) {
         match self {}
     }
 }

@@ -10,11 +10,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::kernel::KernelConnection;
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
-use rustls::{ConnectionTrafficSecrets, HandshakeKind, ProtocolVersion, ServerConfig};
+use rustls::{
+    CipherSuite, ConnectionTrafficSecrets, Error, HandshakeKind, ProtocolVersion, ServerConfig,
+};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 use super::records::{Direction, NotOffered, Records, Schedule, split_record};
+use crate::tls_terms::{PeerCertificate, TlsTerms};
 
 /// A handshake that a client has begun.
 pub(crate) trait Handshake: Send {
@@ -29,7 +35,51 @@ pub(crate) enum Progress {
     Waits(Box<dyn Handshake>),
     /// It is complete.
     Done(Box<Established>),
-    Failed(String),
+    Failed(Failure),
+}
+
+/// Why a handshake has failed, for the log and the metrics.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) cause: FailureCause,
+    pub(crate) words: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureCause {
+    /// The client does not speak TLS.
+    NoTls,
+    /// There is no version, cipher or protocol that both have.
+    NothingInCommon,
+    /// The client has no certificate, or one that does not hold.
+    ClientCertificate,
+    /// The client has said that it ends: it does not take the certificate, for one.
+    Refused,
+    Other,
+}
+
+impl Failure {
+    pub(crate) fn other(words: impl Into<String>) -> Failure {
+        let (cause, words) = (FailureCause::Other, words.into());
+        Failure { cause, words }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let cause = match &error {
+            Error::InvalidCertificate(_)
+            | Error::InvalidCertRevocationList(_)
+            | Error::NoCertificatesPresented => FailureCause::ClientCertificate,
+            Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
+                FailureCause::NothingInCommon
+            }
+            Error::AlertReceived(_) => FailureCause::Refused,
+            _ => FailureCause::Other,
+        };
+        let words = error.to_string();
+        Failure { cause, words }
+    }
 }
 
 /// What a handshake ends with.
@@ -37,12 +87,17 @@ pub(crate) struct Established {
     pub(crate) records: Records,
     /// Whole records that came with the end of the handshake, and are not of it.
     pub(crate) left: Vec<u8>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Arc<TlsTerms>,
 }
 
 impl Established {
-    pub(crate) fn take(self) -> (Records, Vec<u8>) {
-        (self.records, self.left)
+    pub(crate) fn take(self) -> (Records, Vec<u8>, Arc<TlsTerms>) {
+        (self.records, self.left, self.terms)
+    }
+
+    /// The client's certificate, until the terms are shared.
+    pub(crate) fn certificate(&mut self) -> Option<&mut PeerCertificate> {
+        Arc::get_mut(&mut self.terms)?.certificate.as_mut()
     }
 }
 
@@ -52,14 +107,8 @@ impl fmt::Debug for Established {
     }
 }
 
-/// What the two sides have agreed on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    pub(crate) is_13: bool,
-    pub(crate) is_resumed: bool,
-    /// The application's protocol (ALPN, RFC 7301), if one was agreed on.
-    pub(crate) protocol: Option<Box<[u8]>>,
-}
+/// The longest certificate of a client that is taken: it is kept for as long as the connection.
+const CERTIFICATE_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of an unfinished handshake message that are kept for a client: rustls takes 64 KiB.
 const INCOMING_BYTES_MAX: usize = 128 * 1024;
@@ -76,7 +125,7 @@ impl Rustls {
     ///
     /// # Errors
     /// It cannot be used.
-    pub(crate) fn begin(config: Arc<ServerConfig>) -> Result<Box<dyn Handshake>, rustls::Error> {
+    pub(crate) fn begin(config: Arc<ServerConfig>) -> Result<Box<dyn Handshake>, Error> {
         Ok(Box::new(Rustls {
             connection: UnbufferedServerConnection::new(config)?,
             incoming: Vec::new(),
@@ -84,17 +133,24 @@ impl Rustls {
     }
 
     /// Works off a record. True: the handshake is complete.
-    fn work(&mut self, record: &[u8], reply: &mut Vec<u8>) -> Result<bool, String> {
+    fn work(&mut self, record: &[u8], reply: &mut Vec<u8>) -> Result<bool, Failure> {
         self.incoming.extend_from_slice(record);
         if self.incoming.len() > INCOMING_BYTES_MAX {
-            return Err("a message is too long".into());
+            return Err(Failure::other("a message is too long"));
         }
         loop {
             let UnbufferedStatus { discard, state } =
                 self.connection.process_tls_records(&mut self.incoming);
-            let is_over = match state.map_err(|cause| cause.to_string())? {
+            let state = match state {
+                Ok(state) => state,
+                Err(error) => {
+                    self.incoming.drain(..discard);
+                    return Err(error.into());
+                }
+            };
+            let is_over = match state {
                 ConnectionState::EncodeTlsData(mut data) => {
-                    encode(&mut data, reply)?;
+                    encode(&mut data, reply).map_err(Failure::other)?;
                     None
                 }
                 ConnectionState::TransmitTlsData(data) => {
@@ -104,9 +160,12 @@ impl Rustls {
                 ConnectionState::BlockedHandshake => Some(false),
                 ConnectionState::WriteTraffic(_) => Some(true),
                 ConnectionState::PeerClosed | ConnectionState::Closed => {
-                    return Err("the client has closed".into());
+                    return Err(Failure {
+                        cause: FailureCause::Refused,
+                        words: "the client has closed".into(),
+                    });
                 }
-                _ => return Err("a state that was not asked for".into()),
+                _ => return Err(Failure::other("a state that was not asked for")),
             };
             self.incoming.drain(..discard);
             if let Some(is_complete) = is_over {
@@ -115,10 +174,13 @@ impl Rustls {
         }
     }
 
-    /// Appends the alert that a failed handshake has left.
+    /// Appends the alert that a failed handshake has left. rustls panics if it is not given what it
+    /// has not discarded yet: it may look for the next message there.
     fn take_alert(&mut self, reply: &mut Vec<u8>) {
         loop {
-            match self.connection.process_tls_records(&mut []).state {
+            let UnbufferedStatus { discard, state } =
+                self.connection.process_tls_records(&mut self.incoming);
+            match state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     if encode(&mut data, reply).is_err() {
                         return;
@@ -127,23 +189,30 @@ impl Rustls {
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 _ => return,
             }
+            self.incoming.drain(..discard);
         }
     }
 
-    fn establish(self, left: &[u8]) -> Result<Box<Established>, String> {
-        let said = |what: &str| format!("the handshake has left no {what}");
+    fn establish(self, left: &[u8]) -> Result<Box<Established>, Failure> {
+        let said = |what: &str| Failure::other(format!("the handshake has left no {what}"));
         let connection = &self.connection;
         let suite = connection.negotiated_cipher_suite();
         let suite = suite.ok_or_else(|| said("cipher"))?;
-        let terms = Terms {
-            is_13: connection.protocol_version() == Some(ProtocolVersion::TLSv1_3),
+        let first = connection.peer_certificates().and_then(<[_]>::first);
+        let terms = TlsTerms {
+            version: match connection.protocol_version() {
+                Some(ProtocolVersion::TLSv1_3) => "1.3",
+                _ => "1.2",
+            },
+            cipher: name_of(suite.suite()),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             protocol: connection.alpn_protocol().map(Into::into),
+            certificate: first.map(certificate_of).transpose()?,
         };
         let (secrets, kernel) = self
             .connection
             .dangerous_into_kernel_connection()
-            .map_err(|cause| cause.to_string())?;
+            .map_err(Failure::from)?;
         let (sent, received) = (secrets.tx, secrets.rx);
         let records = Records::new(
             suite,
@@ -154,7 +223,7 @@ impl Rustls {
         Ok(Box::new(Established {
             records: records.map_err(|NotOffered| said("cipher that is offered"))?,
             left: left.to_vec(),
-            terms,
+            terms: Arc::new(terms),
         }))
     }
 }
@@ -170,7 +239,7 @@ impl Handshake for Rustls {
                 Ok(true) => {
                     return match self.establish(left) {
                         Ok(established) => Progress::Done(established),
-                        Err(cause) => Progress::Failed(cause),
+                        Err(failure) => Progress::Failed(failure),
                     };
                 }
                 Err(cause) => {
@@ -180,6 +249,31 @@ impl Handshake for Rustls {
             }
         }
         Progress::Waits(self)
+    }
+}
+
+fn certificate_of(der: &CertificateDer<'_>) -> Result<PeerCertificate, Failure> {
+    let wrong = |words| Failure {
+        cause: FailureCause::ClientCertificate,
+        words,
+    };
+    if der.len() > CERTIFICATE_BYTES_MAX {
+        let why = "the client's certificate is too long";
+        return Err(wrong(format!("{why}: over {CERTIFICATE_BYTES_MAX} bytes")));
+    }
+    // rustls has verified it, and reads less of it than is read here.
+    let read = Certificate::from_der(der);
+    let read = read.map_err(|cause| wrong(format!("the client's certificate: {cause}")))?;
+    let subject = read.tbs_certificate().subject().to_string();
+    Ok(PeerCertificate::new(der, subject))
+}
+
+/// As IANA has it; rustls tells the suites of TLS 1.3 apart by a prefix.
+fn name_of(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or("?"),
     }
 }
 
@@ -208,5 +302,23 @@ impl Schedule for Kernel {
             Direction::Received => self.0.update_rx_secret(),
         };
         next.ok().map(|(_, secrets)| secrets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_too_long_is_not_kept() {
+        for (bytes, words) in [
+            (CERTIFICATE_BYTES_MAX + 1, "too long"),
+            (CERTIFICATE_BYTES_MAX, "the client's certificate: "),
+        ] {
+            let refused = certificate_of(&CertificateDer::from(vec![0; bytes]));
+            let failure = refused.expect_err("it is none");
+            assert_eq!(failure.cause, FailureCause::ClientCertificate);
+            assert!(failure.words.contains(words), "{failure:?}");
+        }
     }
 }

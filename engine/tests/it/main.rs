@@ -42,6 +42,8 @@ mod simulation_streams;
 #[cfg(feature = "tls")]
 mod simulation_tls;
 #[cfg(feature = "tls")]
+mod simulation_tls_clients;
+#[cfg(feature = "tls")]
 mod simulation_tls_rules;
 mod slow;
 mod sockets;

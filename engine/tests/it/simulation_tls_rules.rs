@@ -65,7 +65,7 @@ fn sim_what_is_no_tls_is_refused() {
         pair.end.client.write(said);
         (0..20).for_each(|_| pair.server.turn());
         assert_eq!(pair.end.client.state(), ClientState::Finished);
-        assert_eq!(pair.server.statistics().tls_unshaken, 1);
+        assert_eq!(pair.server.statistics().tls_none, 1);
         pair.finish();
     }
 }

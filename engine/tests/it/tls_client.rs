@@ -6,14 +6,16 @@ use std::sync::{Arc, OnceLock};
 
 use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::tls::rustls::client::WantsClientCert;
 use flatpath::tls::rustls::pki_types::pem::PemObject;
-use flatpath::tls::rustls::pki_types::{CertificateDer, ServerName};
+use flatpath::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use flatpath::tls::rustls::version::{TLS12, TLS13};
 use flatpath::tls::rustls::{
-    ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, SupportedProtocolVersion,
 };
 use flatpath::tls::{TlsConfig, provider};
 use flatpath_driver::simulation::Client;
+use flatpath_testkit::Issued;
 
 use crate::lines::Lines;
 
@@ -46,15 +48,31 @@ pub(crate) fn server_config() -> TlsConfig {
 
 /// What clients of one version are configured with; a clone knows the same sessions.
 pub(crate) fn client_config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+    Arc::new(verifying(version).with_no_client_auth())
+}
+
+/// Of clients that show this certificate.
+pub(crate) fn client_config_of(
+    version: &'static SupportedProtocolVersion,
+    issued: &Issued,
+) -> Arc<ClientConfig> {
+    let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes());
+    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).expect("in PEM");
+    let chain = vec![certificate.expect("in PEM")];
+    let config = verifying(version).with_client_auth_cert(chain, key);
+    Arc::new(config.expect("a pair"))
+}
+
+fn verifying(
+    version: &'static SupportedProtocolVersion,
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let certificate = CertificateDer::from_pem_slice(identity().certificate.as_bytes());
     let mut roots = RootCertStore::empty();
     roots.add(certificate.expect("in PEM")).expect("a root");
-    let config = ClientConfig::builder_with_provider(Arc::new(provider()))
+    ClientConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[version])
         .expect("known")
         .with_root_certificates(roots)
-        .with_no_client_auth();
-    Arc::new(config)
 }
 
 pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
@@ -123,9 +141,13 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(server: &SimulatedServer, version: usize) -> End {
+        End::with(server, &client_config(VERSIONS[version]))
+    }
+
+    pub(crate) fn with(server: &SimulatedServer, config: &Arc<ClientConfig>) -> End {
         End {
             client: server.connect(),
-            tls: TlsClient::new(&client_config(VERSIONS[version])),
+            tls: TlsClient::new(config),
         }
     }
 

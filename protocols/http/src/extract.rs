@@ -37,8 +37,8 @@ pub trait FromRequestParts<S>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
 
-    /// Whether it needs the client's address ([`Peer`](crate::Peer)), which costs a system call for
-    /// each request.
+    /// Whether it needs the client's address ([`Peer`](crate::Peer)) or the terms of its connection
+    /// ([`Tls`](crate::Tls)), which costs a system call for each request.
     const ASKS_PEER: bool = false;
 
     /// Makes it of this request, and leaves the body alone.
@@ -55,8 +55,8 @@ pub trait FromRequest<S, M = ViaRequest>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
 
-    /// Whether it needs the client's address ([`Peer`](crate::Peer)), which costs a system call for
-    /// each request.
+    /// Whether it needs the client's address ([`Peer`](crate::Peer)) or the terms of its connection
+    /// ([`Tls`](crate::Tls)), which costs a system call for each request.
     const ASKS_PEER: bool = false;
 
     /// Makes it of this request, which has arrived completely.

@@ -5,7 +5,9 @@
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use flatpath::TlsTerms;
 use http::Version;
 
 use crate::limits::HEADERS_MAX;
@@ -124,6 +126,7 @@ pub struct Head<'a> {
     pub(crate) bytes: usize,
     /// Where the service asks for it.
     pub(crate) peer: Option<SocketAddr>,
+    pub(crate) tls: Option<Arc<TlsTerms>>,
 }
 
 /// What a reply has to know of its request.

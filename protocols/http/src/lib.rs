@@ -286,7 +286,7 @@ pub use origins::{InvalidOrigin, OriginPattern, Origins};
 pub use parameters::Parameters;
 #[cfg(feature = "json")]
 pub use path::{Path, PathRejection};
-pub use peer::{Peer, PeerRejection};
+pub use peer::{Peer, PeerRejection, Tls, TlsRejection};
 pub use reply::{Disposition, Reply};
 pub use router::Router;
 pub use scan::Scan;

@@ -1,7 +1,9 @@
-//! Where a request comes from.
+//! Where a request comes from, and who has sent it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use flatpath::TlsTerms;
 use http::StatusCode;
 
 use crate::extract::{FromRequestParts, OptionalFromRequestParts};
@@ -76,5 +78,70 @@ flatpath::impl_error! {
 impl IntoResponse for PeerRejection {
     fn into_response(self) -> Response {
         refused(StatusCode::INTERNAL_SERVER_ERROR, &self)
+    }
+}
+
+/// The terms of the connection with TLS that a request has come by, as an argument of a handler:
+/// among them the client's certificate, where the listener asks for one. `Option` of it is for
+/// servers that have listeners without TLS, too.
+///
+/// It costs what [`Peer`] costs, and a reference that is counted.
+///
+/// ```
+/// use flatpath_http::http::StatusCode;
+/// use flatpath_http::{Router, Tls};
+///
+/// fn greet(Tls(terms): Tls) -> Result<String, StatusCode> {
+///     let client = terms.certificate().ok_or(StatusCode::FORBIDDEN)?;
+///     Ok(format!("hello, {}\n", client.subject()))
+/// }
+///
+/// let router: Router = Router::new().get("/", greet);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tls(pub Arc<TlsTerms>);
+
+impl Tls {
+    /// The terms of the request's connection, where the request has them: see [`Tls`].
+    #[must_use]
+    pub fn of(request: &Request) -> Option<&TlsTerms> {
+        request.extensions().get::<Self>().map(|tls| &*tls.0)
+    }
+}
+
+impl<S> FromRequestParts<S> for Tls {
+    type Rejection = TlsRejection;
+
+    const ASKS_PEER: bool = true;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, TlsRejection> {
+        request.extensions().get().cloned().ok_or(TlsRejection)
+    }
+}
+
+impl<S> OptionalFromRequestParts<S> for Tls {
+    type Rejection = std::convert::Infallible;
+
+    const ASKS_PEER: bool = true;
+
+    fn from_request_parts(request: &mut Request, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(request.extensions().get().cloned())
+    }
+}
+
+/// The request has come without TLS, or an extractor asks for it without saying so
+/// ([`FromRequestParts::ASKS_PEER`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsRejection;
+
+flatpath::impl_error! {
+    TlsRejection {
+        Self => "this request has come without TLS",
+    }
+}
+
+impl IntoResponse for TlsRejection {
+    fn into_response(self) -> Response {
+        refused(StatusCode::FORBIDDEN, &self)
     }
 }

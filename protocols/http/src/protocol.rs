@@ -108,7 +108,7 @@ impl<S: Service> Protocol for Http<S> {
 
     fn connected(&self, connection: &mut Connection<'_, S>) {
         if connection.io.access_log().is_some() {
-            let records = Records::new(connection.io.peer());
+            let records = Records::new(&connection.io);
             connection.session.records = Some(Box::new(records));
         }
     }

@@ -117,6 +117,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     let plan = connection.protocol.service.plan(&head);
     if plan.asks_peer {
         head.peer = connection.io.peer();
+        head.tls = connection.io.tls().cloned();
     }
     let has_body = head.framing() != Framing::Empty;
     let body_bytes_max = plan.body.bytes_max(limits.body_bytes_max);

@@ -10,11 +10,10 @@
 //! is logged then, with what the kernel has taken of it.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use flatpath::Io;
-use flatpath::access_log::{LogEnd, PeerText, RequestLine};
+use flatpath::access_log::{LogEnd, LoggedPeer, RequestLine};
 use http::Version;
 
 use crate::head::Head;
@@ -23,7 +22,7 @@ use crate::outgoing::Outgoing;
 
 /// What a connection remembers for its lines.
 pub(crate) struct Records {
-    peer: PeerText,
+    peer: LoggedPeer,
     pending: Option<Box<Record>>,
     owed: VecDeque<Box<Record>>,
 }
@@ -158,9 +157,9 @@ impl Records {
         end.log.request(end.turn, NAME, &self.peer, &line);
     }
 
-    pub(crate) fn new(peer: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(io: &Io<'_>) -> Self {
         Self {
-            peer: PeerText::new(peer),
+            peer: io.logged_peer(),
             pending: None,
             owed: VecDeque::new(),
         }

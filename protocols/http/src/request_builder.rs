@@ -8,6 +8,7 @@
 //! header names that are new to the thread and methods longer than fifteen bytes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Uri};
@@ -16,7 +17,7 @@ use crate::fault::Fault;
 use crate::head::Head;
 use crate::message::{Body, Request};
 use crate::names::Names;
-use crate::peer::Peer;
+use crate::peer::{Peer, Tls};
 
 /// Room for the target and the values of most requests.
 const ARENA_BYTES_MIN: usize = 512;
@@ -57,6 +58,10 @@ impl RequestBuilder {
             Uri::from_maybe_shared(next(head.target().len())).map_err(|_| Fault::Target)?;
         *self.request.version_mut() = head.version();
         self.set_peer(head.peer());
+        if let Some(terms) = &head.tls {
+            let extensions = self.request.extensions_mut();
+            extensions.insert(Tls(Arc::clone(terms)));
+        }
         let headers = self.request.headers_mut();
         for (name, value) in head.headers() {
             let name = names.name(name).ok_or(Fault::HeaderName)?;
@@ -86,6 +91,7 @@ impl RequestBuilder {
         *self.request.uri_mut() = Uri::default();
         *self.request.body_mut() = Body::Empty;
         let extensions = self.request.extensions_mut();
+        // The terms of TLS go in any case: the next request may be another client's.
         if extensions.len() != 1 || extensions.get::<Peer>().is_none() {
             extensions.clear();
         }
@@ -106,6 +112,7 @@ impl RequestBuilder {
 mod tests {
     use super::*;
     use crate::testing;
+    use flatpath::{PeerCertificate, TlsTerms};
 
     fn fill(builder: &mut RequestBuilder, names: &mut Names, input: &[u8]) {
         let filled = testing::with_head(input, |head| builder.fill(head, names));
@@ -132,6 +139,30 @@ mod tests {
             assert_eq!(request.headers().len(), 4);
             builder.clear();
             assert!(builder.request.headers().is_empty() && builder.request.uri() == "/");
+        }
+    }
+
+    #[test]
+    fn who_a_client_is_stays_with_its_request() {
+        let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
+        for client in [Some("CN=a"), None, Some("CN=b"), None] {
+            for peer in [None, Some(([192, 0, 2, 1], 1).into())] {
+                let tls = client.map(|subject| Arc::new(TlsTerms::of_client(subject)));
+                let filled = testing::with_head(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", |head| {
+                    let tls = tls.clone();
+                    let head = Head {
+                        peer,
+                        tls,
+                        ..head.clone()
+                    };
+                    builder.fill(&head, &mut names)
+                });
+                filled.expect("valid").expect("complete").expect("filled");
+                let known = Tls::of(&builder.request).and_then(TlsTerms::certificate);
+                assert_eq!(known.map(PeerCertificate::subject), client);
+                builder.clear();
+                assert!(Tls::of(&builder.request).is_none());
+            }
         }
     }
 
