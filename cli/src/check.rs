@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::listeners::{self, Listener};
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
-use crate::tls::Source;
+use crate::tls::{Secured, Source};
 
 /// The command line of `check`.
 pub(crate) fn command() -> Command {
@@ -49,20 +49,26 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 /// One cannot be read, or its key is another one's.
 fn certificates(listeners: &[Listener]) -> Result<String, Failure> {
     let mut text = String::new();
-    let mut seen: Vec<&Source> = Vec::new();
-    let files = |it: &&Source| matches!(it, Source::Files(_));
-    for source in listeners
-        .iter()
-        .filter_map(|it| it.tls.as_ref())
-        .filter(files)
-    {
-        if seen.contains(&source) {
+    let mut seen: Vec<&Secured> = Vec::new();
+    for secured in listeners.iter().filter_map(|it| it.tls.as_ref()) {
+        if seen.contains(&secured) {
             continue;
         }
-        seen.push(source);
-        for certificate in source.load()? {
+        seen.push(secured);
+        let certificates = match secured.certificates {
+            Source::Files(_) => secured.certificates.load()?,
+            Source::SelfSigned => Vec::new(),
+        };
+        for certificate in certificates {
             let _ = writeln!(text, "\n# certificate {certificate}; the key is its own");
             if let Some(warning) = certificate.warning(SystemTime::now()) {
+                let _ = writeln!(text, "# {warning}");
+            }
+        }
+        if let Some(files) = &secured.clients {
+            let clients = files.check()?;
+            let _ = writeln!(text, "\n# {clients}");
+            for warning in clients.warnings(SystemTime::now()) {
                 let _ = writeln!(text, "# {warning}");
             }
         }

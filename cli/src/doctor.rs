@@ -23,7 +23,7 @@ use crate::listeners;
 use crate::scanners::Scanners;
 use crate::serve::demands;
 use crate::settings::Settings;
-use crate::tls::{self, Certificate};
+use crate::tls::{self, Certificate, ClientFiles};
 
 /// Connections that are taken where the descriptor limit allows more.
 const CONNECTIONS_DEFAULT: u64 = 100_000;
@@ -50,6 +50,8 @@ pub(crate) fn command() -> Command {
         .arg(json.help("Report as JSON"))
         .arg(file("tls-cert").help("Report on this certificate too; may be repeated"))
         .arg(file("tls-key").help("The key of the certificate, as for serve"))
+        .arg(file("tls-client-ca").help("Report on these authorities of clients too"))
+        .arg(file("tls-client-crl").help("What they have revoked, as for serve"))
 }
 
 /// Everything there is to say.
@@ -116,6 +118,16 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
                 report.advice.extend(certificate.warning(SystemTime::now()));
                 let words = format!("{certificate}; the key is its own");
                 report.certificates.push(words);
+            }
+            Err(cause) => report.certificates.push(cause),
+        }
+    }
+    let (authorities, revoked) = (files("tls-client-ca"), files("tls-client-crl"));
+    if !authorities.is_empty() || !revoked.is_empty() {
+        match ClientFiles::named(authorities, revoked).load() {
+            Ok(clients) => {
+                report.advice.extend(clients.warnings(SystemTime::now()));
+                report.certificates.push(clients.to_string());
             }
             Err(cause) => report.certificates.push(cause),
         }

@@ -23,7 +23,7 @@ use crate::memory::Parts;
 use crate::redirect::Redirect;
 use crate::service_metrics::Counting;
 use crate::settings::{Etag, ListenerProtocol, Settings, is_on};
-use crate::tls::{Certificates, Source};
+use crate::tls::{Certificates, Secured};
 use crate::{ingest, nfs, relay};
 
 /// Where HTTP is served when nothing else is named.
@@ -39,8 +39,8 @@ pub(crate) struct Listener {
     pub(crate) addresses: Vec<ListenAddress>,
     pub(crate) settings: Settings,
     pub(crate) limits: ListenerLimits,
-    /// With TLS, and these certificates.
-    pub(crate) tls: Option<Source>,
+    /// With TLS.
+    pub(crate) tls: Option<Secured>,
     /// HTTP that only sends clients to the listener with TLS.
     pub(crate) redirects: bool,
 }
@@ -94,7 +94,7 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
             addresses: table.addresses.clone(),
             settings: table.over(settings),
             limits: table.own.listener_limits(),
-            tls: Source::of(&table.own)?,
+            tls: Secured::of(&table.own)?,
             redirects: false,
         });
     }
@@ -161,7 +161,7 @@ fn flat(settings: &Settings) -> Result<Vec<Listener>, Failure> {
 /// The listeners with TLS that flags name.
 fn secured(settings: &Settings) -> Result<Option<Listener>, Failure> {
     let wrong = |why: &str| Err(Failure::WrongUse(why.into()));
-    match (Source::of(settings)?, settings.https.as_slice()) {
+    match (Secured::of(settings)?, settings.https.as_slice()) {
         (None, []) => Ok(None),
         (None, _) => wrong(
             "--https needs a certificate: name its file and that of its key with --tls-cert FILE \
@@ -171,8 +171,8 @@ fn secured(settings: &Settings) -> Result<Option<Listener>, Failure> {
             "--tls-cert, --tls-key and --tls-self-signed are for --https ADDR, which is not \
              given; a [[listener]] of the file has its own",
         ),
-        (Some(source), addresses) => Ok(Some(Listener {
-            tls: Some(source),
+        (Some(secured), addresses) => Ok(Some(Listener {
+            tls: Some(secured),
             ..Listener::flat(ListenerProtocol::Http, addresses, settings)
         })),
     }
@@ -221,8 +221,8 @@ impl Listener {
             let numbers = services.count..services.count + self.addresses.len();
             services.counting.relays.push((numbers, relay.clone()));
         }
-        let source = self.tls.as_ref();
-        let tls = source.map(|source| services.certificates.add(source));
+        let secured = self.tls.as_ref();
+        let tls = secured.map(|secured| services.certificates.add(secured));
         let tls = tls.transpose()?;
         for address in self.addresses.iter().cloned() {
             server = match self.protocol {

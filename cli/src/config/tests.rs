@@ -104,6 +104,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"::1\"",
             "\"auto\"",
             "\"portable\"",
+            "\"optional\"",
             "\"json\"",
             "\"info\"",
             "\"*\"",

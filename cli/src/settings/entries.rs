@@ -14,7 +14,7 @@ use flatpath::sockets::ListenAddress;
 use flatpath::{NetworkThreads, Subnet};
 use flatpath_http::{HostPattern, OriginPattern};
 
-use super::{Accept, Definition, Driver, Etag, ListenerProtocol, LogFormat, Setting};
+use super::{Accept, ClientAuth, Definition, Driver, Etag, ListenerProtocol, LogFormat, Setting};
 use crate::logging::levels;
 use crate::units::{
     count, count_or_zero, delay, listen_address, network_threads, size, time, workers,
@@ -166,6 +166,26 @@ settings! {
     /// To try out --https without a certificate: make one for localhost and this machine's name,
     /// which no client trusts unasked
     tls_self_signed: Option<bool> = switch(topic::TLS).of(TLS).not_inherited();
+
+    /// Authority, in PEM, whose certificates clients are to have; may be repeated, and a file may
+    /// have several. Read again as --tls-cert is
+    tls_client_ca: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .advanced()
+        .of(TLS)
+        .not_inherited();
+
+    /// What an authority has revoked, in PEM or DER; may be repeated. With it, each authority that
+    /// leads to a client's certificate must have a list that is not outdated
+    tls_client_crl: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .advanced()
+        .of(TLS)
+        .not_inherited();
+
+    /// Whether clients must have a certificate of --tls-client-ca [default: required]
+    tls_client_auth: Option<ClientAuth> = option(topic::TLS, "HOW", word())
+        .advanced()
+        .of(TLS)
+        .not_inherited();
 
     /// How often to see whether certificates or keys have changed; 0 for never, then SIGHUP alone
     /// has them read again [default: 60]

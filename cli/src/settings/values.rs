@@ -75,6 +75,16 @@ values! {
 }
 
 values! {
+    /// The values of `--tls-client-auth`.
+    ClientAuth {
+        /// A client without a certificate is refused
+        Required = "required",
+        /// A client may have none; one that does not hold is refused
+        Optional = "optional",
+    }
+}
+
+values! {
     /// The values of `--etag`.
     Etag {
         /// Changes with every modification; differs between copies

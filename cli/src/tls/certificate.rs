@@ -165,7 +165,7 @@ pub(super) enum Wrong {
     OtherKey,
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?
         .take(FILE_BYTES_MAX + 1)
@@ -199,7 +199,7 @@ fn address_of(bytes: &[u8]) -> Option<String> {
     Some(address.to_string())
 }
 
-fn when(time: SystemTime) -> String {
+pub(super) fn when(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 

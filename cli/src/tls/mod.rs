@@ -4,6 +4,7 @@
 //! |------------------|-----------------------------------------------------------|
 //! | `source.rs`      | where certificates come from                              |
 //! | `certificate.rs` | a certificate with its key, as the files have it          |
+//! | `clients.rs`     | which clients are taken, by their own certificates        |
 //! | `choice.rs`      | which certificate a client gets, by the name it asks for  |
 //! | `self_signed.rs` | a certificate to try out with, without files              |
 //! | `renewal.rs`     | reads files again that have changed, while the server runs|
@@ -12,10 +13,12 @@
 
 mod certificate;
 mod choice;
+mod clients;
 mod renewal;
 mod self_signed;
 mod source;
 
 pub(crate) use certificate::Certificate;
+pub(crate) use clients::ClientFiles;
 pub(crate) use renewal::{Certificates, METRICS, Renewal};
-pub(crate) use source::{Source, pairs};
+pub(crate) use source::{Secured, Source, pairs};

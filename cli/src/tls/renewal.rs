@@ -3,7 +3,8 @@
 //! A look compares what the paths lead to now (device, inode, size and times of the real file) with
 //! what they led to when they were read last, so a link that is set to another file is seen, as
 //! ACME clients and Kubernetes set them. SIGHUP reads all of them, changed or not. A pair that
-//! cannot be used leaves the one before in use; other pairs do not depend on it.
+//! cannot be used leaves the one before in use; other pairs do not depend on it. So it is with the
+//! files that say which clients are taken, all of which are read when one has changed.
 //!
 //! The housekeeper's task says when a look is due. The look itself is on a thread for as long as it
 //! takes, because the files may lie on a disk that does not answer; meanwhile no other one begins.
@@ -25,8 +26,9 @@ use flatpath::tls::TlsConfig;
 
 use super::certificate::Certificate;
 use super::choice::Choice;
+use super::clients::{ClientFiles, Clients};
 use super::self_signed;
-use super::source::{Pair, Source};
+use super::source::{Pair, Secured, Source};
 use crate::failure::Failure;
 
 /// How often a certificate that ends soon is warned of.
@@ -66,6 +68,16 @@ struct Group {
     files: Vec<Pair>,
     /// What the files were when they were read last.
     seen: Vec<Seen>,
+    config: TlsConfig,
+    clients: Option<Verified>,
+}
+
+/// Which clients are taken.
+#[derive(Debug)]
+struct Verified {
+    files: ClientFiles,
+    seen: Vec<Option<Identity>>,
+    current: Clients,
 }
 
 /// What the two paths of a pair lead to.
@@ -108,7 +120,8 @@ enum Reads {
 
 impl Certificates {
     /// Loads those of a listener, says what they are, and makes its configuration.
-    pub(crate) fn add(&self, source: &Source) -> Result<TlsConfig, Failure> {
+    pub(crate) fn add(&self, secured: &Secured) -> Result<TlsConfig, Failure> {
+        let source = &secured.certificates;
         let files = match source {
             Source::Files(pairs) => pairs.clone(),
             Source::SelfSigned => Vec::new(),
@@ -131,11 +144,16 @@ impl Certificates {
         let choice = Arc::new(Choice::new(certificates));
         let config = TlsConfig::from_resolver(Arc::clone(&choice) as _);
         let config = config.map_err(|cause| Failure::Failed(format!("TLS: {cause}")))?;
+        let clients = secured.clients.as_ref();
+        let clients = clients.map(|files| Verified::begin(files, &config));
+        let clients = clients.transpose().map_err(cannot)?;
         self.0.choices.lock().push(Arc::clone(&choice));
         self.0.groups.lock().push(Group {
             choice,
             files,
             seen,
+            config: config.clone(),
+            clients,
         });
         Ok(config)
     }
@@ -169,6 +187,55 @@ impl Certificates {
         for certificate in self.distinct() {
             warn(&certificate);
         }
+        for group in &*self.0.groups.lock() {
+            if let Some(clients) = &group.clients {
+                clients.warn();
+            }
+        }
+    }
+}
+
+impl Verified {
+    fn begin(files: &ClientFiles, config: &TlsConfig) -> Result<Verified, String> {
+        let seen = files.paths().map(Identity::of).collect();
+        let current = files.load()?;
+        let verifies = config.verify_clients(&current.clients);
+        verifies.map_err(|cause| cause.to_string())?;
+        log::info!("{current}");
+        let begun = Verified {
+            files: files.clone(),
+            seen,
+            current,
+        };
+        begun.warn();
+        Ok(begun)
+    }
+
+    fn read(&mut self, reads: Reads, config: &TlsConfig) {
+        let now: Vec<_> = self.files.paths().map(Identity::of).collect();
+        if reads == Reads::Changed && now == self.seen {
+            return;
+        }
+        self.seen = now;
+        let verified = self.files.load().and_then(|read| {
+            let verifies = config.verify_clients(&read.clients);
+            verifies.map_err(|cause| cause.to_string())?;
+            Ok(read)
+        });
+        match verified {
+            Ok(read) => {
+                log::info!("{read}: read again");
+                self.current = read;
+                self.warn();
+            }
+            Err(cause) => log::error!("{cause}; clients are verified as before"),
+        }
+    }
+
+    fn warn(&self) {
+        for words in self.current.warnings(SystemTime::now()) {
+            log::warn!("{words}");
+        }
     }
 }
 
@@ -199,6 +266,9 @@ impl Group {
         if is_changed {
             self.choice.replace(certificates);
         }
+        if let Some(clients) = &mut self.clients {
+            clients.read(reads, &self.config);
+        }
     }
 }
 
@@ -209,8 +279,20 @@ impl Source {
             Source::Files(pairs) => pairs.iter().map(Certificate::from_files).collect(),
             Source::SelfSigned => self_signed::make().map(|it| vec![it]),
         };
-        loaded.map_err(|cause| Failure::Failed(format!("cannot use TLS: {cause}")))
+        loaded.map_err(cannot)
     }
+}
+
+impl ClientFiles {
+    /// As [`Source::load`].
+    pub(crate) fn check(&self) -> Result<Clients, Failure> {
+        self.load().map_err(cannot)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn cannot(cause: String) -> Failure {
+    Failure::Failed(format!("cannot use TLS: {cause}"))
 }
 
 fn warn(certificate: &Certificate) {

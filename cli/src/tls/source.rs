@@ -2,8 +2,36 @@
 
 use std::path::PathBuf;
 
+use super::clients::ClientFiles;
 use crate::failure::Failure;
 use crate::settings::{Settings, is_on};
+
+/// What a listener with TLS is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Secured {
+    pub(crate) certificates: Source,
+    /// If clients are to have certificates, too.
+    pub(crate) clients: Option<ClientFiles>,
+}
+
+impl Secured {
+    /// What these settings name, if they name any.
+    pub(crate) fn of(settings: &Settings) -> Result<Option<Secured>, Failure> {
+        let clients = ClientFiles::of(settings)?;
+        match Source::of(settings)? {
+            Some(certificates) => Ok(Some(Secured {
+                certificates,
+                clients,
+            })),
+            None if clients.is_none() => Ok(None),
+            None => Err(Failure::WrongUse(
+                "--tls-client-ca is for a listener with TLS: name its own certificate with \
+                 --tls-cert FILE and --tls-key FILE"
+                    .into(),
+            )),
+        }
+    }
+}
 
 /// Where the certificates of a listener come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +50,7 @@ pub(crate) struct Pair {
 
 impl Source {
     /// What these settings name, if they name any.
-    pub(crate) fn of(settings: &Settings) -> Result<Option<Source>, Failure> {
+    fn of(settings: &Settings) -> Result<Option<Source>, Failure> {
         let pairs = pairs(&settings.tls_cert, &settings.tls_key)?;
         match (is_on(settings.tls_self_signed), pairs.is_empty()) {
             (false, true) => Ok(None),
@@ -97,5 +125,10 @@ mod tests {
             ..settings(&["a"], &["b"])
         };
         assert!(Source::of(&both).is_err());
+        let clients = Settings {
+            tls_client_ca: vec!["c".into()],
+            ..Settings::default()
+        };
+        Secured::of(&clients).expect_err("no TLS");
     }
 }

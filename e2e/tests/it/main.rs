@@ -44,6 +44,7 @@ mod slow;
 mod statistics;
 mod threads;
 mod tls;
+mod tls_clients;
 mod top;
 mod traversal;
 mod tus;

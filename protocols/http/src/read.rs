@@ -116,8 +116,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     }
     let plan = connection.protocol.service.plan(&head);
     if plan.asks_peer {
-        head.peer = connection.io.peer();
-        head.tls = connection.io.tls().cloned();
+        identify(connection, &mut head);
     }
     let has_body = head.framing() != Framing::Empty;
     let body_bytes_max = plan.body.bytes_max(limits.body_bytes_max);
@@ -166,6 +165,12 @@ fn refuse_head<S: Service>(connection: &mut Connection<'_, S>, input: &[u8], fau
     }
     let _ = input;
     refuse(connection, fault)
+}
+
+/// Looks up who the client is, as far as it is known.
+pub(crate) fn identify<S: Service>(connection: &Connection<'_, S>, head: &mut Head<'_>) {
+    head.peer = connection.io.peer();
+    head.tls = connection.io.tls().cloned();
 }
 
 /// Why a request is not for this server, or not from where it may come.

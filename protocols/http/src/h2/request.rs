@@ -93,7 +93,7 @@ impl<S: Service> Stream<S> {
     ) -> Result<(), Fault> {
         let plan = connection.protocol.service.plan(&head);
         if plan.asks_peer {
-            head.peer = connection.io.peer();
+            read::identify(connection, &mut head);
         }
         let has_body = head.framing() != Framing::Empty;
         let body_bytes_max = plan
