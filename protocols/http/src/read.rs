@@ -119,12 +119,10 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         identify(connection, &mut head);
     }
     let has_body = head.framing() != Framing::Empty;
-    let body_bytes_max = plan.body.bytes_max(limits.body_bytes_max);
-    if let (Framing::Length(length), Some(bytes_max)) = (head.framing(), body_bytes_max)
-        && length > bytes_max
-    {
-        return refuse(connection, Fault::BodyTooLong);
-    }
+    let body_bytes_max = match plan.body.bytes_max(limits.body_bytes_max, head.framing()) {
+        Ok(bytes_max) => bytes_max,
+        Err(fault) => return refuse(connection, fault),
+    };
     if connection.session.owed() == 0 {
         let right = match plan.place {
             Place::Inline => match answer_inline(connection, &head, input) {

@@ -9,7 +9,8 @@ use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
-use crate::head::Head;
+use crate::fault::Fault;
+use crate::head::{Framing, Head};
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
@@ -60,10 +61,21 @@ pub enum BodyPlan {
 
 impl BodyPlan {
     /// The longest body, in bytes; `None` where it is streamed.
-    pub(crate) fn bytes_max(self, of_listener: u64) -> Option<u64> {
-        match self {
-            Self::Whole { bytes_max } => Some(bytes_max.unwrap_or(of_listener)),
-            Self::Streamed => None,
+    ///
+    /// # Errors
+    /// The head announces a longer one.
+    pub(crate) fn bytes_max(
+        self,
+        of_listener: u64,
+        framing: Framing,
+    ) -> Result<Option<u64>, Fault> {
+        let Self::Whole { bytes_max } = self else {
+            return Ok(None);
+        };
+        let bytes_max = bytes_max.unwrap_or(of_listener);
+        match framing {
+            Framing::Length(length) if length > bytes_max => Err(Fault::BodyTooLong),
+            _ => Ok(Some(bytes_max)),
         }
     }
 }

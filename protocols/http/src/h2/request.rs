@@ -96,14 +96,8 @@ impl<S: Service> Stream<S> {
             read::identify(connection, &mut head);
         }
         let has_body = head.framing() != Framing::Empty;
-        let body_bytes_max = plan
-            .body
-            .bytes_max(connection.protocol.limits.body_bytes_max);
-        if let (Framing::Length(length), Some(bytes_max)) = (head.framing(), body_bytes_max)
-            && length > bytes_max
-        {
-            return Err(Fault::BodyTooLong);
-        }
+        let of_listener = connection.protocol.limits.body_bytes_max;
+        let body_bytes_max = plan.body.bytes_max(of_listener, head.framing())?;
         let request = RequestMeta::of(&head);
         let right = match plan.place {
             Place::Inline => match answer_inline(connection, &head, request) {
