@@ -15,7 +15,7 @@
 //! | [`source`] | client sockets: more than one address has ports for |
 //! | [`crowd`] | clients of an echo server, many at once or one after the other |
 //! | [`http`] | as much of an HTTP client as benches need |
-//! | [`generator`], [`wrk`] | load over HTTP |
+//! | [`generator`], [`wrk`], [`h2load`] | load over HTTP |
 //! | [`measure`] | medians, interleaved rounds, operations hammered by threads |
 //! | [`servers`] | interleaved runs of servers, metrics, what makes figures doubtful |
 //! | [`report`] | tables and targets as data; [`text`] and [`plot`] show them |
@@ -37,6 +37,7 @@
 
 pub mod crowd;
 pub mod generator;
+pub mod h2load;
 pub mod halt_poll;
 pub mod http;
 pub mod machine;

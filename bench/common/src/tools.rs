@@ -26,6 +26,8 @@ const fn tool(program: &'static str, package: &'static str, version: &'static st
 
 /// The load generator.
 pub const WRK: Tool = tool("wrk", "wrk", "-v");
+/// The load generator of HTTP/2.
+pub const H2LOAD: Tool = tool("h2load", "nghttp2-client", "--version");
 /// The competitor for files and fixed replies.
 pub const NGINX: Tool = tool("nginx", "nginx", "-v");
 /// Counts system calls.

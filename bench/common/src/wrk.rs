@@ -56,11 +56,13 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    fn name(self) -> &'static str {
-        match self {
+    /// The front of an address there, without a path.
+    pub fn origin(self, address: SocketAddr) -> String {
+        let name = match self {
             Self::Http => "http",
             Self::Https => "https",
-        }
+        };
+        format!("{name}://{address}")
     }
 }
 
@@ -152,8 +154,7 @@ impl Wrk {
         if load.lifetime == Lifetime::Close {
             command.args(["--header", "Connection: close"]);
         }
-        let scheme = load.scheme.name();
-        command.arg(format!("{scheme}://{}{}", load.address, load.path));
+        command.arg(format!("{}{}", load.scheme.origin(load.address), load.path));
         if let Some(json) = &load.json {
             command.args(["--", json]);
         }

@@ -71,6 +71,8 @@ pub(crate) enum Kind {
     HttpsEpoll,
     /// hyper over tokio-rustls, on one tokio thread.
     HttpsHyper,
+    /// nginx with HTTP/2, else as Debian configures it, without `tcp_nopush`.
+    Http2Nginx,
     /// tokio and hyper on one thread.
     Hyper,
     /// Two tokio threads, and every request through `spawn_blocking`.
@@ -180,6 +182,7 @@ impl Kind {
                 | Self::NginxLog
                 | Self::NginxLogBuffered
                 | Self::HttpsNginx
+                | Self::Http2Nginx
         )
     }
 

@@ -81,7 +81,7 @@ fn measure(options: Options) -> io::Result<ExitCode> {
     let session = Session::begin(options)?;
     let options = &session.options;
     let mut report = options.common.measure(|| scenarios::run(&session))?;
-    let tools = [tools::NGINX, tools::WRK].iter();
+    let tools = [tools::NGINX, tools::WRK, tools::H2LOAD].iter();
     report.machine.versions = tools.filter_map(|tool| tool.version()).collect();
     report
         .machine
@@ -99,6 +99,7 @@ fn require_descriptors(options: &Options) -> io::Result<()> {
         (Scenario::Burst, options.clients()),
         (Scenario::Sse, options.listeners()),
         (Scenario::Https, options.clients()),
+        (Scenario::Http2, options.clients()),
     ];
     let wanted = many.iter().filter(|(scenario, _)| options.wants(*scenario));
     let most = wanted.map(|(_, clients)| *clients).max().unwrap_or(0);

@@ -79,6 +79,8 @@ pub(crate) enum Scenario {
     Sse,
     /// Files over TLS, full handshakes, connections that wait; only if named
     Https,
+    /// HTTP/2 with and without TLS: files, connections that wait; only if named
+    Http2,
     /// NFSv3: ours and nfs-ganesha; only if named
     Nfs,
     /// NFSv3: ours with more and more workers; only if named

@@ -231,6 +231,7 @@ fn start_nginx(kind: Kind, setup: &Setup<'_>, directory: TempDir) -> io::Result<
         connections: setup.connections,
         files: match kind {
             Kind::NginxTuned => Files::Tuned,
+            Kind::Http2Nginx => Files::Streamed,
             Kind::NginxDav => Files::Stored,
             Kind::NginxDavTuned => Files::StoredTuned,
             _ => Files::Debian,
@@ -244,6 +245,7 @@ fn start_nginx(kind: Kind, setup: &Setup<'_>, directory: TempDir) -> io::Result<
             certificate: &pair.certificate,
             key: &pair.key,
         }),
+        http2: kind == Kind::Http2Nginx,
     };
     let (mut command, address) = (config.command(&setup.cores)?, config.address);
     Server::at(&mut command, address, directory)

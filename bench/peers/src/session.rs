@@ -145,7 +145,8 @@ impl Session {
         let wrk = scenarios::need_wrk(&options)
             .then(|| Wrk::prepare(options.wrk_threads))
             .transpose()?;
-        let pair = options.wants(Scenario::Https).then(Pair::make);
+        let secured = options.wants(Scenario::Https) || options.wants(Scenario::Http2);
+        let pair = secured.then(Pair::make);
         let pair = pair.transpose()?;
         let documents = tempfile::tempdir()?;
         let files = [
@@ -206,7 +207,7 @@ impl Session {
     }
 
     /// The cores for the load generator; with a single core it shares that one.
-    fn generator_cores(&self, pinning: Pinning) -> Vec<usize> {
+    pub(crate) fn generator_cores(&self, pinning: Pinning) -> Vec<usize> {
         match pinning {
             Pinning::Free => Vec::new(),
             Pinning::ServerOnOneCore => self.cores.iter().copied().skip(1).collect(),

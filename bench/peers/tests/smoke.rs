@@ -205,6 +205,27 @@ fn every_table_over_tls_is_measured() {
 }
 
 #[test]
+fn every_table_of_http2_is_measured() {
+    if tools::find("h2load").is_none() {
+        return;
+    }
+    let arguments = ["--quick", "--only", "http2", "--servers", "https-hyper"];
+    let report = measured(&[&arguments[..], &["--clients", "50"]].concat());
+    // Without TLS there is no hyper.
+    let [alone, together, idle, ..] = benches(&report) else {
+        panic!("{report}");
+    };
+    for bench in [alone, together] {
+        assert_eq!(figure(bench, 0, "errors"), 0.0, "{bench}");
+        for name in ["CPU us/req", "p99 us"] {
+            assert!(figure(bench, 0, name) > 0.0, "{bench}");
+        }
+        assert!(figure(bench, 0, "reply B") > 1024.0, "{bench}");
+    }
+    assert_eq!(figure(idle, 0, "served"), 50.0, "{idle}");
+}
+
+#[test]
 fn latencies_while_busy_loops_run_are_measured() {
     if tools::find("wrk").is_none() {
         return;

@@ -348,6 +348,7 @@ fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> io::Result<(S
         files: nginx::Files::Stored,
         access_log: nginx::AccessLog::Off,
         tls: None,
+        http2: false,
     };
     let mut process = Child::start(&mut config.command(&[])?)?;
     process.await_port(http.port())?;

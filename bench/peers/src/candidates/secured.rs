@@ -13,9 +13,9 @@ use std::sync::Arc;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::crypto::ring::{Ticketer, default_provider};
 use rustls::pki_types::pem::PemObject;
@@ -68,10 +68,17 @@ pub(super) fn run(certificate: &Path, key: &Path) -> io::Result<()> {
                     let response = files.answer(&request);
                     async move { Ok::<_, Infallible>(response) }
                 };
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .serve_connection(TokioIo::new(socket), service_fn(answer));
-                let _ = connection.await;
+                let is_http2 = socket.get_ref().1.alpn_protocol() == Some(b"h2");
+                let socket = TokioIo::new(socket);
+                if is_http2 {
+                    let mut builder = http2::Builder::new(TokioExecutor::new());
+                    builder.timer(TokioTimer::new());
+                    let _ = builder.serve_connection(socket, service_fn(answer)).await;
+                } else {
+                    let mut builder = http1::Builder::new();
+                    builder.timer(TokioTimer::new());
+                    let _ = builder.serve_connection(socket, service_fn(answer)).await;
+                }
             });
         }
     })
@@ -86,7 +93,7 @@ fn configuration(certificate: &Path, key: &Path) -> io::Result<ServerConfig> {
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .map_err(io::Error::other)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ticketer = Ticketer::new().map_err(io::Error::other)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(config)

@@ -6,7 +6,7 @@
 //!
 //! Each run starts its server anew: memory once given to an allocator does not come back.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -65,7 +65,10 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
     http::check(server.address, path, &body)?;
     warm_up(server.address, path, path)?;
     let connect = || connect(server.address, clients);
-    of_crowd(&server, connect, &http::request(path))
+    let request = http::request(path);
+    of_crowd(&server, connect, |socket| {
+        http::ask(socket, &request).map(drop)
+    })
 }
 
 /// What the connections of a crowd add to a server that has already worked: each asks once, and
@@ -73,22 +76,20 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
 ///
 /// # Errors
 /// If one of them gets no first reply, or the server is gone.
-pub(super) fn of_crowd<C: Read + Write>(
+pub(super) fn of_crowd<C>(
     server: &Server,
     connect: impl FnOnce() -> io::Result<Vec<C>>,
-    request: &[u8],
+    ask: impl Fn(&mut C) -> io::Result<()>,
 ) -> io::Result<Run> {
     thread::sleep(SETTLE);
     let before = group_memory(server.group())?;
     let mut crowd = connect()?;
     for socket in &mut crowd {
-        http::ask(socket, request)?;
+        ask(socket)?;
     }
     thread::sleep(SETTLE);
     let after = group_memory(server.group())?;
-    let alive = crowd
-        .iter_mut()
-        .filter_map(|socket| http::ask(socket, request).ok());
+    let alive = crowd.iter_mut().filter_map(|socket| ask(socket).ok());
     let alive = alive.count() as f64;
     let clients = crowd.len() as f64;
     let each = |kib: u64| (kib * 1024) as f64 / clients;

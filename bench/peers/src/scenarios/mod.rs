@@ -3,6 +3,7 @@
 
 mod builds;
 mod busy;
+mod http2;
 mod https;
 mod idle;
 pub(crate) mod ingest;
@@ -47,6 +48,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Burst => vec![burst::run(session)?],
             Scenario::Sse => vec![sse::run(session)?],
             Scenario::Https => https::run(session)?,
+            Scenario::Http2 => http2::run(session)?,
             Scenario::Builds => builds::run(session)?,
             Scenario::Nfs => nfs::compare(session)?,
             Scenario::NfsSweep => nfs::sweep(session)?,
@@ -92,6 +94,7 @@ pub(crate) fn tools(options: &Options) -> Vec<Tool> {
     let counts = options.instructions && options.wants(Scenario::Builds);
     let needed = [
         (tools::WRK, need_wrk(options)),
+        (tools::H2LOAD, options.wants(Scenario::Http2)),
         (tools::NGINX, servers.iter().copied().any(Kind::is_nginx)),
         (tools::STRACE, counts || options.wants(Scenario::Burst)),
         (tools::VALGRIND, counts),
@@ -119,6 +122,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Burst => &burst::KINDS,
         Scenario::Sse => &sse::KINDS,
         Scenario::Https => &https::KINDS,
+        Scenario::Http2 => &http2::KINDS,
         Scenario::Builds => &builds::KINDS,
         Scenario::Nfs => &nfs::KINDS,
         Scenario::NfsSweep => &[],
@@ -164,7 +168,7 @@ mod tests {
         let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
         let named = [
             "--only",
-            "sse,https,nfs,ingest,relay-stream,relay-match,relay-rate",
+            "sse,https,http2,nfs,ingest,relay-stream,relay-match,relay-rate",
         ];
         let mut started = servers(&options(&[]));
         started.extend(servers(&options(&before)));

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn each_asks_again_after_a_pause_and_never_sooner() {
         let pair = Pair::make().expect("made");
-        let client = Client::new(&pair).expect("made");
+        let client = Client::new(&pair, &[]).expect("made");
         let calm = Asking::begin(&client, server(&pair), 3, false).expect("a thread");
         for _ in 0..2 {
             let (time, begin) = (PAUSE * 10, Instant::now());

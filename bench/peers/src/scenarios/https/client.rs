@@ -19,16 +19,16 @@ use crate::certificate::Pair;
 
 /// Makes connections.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(in crate::scenarios) struct Client {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
 /// One connection without its socket: bytes go in and come out.
-pub(super) struct Wire {
+pub(in crate::scenarios) struct Wire {
     tls: ClientConnection,
     /// What was received and decrypted, since its owner cleared it.
-    pub(super) plain: Vec<u8>,
+    pub(in crate::scenarios) plain: Vec<u8>,
 }
 
 /// Takes one certificate.
@@ -36,17 +36,18 @@ pub(super) struct Wire {
 struct Pinned(CertificateDer<'static>);
 
 impl Client {
-    /// One for servers that show this certificate.
+    /// One for servers that show this certificate, which names these protocols (ALPN).
     ///
     /// # Errors
     /// What rustls refuses.
-    pub(super) fn new(pair: &Pair) -> io::Result<Self> {
+    pub(in crate::scenarios) fn new(pair: &Pair, protocols: &[&[u8]]) -> io::Result<Self> {
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(&[&TLS13])
             .map_err(io::Error::other)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Pinned(pair.der.clone())))
             .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         config.resumption = Resumption::disabled();
         Ok(Self {
             config: Arc::new(config),
@@ -63,7 +64,7 @@ impl Client {
     ///
     /// # Errors
     /// What rustls refuses.
-    pub(super) fn secure(
+    pub(in crate::scenarios) fn secure(
         &self,
         socket: TcpStream,
     ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
@@ -74,7 +75,7 @@ impl Client {
     ///
     /// # Errors
     /// What rustls refuses.
-    pub(super) fn wire(&self) -> io::Result<Wire> {
+    pub(in crate::scenarios) fn wire(&self) -> io::Result<Wire> {
         Ok(Wire {
             tls: self.begin()?,
             plain: Vec::new(),
@@ -87,7 +88,7 @@ impl Wire {
     ///
     /// # Errors
     /// `InvalidData` for what is not TLS, an alert, or another certificate.
-    pub(super) fn take(&mut self, received: &mut Vec<u8>) -> io::Result<()> {
+    pub(in crate::scenarios) fn take(&mut self, received: &mut Vec<u8>) -> io::Result<()> {
         let mut rest = &received[..];
         while !rest.is_empty() {
             self.tls.read_tls(&mut rest)?;
@@ -104,7 +105,7 @@ impl Wire {
     ///
     /// # Errors
     /// None: memory takes all.
-    pub(super) fn output(&mut self) -> io::Result<Vec<u8>> {
+    pub(in crate::scenarios) fn output(&mut self) -> io::Result<Vec<u8>> {
         let mut output = Vec::new();
         while self.tls.wants_write() {
             self.tls.write_tls(&mut output)?;
@@ -116,12 +117,12 @@ impl Wire {
     ///
     /// # Errors
     /// None: it is short enough to be kept.
-    pub(super) fn ask(&mut self, request: &[u8]) -> io::Result<()> {
+    pub(in crate::scenarios) fn ask(&mut self, request: &[u8]) -> io::Result<()> {
         self.tls.writer().write_all(request)
     }
 
     /// Whether the handshake is complete.
-    pub(super) fn is_established(&self) -> bool {
+    pub(in crate::scenarios) fn is_established(&self) -> bool {
         !self.tls.is_handshaking()
     }
 }
@@ -172,7 +173,7 @@ fn invalid(error: Error) -> io::Error {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::scenarios) mod tests {
     use super::*;
     use rustls::crypto::ring::Ticketer;
     use rustls::pki_types::PrivateKeyDer;
@@ -219,7 +220,7 @@ pub(super) mod tests {
     #[test]
     fn no_session_is_resumed() {
         let pair = Pair::make().expect("made");
-        let (client, address) = (Client::new(&pair).expect("made"), server(&pair));
+        let (client, address) = (Client::new(&pair, &[]).expect("made"), server(&pair));
         for _ in 0..3 {
             let socket = TcpStream::connect(address).expect("connected");
             let mut stream = client.secure(socket).expect("begun");
@@ -236,7 +237,7 @@ pub(super) mod tests {
         let (pair, other) = [Pair::make(), Pair::make()]
             .map(|it| it.expect("made"))
             .into();
-        let (client, address) = (Client::new(&other).expect("made"), server(&pair));
+        let (client, address) = (Client::new(&other, &[]).expect("made"), server(&pair));
         let socket = TcpStream::connect(address).expect("connected");
         let mut stream = client.secure(socket).expect("begun");
         assert!(stream.write_all(b"anything").is_err());
@@ -245,7 +246,7 @@ pub(super) mod tests {
     #[test]
     fn bytes_may_come_in_any_pieces() {
         let pair = Pair::make().expect("made");
-        let (client, address) = (Client::new(&pair).expect("made"), server(&pair));
+        let (client, address) = (Client::new(&pair, &[]).expect("made"), server(&pair));
         let mut socket = TcpStream::connect(address).expect("connected");
         let mut wire = client.wire().expect("begun");
         wire.ask(b"anything").expect("kept");

@@ -14,7 +14,7 @@
 //! of sessions. Among OpenSSL 3.0 and rustls all choose TLS 1.3, X25519 and AES-256-GCM.
 
 mod calm;
-mod client;
+pub(super) mod client;
 mod handshakes;
 mod newcomers;
 mod requests;
@@ -47,7 +47,7 @@ pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
     let bench = Bench {
         session,
         pair,
-        client: Client::new(pair)?,
+        client: Client::new(pair, &[])?,
     };
     let mut reports = requests::run(&bench)?;
     reports.push(handshakes::run(&bench)?);

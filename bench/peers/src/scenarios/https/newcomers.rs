@@ -229,14 +229,14 @@ mod tests {
     #[test]
     fn each_shakes_hands_once() {
         let pair = Pair::make().expect("made");
-        let client = Client::new(&pair).expect("made");
+        let client = Client::new(&pair, &[]).expect("made");
         assert_eq!(crowd(&client, server(&pair), 30), (30, 0));
     }
 
     #[test]
     fn those_whose_server_goes_away_have_failed() {
         let pair = Pair::make().expect("made");
-        let client = Client::new(&pair).expect("made");
+        let client = Client::new(&pair, &[]).expect("made");
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = listener.local_addr().expect("bound");
         std::thread::spawn(move || listener.incoming().for_each(drop));
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn every_request_has_a_connection_of_its_own() {
         let pair = Pair::make().expect("made");
-        let client = Client::new(&pair).expect("made");
+        let client = Client::new(&pair, &[]).expect("made");
         let time = Duration::from_millis(100);
         let counts = one_request_each(&client, server(&pair), 2, time).expect("sockets");
         assert!(counts.served > 2, "{}", counts.served);

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn newcomers_come_again_until_the_end() {
         let pair = Pair::make().expect("made");
-        let client = Client::new(&pair).expect("made");
+        let client = Client::new(&pair, &[]).expect("made");
         let address = server(&pair);
         let calm = Asking::begin(&client, address, 2, false).expect("a thread");
         let time = Duration::from_millis(200);

@@ -42,5 +42,7 @@ fn measure(bench: &Bench<'_>, kind: Kind, clients: u32) -> io::Result<Run> {
         let secured = crowd.into_iter().map(|socket| bench.client.secure(socket));
         secured.collect::<io::Result<Vec<_>>>()
     };
-    idle::of_crowd(&server, connect, &request)
+    idle::of_crowd(&server, connect, |stream| {
+        http::ask(stream, &request).map(drop)
+    })
 }
