@@ -65,10 +65,9 @@ fn certificates(listeners: &[Listener]) -> Result<String, Failure> {
                 let _ = writeln!(text, "# {warning}");
             }
         }
-        if let Some(files) = &secured.clients {
-            let clients = files.check()?;
-            let _ = writeln!(text, "\n# {clients}");
-            for warning in clients.warnings(SystemTime::now()) {
+        for (words, warnings) in secured.check()? {
+            let _ = writeln!(text, "\n# {words}");
+            for warning in warnings {
                 let _ = writeln!(text, "# {warning}");
             }
         }

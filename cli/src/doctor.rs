@@ -124,10 +124,10 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     }
     let (authorities, revoked) = (files("tls-client-ca"), files("tls-client-crl"));
     if !authorities.is_empty() || !revoked.is_empty() {
-        match ClientFiles::named(authorities, revoked).load() {
-            Ok(clients) => {
-                report.advice.extend(clients.warnings(SystemTime::now()));
-                report.certificates.push(clients.to_string());
+        match tls::check(&ClientFiles::named(authorities, revoked)) {
+            Ok((words, warnings)) => {
+                report.advice.extend(warnings);
+                report.certificates.push(words);
             }
             Err(cause) => report.certificates.push(cause),
         }

@@ -187,6 +187,13 @@ settings! {
         .of(TLS)
         .not_inherited();
 
+    /// Key of session tickets, at least 32 random bytes, that several servers share: clients resume
+    /// at any. May be repeated: the first seals, all open. Read again like --tls-cert
+    tls_ticket_key: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .advanced()
+        .of(TLS)
+        .not_inherited();
+
     /// How often to see whether certificates or keys have changed; 0 for never, then SIGHUP alone
     /// has them read again [default: 60]
     tls_reload_seconds: Option<u64> = option(topic::TLS, "N", count_or_zero::<u64>).advanced();

@@ -1,10 +1,7 @@
 //! A certificate with its key, and what the log and the metrics say about it.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -19,9 +16,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use super::source::Pair;
-
-/// Largest file of certificates or of a key that is read, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+use super::watched::read;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -163,18 +158,6 @@ pub(super) enum Wrong {
     Key(String),
     /// The key is that of another certificate.
     OtherKey,
-}
-
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    File::open(path)?
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut content)?;
-    if content.len() as u64 > FILE_BYTES_MAX {
-        let why = format!("it is larger than {FILE_BYTES_MAX} bytes");
-        return Err(io::Error::other(why));
-    }
-    Ok(content)
 }
 
 /// The alternative names of the subject. Its common name counts for no client any more.

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use flatpath::tls::rustls::pki_types::pem::PemObject;
 use flatpath::tls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
-use flatpath::tls::{ClientAuth, TlsClients};
+use flatpath::tls::{ClientAuth, TlsClients, TlsConfig, TlsError};
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
-use super::certificate::{read, when};
+use super::certificate::when;
+use super::watched::{Files, read};
 use crate::failure::Failure;
 use crate::settings::{self, Settings};
 
@@ -60,15 +61,19 @@ impl ClientFiles {
             revoked,
         }
     }
+}
 
-    /// All the files.
-    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+impl Files for ClientFiles {
+    type Read = Clients;
+
+    const OTHERWISE: &'static str = "clients are verified as before";
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
         let all = self.authorities.iter().chain(&self.revoked);
         all.map(PathBuf::as_path)
     }
 
-    /// Reads them. An error names the file.
-    pub(crate) fn load(&self) -> Result<Clients, String> {
+    fn load(&self) -> Result<Clients, String> {
         let mut authorities = Vec::new();
         for path in &self.authorities {
             let named = |cause: String| format!("{}: {cause}", path.display());
@@ -105,6 +110,23 @@ impl ClientFiles {
             lists,
         })
     }
+
+    fn apply(read: &Clients, config: &TlsConfig) -> Result<(), TlsError> {
+        config.verify_clients(&read.clients)
+    }
+
+    fn warnings(read: &Clients, now: SystemTime) -> Vec<String> {
+        let outdated = read.lists.iter().filter_map(|list| {
+            let due = list.due.filter(|due| *due <= now)?;
+            Some(format!(
+                "revocation list {}: it is outdated since {}, and no client is taken before there \
+                 is another",
+                list.file.display(),
+                when(due)
+            ))
+        });
+        outdated.collect()
+    }
 }
 
 /// The lists in a file: in PEM, or one in DER, as authorities publish them.
@@ -124,7 +146,7 @@ fn lists_in(content: Vec<u8>) -> Result<Vec<CertificateRevocationListDer<'static
 /// Which clients are taken, as the files have it.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    pub(super) clients: TlsClients,
+    clients: TlsClients,
     auth: ClientAuth,
     /// Authorities.
     count: usize,
@@ -150,22 +172,6 @@ impl List {
             revoked: list.revoked_certificates.map_or(0, |all| all.len()),
             due: list.next_update.map(|time| time.to_system_time()),
         })
-    }
-}
-
-impl Clients {
-    /// What is wrong with the lists.
-    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<String> {
-        let outdated = self.lists.iter().filter_map(|list| {
-            let due = list.due.filter(|due| *due <= now)?;
-            Some(format!(
-                "revocation list {}: it is outdated since {}, and no client is taken before there \
-                 is another",
-                list.file.display(),
-                when(due)
-            ))
-        });
-        outdated.collect()
     }
 }
 
@@ -228,8 +234,9 @@ mod tests {
             said.ends_with("the next list is due 2999-01-01T00:00:00Z"),
             "{said}"
         );
-        assert!(loaded.warnings(now).is_empty());
-        let old = load(&["ca"], &["old"]).expect("outdated").warnings(now);
+        assert!(ClientFiles::warnings(&loaded, now).is_empty());
+        let old = load(&["ca"], &["old"]).expect("outdated");
+        let old = ClientFiles::warnings(&old, now);
         assert!(
             old.concat()
                 .contains("old: it is outdated since 2001-01-01"),

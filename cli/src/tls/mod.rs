@@ -7,6 +7,8 @@
 //! | `clients.rs`     | which clients are taken, by their own certificates        |
 //! | `choice.rs`      | which certificate a client gets, by the name it asks for  |
 //! | `self_signed.rs` | a certificate to try out with, without files              |
+//! | `tickets.rs`     | sessions that are resumed at several servers              |
+//! | `watched.rs`     | files beside certificates, and how a change is seen       |
 //! | `renewal.rs`     | reads files again that have changed, while the server runs|
 //!
 //! Listeners that flags name share their certificates; a table of the file has its own.
@@ -17,8 +19,11 @@ mod clients;
 mod renewal;
 mod self_signed;
 mod source;
+mod tickets;
+mod watched;
 
 pub(crate) use certificate::Certificate;
 pub(crate) use clients::ClientFiles;
 pub(crate) use renewal::{Certificates, METRICS, Renewal};
 pub(crate) use source::{Secured, Source, pairs};
+pub(crate) use watched::check;

@@ -4,16 +4,13 @@
 //! what they led to when they were read last, so a link that is set to another file is seen, as
 //! ACME clients and Kubernetes set them. SIGHUP reads all of them, changed or not. A pair that
 //! cannot be used leaves the one before in use; other pairs do not depend on it. So it is with the
-//! files that say which clients are taken, all of which are read when one has changed.
+//! files that say which clients are taken and how sessions are resumed (`watched.rs`).
 //!
 //! The housekeeper's task says when a look is due. The look itself is on a thread for as long as it
 //! takes, because the files may lie on a disk that does not answer; meanwhile no other one begins.
 
 use std::collections::HashSet;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -26,9 +23,11 @@ use flatpath::tls::TlsConfig;
 
 use super::certificate::Certificate;
 use super::choice::Choice;
-use super::clients::{ClientFiles, Clients};
+use super::clients::ClientFiles;
 use super::self_signed;
 use super::source::{Pair, Secured, Source};
+use super::tickets::TicketFiles;
+use super::watched::{self, Identity, Reads, Watched};
 use crate::failure::Failure;
 
 /// How often a certificate that ends soon is warned of.
@@ -69,53 +68,15 @@ struct Group {
     /// What the files were when they were read last.
     seen: Vec<Seen>,
     config: TlsConfig,
-    clients: Option<Verified>,
-}
-
-/// Which clients are taken.
-#[derive(Debug)]
-struct Verified {
-    files: ClientFiles,
-    seen: Vec<Option<Identity>>,
-    current: Clients,
+    clients: Option<Watched<ClientFiles>>,
+    tickets: Option<Watched<TicketFiles>>,
 }
 
 /// What the two paths of a pair lead to.
 type Seen = [Option<Identity>; 2];
 
-/// What tells a file from another one, and from itself after a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Identity {
-    /// Of the file that a path leads to, through links.
-    fn of(path: &Path) -> Option<Identity> {
-        let data = fs::metadata(path).ok()?;
-        Some(Identity {
-            device: data.dev(),
-            inode: data.ino(),
-            bytes: data.size(),
-            modified: (data.mtime(), data.mtime_nsec()),
-            changed: (data.ctime(), data.ctime_nsec()),
-        })
-    }
-
-    fn of_pair(pair: &Pair) -> Seen {
-        [Identity::of(&pair.certificate), Identity::of(&pair.key)]
-    }
-}
-
-/// What makes certificates be read again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reads {
-    Changed,
-    All,
+fn identities(pair: &Pair) -> Seen {
+    [Identity::of(&pair.certificate), Identity::of(&pair.key)]
 }
 
 impl Certificates {
@@ -127,7 +88,7 @@ impl Certificates {
             Source::SelfSigned => Vec::new(),
         };
         // Before they are read: what changes meanwhile is seen at the next look.
-        let seen = files.iter().map(Identity::of_pair).collect();
+        let seen = files.iter().map(identities).collect();
         let certificates = source.load()?;
         for certificate in &certificates {
             match source {
@@ -145,8 +106,11 @@ impl Certificates {
         let config = TlsConfig::from_resolver(Arc::clone(&choice) as _);
         let config = config.map_err(|cause| Failure::Failed(format!("TLS: {cause}")))?;
         let clients = secured.clients.as_ref();
-        let clients = clients.map(|files| Verified::begin(files, &config));
+        let clients = clients.map(|files| Watched::begin(files, &config));
         let clients = clients.transpose().map_err(cannot)?;
+        let tickets = secured.tickets.as_ref();
+        let tickets = tickets.map(|files| Watched::begin(files, &config));
+        let tickets = tickets.transpose().map_err(cannot)?;
         self.0.choices.lock().push(Arc::clone(&choice));
         self.0.groups.lock().push(Group {
             choice,
@@ -154,6 +118,7 @@ impl Certificates {
             seen,
             config: config.clone(),
             clients,
+            tickets,
         });
         Ok(config)
     }
@@ -195,57 +160,13 @@ impl Certificates {
     }
 }
 
-impl Verified {
-    fn begin(files: &ClientFiles, config: &TlsConfig) -> Result<Verified, String> {
-        let seen = files.paths().map(Identity::of).collect();
-        let current = files.load()?;
-        let verifies = config.verify_clients(&current.clients);
-        verifies.map_err(|cause| cause.to_string())?;
-        log::info!("{current}");
-        let begun = Verified {
-            files: files.clone(),
-            seen,
-            current,
-        };
-        begun.warn();
-        Ok(begun)
-    }
-
-    fn read(&mut self, reads: Reads, config: &TlsConfig) {
-        let now: Vec<_> = self.files.paths().map(Identity::of).collect();
-        if reads == Reads::Changed && now == self.seen {
-            return;
-        }
-        self.seen = now;
-        let verified = self.files.load().and_then(|read| {
-            let verifies = config.verify_clients(&read.clients);
-            verifies.map_err(|cause| cause.to_string())?;
-            Ok(read)
-        });
-        match verified {
-            Ok(read) => {
-                log::info!("{read}: read again");
-                self.current = read;
-                self.warn();
-            }
-            Err(cause) => log::error!("{cause}; clients are verified as before"),
-        }
-    }
-
-    fn warn(&self) {
-        for words in self.current.warnings(SystemTime::now()) {
-            log::warn!("{words}");
-        }
-    }
-}
-
 impl Group {
     fn read(&mut self, reads: Reads) {
         let mut certificates = self.choice.certificates();
         let mut is_changed = false;
         let pairs = self.files.iter().zip(&mut self.seen);
         for ((pair, seen), current) in pairs.zip(&mut certificates) {
-            let now = Identity::of_pair(pair);
+            let now = identities(pair);
             if reads == Reads::Changed && now == *seen {
                 continue;
             }
@@ -269,6 +190,9 @@ impl Group {
         if let Some(clients) = &mut self.clients {
             clients.read(reads, &self.config);
         }
+        if let Some(tickets) = &mut self.tickets {
+            tickets.read(reads, &self.config);
+        }
     }
 }
 
@@ -283,10 +207,13 @@ impl Source {
     }
 }
 
-impl ClientFiles {
-    /// As [`Source::load`].
-    pub(crate) fn check(&self) -> Result<Clients, Failure> {
-        self.load().map_err(cannot)
+impl Secured {
+    /// What its files say beside the certificates, each with what is to be warned of.
+    pub(crate) fn check(&self) -> Result<Vec<(String, Vec<String>)>, Failure> {
+        let clients = self.clients.as_ref().map(watched::check);
+        let tickets = self.tickets.as_ref().map(watched::check);
+        let all: Result<_, _> = clients.into_iter().chain(tickets).collect();
+        all.map_err(cannot)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::clients::ClientFiles;
+use super::tickets::TicketFiles;
 use crate::failure::Failure;
 use crate::settings::{Settings, is_on};
 
@@ -12,21 +13,25 @@ pub(crate) struct Secured {
     pub(crate) certificates: Source,
     /// If clients are to have certificates, too.
     pub(crate) clients: Option<ClientFiles>,
+    /// If sessions are to be resumed at other servers, too.
+    pub(crate) tickets: Option<TicketFiles>,
 }
 
 impl Secured {
     /// What these settings name, if they name any.
     pub(crate) fn of(settings: &Settings) -> Result<Option<Secured>, Failure> {
         let clients = ClientFiles::of(settings)?;
+        let tickets = TicketFiles::of(settings)?;
         match Source::of(settings)? {
             Some(certificates) => Ok(Some(Secured {
                 certificates,
                 clients,
+                tickets,
             })),
-            None if clients.is_none() => Ok(None),
+            None if clients.is_none() && tickets.is_none() => Ok(None),
             None => Err(Failure::WrongUse(
-                "--tls-client-ca is for a listener with TLS: name its own certificate with \
-                 --tls-cert FILE and --tls-key FILE"
+                "--tls-client-ca and --tls-ticket-key are for a listener with TLS: name its own \
+                 certificate with --tls-cert FILE and --tls-key FILE"
                     .into(),
             )),
         }
@@ -130,5 +135,10 @@ mod tests {
             ..Settings::default()
         };
         Secured::of(&clients).expect_err("no TLS");
+        let tickets = Settings {
+            tls_ticket_key: vec!["k".into()],
+            ..Settings::default()
+        };
+        Secured::of(&tickets).expect_err("no TLS");
     }
 }

@@ -18,6 +18,7 @@ each_driver!(
     curl_stores_files,
     openssl_agrees_on_each_version_and_cipher,
     gnutls_is_served,
+    openssl_resumes_at_another_server,
     the_name_chooses_the_certificate,
     a_self_signed_certificate_is_for_trying_out,
     plain_http_is_redirected,
@@ -253,6 +254,53 @@ fn openssl_agrees_on_each_version_and_cipher(driver: Driver) {
         );
     }
     server.end();
+}
+
+/// By TLS 1.2, where the ticket comes with the handshake and not after it.
+fn openssl_resumes_at_another_server(driver: Driver) {
+    let site = Site::new().with("file", "contents of it");
+    let authority = Authority::new();
+    authority.make("site", &["localhost"]);
+    let (key, other) = (authority.at("ticket.key"), authority.at("other.key"));
+    fs::write(&key, [1; 80]).expect("written");
+    fs::write(&other, [2; 80]).expect("written");
+    let begin = |keys: &[&PathBuf]| {
+        let keys = keys.iter();
+        let keys = keys.flat_map(|key| [PathBuf::from("--tls-ticket-key"), PathBuf::from(key)]);
+        let launch = launch(driver).with(authority.options(&["site"]));
+        let launch = launch.with(keys.collect::<Vec<_>>());
+        launch.directory(site.path()).start()
+    };
+    let servers = [begin(&[&key]), begin(&[&key]), begin(&[&other])];
+    let certificate = authority.at("site.crt");
+    let session = authority.at("session").display().to_string();
+    let came = |server: &Server, option: &str| {
+        let options = ["-tls1_2", option, &session];
+        let (is_good, said) = openssl(server, &certificate, &options)?;
+        assert!(is_good && said.contains("contents of it"), "{said}");
+        Some(said.contains("Reused, TLSv1.2"))
+    };
+    let Some(is_resumed) = came(&servers[0], "-sess_out") else {
+        return;
+    };
+    assert!(!is_resumed);
+    for server in &servers[..2] {
+        assert_eq!(came(server, "-sess_in"), Some(true));
+    }
+    assert_eq!(came(&servers[2], "-sess_in"), Some(false));
+    // The key of the others is added, and read with the next signal.
+    fs::write(&other, [1; 80]).expect("written");
+    servers[2].process().signal(Signal::HUP);
+    servers[2].await_log("other.key: read again");
+    assert_eq!(came(&servers[2], "-sess_in"), Some(true));
+    // A short one leaves all as it is.
+    fs::write(&other, [1; 31]).expect("written");
+    servers[2].process().signal(Signal::HUP);
+    servers[2].await_log("sessions are resumed as before");
+    assert_eq!(came(&servers[2], "-sess_in"), Some(true));
+    for server in servers {
+        server.end();
+    }
 }
 
 fn gnutls_is_served(driver: Driver) {

@@ -13,6 +13,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite};
 
 use super::clients::{TlsClients, without_tickets};
+use super::tickets::TicketKeys;
 
 /// Why a [`TlsConfig`] cannot be made.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub enum TlsError {
     /// It takes early data, whose replay nobody here guards against
     /// ([`ServerConfig::max_early_data_size`]).
     EarlyData,
+    /// A secret of tickets has fewer than 32 bytes, or there is none.
+    TicketKey,
 }
 
 impl fmt::Display for TlsError {
@@ -43,6 +46,7 @@ impl fmt::Display for TlsError {
             ),
             TlsError::Secrets => formatter.write_str("enable_secret_extraction is not set"),
             TlsError::EarlyData => formatter.write_str("max_early_data_size is not 0"),
+            TlsError::TicketKey => formatter.write_str("a key of tickets has at least 32 bytes"),
         }
     }
 }
@@ -59,11 +63,20 @@ pub struct TlsConfig(Arc<Shared>);
 
 struct Shared {
     current: Lock<Arc<ServerConfig>>,
-    /// Whom the current one verifies, and the lock of whoever replaces it: two replacements at once
-    /// must not undo one another.
-    clients: Lock<Option<TlsClients>>,
+    /// What a new certificate leaves as it is, and the lock of whoever replaces the current
+    /// configuration: two replacements at once must not undo one another.
+    kept: Lock<Kept>,
     /// Counts replacements, for those that keep what they have made of the current one.
     version: AtomicU64,
+}
+
+/// What was chosen beside the certificates.
+#[derive(Clone, Default)]
+struct Kept {
+    /// Whom handshakes verify.
+    clients: Option<TlsClients>,
+    /// What sessions are resumed by; without them by keys of this configuration alone.
+    tickets: Option<TicketKeys>,
 }
 
 impl TlsConfig {
@@ -73,7 +86,7 @@ impl TlsConfig {
     /// # Errors
     /// They cannot be read, or are not for one another.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<TlsConfig, TlsError> {
-        TlsConfig::from_server_config(server_config_of(certificates, key, None)?)
+        TlsConfig::from_server_config(server_config_of(certificates, key, &Kept::default())?)
     }
 
     /// Certificates that are chosen for each client, when its handshake begins. What the resolver
@@ -82,7 +95,7 @@ impl TlsConfig {
     /// # Errors
     /// None at present but those of the provider.
     pub fn from_resolver(resolver: Arc<dyn ResolvesServerCert>) -> Result<TlsConfig, TlsError> {
-        TlsConfig::from_server_config(with_resolver(resolver, provider(), None)?)
+        TlsConfig::from_server_config(with_resolver(resolver, provider(), &Kept::default())?)
     }
 
     /// What rustls is to be configured with in any other way. Sessions are resumed, certificates
@@ -95,7 +108,7 @@ impl TlsConfig {
         let current = Lock::new(checked(config)?);
         Ok(TlsConfig(Arc::new(Shared {
             current,
-            clients: Lock::new(None),
+            kept: Lock::new(Kept::default()),
             version: AtomicU64::new(0),
         })))
     }
@@ -111,30 +124,48 @@ impl TlsConfig {
     /// # Errors
     /// Those of rustls; nothing is replaced.
     pub fn verify_clients(&self, clients: &TlsClients) -> Result<(), TlsError> {
-        let mut verified = self.0.clients.lock();
+        self.keep(|kept| kept.clients = Some(clients.clone()))
+    }
+
+    /// Has sessions resumed by tickets that every server with these keys opens, from the next
+    /// handshake on. Where clients are verified there are no tickets, and so it stays.
+    ///
+    /// What is kept of a [`ServerConfig`] that was given is as for [`TlsConfig::verify_clients`].
+    ///
+    /// # Errors
+    /// Those of rustls; nothing is replaced.
+    pub fn share_tickets(&self, keys: &TicketKeys) -> Result<(), TlsError> {
+        self.keep(|kept| kept.tickets = Some(keys.clone()))
+    }
+
+    /// Chooses something beside the certificates, which stay.
+    fn keep(&self, choose: impl FnOnce(&mut Kept)) -> Result<(), TlsError> {
+        let mut kept = self.0.kept.lock();
+        let mut chosen = kept.clone();
+        choose(&mut chosen);
         let before = Arc::clone(&self.0.current.lock());
         let resolver = Arc::clone(&before.cert_resolver);
         let provider = CryptoProvider::clone(before.crypto_provider());
-        let mut config = with_resolver(resolver, provider, Some(clients))?;
+        let mut config = with_resolver(resolver, provider, &chosen)?;
         config.alpn_protocols.clone_from(&before.alpn_protocols);
         self.put(config)?;
-        *verified = Some(clients.clone());
+        *kept = chosen;
         Ok(())
     }
 
-    /// What is used from the next handshake on. It verifies clients as it says, whatever
-    /// [`TlsConfig::verify_clients`] was told.
+    /// What is used from the next handshake on. Clients are verified and sessions resumed as it
+    /// says, whatever [`TlsConfig::verify_clients`] and [`TlsConfig::share_tickets`] were told.
     ///
     /// # Errors
     /// As for the first one; nothing is replaced.
     pub fn replace(&self, config: ServerConfig) -> Result<(), TlsError> {
-        let mut verified = self.0.clients.lock();
+        let mut kept = self.0.kept.lock();
         self.put(config)?;
-        *verified = None;
+        *kept = Kept::default();
         Ok(())
     }
 
-    /// With the clients locked.
+    /// With what is kept locked.
     fn put(&self, config: ServerConfig) -> Result<(), TlsError> {
         let config = checked(config)?;
         let before = std::mem::replace(&mut *self.0.current.lock(), config);
@@ -144,13 +175,14 @@ impl TlsConfig {
         Ok(())
     }
 
-    /// The same with a certificate and key in PEM. Clients are verified as before.
+    /// The same with a certificate and key in PEM. Clients are verified and sessions resumed as
+    /// before.
     ///
     /// # Errors
     /// As for the first ones; nothing is replaced.
     pub fn replace_pem(&self, certificates: &[u8], key: &[u8]) -> Result<(), TlsError> {
-        let verified = self.0.clients.lock();
-        self.put(server_config_of(certificates, key, verified.as_ref())?)
+        let kept = self.0.kept.lock();
+        self.put(server_config_of(certificates, key, &kept)?)
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -217,7 +249,7 @@ pub fn provider() -> CryptoProvider {
 fn server_config_of(
     certificates: &[u8],
     key: &[u8],
-    clients: Option<&TlsClients>,
+    kept: &Kept,
 ) -> Result<ServerConfig, TlsError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
     let chain = chain.map_err(|cause| TlsError::Pem(format!("the certificates: {cause}")))?;
@@ -228,14 +260,15 @@ fn server_config_of(
         .map_err(|cause| TlsError::Pem(format!("the key: {cause}")))?;
     let provider = provider();
     let own = CertifiedKey::from_der(chain, key, &provider).map_err(TlsError::Refused)?;
-    with_resolver(Arc::new(SingleCertAndKey::from(own)), provider, clients)
+    with_resolver(Arc::new(SingleCertAndKey::from(own)), provider, kept)
 }
 
 fn with_resolver(
     resolver: Arc<dyn ResolvesServerCert>,
     provider: CryptoProvider,
-    clients: Option<&TlsClients>,
+    kept: &Kept,
 ) -> Result<ServerConfig, TlsError> {
+    let clients = kept.clients.as_ref();
     let verifier = clients.map_or_else(WebPkiClientVerifier::no_client_auth, TlsClients::verifier);
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
@@ -245,7 +278,10 @@ fn with_resolver(
     config.enable_secret_extraction = true;
     // One is enough for a client that comes again; each costs as much as the next.
     config.send_tls13_tickets = 1;
-    config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(TlsError::Refused)?;
+    config.ticketer = match &kept.tickets {
+        Some(keys) => keys.ticketer(),
+        None => rustls::crypto::ring::Ticketer::new().map_err(TlsError::Refused)?,
+    };
     // Tickets hold all that is needed: nothing is kept here for clients that may never come again.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     if clients.is_some() {

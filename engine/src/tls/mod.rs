@@ -4,6 +4,7 @@
 //! |-----------------|---------------------------------------------------------------|
 //! | `config.rs`     | certificates and keys, replaced while the server runs         |
 //! | `clients.rs`    | whose certificates clients are to have                        |
+//! | `tickets.rs`    | sessions that a client resumes at several servers             |
 //! | `session.rs`    | a handshake, as rustls makes it                               |
 //! | `records.rs`    | the record layer of an established connection                 |
 //!
@@ -16,6 +17,7 @@ mod clients;
 mod config;
 mod records;
 mod session;
+mod tickets;
 
 pub use clients::{ClientAuth, TlsClients};
 pub use config::{TlsConfig, TlsError, provider};
@@ -24,3 +26,4 @@ pub(crate) use records::{
 };
 pub use rustls;
 pub(crate) use session::{Established, Failure, FailureCause, Handshake, Progress, Rustls};
+pub use tickets::TicketKeys;

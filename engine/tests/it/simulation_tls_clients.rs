@@ -1,5 +1,6 @@
 //! Clients that prove who they are, on the simulated driver: without a certificate, with one of
-//! another authority, a revoked one, an expired one and one that holds.
+//! another authority, a revoked one, an expired one and one that holds. And clients that come
+//! again.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use flatpath::simulation::SimulatedServer;
 use flatpath::tls::rustls::pki_types::pem::PemObject;
 use flatpath::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use flatpath::tls::rustls::{ClientConfig, ServerConfig};
-use flatpath::tls::{ClientAuth, TlsClients, TlsConfig, provider};
+use flatpath::tls::{ClientAuth, TicketKeys, TlsClients, TlsConfig, provider};
 use flatpath::{Context, Limits, Protocol, Received};
 use flatpath_testkit::{Authority, Issued};
 
@@ -172,6 +173,56 @@ fn sim_who_comes_again_is_verified_again() {
         verify(&after, "");
         asks(&mut server, &known).expect_err("of another authority");
         finish(server);
+    }
+}
+
+#[test]
+fn sim_sessions_are_resumed_at_every_server_with_the_key() {
+    let keys = |secrets: &[[u8; 32]]| TicketKeys::new(secrets).expect("long enough");
+    for version in VERSIONS {
+        let configs = [server_config(), server_config(), server_config()];
+        let [first, second, alone] = &configs;
+        for config in [first, second] {
+            config.share_tickets(&keys(&[[1; 32]])).expect("shared");
+        }
+        let mut servers = [serve(first), serve(second), serve(alone)];
+        // A client that keeps nothing of what it is told later comes with its first ticket.
+        let came = |server: &mut SimulatedServer, client: &Arc<ClientConfig>| {
+            let heard = asks(server, client).expect("heard");
+            heard == "unknown (resumed)"
+        };
+        let client = client_config(version);
+        assert!(!came(&mut servers[0], &client));
+        assert!(came(&mut servers[1], &client));
+        // Another certificate leaves that as it is.
+        let own = identity();
+        let replaced = first.replace_pem(own.certificate.as_bytes(), own.key.as_bytes());
+        replaced.expect("the same pair");
+        assert!(came(&mut servers[0], &client));
+        assert!(!came(&mut servers[2], &client));
+        // The key is replaced at one after the other: first all can open, then the new one seals.
+        let client = client_config(version);
+        assert!(!came(&mut servers[0], &client));
+        second
+            .share_tickets(&keys(&[[2; 32], [1; 32]]))
+            .expect("shared");
+        assert!(came(&mut servers[1], &client));
+        assert!(!came(&mut servers[0], &client));
+        // A client whose ticket nobody opens is as good as a new one.
+        first.share_tickets(&keys(&[[3; 32]])).expect("shared");
+        assert!(!came(&mut servers[0], &client));
+        assert!(came(&mut servers[0], &client));
+        // Where clients are verified there is none, whichever was chosen first.
+        let authority = Authority::new("ours");
+        let verified = clients(ClientAuth::Optional, &authority, "");
+        first.verify_clients(&verified).expect("verified");
+        alone.verify_clients(&verified).expect("verified");
+        alone.share_tickets(&keys(&[[3; 32]])).expect("shared");
+        for server in [0, 2] {
+            assert!(!came(&mut servers[server], &client));
+            assert!(!came(&mut servers[server], &client));
+        }
+        servers.into_iter().for_each(finish);
     }
 }
 
