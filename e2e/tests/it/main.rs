@@ -1,6 +1,7 @@
 //! The program as users run it, with real clients: one binary, so that it is linked once.
 //! What counts its own memory or needs a process of its own stands beside this folder.
 mod access_log;
+mod acme;
 mod activation;
 mod addresses;
 mod admin;
