@@ -16,11 +16,12 @@
 //! - A handshake has the deadline of a head, from accept; the protocol's own begin behind it.
 //! - A client whose first records are not whole costs the server what it has sent, and no more.
 //!
-//! Cost: for a connection two jobs, and [`HANDSHAKE_BYTES`] of memory while it lasts.
+//! Cost: for a connection two jobs, and [`HANDSHAKE_BYTES`] of memory while it lasts; more where
+//! the client's messages are long, charged before they are read.
 
 use std::sync::Arc;
 
-use flatpath_structures::pool::Charge;
+use flatpath_structures::pool::{Charge, PoolHandle};
 use rustls::ServerConfig;
 
 use crate::context::{Context, Job};
@@ -35,8 +36,13 @@ use crate::tls::{
     TlsConfig, whole_records,
 };
 
-/// What rustls holds for a client during its handshake, about: buffers, keys, the transcript.
+/// What rustls holds for a client during its handshake, about: buffers, keys, the transcript, and
+/// messages of [`MESSAGES_BYTES`].
 const HANDSHAKE_BYTES: usize = 12 * 1024;
+/// A hello with a key after the next computers, and the rest without a certificate.
+const MESSAGES_BYTES: usize = 4 * 1024;
+/// A message is kept until it is whole; of it there is a copy, or one in the transcript later.
+const MESSAGES_COPIES: usize = 2;
 
 /// What speaks HTTP where TLS is awaited is told so, in its own words.
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
@@ -75,7 +81,29 @@ impl Current {
 #[derive(Default)]
 pub(crate) struct Session {
     handshake: Option<Box<dyn Handshake>>,
+    /// Of all its records so far.
+    bytes: usize,
     charge: Option<Charge>,
+}
+
+impl Session {
+    /// Charges what a handshake takes with so many more bytes of records. False: no memory is left.
+    fn charge(&mut self, more: usize, pool: PoolHandle<'_>) -> bool {
+        let long = (self.bytes + more).saturating_sub(MESSAGES_BYTES);
+        let wanted = HANDSHAKE_BYTES + MESSAGES_COPIES * long;
+        let has = self.charge.as_ref().map_or(0, Charge::bytes);
+        if wanted > has {
+            let Some(charge) = pool.charge(wanted - has) else {
+                return false;
+            };
+            match &mut self.charge {
+                Some(before) => before.merge(charge),
+                none => *none = Some(charge),
+            }
+        }
+        self.bytes += more;
+        true
+    }
 }
 
 /// Records of a client on their way to a worker, and what follows from them on the way back.
@@ -124,15 +152,14 @@ impl Protocol for Handshakes {
             return Received::NeedMore { consumed: 0 };
         }
         let stalled = |on| Received::Blocked { consumed: 0, on };
-        if context.session.charge.is_none() {
-            let Some(charge) = context.pool().for_bulk().charge(HANDSHAKE_BYTES) else {
-                return stalled(Stall::Memory);
-            };
-            context.session.charge = Some(charge);
-        }
         let Some(mut job) = context.job() else {
             return stalled(Stall::Jobs);
         };
+        let pool = context.io.pool().for_bulk();
+        if !context.session.charge(whole, pool) {
+            context.recycle(job);
+            return stalled(Stall::Memory);
+        }
         job.records.extend_from_slice(&input[..whole]);
         job.handshake = context.session.handshake.take();
         if job.handshake.is_none() {

@@ -110,7 +110,8 @@ impl fmt::Debug for Established {
 /// The longest certificate of a client that is taken: it is kept for as long as the connection.
 const CERTIFICATE_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of an unfinished handshake message that are kept for a client: rustls takes 64 KiB.
+/// Bytes of an unfinished handshake message that are kept for a client: rustls takes 64 KiB, and
+/// here there are the heads of its records, too, of which a client may make many.
 const INCOMING_BYTES_MAX: usize = 128 * 1024;
 
 /// rustls 0.23.

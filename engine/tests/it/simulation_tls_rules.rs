@@ -70,6 +70,65 @@ fn sim_what_is_no_tls_is_refused() {
     }
 }
 
+/// A record of a ClientHello that says how long it is, and then goes on without an end.
+fn part_of_a_hello(bytes: u32, is_first: bool) -> Vec<u8> {
+    let [_, length @ ..] = bytes.to_be_bytes();
+    let head = [&[1][..], &length].concat();
+    let mut payload = if is_first { head } else { Vec::new() };
+    payload.resize(4_000, 0);
+    let count = u16::try_from(payload.len()).expect("one record");
+    [&[22, 3, 1][..], &count.to_be_bytes(), &payload].concat()
+}
+
+#[test]
+fn sim_a_long_message_of_a_handshake_is_charged_before_it_is_kept() {
+    let limits = Limits {
+        buffer_bytes_max: 4 << 20,
+        ..Limits::default()
+    };
+    let mut pair = Pair::new(1, limits);
+    let charged = |pair: &Pair| pair.server.handle().pool_statistics().charged_bytes;
+    let say = |pair: &mut Pair, is_first| {
+        pair.end.client.write(&part_of_a_hello(0xffff, is_first));
+        (0..20).for_each(|_| pair.server.turn());
+    };
+    say(&mut pair, true);
+    let short = charged(&pair);
+    for part in 1..16 {
+        say(&mut pair, false);
+        assert!(charged(&pair) >= short + part * 7_800, "part {part}");
+    }
+    assert_eq!(pair.end.client.state(), ClientState::Open);
+    // Many such clients wait for memory, and those that are there first have it.
+    let others: Vec<End> = (0..100).map(|_| End::new(&pair.server, 1)).collect();
+    for part in 0..16 {
+        for other in &others {
+            other.client.write(&part_of_a_hello(0xffff, part == 0));
+        }
+        (0..20).for_each(|_| pair.server.turn());
+        assert!(charged(&pair) <= 4 << 20);
+    }
+    for time in [
+        Limits::default().head_timeout,
+        Limits::default().stall_timeout,
+    ] {
+        pair.server.advance(time + Duration::from_secs(2));
+        (0..40).for_each(|_| pair.server.turn());
+    }
+    assert_eq!(charged(&pair), 0, "their deadlines end them");
+    pair.finish();
+}
+
+#[test]
+fn sim_a_message_of_a_handshake_that_is_too_long_is_refused_by_its_head() {
+    let mut pair = Pair::new(1, Limits::default());
+    pair.end.client.write(&part_of_a_hello(0x01_0000, true));
+    (0..20).for_each(|_| pair.server.turn());
+    assert_eq!(pair.end.client.state(), ClientState::Finished);
+    assert_eq!(pair.server.statistics().tls_unshaken, 1);
+    pair.finish();
+}
+
 #[test]
 fn sim_changed_and_oversized_records_are_refused_and_nothing_of_them_is_read() {
     for version in 0..2 {
