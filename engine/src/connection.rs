@@ -47,7 +47,7 @@ use state::{Clocks, Peer, Rare, Reading, Stream, Writing};
 
 pub(crate) use deadlines::{Overdue, shortest_ns};
 pub(crate) use reading::NextReceive;
-pub(crate) use state::{Closing, PageKind, Receive};
+pub(crate) use state::{Closing, PageKind, Receive, StreamsBy};
 
 /// No phase in which a connection may rest.
 const NOTHING_NOTED: (Phase, u64) = (Phase::Work, 0);
@@ -266,10 +266,12 @@ impl Connection {
     }
 
     /// What arrives goes to another connection from now on, and the protocol is not asked.
-    pub(crate) fn splice(&mut self, key: Key, now_ns: u64) {
+    /// Streams are taken by `most`.
+    pub(crate) fn splice(&mut self, key: Key, most: StreamsBy, now_ns: u64) {
         self.rare().peer = Some(Peer {
             key,
-            streams: false,
+            streams_by: StreamsBy::Pieces,
+            streams_most: most,
         });
         self.take_stall();
         // Passed on and not kept: it needs no page of a listener's own.
@@ -283,16 +285,37 @@ impl Connection {
         }
     }
 
-    /// Whether the last receive of a spliced connection brought as much as it could.
-    pub(crate) fn streams(&self) -> bool {
+    fn streams_by(&self) -> StreamsBy {
         let peer = self.rare.as_ref().and_then(|rare| rare.peer.as_ref());
-        peer.is_some_and(|peer| peer.streams)
+        peer.map_or(StreamsBy::Pieces, |peer| peer.streams_by)
     }
 
+    /// Whether the next receive of a spliced connection is to fill a buffer of its own.
+    pub(crate) fn streams(&self) -> bool {
+        self.streams_by() != StreamsBy::Pieces
+    }
+
+    /// Whether what comes next may go through a pipe.
+    pub(crate) fn streams_by_pipes(&self) -> bool {
+        self.streams_by() == StreamsBy::Pipes
+    }
+
+    /// Notes whether the last receive of a spliced connection brought as much as it could.
     pub(crate) fn note_stream(&mut self, streams: bool) {
         if let Some(peer) = self.rare.as_mut().and_then(|rare| rare.peer.as_mut()) {
-            peer.streams = streams;
+            peer.streams_by = match streams {
+                true => peer.streams_most,
+                false => StreamsBy::Pieces,
+            };
         }
+    }
+
+    /// Whether a piece that arrives on a spliced connection is held before it is passed: others
+    /// are before it, or it is records.
+    pub(crate) fn passes_in_turn(&self) -> bool {
+        let rare = self.rare.as_ref();
+        // Without a branch: a pair without TLS is to ask one question.
+        rare.is_some_and(|rare| !rare.held.is_empty() | rare.secured.is_some())
     }
 
     /// True while another protocol may take the connection over.
@@ -408,6 +431,21 @@ mod tests {
         assert_eq!(connection.rests(), Some(Phase::Head));
         connection.job_went_out();
         assert_eq!(connection.rests(), None);
+    }
+
+    #[test]
+    fn a_stream_is_taken_by_no_more_than_its_pair_allows() {
+        let key = connection(0).session();
+        for most in [StreamsBy::Pieces, StreamsBy::Buffers, StreamsBy::Pipes] {
+            let mut connection = connection(0);
+            connection.splice(key, most, 0);
+            assert!(!connection.streams(), "nothing has come");
+            connection.note_stream(true);
+            assert_eq!(connection.streams(), most != StreamsBy::Pieces);
+            assert_eq!(connection.streams_by_pipes(), most == StreamsBy::Pipes);
+            connection.note_stream(false);
+            assert!(!connection.streams() && !connection.streams_by_pipes());
+        }
     }
 
     #[test]

@@ -163,9 +163,10 @@ impl Server {
     }
 
     /// The listener added last speaks its protocol within TLS 1.2 or 1.3, and nothing without.
-    /// Behind a load balancer the PROXY header comes first, in the clear. Two connections cannot be
-    /// spliced where one of them has TLS. What is made ready for a client's handshake costs 12 KiB
-    /// of the memory budget until it is complete, and a job for a worker twice.
+    /// Behind a load balancer the PROXY header comes first, in the clear. What is made ready for a
+    /// client's handshake costs 12 KiB of the memory budget until it is complete, and a job for a
+    /// worker twice. What passes between two connections that are spliced goes through this process
+    /// where one of them has TLS.
     #[cfg(feature = "tls")]
     pub fn with_tls(mut self, config: &TlsConfig) -> Server {
         if let Some(endpoint) = self.endpoints.last_mut() {

@@ -49,6 +49,9 @@ pub struct Conditions {
     /// TLS of all listeners: see [`Server::with_tls`](crate::Server::with_tls).
     #[cfg(feature = "tls")]
     pub tls: Option<crate::tls::TlsConfig>,
+    /// Of several listeners, those without it, by their numbers.
+    #[cfg(feature = "tls")]
+    pub without_tls: &'static [usize],
 }
 
 impl Conditions {
@@ -63,6 +66,8 @@ impl Conditions {
             balancers: None,
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "tls")]
+            without_tls: &[],
         }
     }
 
@@ -371,10 +376,13 @@ impl Thread {
         let balancers = conditions.balancers.as_deref();
         let balancers =
             balancers.map(|networks| Arc::new(Balancers::new(networks.iter().copied())));
-        let preamble = Preamble {
-            balancers,
+        let preamble = |_listener: usize| Preamble {
+            balancers: balancers.clone(),
             #[cfg(feature = "tls")]
-            tls: conditions.tls.clone(),
+            tls: conditions
+                .tls
+                .clone()
+                .filter(|_| !conditions.without_tls.contains(&_listener)),
             #[cfg(not(feature = "tls"))]
             tls: None,
         };
@@ -385,7 +393,7 @@ impl Thread {
             limits: conditions.limits.clone(),
             accept_mode: conditions.accept,
             numbers: (0..).take(protocols.len()).collect(),
-            preambles: vec![preamble; protocols.len()],
+            preambles: (0..protocols.len()).map(preamble).collect(),
             access_log: None,
             listeners: protocols
                 .into_iter()

@@ -76,6 +76,21 @@ impl Connection {
         secured.is_some_and(|it| it.part.is_some() || !it.records.peer_has_closed())
     }
 
+    /// Whether records of the peer's were not accepted, and it is to be told so.
+    pub(crate) fn is_refused(&self) -> bool {
+        let rare = self.rare.as_ref();
+        let secured = rare.and_then(|rare| rare.secured.as_ref());
+        secured.is_some_and(|secured| secured.refused().is_some())
+    }
+
+    /// Whether the end of this side's stream has to be said before FIN: from now on it is.
+    pub(crate) fn owes_last_words(&mut self) -> bool {
+        self.secured().is_some_and(|secured| {
+            secured.end_output();
+            !secured.has_ended()
+        })
+    }
+
     pub(crate) fn secured(&mut self) -> Option<&mut Secured> {
         self.rare.as_mut()?.secured.as_deref_mut()
     }

@@ -128,8 +128,21 @@ pub(super) enum Writing {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) key: Key,
-    /// The last receive brought as much as it could: the next one fills a buffer of its own.
-    pub(super) streams: bool,
+    /// How the next bytes are taken.
+    pub(super) streams_by: StreamsBy,
+    /// How they are taken when the last receive brought as much as it could.
+    pub(super) streams_most: StreamsBy,
+}
+
+/// How a spliced connection takes what a stream brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamsBy {
+    /// As anything else: into the pages that all share.
+    Pieces,
+    /// Into a buffer of its own, which is sent as it is.
+    Buffers,
+    /// Through a pipe, if there is much of it; else into a buffer.
+    Pipes,
 }
 
 /// What few connections have, in a place of its own from the first of it on.

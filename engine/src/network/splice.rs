@@ -15,6 +15,11 @@
 //! - Half-close: the end of one stream is passed on as FIN after the last byte; the other direction
 //!   continues. When both have ended, both connections close.
 //! - Errors: when one connection breaks, what it had not passed on is lost, and the peer is reset.
+//! - TLS: what a secured connection brings is opened before it is passed, and what it is given is
+//!   sealed as any output; a record that comes in parts is one buffer more. Its end is close_notify
+//!   and then FIN. A stream that is cut off, or a record that is not accepted, resets the peer: it
+//!   must not take a part for the whole. How far bytes may stay in the kernel is decided when the
+//!   two are spliced ([`StreamsBy`]), so that a pair without TLS asks nothing later.
 //!
 //! Invariants
 //! - J1: peers are mutual: if A names B, B names A, or B is gone and its end has been passed on.
@@ -26,7 +31,7 @@ use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection, Receive};
+use crate::connection::{Closing, Connection, Receive, StreamsBy};
 use crate::connection_handle::ConnectionId;
 use crate::hand_over::Becomes;
 use crate::limits::{
@@ -36,6 +41,7 @@ use crate::phase::Stall;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
+use super::secure::Unsealed;
 use super::thread::Network;
 use super::user_data::KIND_SEND;
 
@@ -68,9 +74,8 @@ impl<D: Driver> Network<D> {
 
     /// Both must be of this thread, here, whole and single.
     fn may_splice(&self, key: Key, end: ConnectionId) -> bool {
-        let single = |connection: &Connection| {
-            connection.peer().is_none() && !connection.is_closing() && !connection.is_secured()
-        };
+        let single =
+            |connection: &Connection| connection.peer().is_none() && !connection.is_closing();
         end.thread == self.thread.common.number
             && end.key != key
             && self.connections.get(key).is_some_and(single)
@@ -79,12 +84,23 @@ impl<D: Driver> Network<D> {
 
     fn splice(&mut self, key: Key, peer: Key) {
         self.counters(key).spliced_pairs.add(1);
-        for (one, other) in [(peer, key), (key, peer)] {
+        let secured = |key| {
+            self.connections
+                .get(key)
+                .is_some_and(Connection::is_secured)
+        };
+        let secured = [secured(peer), secured(key)];
+        for (one, other, ends) in [(peer, key, secured), (key, peer, [secured[1], secured[0]])] {
             let Some(mut event) = self.event(one) else {
                 continue;
             };
             let now_ns = event.thread.now_ns();
-            event.connection.splice(other, now_ns);
+            let most = match ends {
+                [true, _] => StreamsBy::Pieces,
+                [false, true] => StreamsBy::Buffers,
+                [false, false] => StreamsBy::Pipes,
+            };
+            event.connection.splice(other, most, now_ns);
             // From now on the peer's room is asked for before each receive.
             if event.connection.receive() == Receive::Many {
                 event.cancel_receive();
@@ -161,14 +177,27 @@ impl<D: Driver> Network<D> {
         if !connection.may_be_offered() {
             return event.drop_unwanted(piece);
         }
-        if connection.holds_pieces() {
-            return connection.hold(piece);
+        if connection.passes_in_turn() {
+            return self.pass_in_turn(key, piece);
         }
         connection.note_stream(whole);
         if self.pass_piece(key, piece, 0)
             && let Some(peer) = self.peer_of(key)
         {
             self.on(peer, |_| {});
+        }
+    }
+
+    /// The same for a piece that comes after others, which wait for memory or for the end of the
+    /// turn, or that is records.
+    fn pass_in_turn(&mut self, key: Key, piece: Piece) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return self.thread.driver.recycle(piece);
+        };
+        let is_next = !connection.holds_pieces();
+        connection.hold(piece);
+        if is_next {
+            self.pass_held(key);
         }
     }
 
@@ -186,17 +215,26 @@ impl<D: Driver> Network<D> {
     /// Passes on pieces that found no memory, oldest first, then the end of the stream.
     fn pass_held(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
+            let is_sealed = connection.front_is_sealed();
             let Some((piece, from)) = connection.take_held() else {
                 break;
             };
-            if !self.pass_piece(key, piece, from) {
+            let has_passed = match is_sealed {
+                true => self.pass_sealed(key, piece, from),
+                false => self.pass_piece(key, piece, from),
+            };
+            if !has_passed {
                 return;
             }
         }
-        if let Some(connection) = self.connections.get_mut(key)
-            && connection.end_is_untold()
+        if let Some(mut event) = self.event(key)
+            && event.connection.end_is_untold()
         {
-            connection.end_told();
+            event.connection.end_told();
+            if event.connection.is_cut_off() {
+                event.cut_off();
+                return self.sever(key);
+            }
         }
         if let Some(peer) = self.peer_of(key) {
             self.on(peer, |_| {});
@@ -244,6 +282,58 @@ impl<D: Driver> Network<D> {
             self.pass_buffer(key, buffer);
             self.on(peer, |_| {});
         }
+    }
+
+    /// Opens records, and passes on what is in them. False: nothing more is passed, for now or at
+    /// all.
+    fn pass_sealed(&mut self, key: Key, piece: Piece, from: u32) -> bool {
+        let Some(mut event) = self.event(key) else {
+            self.thread.driver.recycle(piece);
+            return false;
+        };
+        match event.unseal(piece, from) {
+            _ if event.connection.is_refused() => {
+                self.sever(key);
+                false
+            }
+            Unsealed::Nothing => true,
+            Unsealed::Here(piece, from) => self.pass_piece(key, piece, from),
+            Unsealed::Gathered(content) => {
+                self.pass_gathered(key, content);
+                true
+            }
+            Unsealed::NoMemory => {
+                event.stall(Stall::Memory);
+                false
+            }
+            Unsealed::TooLong => unreachable!("no input is kept of a spliced connection"),
+        }
+    }
+
+    /// Passes on what was in a record that came in parts: a copy, because its buffer is up to four
+    /// times as long. If there is no memory for that, the buffer itself goes: it was opened.
+    fn pass_gathered(&mut self, key: Key, content: Buffer) {
+        let Some(peer) = self.peer_of(key) else {
+            return;
+        };
+        let common = &self.thread.common;
+        let pool = common.shared.pools.handle(common.number, peer.index);
+        let to = self.connections.get_mut(peer);
+        let count = content.filled().len();
+        if to.is_none_or(|to| to.output_mut().write(pool, content.filled()).is_ok()) {
+            self.counters(key).spliced_bytes_copied.add(count as u64);
+            self.passed(key, peer, count);
+        } else {
+            self.pass_buffer(key, content);
+        }
+    }
+
+    /// Ends a pair one of whose streams was cut off: the other end is to see that it is not whole.
+    fn sever(&mut self, key: Key) {
+        if let Some(peer) = self.peer_of(key) {
+            self.unsplice(key, peer, Closing::Abort);
+        }
+        self.on(key, |_| {});
     }
 
     /// Copies a piece to the peer's output. False: no memory; it is held until there is some.
@@ -392,7 +482,7 @@ impl<D: Driver> Network<D> {
             return false;
         };
         let socket = connection.socket();
-        let Some(peer) = connection.peer().filter(|_| connection.streams()) else {
+        let Some(peer) = connection.peer().filter(|_| connection.streams_by_pipes()) else {
             return false;
         };
         let bounds = SPLICE_PULL_BYTES_MIN..=SPLICE_PULL_BYTES_MAX;
@@ -454,7 +544,10 @@ impl<D: Driver> Network<D> {
             // Unspliced meanwhile it is being closed; and if its protocol wrote something since,
             // the FIN follows the last byte of that.
             let is_due = connection.peer().is_some() && connection.may_finish();
-            if is_due && connection.finish() {
+            if is_due && connection.owes_last_words() {
+                // They are sent by the event, and FIN is due when they are.
+                self.on(key, |_| {});
+            } else if is_due && connection.finish() {
                 event.thread.driver.shutdown_write(connection.socket());
             }
         }
@@ -463,8 +556,10 @@ impl<D: Driver> Network<D> {
     /// Takes both peers; the other end ends as `closing` says.
     fn unsplice(&mut self, key: Key, peer: Key, closing: Closing) {
         self.counters(key).unspliced.add(1);
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.unsplice();
+        if let Some(mut event) = self.event(key) {
+            event.connection.unsplice();
+            // With TLS an end has words of its own, which go before the socket is closed.
+            event.reconcile_output();
         }
         self.on(peer, |event| {
             event.connection.unsplice();

@@ -1,6 +1,6 @@
 //! A protocol for tests: a client says a name and a line end, and is spliced to the next one that
 //! says the same. Both hear `tied` first. What follows a name goes to the other, unless the client
-//! has to wait: then it is kept.
+//! has to wait: then it is kept. Clones know the same names, on several listeners.
 //!
 //! A name that begins with `stale` is never forgotten, so that a join meets a connection that has
 //! gone: the newcomer hears `gone`. Two of the name `last` hear `last` when the server drains. `!`
@@ -8,14 +8,22 @@
 //! `?`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use flatpath::lock::{Guard, Lock};
 use flatpath::{
     ConnectionHandle, Context, ListenerOptions, Phase, Protocol, Received, Spread, Stall,
 };
 
 /// See the module.
-#[derive(Default)]
-pub(crate) struct Knots;
+#[derive(Clone, Default)]
+pub(crate) struct Knots(Arc<Lock<HashMap<String, ConnectionHandle>>>);
+
+impl Knots {
+    fn names(&self) -> Guard<'_, HashMap<String, ConnectionHandle>> {
+        self.0.lock()
+    }
+}
 
 /// What a connection said.
 #[derive(Default)]
@@ -25,7 +33,7 @@ pub(crate) struct Session {
 }
 
 impl Protocol for Knots {
-    type ThreadState = HashMap<String, ConnectionHandle>;
+    type ThreadState = ();
     type Session = Session;
     type Job = ();
 
@@ -40,9 +48,7 @@ impl Protocol for Knots {
         }
     }
 
-    fn thread_state(&self) -> Self::ThreadState {
-        HashMap::new()
-    }
+    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         assert!(!context.session.tied, "a spliced connection is not asked");
@@ -62,16 +68,17 @@ impl Protocol for Knots {
         }
         let name = String::from_utf8_lossy(&input[..length]).into_owned();
         context.session.name = Some(name.clone());
+        let other = self.names().get(&name).cloned();
         if name == "!" {
             let own = context.handle();
             context.splice(&own);
-        } else if let Some(other) = context.thread.get(&name).cloned() {
+        } else if let Some(other) = other {
             if !name.starts_with("stale") {
-                context.thread.remove(&name);
+                self.names().remove(&name);
             }
             context.splice(&other);
         } else {
-            context.thread.insert(name, context.handle());
+            self.names().insert(name, context.handle());
             context.phase(Phase::Wait);
         }
         Received::NeedMore {
@@ -110,12 +117,12 @@ impl Protocol for Knots {
         }
     }
 
-    fn closed(&self, lane: &mut Self::ThreadState, session: &mut Session) {
+    fn closed(&self, _: &mut (), session: &mut Session) {
         if let Some(name) = session.name.take()
             && !session.tied
             && !name.starts_with("stale")
         {
-            lane.remove(&name);
+            self.names().remove(&name);
         }
     }
 }

@@ -38,6 +38,8 @@ mod simulation_prompt;
 mod simulation_room;
 mod simulation_slow;
 mod simulation_splice;
+#[cfg(feature = "tls")]
+mod simulation_splice_tls;
 mod simulation_streams;
 #[cfg(feature = "tls")]
 mod simulation_tls;
@@ -49,6 +51,8 @@ mod slow;
 mod sockets;
 mod speakers;
 mod splice;
+#[cfg(feature = "tls")]
+mod splice_tls;
 mod starved;
 #[cfg(feature = "tls")]
 mod tls_client;

@@ -102,7 +102,7 @@ fn conditions(seed: u64, dice: &mut Random, faults: Faults) -> Conditions {
 
 fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
     let mut dice = Random::new(seed);
-    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), Knots);
+    let mut server = SimulatedServer::new(conditions(seed, &mut dice, faults), Knots::default());
     let pairs = 1 + dice.below(5);
     let mut halves: Vec<[Half; 2]> = (0..pairs)
         .map(|pair| [(); 2].map(|()| Half::new(&server, pair, &mut dice, lossless)))
@@ -169,7 +169,7 @@ fn sim_lost_ends_part_their_pairs_and_leak_nothing() {
 fn sim_what_passes_keeps_a_pair_and_silence_ends_it() {
     let mut conditions = Conditions::calm(1);
     conditions.limits.spliced_timeout = Duration::from_secs(10);
-    let mut server = SimulatedServer::new(conditions, Knots);
+    let mut server = SimulatedServer::new(conditions, Knots::default());
     let turns = |server: &mut SimulatedServer| (0..20).for_each(|_| server.turn());
     let [one, other] = [(); 2].map(|()| server.connect());
     one.write(b"1\n");
@@ -198,7 +198,7 @@ fn sim_what_passes_keeps_a_pair_and_silence_ends_it() {
 fn sim_what_follows_words_that_waited_for_their_turn_is_received_at_once() {
     const BYTES: usize = 4_000;
     for seed in 1..20 {
-        let mut server = SimulatedServer::new(Conditions::calm(seed), Knots);
+        let mut server = SimulatedServer::new(Conditions::calm(seed), Knots::default());
         server.world().set_window_bytes(1);
         let turns = |server: &mut SimulatedServer| (0..20).for_each(|_| server.turn());
         let [one, other] = [(); 2].map(|()| server.connect());
@@ -223,7 +223,7 @@ fn sim_what_follows_words_that_waited_for_their_turn_is_received_at_once() {
 fn sim_words_that_are_written_while_an_end_is_passed_on_come_before_it() {
     let mut in_time = 0;
     for seed in 1..100 {
-        let mut server = SimulatedServer::new(Conditions::calm(seed), Knots);
+        let mut server = SimulatedServer::new(Conditions::calm(seed), Knots::default());
         let clients = [server.connect(), server.connect()];
         let mut heard = [Vec::new(), Vec::new()];
         let turn = |server: &mut SimulatedServer, heard: &mut [Vec<u8>; 2]| {

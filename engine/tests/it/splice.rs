@@ -16,7 +16,7 @@ fn start(choice: DriverChoice, limits: Limits) -> (Running, SocketAddr) {
         .limits(limits)
         .network_threads(2);
     let running = server
-        .listen("127.0.0.1:0", Knots)
+        .listen("127.0.0.1:0", Knots::default())
         .start()
         .expect("started");
     let address = running.addresses()[0].address;
