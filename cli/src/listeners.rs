@@ -80,6 +80,15 @@ impl Services {
         services.counting.certificates = services.certificates.clone();
         services
     }
+
+    /// A relay with these settings, whose clients meet those of the others.
+    fn relay(&self, settings: &Settings) -> Relay {
+        let relay = relay::service(settings);
+        match self.relays.first() {
+            Some(first) => relay.meeting(first),
+            None => relay,
+        }
+    }
 }
 
 /// All listeners of these settings and tables.
@@ -215,7 +224,7 @@ impl Listener {
         services: &mut Services,
     ) -> Result<Server, Failure> {
         let settings = &self.settings;
-        let relay = relay::service(settings);
+        let relay = services.relay(settings);
         if self.protocol == ListenerProtocol::Relay {
             services.relays.push(relay.clone());
             let numbers = services.count..services.count + self.addresses.len();

@@ -61,7 +61,8 @@ pub(crate) fn open_all(
         open: Vec::new(),
         files: Vec::new(),
     };
-    for (number, endpoint) in (0u16..).zip(endpoints) {
+    let alone = first_alone(endpoints);
+    for ((number, endpoint), first) in (0u16..).zip(endpoints).zip(alone) {
         let asked = std::mem::replace(&mut endpoint.asked, Err(Error::NoListener))?;
         let wanted = match endpoint.spread {
             Spread::OneThread => 1,
@@ -85,7 +86,7 @@ pub(crate) fn open_all(
             all.files.push(Arc::clone(service.file()));
             all.open.push(service.open_socket(number));
         }
-        let own = share_out(opened.sockets, usize::from(number), wanted, threads);
+        let own = share_out(opened.sockets, first, wanted, threads);
         for (of_all, own) in all.per_thread.iter_mut().zip(own) {
             let own = own.into_iter().map(|socket| {
                 all.open.push(OpenSocket {
@@ -109,7 +110,22 @@ pub(crate) fn open_all(
     Ok(all)
 }
 
-/// Which thread accepts from which sockets. Listeners of few sockets begin with different threads.
+/// The number by which the threads of each listener are chosen: its own, or that of the first one
+/// of its protocol where each is on one thread, so that connections of any two can be spliced.
+fn first_alone(endpoints: &[Endpoint]) -> Vec<usize> {
+    let is_alone = |endpoint: &Endpoint| endpoint.spread == Spread::OneThread;
+    let same = |one: &Endpoint, other: &Endpoint| {
+        is_alone(one) && is_alone(other) && one.name == other.name
+    };
+    let first = |(number, endpoint)| {
+        let mut before = endpoints.iter().take(number);
+        before.position(|it| same(it, endpoint)).unwrap_or(number)
+    };
+    endpoints.iter().enumerate().map(first).collect()
+}
+
+/// Which thread accepts from which sockets. Listeners of few sockets begin with different threads:
+/// that with this number.
 fn share_out(
     sockets: Vec<Arc<OwnedFd>>,
     number: usize,

@@ -53,8 +53,9 @@ pub enum Spread {
     /// All of them: connections are shared out by the kernel.
     #[default]
     EveryThread,
-    /// One: all connections of the listener are on the same thread, so that any two of them can be
-    /// spliced, and get that thread's share of `connections_max`.
+    /// One: all connections of the listener, and of other such listeners of its protocol, are on
+    /// the same thread, so that any two of them can be spliced, and get that thread's share of
+    /// `connections_max`.
     OneThread,
 }
 

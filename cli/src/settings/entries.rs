@@ -35,10 +35,11 @@ mod topic {
 // The listeners that look at a setting.
 const ALL: &[ListenerProtocol] = ListenerProtocol::ALL;
 const HTTP: &[ListenerProtocol] = &[ListenerProtocol::Http];
-// NFS and the relay have no TLS yet: the relay's pairs could not be spliced.
+// NFS has no TLS yet: it would begin within the connection.
 const TLS: &[ListenerProtocol] = &[
     ListenerProtocol::Http,
     ListenerProtocol::Echo,
+    ListenerProtocol::Relay,
     ListenerProtocol::Ingest,
 ];
 const NFS: &[ListenerProtocol] = &[ListenerProtocol::Nfs];

@@ -36,6 +36,7 @@ mod pipelining;
 mod refusals;
 mod refused;
 mod relay;
+mod relay_tls;
 mod reload;
 mod report;
 mod resets;

@@ -26,7 +26,8 @@
 //!
 //! Everything happens on one network thread ([`Spread::OneThread`]): a splice needs both
 //! connections there, and moving one between threads would cost more than the kernel's copies allow
-//! one thread to relay.
+//! one thread to relay. So clients of several listeners can meet, with TLS and without
+//! ([`Relay::meeting`]): all listeners of a relay are on that thread.
 //!
 //! ```no_run
 //! use flatpath::{Server};
@@ -52,6 +53,7 @@ mod statistics;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use flatpath::lock::{Guard, Lock};
 use flatpath::{Context, ListenerOptions, Phase, Protocol, Received, Spread};
 
 use crate::handshake::{Front, Handshake, front};
@@ -71,11 +73,12 @@ const IMPATIENT: &[u8] = b"impatient\n";
 /// Sent to a client whose token is in use by two others.
 const TAKEN: &[u8] = b"taken\n";
 
-/// The service. Clones share their counters.
+/// The service. Clones share their counters, and their clients meet each other.
 #[derive(Clone, Debug, Default)]
 pub struct Relay {
     waiting_max: Option<u32>,
     statistics: Arc<Statistics>,
+    meetings: Arc<Lock<Meetings>>,
 }
 
 /// How far a client has come.
@@ -96,9 +99,6 @@ enum State {
 #[derive(Debug, Default)]
 pub struct Session(State);
 
-/// One network thread's relay.
-pub struct ThreadState(Meetings);
-
 impl Relay {
     /// A relay with the defaults.
     pub fn new() -> Relay {
@@ -112,6 +112,19 @@ impl Relay {
         self
     }
 
+    /// Clients of this relay and of another one meet each other, such as those of a listener with
+    /// TLS and of one without. The two have one waiting list, of which each clients' own listener
+    /// says how long it may be.
+    pub fn meeting(mut self, other: &Relay) -> Relay {
+        self.meetings = Arc::clone(&other.meetings);
+        self
+    }
+
+    /// The network thread alone takes it, within one call.
+    fn meetings(&self) -> Guard<'_, Meetings> {
+        self.meetings.lock()
+    }
+
     /// The counters.
     pub fn statistics(&self) -> Arc<Statistics> {
         Arc::clone(&self.statistics)
@@ -119,7 +132,8 @@ impl Relay {
 
     fn arrived(&self, context: &mut Context<'_, Self>, handshake: Handshake, has_more: bool) {
         let now = context.turn().now();
-        match context.thread.0.arrive(handshake, context.handle(), now) {
+        let arrival = self.meetings().arrive(handshake, context.handle(), now);
+        match arrival {
             Arrival::Met(client, partner) => {
                 context.splice(&partner.end);
                 context.session.0 = State::Met(client, partner);
@@ -127,7 +141,7 @@ impl Relay {
             Arrival::Waits(client) => {
                 if has_more {
                     // It does not begin to wait: that could end the wait of another client.
-                    context.thread.0.leave(&client);
+                    self.meetings().leave(&client);
                     self.dismiss(context, &self.statistics.impatient, IMPATIENT);
                 } else {
                     self.begin_wait(context, client);
@@ -142,17 +156,15 @@ impl Relay {
         let half = context.limits().connections_max / 2;
         let most = self.waiting_max.unwrap_or(WAITING_MAX) as usize;
         Statistics::add(&self.statistics.waiting);
-        context
-            .thread
-            .0
-            .begin_wait(&client, context.peer(), most.min(half.max(1)));
+        let (peer, most) = (context.peer(), most.min(half.max(1)));
+        self.meetings().begin_wait(&client, peer, most);
         context.session.0 = State::Waiting(client);
         context.phase(Phase::Wait);
     }
 
-    fn end_wait(&self, meetings: &mut Meetings, client: &ClientHandle) {
+    fn end_wait(&self, client: &ClientHandle) {
         Statistics::subtract(&self.statistics.waiting);
-        meetings.end_wait(client);
+        self.meetings().end_wait(client);
     }
 
     fn refuse(&self, context: &mut Context<'_, Self>, refusal: Refusal) {
@@ -167,16 +179,16 @@ impl Relay {
     /// Counts a client, sends it a line, and closes it.
     fn dismiss(&self, context: &mut Context<'_, Self>, counter: &AtomicU64, line: &'static [u8]) {
         Statistics::add(counter);
-        self.leave(&mut context.thread.0, context.session);
+        self.leave(context.session);
         context.write_static(line);
         context.close_lingering();
     }
 
     /// Takes a client out of the meetings; its session is over.
-    fn leave(&self, meetings: &mut Meetings, session: &mut Session) {
+    fn leave(&self, session: &mut Session) {
         let client = match std::mem::replace(&mut session.0, State::Over) {
             State::Waiting(client) => {
-                self.end_wait(meetings, &client);
+                self.end_wait(&client);
                 client
             }
             State::Met(client, _) => client,
@@ -186,12 +198,12 @@ impl Relay {
             }
             State::New | State::Over => return,
         };
-        meetings.leave(&client);
+        self.meetings().leave(&client);
     }
 }
 
 impl Protocol for Relay {
-    type ThreadState = ThreadState;
+    type ThreadState = ();
     type Session = Session;
     type Job = ();
 
@@ -206,10 +218,7 @@ impl Protocol for Relay {
         }
     }
 
-    fn thread_state(&self) -> ThreadState {
-        // Every client has a key at most, waiting or spliced.
-        ThreadState(Meetings::new(u32::MAX))
-    }
+    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         match &context.session.0 {
@@ -241,7 +250,7 @@ impl Protocol for Relay {
         if let State::Waiting(_) = context.session.0 {
             Statistics::add(&self.statistics.unmatched);
         }
-        self.leave(&mut context.thread.0, context.session);
+        self.leave(context.session);
         context.close_after_output();
     }
 
@@ -253,11 +262,11 @@ impl Protocol for Relay {
                 Statistics::add(&self.statistics.matched);
                 let waited = context.turn().now() - partner.since;
                 self.statistics.waited(waited);
-                context.thread.0.dismiss_spares(&client);
+                self.meetings().dismiss_spares(&client);
                 State::Spliced(client)
             }
             State::Waiting(client) => {
-                self.end_wait(&mut context.thread.0, &client);
+                self.end_wait(&client);
                 State::Spliced(client)
             }
             other => {
@@ -270,7 +279,7 @@ impl Protocol for Relay {
     fn splice_refused(&self, context: &mut Context<'_, Self>) {
         // The partner is being closed, and leaves when it is closed; until then wait.
         if let State::Met(client, _) = std::mem::take(&mut context.session.0) {
-            let waits = context.thread.0.wait_again(&client);
+            let waits = self.meetings().wait_again(&client);
             self.begin_wait(context, client);
             if !waits {
                 self.refuse(context, Refusal::NoRoom);
@@ -284,14 +293,14 @@ impl Protocol for Relay {
         };
         let client = ClientHandle::clone(client);
         if let Some(partner) = client.partner() {
-            self.end_wait(&mut context.thread.0, &client);
+            self.end_wait(&client);
             context.splice(&partner.end);
             context.session.0 = State::Met(client, partner);
         } else if client.is_displaced() {
             self.dismiss(context, &self.statistics.displaced, BUSY);
         } else if !client.is_registered() {
             // A spare of one that was spliced.
-            self.end_wait(&mut context.thread.0, &client);
+            self.end_wait(&client);
             Statistics::add(&self.statistics.redundant);
             context.session.0 = State::Over;
             context.close_after_output();
@@ -304,7 +313,7 @@ impl Protocol for Relay {
             Statistics::add(&self.statistics.unmatched);
         }
         if phase != Phase::Spliced {
-            self.leave(&mut context.thread.0, context.session);
+            self.leave(context.session);
         }
         context.close_after_output();
     }
@@ -312,15 +321,15 @@ impl Protocol for Relay {
     fn draining(&self, context: &mut Context<'_, Self>) {
         // Pairs stay until they end or the drain does.
         if !matches!(context.session.0, State::Spliced(_) | State::Met(..)) {
-            self.leave(&mut context.thread.0, context.session);
+            self.leave(context.session);
             context.close_after_output();
         }
     }
 
-    fn closed(&self, thread: &mut ThreadState, session: &mut Session) {
+    fn closed(&self, _: &mut (), session: &mut Session) {
         if let State::Waiting(_) = session.0 {
             Statistics::add(&self.statistics.unmatched);
         }
-        self.leave(&mut thread.0, session);
+        self.leave(session);
     }
 }

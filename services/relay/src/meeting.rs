@@ -14,6 +14,7 @@
 //!   two meet, so that a collision connects no pair.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -169,17 +170,26 @@ pub(crate) struct Meetings {
     places: usize,
 }
 
-impl Meetings {
-    pub(crate) fn new(clients_max: u32) -> Meetings {
+impl Default for Meetings {
+    fn default() -> Meetings {
         Meetings {
-            registry: Arc::new(Registry::new(clients_max)),
+            // Every client has a key at most, waiting or spliced.
+            registry: Arc::new(Registry::new(u32::MAX)),
             hash: RandomState::new(),
             spares: HashMap::new(),
             waiting: Waiting::default(),
             places: usize::MAX,
         }
     }
+}
 
+impl fmt::Debug for Meetings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Meetings").finish_non_exhaustive()
+    }
+}
+
+impl Meetings {
     fn key(&self, token: &Token) -> Key {
         // 0 is the registry's empty key.
         Key(self.hash.hash_one(token).max(1))
