@@ -40,6 +40,8 @@ pub(crate) struct Common {
     pub(crate) refusals: Refusals,
     /// Requests that were tried here in this turn.
     pub(crate) tries: Tries,
+    /// Of each listener: whether its protocol may begin TLS.
+    pub(crate) may_start_tls: Box<[bool]>,
     pub(crate) access_log: Option<AccessLog>,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,

@@ -48,6 +48,8 @@ pub(crate) enum Becomes {
     Successors(HandOver),
     /// One of the listener's protocol: its PROXY header was read.
     Introduced,
+    /// One whose handshake is awaited: its protocol begins TLS.
+    StartsTls,
     /// One of the listener's protocol: its handshake is complete.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "as it says"))]
     Secured(Box<Established>),

@@ -23,6 +23,8 @@ use crate::network_threads::NetworkThreads;
 use crate::options::ListenerOptions;
 use crate::protocol::Protocol;
 use crate::running::Running;
+#[cfg(feature = "tls")]
+use crate::settings::TlsBegins;
 use crate::settings::{Asked, Endpoint, Options, Preamble, ProtocolFactory};
 use crate::signals::SignalWatch;
 use crate::sockets::{ListenAddress, PassedSockets};
@@ -171,6 +173,18 @@ impl Server {
     pub fn with_tls(mut self, config: &TlsConfig) -> Server {
         if let Some(endpoint) = self.endpoints.last_mut() {
             endpoint.preamble.tls = Some(config.clone());
+        }
+        self
+    }
+
+    /// The listener added last speaks its protocol in the clear, and within TLS from where that
+    /// begins it at its client's request ([`Io::start_tls`](crate::Io::start_tls)). Whether what is
+    /// said in the clear counts is the protocol's decision.
+    #[cfg(feature = "tls")]
+    pub fn with_start_tls(mut self, config: &TlsConfig) -> Server {
+        self = self.with_tls(config);
+        if let Some(endpoint) = self.endpoints.last_mut() {
+            endpoint.preamble.tls_begins = TlsBegins::WhenAsked;
         }
         self
     }

@@ -57,6 +57,26 @@ pub(crate) struct Preamble {
         expect(dead_code, reason = "it cannot be spoken then")
     )]
     pub(crate) tls: Option<TlsConfig>,
+    /// When that is.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "it cannot be spoken then")
+    )]
+    pub(crate) tls_begins: TlsBegins,
+}
+
+/// When TLS is spoken on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TlsBegins {
+    /// Before anything else but the PROXY header.
+    #[default]
+    AtOnce,
+    /// When the listener's protocol begins it ([`Io::start_tls`](crate::Io::start_tls)), if ever.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "it cannot be spoken then")
+    )]
+    WhenAsked,
 }
 
 /// Everything that can be set, with the defaults of [`Server::new`](crate::Server::new).

@@ -25,7 +25,7 @@ use crate::network::{After, Network, Setup, places_of};
 use crate::pools::Pools;
 use crate::protocol::Protocol;
 use crate::running::Handle;
-use crate::settings::Preamble;
+use crate::settings::{Preamble, TlsBegins};
 use crate::statistics::Statistics;
 use crate::subnet::Subnet;
 use crate::worker::{ListenerName, Shared};
@@ -52,6 +52,10 @@ pub struct Conditions {
     /// Of several listeners, those without it, by their numbers.
     #[cfg(feature = "tls")]
     pub without_tls: &'static [usize],
+    /// The others begin it when their protocol does: see
+    /// [`Server::with_start_tls`](crate::Server::with_start_tls).
+    #[cfg(feature = "tls")]
+    pub starts_tls: bool,
 }
 
 impl Conditions {
@@ -68,6 +72,8 @@ impl Conditions {
             tls: None,
             #[cfg(feature = "tls")]
             without_tls: &[],
+            #[cfg(feature = "tls")]
+            starts_tls: false,
         }
     }
 
@@ -383,8 +389,15 @@ impl Thread {
                 .tls
                 .clone()
                 .filter(|_| !conditions.without_tls.contains(&_listener)),
+            #[cfg(feature = "tls")]
+            tls_begins: match conditions.starts_tls {
+                true => TlsBegins::WhenAsked,
+                false => TlsBegins::AtOnce,
+            },
             #[cfg(not(feature = "tls"))]
             tls: None,
+            #[cfg(not(feature = "tls"))]
+            tls_begins: TlsBegins::AtOnce,
         };
         let (simulation, world) = Simulation::new(seed, &driver, conditions.faults.clone());
         let setup = Setup {

@@ -101,6 +101,8 @@ pub(super) struct Listener {
     /// The number of the protocol that makes the handshakes of TLS among the successors; 0 where
     /// there is none.
     pub(super) handshake: u16,
+    /// The same where that is made only when the listener's protocol begins it.
+    pub(super) start_tls: u16,
     /// Most fragments that a connection's users may hold.
     pub(super) pages_max: u32,
     /// The deadlines of its connections.
@@ -129,6 +131,7 @@ impl Listener {
             first_pages: PageKind::of(options.first_pages, region_id),
             balancers: None,
             handshake: 0,
+            start_tls: 0,
             pages_max: options
                 .pages_max
                 .unwrap_or(server.pages_per_connection_max)

@@ -65,6 +65,10 @@ impl<D: Driver> Event<'_, D> {
                 // may go on handing over to each other.
                 self.wait(Wait::Again);
             }
+            Some(Becomes::StartsTls) => {
+                self.begin_handshake();
+                self.wait(Wait::Again);
+            }
             Some(Becomes::Secured(established)) => {
                 self.begin_secured(*established);
                 self.wait(Wait::Again);
@@ -127,6 +131,25 @@ impl<D: Driver> Event<'_, D> {
             self.call(|protocol, io| protocol.draining(io));
         }
         self.offer_left();
+    }
+
+    /// The protocol has agreed with its client to begin TLS. Input that is there already was sent
+    /// in the clear, by anybody on the way: it must not count as the client's
+    /// (CVE-2011-0411), and it is no handshake either, which waits for the protocol's reply.
+    fn begin_handshake(&mut self) {
+        if self.connection.is_closing() {
+            return;
+        }
+        if self.connection.input().is_some() || self.connection.holds_pieces() {
+            self.counters().tls_none.add(1);
+            log::debug!("TLS: something was sent in the clear where a handshake was to begin");
+            return self.connection.close(Closing::Abort);
+        }
+        let number = self.listener.start_tls;
+        if number == 0 || !self.change_to_own(number) {
+            return self.connection.close(Closing::Abort);
+        }
+        self.begin_protocol();
     }
 
     /// A handshake is complete: the connection becomes one of its listener's protocol.

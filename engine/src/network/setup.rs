@@ -21,6 +21,8 @@ use crate::listener::{DynProtocol, ErasedListener};
 use crate::lists::Order;
 use crate::prompt::Tries;
 use crate::settings::Preamble;
+#[cfg(feature = "tls")]
+use crate::settings::TlsBegins;
 use crate::statistics::ThreadCounters;
 use crate::successor::Successors;
 use crate::turn::Turn;
@@ -160,13 +162,19 @@ impl<D: Driver> Thread<D> {
             if let Some(config) = preamble.tls {
                 let alpn = listener.protocol.options().alpn;
                 let handshakes = crate::handshakes::handshakes(config, alpn, places);
-                listener.handshake = self.successors.add_own(handshakes);
+                let number = self.successors.add_own(handshakes);
+                match preamble.tls_begins {
+                    TlsBegins::AtOnce => listener.handshake = number,
+                    TlsBegins::WhenAsked => listener.start_tls = number,
+                }
             }
             if listener.balancers.is_some() && self.proxy_header == 0 {
                 let header = ErasedListener::new(Arc::new(ProxyHeader), places);
                 self.proxy_header = self.successors.add_own(Box::new(header));
             }
         }
+        let may_start = listeners.iter().map(|listener| listener.start_tls > 0);
+        self.common.may_start_tls = may_start.collect();
     }
 }
 
@@ -207,6 +215,7 @@ impl<D: Driver> Network<D> {
             counters,
             refusals: Refusals::default(),
             tries: Tries::default(),
+            may_start_tls: Box::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
         };
         let mut thread = Thread::new(driver, common, &listeners, (places, region_count));

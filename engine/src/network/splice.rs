@@ -422,6 +422,7 @@ impl<D: Driver> Network<D> {
             Some(
                 Becomes::Successors(_)
                 | Becomes::Introduced
+                | Becomes::StartsTls
                 | Becomes::Secured(_)
                 | Becomes::ReceiveOnly,
             ) => {

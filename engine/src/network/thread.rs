@@ -267,11 +267,14 @@ impl<'a, D: Driver> Event<'a, D> {
     pub(super) fn change_from_header(&mut self) -> bool {
         match self.listener.handshake {
             0 => self.change_to_listeners(),
-            number => {
-                let session = self.thread.successors.get(number).open();
-                self.change_to(number, session)
-            }
+            number => self.change_to_own(number),
         }
+    }
+
+    /// Opens a session of a protocol of the engine.
+    pub(super) fn change_to_own(&mut self, number: u16) -> bool {
+        let session = self.thread.successors.get(number).open();
+        self.change_to(number, session)
     }
 
     /// The same for the listener's protocol.

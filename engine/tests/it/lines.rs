@@ -10,6 +10,8 @@
 //! | `big N`    | inline   | N bytes `x` and a line end, as output drains    |
 //! | `last`     | inline   | `lasts`, as long as the connection does; or `no`|
 //! | `bye`      | inline   | `bye`, then closed                             |
+//! | `tls?`     | inline   | `TLS` or `no TLS`, as the connection has it     |
+//! | `tls`      | inline   | `begin`, and TLS does; or `cannot`              |
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -66,6 +68,21 @@ impl Lines {
         }
     }
 
+    fn says_whether_secured(context: &mut Context<'_, Self>) {
+        let reply: &[u8] = match context.is_secured() {
+            true => b"TLS\n",
+            false => b"no TLS\n",
+        };
+        context.write(reply).expect("room");
+    }
+
+    fn begins_tls(context: &mut Context<'_, Self>) -> bool {
+        let begins = context.start_tls();
+        let reply: &[u8] = if begins { b"begin\n" } else { b"cannot\n" };
+        context.write(reply).expect("room");
+        begins
+    }
+
     fn finish_if_ended(context: &mut Context<'_, Self>) {
         if context.session.ended && context.session.owed == 0 && context.jobs_out() == 0 {
             context.close_after_output();
@@ -115,6 +132,12 @@ impl Protocol for Lines {
                     let reply: &[u8] = if lasts { b"lasts\n" } else { b"no\n" };
                     context.write(reply).expect("room");
                 }
+                "tls?" => Self::says_whether_secured(context),
+                "tls" if Self::begins_tls(context) => {
+                    consumed += length + 1;
+                    break;
+                }
+                "tls" => {}
                 "boom" => resume_unwind(Box::new("as asked")),
                 "bye" => {
                     context.write(b"bye\n").expect("room");

@@ -40,6 +40,8 @@ mod simulation_slow;
 mod simulation_splice;
 #[cfg(feature = "tls")]
 mod simulation_splice_tls;
+#[cfg(feature = "tls")]
+mod simulation_start_tls;
 mod simulation_streams;
 #[cfg(feature = "tls")]
 mod simulation_tls;
