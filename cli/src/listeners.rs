@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::memory::Parts;
 use crate::redirect::Redirect;
 use crate::service_metrics::Counting;
-use crate::settings::{Etag, ListenerProtocol, Settings, is_on};
+use crate::settings::{Etag, ListenerProtocol, NfsTls, Settings, is_on};
 use crate::tls::{Certificates, Secured};
 use crate::{ingest, nfs, relay};
 
@@ -60,6 +60,8 @@ pub(crate) struct Services {
     pub(crate) writable: Vec<usize>,
     /// The numbers of listeners with TLS.
     pub(crate) secured: Vec<usize>,
+    /// Of those, the numbers of those that are served without it, too.
+    pub(crate) offers_tls: Vec<usize>,
     /// Of those, the one that plain HTTP redirects to, and what redirects.
     pub(crate) redirect: Option<usize>,
     pub(crate) redirected: Redirect,
@@ -103,7 +105,10 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
             addresses: table.addresses.clone(),
             settings: table.over(settings),
             limits: table.own.listener_limits(),
-            tls: Secured::of(&table.own)?,
+            tls: match table.protocol {
+                ListenerProtocol::Nfs => nfs::secured(&table.own, Secured::of(&table.own)?)?,
+                _ => Secured::of(&table.own)?,
+            },
             redirects: false,
         });
     }
@@ -142,7 +147,12 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
 
 /// The listeners that flags name.
 fn flat(settings: &Settings) -> Result<Vec<Listener>, Failure> {
-    let https = secured(settings)?;
+    let secured = Secured::of(settings)?;
+    let https = https(settings, secured.as_ref())?;
+    let nfs_tls = match settings.nfs_tls {
+        Some(_) => nfs::secured(settings, secured)?,
+        None => None,
+    };
     let redirects = is_on(settings.http_redirect);
     if redirects && (settings.http.is_empty() || https.is_none()) {
         return Err(Failure::WrongUse(
@@ -162,26 +172,30 @@ fn flat(settings: &Settings) -> Result<Vec<Listener>, Failure> {
         .filter(|(_, addresses)| !addresses.is_empty());
     let named = named.map(|(protocol, addresses)| Listener {
         redirects: redirects && protocol == ListenerProtocol::Http,
+        tls: nfs_tls
+            .clone()
+            .filter(|_| protocol == ListenerProtocol::Nfs),
         ..Listener::flat(protocol, addresses, settings)
     });
     Ok(named.chain(https).collect())
 }
 
-/// The listeners with TLS that flags name.
-fn secured(settings: &Settings) -> Result<Option<Listener>, Failure> {
+/// The listeners with HTTPS that flags name.
+fn https(settings: &Settings, secured: Option<&Secured>) -> Result<Option<Listener>, Failure> {
     let wrong = |why: &str| Err(Failure::WrongUse(why.into()));
-    match (Secured::of(settings)?, settings.https.as_slice()) {
+    match (secured, settings.https.as_slice()) {
         (None, []) => Ok(None),
         (None, _) => wrong(
             "--https needs a certificate: name its file and that of its key with --tls-cert FILE \
              and --tls-key FILE, or try it out with --tls-self-signed",
         ),
+        (Some(_), []) if settings.nfs_tls.is_some() => Ok(None),
         (Some(_), []) => wrong(
-            "--tls-cert, --tls-key and --tls-self-signed are for --https ADDR, which is not \
-             given; a [[listener]] of the file has its own",
+            "--tls-cert, --tls-key and --tls-self-signed are for --https ADDR or --nfs-tls, which \
+             are not given; a [[listener]] of the file has its own",
         ),
         (Some(secured), addresses) => Ok(Some(Listener {
-            tls: Some(secured),
+            tls: Some(secured.clone()),
             ..Listener::flat(ListenerProtocol::Http, addresses, settings)
         })),
     }
@@ -205,6 +219,13 @@ impl Listener {
 
     pub(crate) fn serves_over_http(&self) -> bool {
         self.protocol == ListenerProtocol::Http && !self.redirects
+    }
+
+    /// Whether nothing is served there without TLS.
+    fn requires_tls(&self) -> bool {
+        let is_offered = self.protocol == ListenerProtocol::Nfs
+            && self.settings.nfs_tls == Some(NfsTls::Offered);
+        self.tls.is_some() && !is_offered
     }
 
     /// Whether its directory, if it has one, can be served.
@@ -241,7 +262,7 @@ impl Listener {
                         let why = format!("nfs: no client mounts {address}; name a port");
                         return Err(Failure::WrongUse(why));
                     }
-                    let nfs = nfs::open(settings)?;
+                    let nfs = nfs::open(settings, self.requires_tls())?;
                     let is_registered = is_on(settings.nfs_register);
                     services
                         .nfs
@@ -269,8 +290,14 @@ impl Listener {
                 server = server.behind_proxy(settings.proxy_from.iter().copied());
             }
             if let Some(tls) = &tls {
-                server = server.with_tls(tls);
+                server = match self.protocol {
+                    ListenerProtocol::Nfs => server.with_start_tls(tls),
+                    _ => server.with_tls(tls),
+                };
                 services.secured.push(services.count);
+                if !self.requires_tls() {
+                    services.offers_tls.push(services.count);
+                }
                 if self.protocol == ListenerProtocol::Http {
                     services.redirect.get_or_insert(services.count);
                 }

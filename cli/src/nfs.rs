@@ -12,13 +12,45 @@ use flatpath_nfs::{Access, Nfs, Options, Registration, Squash};
 
 use crate::failure::Failure;
 use crate::listeners::Services;
-use crate::settings::{Settings, is_on};
+use crate::settings::{NfsTls, Settings, is_on};
+use crate::tls::Secured;
 
 /// Where root keeps what outlives a server.
 const ROOT_STATE: &str = "/var/lib/flatpath";
 
-/// The service with these settings.
-pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
+/// What TLS of a listener is made of, if it is to have it.
+///
+/// # Errors
+/// What these settings say does not fit together.
+pub(crate) fn secured(
+    settings: &Settings,
+    secured: Option<Secured>,
+) -> Result<Option<Secured>, Failure> {
+    let wrong = |why: &str| Err(Failure::WrongUse(why.into()));
+    let (how, verifies) = (
+        settings.nfs_tls,
+        secured.as_ref().map(Secured::requires_clients),
+    );
+    match (how, verifies) {
+        (None, None) => Ok(None),
+        (Some(NfsTls::Required), Some(_)) | (Some(NfsTls::Offered), Some(false)) => Ok(secured),
+        (None, Some(_)) => wrong(
+            "a listener of NFS with a certificate begins TLS when a client asks for it: say with \
+             nfs-tls whether one that does not is served, \"offered\", or refused, \"required\"",
+        ),
+        (Some(_), None) => wrong(
+            "--nfs-tls needs a certificate: name its file and that of its key with --tls-cert \
+             FILE and --tls-key FILE, or try it out with --tls-self-signed",
+        ),
+        (Some(NfsTls::Offered), Some(true)) => wrong(
+            "--tls-client-ca would be passed by with --nfs-tls offered, as clients without TLS \
+             have no certificate: say --nfs-tls required, or --tls-client-auth optional",
+        ),
+    }
+}
+
+/// The service with these settings, which may answer calls without TLS or not.
+pub(crate) fn open(settings: &Settings, tls_required: bool) -> Result<Nfs, Failure> {
     let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
     let state = settings.nfs_state.clone().or_else(default_state);
     if state.is_none() {
@@ -37,6 +69,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Nfs, Failure> {
         },
         allowed: settings.nfs_allow.clone(),
         secure_ports: is_on(settings.nfs_secure_ports),
+        tls_required,
     };
     Nfs::open(options).map_err(|cause| {
         let dir = dir.display();
@@ -176,4 +209,85 @@ fn default_state() -> Option<PathBuf> {
     let base = own("XDG_STATE_HOME").map(PathBuf::from);
     let home = || own("HOME").map(|home| Path::new(&home).join(".local/state"));
     base.or_else(home).map(|base| base.join("flatpath"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listeners;
+    use crate::settings::{ClientAuth, ListenerProtocol};
+
+    fn settings(nfs_tls: Option<NfsTls>, has_certificate: bool) -> Settings {
+        let address = SocketAddr::from(([127, 0, 0, 1], 2049));
+        Settings {
+            nfs: Some(address.into()),
+            nfs_tls,
+            tls_self_signed: has_certificate.then_some(true),
+            ..Settings::default()
+        }
+    }
+
+    fn verifying(settings: Settings, auth: Option<ClientAuth>) -> Settings {
+        Settings {
+            tls_client_ca: vec!["ca".into()],
+            tls_client_auth: auth,
+            ..settings
+        }
+    }
+
+    /// Whether the listener for NFS has TLS.
+    fn has_tls(settings: &Settings) -> Result<bool, String> {
+        let listeners = listeners::of(settings, &[]).map_err(|failure| failure.to_string())?;
+        let mut nfs = listeners
+            .iter()
+            .filter(|it| it.protocol == ListenerProtocol::Nfs);
+        Ok(nfs.next().expect("it is named").tls.is_some())
+    }
+
+    #[test]
+    fn tls_is_asked_for_with_a_certificate_and_passes_no_authority_by() {
+        let (required, offered) = (Some(NfsTls::Required), Some(NfsTls::Offered));
+        assert_eq!(has_tls(&settings(None, false)), Ok(false));
+        for how in [required, offered] {
+            assert_eq!(has_tls(&settings(how, true)), Ok(true));
+            let why = has_tls(&settings(how, false)).expect_err("there is none");
+            assert!(why.contains("--nfs-tls needs a certificate"), "{why}");
+        }
+        let why = has_tls(&settings(None, true)).expect_err("for what?");
+        assert!(why.contains("--https ADDR or --nfs-tls"), "{why}");
+        let https = Settings {
+            https: vec![SocketAddr::from(([127, 0, 0, 1], 443)).into()],
+            ..settings(None, true)
+        };
+        assert_eq!(has_tls(&https), Ok(false), "the certificate is for HTTPS");
+        for auth in [None, Some(ClientAuth::Required)] {
+            assert_eq!(
+                has_tls(&verifying(settings(required, true), auth)),
+                Ok(true)
+            );
+            let passed_by = has_tls(&verifying(settings(offered, true), auth));
+            let why = passed_by.expect_err("clients without TLS have none");
+            assert!(why.contains("would be passed by"), "{why}");
+        }
+        let optional = verifying(settings(offered, true), Some(ClientAuth::Optional));
+        assert_eq!(has_tls(&optional), Ok(true));
+    }
+
+    #[test]
+    fn a_table_with_a_certificate_says_what_it_is_for() {
+        let of = |text: &str| {
+            let table = "[[listener]]\nprotocol = \"nfs\"\naddress = 2049\n";
+            let file = crate::config::Configuration::from_text(&format!("{table}{text}"));
+            let file = file.expect("it can be read");
+            let listeners = listeners::of(&file.settings, &file.listeners);
+            let listeners = listeners.map_err(|failure| failure.to_string())?;
+            Ok::<_, String>(listeners[0].tls.is_some())
+        };
+        assert_eq!(of(""), Ok(false));
+        let both = "tls-self-signed = true\nnfs-tls = \"required\"\n";
+        assert_eq!(of(both), Ok(true));
+        let why = of("tls-self-signed = true\n").expect_err("for what?");
+        assert!(why.contains("say with nfs-tls"), "{why}");
+        of("nfs-tls = \"offered\"\n").expect_err("there is no certificate");
+    }
 }

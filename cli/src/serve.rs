@@ -2,7 +2,8 @@
 //!
 //! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, with ` writable`
 //! where clients may change files, and then `ready`; nothing else ever. With TLS it is `https`, and
-//! other protocols have ` tls` behind their address. Logs go to standard error.
+//! other protocols have ` tls` behind their address, or ` tls-offered` where clients may do without
+//! (`--nfs-tls`). Logs go to standard error.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -291,6 +292,7 @@ fn announce(running: &Running, services: &Services, admin: Option<&AdminServer>)
     for (number, bound) in running.listeners().iter().enumerate() {
         let (name, tls) = match (services.secured.contains(&number), bound.name) {
             (true, "http") => ("https", ""),
+            (true, name) if services.offers_tls.contains(&number) => (name, " tls-offered"),
             (true, name) => (name, " tls"),
             (false, name) => (name, ""),
         };

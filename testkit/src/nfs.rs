@@ -28,6 +28,13 @@ pub const ATTRIBUTES: usize = 84;
 pub const LAST_FRAGMENT: u32 = 1 << 31;
 /// Longest reply that is read, in bytes.
 const REPLY_BYTES_MAX: usize = 4 << 20;
+/// The credential that asks for TLS, and an empty verifier (RFC 9289 section 4.1).
+pub const AUTH_TLS: [u32; 4] = [7, 0, 0, 0];
+/// A reply without its number: TLS begins behind it.
+pub const STARTTLS: &[u8] = b"\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\x08STARTTLS\0\0\0\0";
+/// The same of replies that refuse a call: its credential is no good, or not enough.
+pub const BAD_CREDENTIAL: &[u8] = b"\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x01";
+pub const TOO_WEAK: &[u8] = b"\0\0\0\x01\0\0\0\x01\0\0\0\x01\0\0\0\x05";
 /// The user of the machine who calls, unless another one is named.
 const USER: u32 = 1000;
 
@@ -91,13 +98,22 @@ impl Call {
     /// The beginning of a record: `bytes` more of its arguments follow.
     pub fn record_before(&self, bytes: usize, user: u32, xid: u32) -> Vec<u8> {
         // AUTH_SYS: stamp, an empty machine name, user, group, no further groups.
+        self.begin(bytes, &[1, 20, 0, 0, user, user, 0, 0, 0], xid)
+    }
+
+    /// In one record, with another credential and its verifier.
+    pub fn record_with(&self, credential: &[u32], xid: u32) -> Vec<u8> {
+        self.begin(0, credential, xid)
+    }
+
+    fn begin(&self, bytes: usize, credential: &[u32], xid: u32) -> Vec<u8> {
         let head = [xid, 0, 2, self.program, 3, self.procedure];
-        let credential = [1, 20, 0, 0, user, user, 0, 0, 0];
         let arguments = &self.arguments.0;
         let length = 4 * (head.len() + credential.len()) + arguments.len() + bytes;
         let mark = LAST_FRAGMENT | u32::try_from(length).expect("short");
         let mut record = Vec::with_capacity(4 + length - bytes);
-        let words = [mark].into_iter().chain(head).chain(credential);
+        let words = [mark].into_iter().chain(head);
+        let words = words.chain(credential.iter().copied());
         words.for_each(|word| record.extend(word.to_be_bytes()));
         record.extend_from_slice(arguments);
         record
@@ -123,6 +139,14 @@ pub fn mount(path: &str) -> Call {
 
 pub fn null() -> Call {
     Call::nfs(0, Words::default())
+}
+
+/// NULL of MOUNT.
+pub fn mount_null() -> Call {
+    Call {
+        program: MOUNT,
+        ..null()
+    }
 }
 
 pub fn getattr(handle: &[u8]) -> Call {
@@ -280,9 +304,9 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// One connection.
-pub struct Connection {
-    pub stream: TcpStream,
+/// One connection: on a socket, or on what a test puts between that and the calls.
+pub struct Connection<S = TcpStream> {
+    pub stream: S,
     user: u32,
     xid: u32,
 }
@@ -300,17 +324,6 @@ impl Connection {
         Ok(Self::of(stream))
     }
 
-    /// A connection that is there.
-    pub fn of(stream: TcpStream) -> Self {
-        let (user, xid) = (USER, 0);
-        Self { stream, user, xid }
-    }
-
-    /// Its calls are of this user of the machine from now on.
-    pub fn by(self, user: u32) -> Self {
-        Self { user, ..self }
-    }
-
     /// A second hand on the same connection.
     pub fn another(&self) -> Self {
         Self::of(self.stream.try_clone().expect("the same connection")).by(self.user)
@@ -321,6 +334,29 @@ impl Connection {
         socket2::SockRef::from(&self.stream)
             .set_linger(Some(Duration::ZERO))
             .expect("a TCP socket has the option");
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
+    /// A connection that is there.
+    pub fn of(stream: S) -> Self {
+        let (user, xid) = (USER, 0);
+        Self { stream, user, xid }
+    }
+
+    /// Its calls are of this user of the machine from now on.
+    pub fn by(self, user: u32) -> Self {
+        Self { user, ..self }
+    }
+
+    /// Asks for TLS. What follows in case of [`STARTTLS`] is the handshake.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn probe(&mut self) -> io::Result<Vec<u8>> {
+        self.xid = self.xid.wrapping_add(1);
+        self.try_send(&null().record_with(&AUTH_TLS, self.xid))?;
+        Ok(self.message()?[4..].to_vec())
     }
 
     pub fn send(&mut self, bytes: &[u8]) {

@@ -105,6 +105,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"auto\"",
             "\"portable\"",
             "\"optional\"",
+            "\"offered\"",
             "\"json\"",
             "\"info\"",
             "\"*\"",

@@ -14,7 +14,9 @@ use flatpath::sockets::ListenAddress;
 use flatpath::{NetworkThreads, Subnet};
 use flatpath_http::{HostPattern, OriginPattern};
 
-use super::{Accept, ClientAuth, Definition, Driver, Etag, ListenerProtocol, LogFormat, Setting};
+use super::{
+    Accept, ClientAuth, Definition, Driver, Etag, ListenerProtocol, LogFormat, NfsTls, Setting,
+};
 use crate::logging::levels;
 use crate::units::{
     count, count_or_zero, delay, listen_address, network_threads, size, time, workers,
@@ -35,13 +37,6 @@ mod topic {
 // The listeners that look at a setting.
 const ALL: &[ListenerProtocol] = ListenerProtocol::ALL;
 const HTTP: &[ListenerProtocol] = &[ListenerProtocol::Http];
-// NFS has no TLS yet: it would begin within the connection.
-const TLS: &[ListenerProtocol] = &[
-    ListenerProtocol::Http,
-    ListenerProtocol::Echo,
-    ListenerProtocol::Relay,
-    ListenerProtocol::Ingest,
-];
 const NFS: &[ListenerProtocol] = &[ListenerProtocol::Nfs];
 const FILES: &[ListenerProtocol] = &[ListenerProtocol::Http, ListenerProtocol::Nfs];
 const RELAY: &[ListenerProtocol] = &[ListenerProtocol::Relay];
@@ -156,43 +151,43 @@ settings! {
     /// Accept a connection at once, not with its first bytes
     no_defer_accept: Option<bool> = switch(topic::HTTP).advanced();
 
-    /// Certificate for --https, in PEM: first it, then those that lead from it to one that clients
-    /// know; may be repeated, each with its --tls-key. A client gets the one with the name it asks
-    /// for, else the first. Read again when the file changes, and on SIGHUP
-    tls_cert: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(TLS).not_inherited();
+    /// Certificate for --https and --nfs-tls, in PEM: first it, then those that lead from it to one
+    /// that clients know; may be repeated, each with its --tls-key. A client gets the one with the
+    /// name it asks for, else the first. Read again when the file changes, and on SIGHUP
+    tls_cert: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(ALL).not_inherited();
 
     /// Its private key, in PEM, without a password
-    tls_key: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(TLS).not_inherited();
+    tls_key: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(ALL).not_inherited();
 
-    /// To try out --https without a certificate: make one for localhost and this machine's name,
+    /// To try out TLS without a certificate: make one for localhost and this machine's name,
     /// which no client trusts unasked
-    tls_self_signed: Option<bool> = switch(topic::TLS).of(TLS).not_inherited();
+    tls_self_signed: Option<bool> = switch(topic::TLS).of(ALL).not_inherited();
 
     /// Authority, in PEM, whose certificates clients are to have; may be repeated, and a file may
     /// have several. Read again as --tls-cert is
     tls_client_ca: Vec<PathBuf> = option(topic::TLS, "FILE", path())
         .advanced()
-        .of(TLS)
+        .of(ALL)
         .not_inherited();
 
     /// What an authority has revoked, in PEM or DER; may be repeated. With it, each authority that
     /// leads to a client's certificate must have a list that is not outdated
     tls_client_crl: Vec<PathBuf> = option(topic::TLS, "FILE", path())
         .advanced()
-        .of(TLS)
+        .of(ALL)
         .not_inherited();
 
     /// Whether clients must have a certificate of --tls-client-ca [default: required]
     tls_client_auth: Option<ClientAuth> = option(topic::TLS, "HOW", word())
         .advanced()
-        .of(TLS)
+        .of(ALL)
         .not_inherited();
 
     /// Key of session tickets, at least 32 random bytes, that several servers share: clients resume
     /// at any. May be repeated: the first seals, all open. Read again like --tls-cert
     tls_ticket_key: Vec<PathBuf> = option(topic::TLS, "FILE", path())
         .advanced()
-        .of(TLS)
+        .of(ALL)
         .not_inherited();
 
     /// How often to see whether certificates or keys have changed; 0 for never, then SIGHUP alone
@@ -243,6 +238,11 @@ settings! {
 
     /// Serve only clients that come from a port below 1024
     nfs_secure_ports: Option<bool> = switch(topic::NFS).advanced().of(NFS);
+
+    /// TLS for NFS (RFC 9289), with the certificates of --tls-cert: a client asks for it in its
+    /// first call. With --tls-client-ca and `required`, only clients with a certificate are served
+    /// [default: without TLS]
+    nfs_tls: Option<NfsTls> = option(topic::NFS, "HOW", word()).of(NFS).not_inherited();
 
     /// Register with the rpcbind of this machine, for clients that ask it for the ports
     nfs_register: Option<bool> = switch(topic::NFS).advanced().of(NFS);

@@ -43,7 +43,7 @@ mod values;
 mod entries;
 
 pub(crate) use entries::{SETTINGS, Settings};
-pub(crate) use values::{Accept, ClientAuth, Driver, Etag, ListenerProtocol, LogFormat};
+pub(crate) use values::{Accept, ClientAuth, Driver, Etag, ListenerProtocol, LogFormat, NfsTls};
 
 /// The part of a file that a setting is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

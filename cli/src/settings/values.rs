@@ -85,6 +85,16 @@ values! {
 }
 
 values! {
+    /// The values of `--nfs-tls`.
+    NfsTls {
+        /// Calls without TLS are refused
+        Required = "required",
+        /// Clients begin it, or do not
+        Offered = "offered",
+    }
+}
+
+values! {
     /// The values of `--etag`.
     Etag {
         /// Changes with every modification; differs between copies

@@ -61,6 +61,11 @@ impl ClientFiles {
             revoked,
         }
     }
+
+    /// Whether a client without a certificate is refused.
+    pub(super) fn are_required(&self) -> bool {
+        self.auth == ClientAuth::Required
+    }
 }
 
 impl Files for ClientFiles {

@@ -18,6 +18,11 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
+    /// Whether clients without a certificate are refused.
+    pub(crate) fn requires_clients(&self) -> bool {
+        self.clients.as_ref().is_some_and(ClientFiles::are_required)
+    }
+
     /// What these settings name, if they name any.
     pub(crate) fn of(settings: &Settings) -> Result<Option<Secured>, Failure> {
         let clients = ClientFiles::of(settings)?;

@@ -18,6 +18,7 @@ mod rpcbind;
 mod restart;
 mod rights;
 mod space;
+mod tls;
 mod tools;
 mod two;
 mod unread;

@@ -118,6 +118,7 @@ enum Head {
     NoCall,
     Garbage(u32),
     Denied(u32),
+    AsksForTls([u32; 4]),
     Call {
         words: [u32; 4],
         credential: Vec<u32>,
@@ -133,6 +134,9 @@ fn check_call(record: &[u8]) {
             Head::Garbage(xid)
         }
         Err(Refusal::Denied(xid, _)) => Head::Denied(xid),
+        Err(Refusal::AsksForTls(probe)) => {
+            Head::AsksForTls([probe.xid, probe.program, probe.version, probe.procedure])
+        }
         Ok((call, arguments)) => {
             let written = write(&call);
             let again = open(&written, None).expect("it is a call");
@@ -207,6 +211,9 @@ fn reference(record: &[u8]) -> Head {
             _ => None,
         };
         let is_empty = verifier == 0 && verifier_bytes == 0;
+        if flavor == 7 && bytes == 0 && is_empty {
+            return Some(Head::AsksForTls(words));
+        }
         let accepted = credential
             .filter(|_| is_empty)
             .map(|credential| Head::Call {

@@ -1,4 +1,5 @@
-//! Who calls: AUTH_NONE and AUTH_SYS (RFC 5531 section 8 and appendix A).
+//! Who calls: AUTH_NONE and AUTH_SYS (RFC 5531 section 8 and appendix A); and AUTH_TLS, with which
+//! nobody calls: it asks for TLS (RFC 9289 section 4.1).
 //!
 //! A claim, not a proof: AUTH_SYS carries numbers that the client's machine vouches for.
 //!
@@ -9,6 +10,7 @@ use crate::xdr::{Malformed, Reader};
 
 const AUTH_NONE: u32 = 0;
 const AUTH_SYS: u32 = 1;
+const AUTH_TLS: u32 = 7;
 
 /// Why a caller is not accepted (RFC 5531 section 9, `auth_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +19,17 @@ pub enum AuthStatus {
     BadCredential = 1,
     /// The verifier is not the empty one.
     BadVerifier = 3,
-    /// Not enough for what was asked: the address or the port is not allowed.
+    /// Not enough for what was asked: the address or the port is not allowed, or TLS is required.
     TooWeak = 5,
+}
+
+/// What is no credential that a call can be made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoCaller {
+    /// It is not accepted.
+    Refused(AuthStatus),
+    /// It asks for TLS.
+    AsksForTls,
 }
 
 /// What the caller claims to be.
@@ -67,21 +78,25 @@ impl Groups {
 /// # Errors
 /// The outer one when the call itself cannot be read, the inner one when the caller is not
 /// accepted.
-pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Result<Credential, AuthStatus>, Malformed> {
+pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Result<Credential, NoCaller>, Malformed> {
     let flavor = reader.u32()?;
     let body = reader.opaque(AUTH_BYTES_MAX)?;
     let verifier_flavor = reader.u32()?;
     let verifier = reader.opaque(AUTH_BYTES_MAX)?;
     let credential = match flavor {
         AUTH_NONE => Ok(Credential::None),
-        AUTH_SYS => read_system(body).map_err(|Malformed| AuthStatus::BadCredential),
-        _ => Err(AuthStatus::BadCredential),
+        AUTH_SYS => read_system(body).map_err(|Malformed| BAD_CREDENTIAL),
+        AUTH_TLS if body.is_empty() => Err(NoCaller::AsksForTls),
+        _ => Err(BAD_CREDENTIAL),
     };
-    if credential.is_ok() && (verifier_flavor != AUTH_NONE || !verifier.is_empty()) {
-        return Ok(Err(AuthStatus::BadVerifier));
+    let is_read = !matches!(credential, Err(NoCaller::Refused(_)));
+    if is_read && (verifier_flavor != AUTH_NONE || !verifier.is_empty()) {
+        return Ok(Err(NoCaller::Refused(AuthStatus::BadVerifier)));
     }
     Ok(credential)
 }
+
+const BAD_CREDENTIAL: NoCaller = NoCaller::Refused(AuthStatus::BadCredential);
 
 fn read_system(body: &[u8]) -> Result<Credential, Malformed> {
     let mut reader = Reader::new(body);
@@ -134,8 +149,14 @@ mod tests {
         room[..written].to_vec()
     }
 
-    fn read_call(bytes: &[u8]) -> Result<Result<Credential, AuthStatus>, Malformed> {
+    type Read = Result<Result<Credential, NoCaller>, Malformed>;
+
+    fn read_call(bytes: &[u8]) -> Read {
         read(&mut Reader::new(bytes))
+    }
+
+    fn refused(status: AuthStatus) -> Read {
+        Ok(Err(NoCaller::Refused(status)))
     }
 
     #[test]
@@ -155,7 +176,7 @@ mod tests {
         let body = system(b"client", &(1..=17).collect::<Vec<u32>>());
         assert_eq!(
             read_call(&call(1, &body, (0, b""))),
-            Ok(Err(AuthStatus::BadCredential))
+            refused(AuthStatus::BadCredential)
         );
     }
 
@@ -166,7 +187,7 @@ mod tests {
         let body = system(&[b'a'; 256], &[]);
         assert_eq!(
             read_call(&call(1, &body, (0, b""))),
-            Ok(Err(AuthStatus::BadCredential))
+            refused(AuthStatus::BadCredential)
         );
     }
 
@@ -175,16 +196,32 @@ mod tests {
         assert_eq!(read_call(&call(0, b"", (0, b""))), Ok(Ok(Credential::None)));
         assert_eq!(
             read_call(&call(6, b"", (0, b""))),
-            Ok(Err(AuthStatus::BadCredential))
+            refused(AuthStatus::BadCredential)
         );
         assert_eq!(
             read_call(&call(0, b"", (1, b""))),
-            Ok(Err(AuthStatus::BadVerifier))
+            refused(AuthStatus::BadVerifier)
         );
         assert_eq!(
             read_call(&call(0, b"", (0, b"x"))),
-            Ok(Err(AuthStatus::BadVerifier))
+            refused(AuthStatus::BadVerifier)
         );
+    }
+
+    #[test]
+    fn one_that_asks_for_tls_says_nothing_else() {
+        let asks = Ok(Err(NoCaller::AsksForTls));
+        assert_eq!(read_call(&call(7, b"", (0, b""))), asks);
+        assert_eq!(
+            read_call(&call(7, b"x", (0, b""))),
+            refused(AuthStatus::BadCredential)
+        );
+        for verifier in [(0, &b"x"[..]), (7, b"")] {
+            assert_eq!(
+                read_call(&call(7, b"", verifier)),
+                refused(AuthStatus::BadVerifier)
+            );
+        }
     }
 
     #[test]
@@ -198,7 +235,7 @@ mod tests {
         let body = system(b"client", &[1, 2, 3]);
         for end in 0..body.len() {
             let read = read_call(&call(1, &body[..end], (0, b"")));
-            assert_eq!(read, Ok(Err(AuthStatus::BadCredential)), "cut at {end}");
+            assert_eq!(read, refused(AuthStatus::BadCredential), "cut at {end}");
         }
     }
 }

@@ -75,7 +75,7 @@ mod testing;
 pub use auth::{AuthStatus, Credential, Groups};
 pub use flatpath::NoRoom;
 pub use job::RpcJob;
-pub use message::{Accepted, Call, Denied, Refusal, open};
+pub use message::{Accepted, Call, Denied, Probe, Refusal, open};
 pub use programs::{CallOutcome, Found, Programs, Route};
 pub use record::{Arguments, Data};
 pub use reply::{DataRoom, Reply};

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use crate::auth::{self, AuthStatus, Credential};
+use crate::auth::{self, AuthStatus, Credential, NoCaller};
 use crate::limits::REPLY_HEAD_BYTES;
 use crate::xdr::{Malformed, Reader, Writer};
 
@@ -15,6 +15,10 @@ const ACCEPTED: u32 = 0;
 const DENIED: u32 = 1;
 const RPC_MISMATCH: u32 = 0;
 const AUTH_ERROR: u32 = 1;
+
+/// What the verifier says of the reply to a call that asks for TLS, where TLS begins behind that
+/// reply (RFC 9289 section 4.1).
+const STARTTLS: &[u8; 8] = b"STARTTLS";
 
 /// The marker bit of the last fragment (RFC 5531 section 11).
 pub(crate) const LAST_FRAGMENT: u32 = 1 << 31;
@@ -34,6 +38,8 @@ pub struct Call {
     pub credential: Credential,
     /// Where the call came from, if the engine knows.
     pub peer: Option<SocketAddr>,
+    /// Whether it came through TLS.
+    pub is_secured: bool,
 }
 
 /// How an accepted call ended (`accept_stat`).
@@ -90,6 +96,22 @@ pub enum Refusal {
     Accepted(u32, Accepted),
     /// The call with this number is refused.
     Denied(u32, Denied),
+    /// It asks for TLS: answered with [`AuthStatus::BadCredential`] where that cannot begin
+    /// (RFC 9289 section 4.1).
+    AsksForTls(Probe),
+}
+
+/// A call that asks for TLS: its number, and what it asks for beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// As of any call.
+    pub xid: u32,
+    /// The program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// Its procedure, which has to be NULL.
+    pub procedure: u32,
 }
 
 /// Reads the head of a call from the front of a record. What follows are its arguments.
@@ -103,7 +125,7 @@ pub fn open(record: &[u8], peer: Option<SocketAddr>) -> Result<(Call, &[u8]), Re
     };
     match open_call(xid, &mut reader, peer) {
         Ok(Ok(call)) => Ok((call, reader.rest())),
-        Ok(Err(why)) => Err(Refusal::Denied(xid, why)),
+        Ok(Err(refusal)) => Err(refusal),
         Err(Malformed) => Err(Refusal::Accepted(xid, Accepted::GarbageArguments)),
     }
 }
@@ -112,30 +134,53 @@ fn open_call(
     xid: u32,
     reader: &mut Reader<'_>,
     peer: Option<SocketAddr>,
-) -> Result<Result<Call, Denied>, Malformed> {
+) -> Result<Result<Call, Refusal>, Malformed> {
+    let denied = |why| Ok(Err(Refusal::Denied(xid, why)));
     if reader.u32()? != RPC_VERSION {
-        return Ok(Err(Denied::RpcMismatch));
+        return denied(Denied::RpcMismatch);
     }
     let (program, version, procedure) = (reader.u32()?, reader.u32()?, reader.u32()?);
-    let credential = auth::read(reader)?.map_err(Denied::Auth);
-    Ok(credential.map(|credential| Call {
+    let credential = match auth::read(reader)? {
+        Ok(credential) => credential,
+        Err(NoCaller::Refused(status)) => return denied(Denied::Auth(status)),
+        Err(NoCaller::AsksForTls) => {
+            return Ok(Err(Refusal::AsksForTls(Probe {
+                xid,
+                program,
+                version,
+                procedure,
+            })));
+        }
+    };
+    Ok(Ok(Call {
         xid,
         program,
         version,
         procedure,
         credential,
         peer,
+        is_secured: false,
     }))
 }
 
 /// Writes the head of an accepted reply after the room for its marker.
 pub(crate) fn write_accepted(writer: &mut Writer<'_>, xid: u32, status: Accepted) {
+    write_head(writer, xid, &[], status);
+}
+
+/// Writes a whole reply after the room for its marker: TLS begins behind it.
+pub(crate) fn write_starttls(writer: &mut Writer<'_>, xid: u32) {
+    write_head(writer, xid, STARTTLS, Accepted::Success);
+}
+
+/// The same with the body of a verifier, whose flavor is AUTH_NONE.
+fn write_head(writer: &mut Writer<'_>, xid: u32, verifier: &[u8], status: Accepted) {
     writer.u32(0);
     writer.u32(xid);
     writer.u32(REPLY);
     writer.u32(ACCEPTED);
     writer.u32(0);
-    writer.u32(0);
+    writer.opaque(verifier);
     writer.u32(status.number());
     if let Accepted::ProgramMismatch { low, high } = status {
         writer.u32(low);
@@ -245,6 +290,24 @@ mod tests {
             expected.extend(head(&tail));
             assert_eq!(room[4..written], expected, "{status:?}");
         }
+    }
+
+    #[test]
+    fn a_call_that_asks_for_tls_is_none() {
+        let record = head(&[7, 0, 2, 100_003, 3, 0, 7, 0, 0, 0]);
+        let probe = Probe {
+            xid: 7,
+            program: 100_003,
+            version: 3,
+            procedure: 0,
+        };
+        assert_eq!(open(&record, None), Err(Refusal::AsksForTls(probe)));
+        let mut room = [0; 64];
+        let mut writer = Writer::new(&mut room);
+        write_starttls(&mut writer, 7);
+        let written = writer.written();
+        let (begin, end) = (head(&[7, 1, 0, 0, 8]), head(&[0]));
+        assert_eq!(room[4..written], [&begin[..], b"STARTTLS", &end].concat());
     }
 
     #[test]

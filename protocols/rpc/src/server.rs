@@ -21,7 +21,8 @@
 //!   unless nothing is: a client that does not read its replies holds no more than that. A call
 //!   that came in parts may exceed it once.
 
-use std::mem;
+mod here;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -34,18 +35,18 @@ use flatpath::{
 use crate::duplicate_requests::DuplicateRequestCache;
 use crate::job::RpcJob;
 use crate::limits::{
-    CACHED_REPLIES_MAX, CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, INLINE_REPLY_BYTES_MAX,
-    PAGE_BYTES, PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED,
-    PROMPT_REPLY_BYTES_MAX, REPLY_BYTES_MIN, REPLY_COPY_BYTES_MAX,
+    CACHED_REPLIES_MAX, CALLS_MAX, CONTIGUOUS_BYTES_MAX, IDLE_PERIODS_MAX, PAGE_BYTES,
+    PAGES_PER_CONNECTION_MAX, PAGES_PER_LISTENER, PAGES_RESERVED, PROMPT_REPLY_BYTES_MAX,
+    REPLY_BYTES_MIN,
 };
-use crate::message::{self, Accepted, Call, Denied, Refusal};
+use crate::message::{self, Call, Denied, Refusal};
 use crate::origin::Origin;
 use crate::programs::{Found, Programs, Route};
 use crate::record::{self, Arguments, Assembled, Assembly, Completion, Source as _};
 use crate::record_source::RecordSource;
 use crate::reply::Reply;
 use crate::reply_counts::{Beside, ReplyCounts, ThreadCounts};
-use crate::xdr::Writer;
+use here::send;
 
 /// Programs as a protocol of the engine.
 pub struct Rpc<S: Programs> {
@@ -96,8 +97,9 @@ pub struct RpcSession {
     ending: bool,
     /// What the calls with workers may answer, in bytes (G4).
     promised_bytes: usize,
-    /// Where the connection comes from, asked once.
+    /// Where the connection comes from, asked once, and whether it has TLS.
     peer: Option<SocketAddr>,
+    is_secured: bool,
     /// Made with the first call that must not be executed twice.
     origin: Option<Arc<Origin>>,
 }
@@ -117,16 +119,15 @@ enum Progress {
     Stalled(Stall),
     /// It is no call: the connection ends.
     NoCall,
+    /// The reply says that TLS begins behind it.
+    StartsTls,
 }
 
 impl<S: Programs> Rpc<S> {
     /// The call in a record, where its arguments begin, and where it is answered.
-    fn route(
-        &self,
-        record: &[u8],
-        peer: Option<SocketAddr>,
-    ) -> Result<(Call, usize, Route), Refusal> {
-        let (call, arguments) = message::open(record, peer)?;
+    fn route(&self, record: &[u8], session: &RpcSession) -> Result<(Call, usize, Route), Refusal> {
+        let (mut call, arguments) = message::open(record, session.peer)?;
+        call.is_secured = session.is_secured;
         match self.programs.route(&call) {
             Route::Unavailable(status) => Err(Refusal::Accepted(call.xid, status)),
             Route::Refused(status) => Err(Refusal::Denied(call.xid, Denied::Auth(status))),
@@ -134,14 +135,15 @@ impl<S: Programs> Rpc<S> {
         }
     }
 
-    /// A record that lies whole in the input; `is_alone` says that nothing else does.
+    /// A record that lies whole in the input; `is_alone` says that nothing else does, and
+    /// `left` how many bytes do behind it.
     fn handle_whole(
         &self,
         context: &mut Context<'_, Self>,
         bytes: &[u8],
-        is_alone: bool,
+        (is_alone, left): (bool, usize),
     ) -> Progress {
-        match self.route(bytes, context.session.peer) {
+        match self.route(bytes, context.session) {
             Ok((call, arguments_at, route)) if route != Route::Inline => {
                 let mut arguments = Arguments::new(bytes);
                 arguments.skip(arguments_at);
@@ -173,14 +175,20 @@ impl<S: Programs> Rpc<S> {
                 (job.promised_bytes, job.found) = (promised_bytes, found);
                 self.dispatch(context, job, (call, arguments_at))
             }
-            routed => self.answer_here(context, routed, Arguments::new(bytes)),
+            routed => self.answer_here(context, routed, Arguments::new(bytes), left),
         }
     }
 
-    /// A record that came in parts. Room was found before it was completed (G1).
-    fn handle_assembled(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) -> Progress {
+    /// A record that came in parts. Room was found before it was completed (G1). So many bytes are
+    /// left of the input.
+    fn handle_assembled(
+        &self,
+        context: &mut Context<'_, Self>,
+        mut job: Job<Self>,
+        left: usize,
+    ) -> Progress {
         context.session.assembly.take(&mut job.record);
-        match self.route(job.record.front(), context.session.peer) {
+        match self.route(job.record.front(), context.session) {
             Ok((call, arguments_at, route)) if route != Route::Inline => {
                 let arguments = job.record.arguments(arguments_at);
                 job.promised_bytes = self.programs.reply_bytes_max(&call, arguments);
@@ -188,7 +196,8 @@ impl<S: Programs> Rpc<S> {
                 self.dispatch(context, job, (call, arguments_at))
             }
             routed => {
-                let progress = self.answer_here(context, routed, job.record.arguments(0));
+                let record = job.record.arguments(0);
+                let progress = self.answer_here(context, routed, record, left);
                 job.reset();
                 context.recycle(job);
                 progress
@@ -218,100 +227,6 @@ impl<S: Programs> Rpc<S> {
         context.session.promised_bytes += job.promised_bytes;
         context.dispatch(job);
         Progress::Done
-    }
-
-    /// Answers on the network thread, after other replies of this turn.
-    fn answer_here(
-        &self,
-        context: &mut Context<'_, Self>,
-        routed: Result<(Call, usize, Route), Refusal>,
-        mut record: Arguments<'_>,
-    ) -> Progress {
-        let Some(buffer) = context.io.reserve(INLINE_REPLY_BYTES_MAX) else {
-            return Progress::Stalled(Stall::Memory);
-        };
-        let counts = &context.thread.counts;
-        let room = &mut buffer.spare_mut()[..INLINE_REPLY_BYTES_MAX];
-        let mut writer = Writer::new(&mut *room);
-        match routed {
-            Ok((call, arguments_at, _)) => {
-                message::write_accepted(&mut writer, call.xid, Accepted::Success);
-                record.skip(arguments_at);
-                let served = self.programs.inline(&call, record, &mut writer);
-                let overflow = writer.overflowed().then_some(Accepted::SystemError);
-                let failure = served.failure().or(overflow);
-                if let Some(status) = failure {
-                    writer = Writer::new(&mut *room);
-                    message::write_accepted(&mut writer, call.xid, status);
-                }
-                let accepted = failure.map_or(0, Accepted::number);
-                if let Some(class) = self.programs.reply_class(&call, accepted, None) {
-                    counts.add(class);
-                }
-            }
-            Err(Refusal::Accepted(xid, status)) => {
-                counts.add_beside(Beside::Refused);
-                message::write_accepted(&mut writer, xid, status);
-            }
-            Err(Refusal::Denied(xid, why)) => {
-                counts.add_beside(Beside::Refused);
-                message::write_denied(&mut writer, xid, why);
-            }
-            Err(Refusal::NoCall) => return Progress::NoCall,
-        }
-        let written = writer.written();
-        room[..4].copy_from_slice(&message::marker(written));
-        buffer.advance(written);
-        Progress::Done
-    }
-
-    /// Counts a reply that is complete.
-    fn count(
-        &self,
-        context: &Context<'_, Self>,
-        call: &Call,
-        (accepted, result): (u32, Option<u32>),
-    ) {
-        if let Some(class) = self.programs.reply_class(call, accepted, result) {
-            context.thread.counts.add(class);
-        }
-    }
-
-    /// Tries a call that need not wait.
-    ///
-    /// # Errors
-    /// A worker has to answer it, with what was found.
-    fn try_promptly(
-        &self,
-        context: &mut Context<'_, Self>,
-        call: &Call,
-        arguments: Arguments<'_>,
-    ) -> Result<(), Found> {
-        let nothing = Found::default();
-        let right = self.programs.prompt_right().ok_or(nothing)?;
-        let prompt = context.prompt(right).ok_or(nothing)?;
-        // Only its vector outlives this call.
-        let mut reply = mem::take(&mut context.thread.reply);
-        let served = match context.pool().take(REPLY_BYTES_MIN) {
-            Some(buffer) => {
-                reply.prepare(buffer);
-                reply.begin(call.xid);
-                self.programs
-                    .prompt(call, arguments, &mut reply, context.pool())
-            }
-            None => Err(nothing),
-        };
-        context.tried(right, prompt);
-        if let Ok(served) = served {
-            if let Some(status) = served.failure() {
-                reply.restart(status);
-            }
-            self.count(context, call, reply.status());
-            send(context, &mut reply);
-        }
-        reply.reset();
-        context.thread.reply = reply;
-        served.map(|_| ())
     }
 
     /// What a call needs before the last byte of its record is taken (G1).
@@ -345,7 +260,8 @@ impl<S: Programs> Rpc<S> {
         }
         match (fed, ready) {
             (Ok((used, Assembled::Complete)), Ok(job)) => {
-                return (used, Some(self.handle_assembled(context, job)));
+                let left = input.len() - used;
+                return (used, Some(self.handle_assembled(context, job, left)));
             }
             (Ok((used, Assembled::Withheld)), Err(stall)) => {
                 return (used, Some(Progress::Stalled(stall)));
@@ -389,27 +305,20 @@ impl<S: Programs> Rpc<S> {
         }
     }
 
+    fn start_tls(context: &mut Context<'_, Self>) -> Received {
+        if !context.start_tls() {
+            // What was promised cannot be kept.
+            context.abort();
+        }
+        Received::Consumed
+    }
+
     fn end(context: &mut Context<'_, Self>) {
         context.session.ending = true;
         context.end_input();
         if context.jobs_out() == 0 {
             context.close_lingering();
         }
-    }
-}
-
-/// Queues a reply that is complete.
-fn send<S: Programs>(context: &mut Context<'_, Rpc<S>>, reply: &mut Reply) {
-    let (mut pieces, piped) = reply.seal();
-    while let Some(piece) = pieces.next() {
-        let short = pieces.len() == 0 && piece.filled().len() <= REPLY_COPY_BYTES_MAX;
-        if !short || context.write(piece.filled()).is_err() {
-            context.write_buffer(piece);
-        }
-    }
-    drop(pieces);
-    if let Some(piped) = piped {
-        context.write_piped(piped);
     }
 }
 
@@ -456,6 +365,7 @@ impl<S: Programs> Protocol for Rpc<S> {
                 ..RegionConfig::default()
             }),
             pages_max: Some(PAGES_PER_CONNECTION_MAX),
+            alpn: &["sunrpc"],
             ..ListenerOptions::default()
         }
     }
@@ -471,6 +381,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         context.session.idle_periods = 0;
         if context.session.peer.is_none() {
             context.session.peer = context.peer();
+            context.session.is_secured = context.is_secured();
         }
         let (mut used, mut blocked, mut took_call) = (0, None, false);
         while used < input.len() {
@@ -494,9 +405,11 @@ impl<S: Programs> Protocol for Rpc<S> {
                 .flatten();
             let (progress, bytes) = match here {
                 Some(bytes) => {
-                    let is_alone = bytes.len() + 4 == input.len();
-                    let progress = self.handle_whole(context, bytes, is_alone);
-                    (Some(progress), bytes.len() + 4)
+                    let length = bytes.len() + 4;
+                    let left = offered.len() - length;
+                    let place = (length == input.len(), left);
+                    let progress = self.handle_whole(context, bytes, place);
+                    (Some(progress), length)
                 }
                 None => {
                     let (bytes, progress) = self.assemble(context, offered);
@@ -518,6 +431,7 @@ impl<S: Programs> Protocol for Rpc<S> {
                     used += bytes;
                     took_call = true;
                 }
+                Some(Progress::StartsTls) => return Self::start_tls(context),
                 None => {
                     used += bytes;
                     break;

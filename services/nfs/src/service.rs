@@ -47,6 +47,10 @@ pub struct Options {
     pub allowed: Vec<Subnet>,
     /// Only clients that come from a privileged port.
     pub secure_ports: bool,
+    /// Only calls that come through TLS (RFC 9289): others are refused (AUTH_TOOWEAK), but for the
+    /// one that asks for it. Its listener is to have it:
+    /// [`Server::with_start_tls`](flatpath::Server).
+    pub tls_required: bool,
 }
 
 impl Options {
@@ -59,7 +63,54 @@ impl Options {
             squash: Squash::Root,
             allowed: Vec::new(),
             secure_ports: false,
+            tls_required: false,
         }
+    }
+
+    fn admission(&self) -> Admission {
+        Admission {
+            is_open: self.allowed.is_empty() && !self.secure_ports && !self.tls_required,
+            allowed: self.allowed.clone(),
+            secure_ports: self.secure_ports,
+            tls_required: self.tls_required,
+        }
+    }
+}
+
+/// Which clients are served.
+#[derive(Debug)]
+struct Admission {
+    /// All of them: nothing else is to be looked at.
+    is_open: bool,
+    allowed: Vec<Subnet>,
+    secure_ports: bool,
+    tls_required: bool,
+}
+
+impl Admission {
+    /// Whether a call may come from where it comes from. Unknown counts as not allowed.
+    fn admits(&self, call: &Call) -> bool {
+        if self.is_open {
+            return true;
+        }
+        if self.tls_required && !call.is_secured {
+            return false;
+        }
+        let listed = |address| {
+            let mut allowed = self.allowed.iter();
+            self.allowed.is_empty() || allowed.any(|network| network.contains(address))
+        };
+        match call.peer {
+            Some(peer) => {
+                listed(peer.ip()) && (!self.secure_ports || peer.port() < PRIVILEGED_PORTS_END)
+            }
+            None => self.allowed.is_empty() && !self.secure_ports,
+        }
+    }
+
+    /// Whether a call that does nothing may: only TLS decides.
+    fn admits_null(&self, call: &Call) -> bool {
+        !self.tls_required || call.is_secured
     }
 }
 
@@ -77,8 +128,7 @@ impl Port {
 /// The NFS service.
 pub struct Nfs {
     pub(crate) state: State,
-    allowed: Vec<Subnet>,
-    secure_ports: bool,
+    admission: Admission,
     port: Port,
 }
 
@@ -140,8 +190,7 @@ impl Nfs {
                 pipes,
                 squash: options.squash,
             },
-            allowed: options.allowed,
-            secure_ports: options.secure_ports,
+            admission: options.admission(),
             port: Port::default(),
         })
     }
@@ -203,20 +252,6 @@ impl Nfs {
             procedures::serve(call.procedure, &mut request, arguments)
         };
         served.unwrap_or_else(|failure| request.fail(failure))
-    }
-
-    /// Whether a call may come from where it comes from. Unknown counts as not allowed.
-    fn admits(&self, call: &Call) -> bool {
-        let listed = |address| {
-            let mut allowed = self.allowed.iter();
-            self.allowed.is_empty() || allowed.any(|network| network.contains(address))
-        };
-        match call.peer {
-            Some(peer) => {
-                listed(peer.ip()) && (!self.secure_ports || peer.port() < PRIVILEGED_PORTS_END)
-            }
-            None => self.allowed.is_empty() && !self.secure_ports,
-        }
     }
 }
 
@@ -306,10 +341,10 @@ impl Programs for Nfs {
         if let Some(status) = wrong {
             return Route::Unavailable(status);
         }
-        if call.procedure == 0 {
+        if call.procedure == 0 && self.admission.admits_null(call) {
             return Route::Inline;
         }
-        if !self.admits(call) {
+        if !self.admission.admits(call) {
             return Route::Refused(AuthStatus::TooWeak);
         }
         if call.program == PORTMAP.number {

@@ -145,6 +145,7 @@ impl Fixture {
             procedure,
             credential,
             peer: None,
+            is_secured: false,
         };
         match self.nfs.route(&call) {
             Route::Inline => {

@@ -340,6 +340,33 @@ fn nothing_changes_in_a_read_only_export() {
 }
 
 #[test]
+fn where_tls_is_required_calls_without_it_are_refused() {
+    let route = |fixture: &Fixture, procedure: u32, is_secured: bool, peer: &str| {
+        let call = Call {
+            program: 100_003,
+            version: 3,
+            procedure,
+            peer: Some(peer.parse().expect("an address")),
+            is_secured,
+            ..Call::default()
+        };
+        fixture.nfs.route(&call)
+    };
+    let refused = Route::Refused(AuthStatus::TooWeak);
+    let fixture = Fixture::with(|options| options.tls_required = true);
+    for (procedure, answered) in [(0, Route::Inline), (1, Route::Prompt), (8, Route::Once)] {
+        assert_eq!(route(&fixture, procedure, true, "10.1.2.3:9"), answered);
+        assert_eq!(route(&fixture, procedure, false, "10.1.2.3:9"), refused);
+    }
+    let fixture = Fixture::with(|options| {
+        options.tls_required = true;
+        options.allowed = vec!["10.0.0.0/8".parse().expect("a network")];
+    });
+    assert_eq!(route(&fixture, 1, true, "10.1.2.3:9"), Route::Prompt);
+    assert_eq!(route(&fixture, 1, true, "11.1.2.3:9"), refused);
+}
+
+#[test]
 fn clients_are_admitted_by_address_and_port_and_unknown_ones_are_not() {
     let route = |fixture: &Fixture, peer: Option<&str>| {
         let peer = peer.map(|peer| peer.parse().expect("an address"));

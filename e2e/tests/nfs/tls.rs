@@ -1,0 +1,275 @@
+//! NFS over TLS (RFC 9289): a client that asks for it, makes the handshake, and goes on; clients
+//! that do not, that are not known, and that try to have something said in the clear count.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use flatpath::tls::provider;
+use flatpath::tls::rustls::pki_types::pem::PemObject;
+use flatpath::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use flatpath::tls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use flatpath_testkit::nfs::{
+    AUTH_TLS, BAD_CREDENTIAL, Connection, STARTTLS, TOO_WEAK, getattr, mount, mount_null, null,
+    read, write,
+};
+use flatpath_testkit::{Authority, Driver, Issued, Server, Site, each_driver};
+
+use crate::serve;
+
+each_driver!(
+    calls_go_through_tls_after_a_probe,
+    long_reads_and_writes_go_through_tls,
+    without_tls_nothing_is_served_where_it_is_required,
+    what_is_sent_in_the_clear_behind_the_probe_does_not_count,
+    a_probe_has_its_place,
+    a_certificate_names_the_only_clients,
+    a_server_without_tls_says_so,
+);
+
+type Secured = Connection<StreamOwned<ClientConnection, TcpStream>>;
+
+/// A server, its directory and its certificate.
+struct Place {
+    server: Server,
+    certificate: String,
+    _files: Site,
+    _state: Site,
+    site: Site,
+}
+
+impl Place {
+    fn new(driver: Driver, more: &[&str]) -> Place {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
+        let made = made.expect("a certificate");
+        let certificate = made.cert.pem();
+        let files = Site::new()
+            .with("crt", &certificate)
+            .with("key", made.signing_key.serialize_pem());
+        let (site, state) = (Site::new().with("file", "content"), Site::new());
+        let at = |name: &str| files.at(name).display().to_string();
+        let (crt, key) = (at("crt"), at("key"));
+        let options = ["--tls-cert", &crt, "--tls-key", &key, "--nfs-tls"];
+        let server = serve(driver, &site, &state, &[&options, more].concat());
+        Place {
+            server,
+            certificate,
+            _files: files,
+            _state: state,
+            site,
+        }
+    }
+
+    fn connect(&self) -> Connection {
+        Connection::open(self.server.address("nfs"))
+    }
+
+    fn config(&self, own: Option<&Issued>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes());
+        roots.add(certificate.expect("in PEM")).expect("a root");
+        let config = ClientConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions()
+            .expect("known")
+            .with_root_certificates(roots);
+        let mut config = match own {
+            Some(own) => {
+                let chain = CertificateDer::from_pem_slice(own.certificate.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("in PEM");
+                let config = config.with_client_auth_cert(vec![chain.expect("in PEM")], key);
+                config.expect("a pair")
+            }
+            None => config.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"sunrpc".to_vec()];
+        Arc::new(config)
+    }
+
+    /// Asks for TLS, and makes the handshake.
+    fn secured(&self, own: Option<&Issued>) -> std::io::Result<Secured> {
+        let mut plain = self.connect();
+        assert_eq!(plain.probe().expect("a reply"), STARTTLS);
+        handshake(&self.config(own), plain.stream)
+    }
+
+    fn end(self) {
+        self.server.end();
+    }
+}
+
+fn handshake(config: &Arc<ClientConfig>, stream: TcpStream) -> std::io::Result<Secured> {
+    let name = ServerName::try_from("localhost").expect("a name");
+    let tls = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
+    let mut stream = StreamOwned::new(tls, stream);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(Connection::of(stream))
+}
+
+fn calls_go_through_tls_after_a_probe(driver: Driver) {
+    for how in ["required", "offered"] {
+        let place = Place::new(driver, &[how]);
+        let mut client = place.secured(None).expect("a handshake");
+        assert_eq!(client.stream.conn.alpn_protocol(), Some(&b"sunrpc"[..]));
+        assert_eq!(client.call(&null()).results, b"");
+        let root = client.root();
+        let file = client.lookup(&root, "file");
+        assert_eq!(client.read(&file, 100), b"content");
+        let made = client.create(&root, "made");
+        assert_eq!(client.status(&write(&made, 0, b"words", 2)), 0);
+        assert_eq!(
+            std::fs::read(place.site.at("made")).expect("made"),
+            b"words"
+        );
+        drop(client);
+        place.end();
+    }
+}
+
+fn long_reads_and_writes_go_through_tls(driver: Driver) {
+    const BYTES: usize = 1 << 20;
+    let place = Place::new(driver, &["required"]);
+    let mut client = place.secured(None).expect("a handshake");
+    let root = client.root();
+    let file = client.create(&root, "long");
+    let mut contents = Vec::new();
+    for part in 0..4_u64 {
+        let data = flatpath_testkit::noise(part, BYTES);
+        let at = part * BYTES as u64;
+        assert_eq!(client.status(&write(&file, at, &data, 0)), 0);
+        contents.extend(data);
+    }
+    let on_disk = std::fs::read(place.site.at("long")).expect("written");
+    assert!(on_disk == contents, "{} bytes", on_disk.len());
+    for part in 0..4 {
+        let at = part * BYTES;
+        let data = client.call(&read(&file, at as u64, BYTES as u32)).data();
+        assert!(data == contents[at..at + BYTES], "part {part}");
+    }
+    // All at once: their replies come in any order.
+    let calls = (0..16_u32).map(|xid| read(&file, u64::from(xid) << 16, 1 << 16).record(xid));
+    client.send(&calls.collect::<Vec<_>>().concat());
+    for _ in 0..16 {
+        let reply = client.reply();
+        let at = (reply.xid as usize) << 16;
+        assert!(
+            reply.data() == contents[at..at + (1 << 16)],
+            "{}",
+            reply.xid
+        );
+    }
+    drop(client);
+    place.end();
+}
+
+fn without_tls_nothing_is_served_where_it_is_required(driver: Driver) {
+    let place = Place::new(driver, &["required"]);
+    let mut plain = place.connect();
+    let export = mount("/");
+    for (xid, call) in (1..).zip([&null(), &export, &getattr(b"handle")]) {
+        plain.send(&call.record(xid));
+        let reply = plain.message().expect("a reply");
+        assert_eq!(&reply[4..], TOO_WEAK, "procedure {}", call.procedure);
+    }
+    // It may still begin.
+    assert_eq!(plain.probe().expect("a reply"), STARTTLS);
+    let mut client = handshake(&place.config(None), plain.stream).expect("a handshake");
+    let root = client.root();
+    assert_eq!(client.status(&getattr(&root)), 0);
+    drop(client);
+    place.end();
+    let place = Place::new(driver, &["offered"]);
+    let mut plain = place.connect();
+    let root = plain.root();
+    assert_eq!(plain.status(&getattr(&root)), 0);
+    drop(plain);
+    place.end();
+}
+
+/// Somebody on the way puts calls between the client's probe and its handshake: they must not be
+/// answered as the client's once that is made, nor at all.
+fn what_is_sent_in_the_clear_behind_the_probe_does_not_count(driver: Driver) {
+    let place = Place::new(driver, &["offered"]);
+    let probe = null().record_with(&AUTH_TLS, 1);
+    let call = null().record(2);
+    // In one piece, and cut anywhere.
+    let both = [&probe[..], &call].concat();
+    for cut in [both.len(), probe.len() + 4, 20] {
+        let mut plain = place.connect();
+        plain.send(&both[..cut]);
+        if cut < both.len() {
+            plain.send(&both[cut..]);
+        }
+        let mut said = Vec::new();
+        let ended = plain.stream.read_to_end(&mut said);
+        // A reset is an end as well.
+        let in_time = ended.map_or_else(|error| error.kind() != ErrorKind::WouldBlock, |_| true);
+        assert!(in_time, "cut at {cut}: nothing happens");
+        assert_eq!(said, b"", "cut at {cut}: something was answered");
+    }
+    let mut plain = place.connect();
+    assert_eq!(plain.probe().expect("a reply"), STARTTLS);
+    plain.send(&call);
+    match plain.message() {
+        Ok(said) => panic!("a call in the clear was answered: {said:?}"),
+        Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "nothing happens"),
+    }
+    place.end();
+}
+
+fn a_probe_has_its_place(driver: Driver) {
+    let place = Place::new(driver, &["offered"]);
+    // Not NULL; of a program that is not here; with a credential that says something.
+    let mut plain = place.connect();
+    plain.send(&getattr(b"handle").record_with(&AUTH_TLS, 1));
+    assert_eq!(plain.message().expect("a reply")[4..], *BAD_CREDENTIAL);
+    plain.send(&null().record_with(&[7, 4, 0, 0, 0], 2));
+    assert_eq!(plain.message().expect("a reply")[4..], *BAD_CREDENTIAL);
+    assert_eq!(plain.call(&null()).results, b"");
+    // MOUNT is as good as NFS.
+    plain.send(&mount_null().record_with(&AUTH_TLS, 3));
+    assert_eq!(plain.message().expect("a reply")[4..], *STARTTLS);
+    let mut client = handshake(&place.config(None), plain.stream).expect("a handshake");
+    // Twice is once too often.
+    assert_eq!(client.probe().expect("a reply"), BAD_CREDENTIAL);
+    let root = client.root();
+    assert_eq!(client.status(&getattr(&root)), 0);
+    drop(client);
+    place.end();
+}
+
+fn a_certificate_names_the_only_clients(driver: Driver) {
+    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+    let files = Site::new().with("ca", ours.certificate());
+    let ca = files.at("ca").display().to_string();
+    let place = Place::new(driver, &["required", "--tls-client-ca", &ca]);
+    let good = ours.issue("good", 1, 2999);
+    let mut client = place.secured(Some(&good)).expect("a handshake");
+    let root = client.root();
+    assert_eq!(client.status(&getattr(&root)), 0);
+    drop(client);
+    for (name, own) in [
+        ("none", None),
+        ("foreign", Some(other.issue("foreign", 1, 2999))),
+        ("expired", Some(ours.issue("expired", 2, 2001))),
+    ] {
+        // With TLS 1.3 the client's handshake ends before the server has looked at it.
+        let refused = place.secured(own.as_ref()).and_then(|mut client| {
+            client.try_call(&null())?;
+            client.stream.flush()
+        });
+        refused.expect_err(name);
+    }
+    place.end();
+}
+
+fn a_server_without_tls_says_so(driver: Driver) {
+    let (site, state) = (Site::new(), Site::new());
+    let server = serve(driver, &site, &state, &[]);
+    let mut plain = Connection::open(server.address("nfs"));
+    assert_eq!(plain.probe().expect("a reply"), BAD_CREDENTIAL);
+    assert_eq!(plain.call(&null()).results, b"");
+    drop(plain);
+    server.end();
+}
