@@ -70,6 +70,12 @@ impl Buffers {
         self.region.piece(self.region_id, buffer, 0, bytes as u32)
     }
 
+    /// A free buffer for the caller to write.
+    pub(crate) fn take_page(&mut self, bytes: usize) -> Option<Piece> {
+        let buffer = self.take()?;
+        Some(self.filled(buffer, bytes))
+    }
+
     pub(crate) fn recycle(&mut self, piece: Piece) {
         self.region.check(&piece);
         // Retained pages come back with `reclaim`.

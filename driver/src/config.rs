@@ -1,6 +1,6 @@
 //! The configuration of a driver.
 
-use crate::region::{Backing, RegionConfig, SmallReceives};
+use crate::region::{Backing, Filling, RegionConfig, SmallReceives};
 
 /// Part of the common receive buffers that may be retained beyond their turn: one in four.
 const COMMON_RETAINED_SHARE: u32 = 4;
@@ -31,6 +31,7 @@ impl DriverConfig {
             reserve_pages: self.receive_buffers - self.receive_buffers / COMMON_RETAINED_SHARE,
             backing: Backing::Private,
             small_receives: SmallReceives::TakePages,
+            filling: Filling::Received,
         }
     }
 

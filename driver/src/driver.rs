@@ -267,6 +267,12 @@ pub trait Driver {
         self.region(piece.region_id).bytes_of_mut(piece)
     }
 
+    /// Takes a free page of a region that is [`Filling::Written`](crate::Filling::Written), as a
+    /// piece of so many bytes, at most those of a page. They are what was there before, until the
+    /// caller has written them ([`Region::bytes_of_mut`]). From then on the piece is as one that
+    /// was received. `None`: no page is free.
+    fn take_page(&mut self, region_id: u16, bytes: usize) -> Option<Piece>;
+
     /// Gives a piece back; its buffer may be received into again, or, when something of it was
     /// [retained](Region::retain), once that is dropped.
     fn recycle(&mut self, piece: Piece);

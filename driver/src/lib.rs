@@ -109,7 +109,7 @@ pub use flatpath_sys::tcp::Delivery;
 pub use fragment::{Attachment, Fragment, Quota, QuotaWaker};
 pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
-pub use region::{BUFFERS_MAX, Backing, Region, RegionConfig, SmallReceives};
+pub use region::{BUFFERS_MAX, Backing, Filling, Region, RegionConfig, SmallReceives};
 pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{DriverChoice, Selection, select};
 pub use socket::{Listener, Socket};

@@ -6,10 +6,10 @@
 //! | fragments, attachments | yes                                 | yes                    |
 //!
 //! Invariants
-//! - G1: a page is in one place: with the kernel (or free), with the caller as a piece, or
-//!   retained. It is retained from the recycling of a piece of which something was retained until
-//!   its count is 0. A page that receives share may be in all three at once, each part of it in
-//!   one: the kernel writes after the pieces only.
+//! - G1: a page is in one place: with the kernel (or free), with the caller as a piece that was
+//!   received or is to be written, or retained. It is retained from the recycling of a piece of
+//!   which something was retained until its count is 0. A page that receives share may be in all
+//!   three at once, each part of it in one: the kernel writes after the pieces only.
 //! - G2: a count leaves 0 only in `retain`, for a page that is out as a piece, and then it includes
 //!   one reference of the piece itself. Every other reference is made from a live one. So
 //!   each retention ends exactly once, with `page_idle`, and until then the page is not written to.
@@ -84,6 +84,19 @@ pub struct RegionConfig {
     /// What a receive takes that was started by
     /// [`Driver::receive_sharing`](crate::Driver::receive_sharing).
     pub small_receives: SmallReceives,
+    /// What its pages are filled by.
+    pub filling: Filling,
+}
+
+/// What the pages of a region are filled by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filling {
+    /// Receives.
+    #[default]
+    Received,
+    /// The caller, who takes them ([`Driver::take_page`](crate::Driver::take_page)): none is with
+    /// the kernel, and no receive may be started into them.
+    Written,
 }
 
 /// What receives that may be small take of a region.
@@ -106,6 +119,7 @@ impl Default for RegionConfig {
             reserve_pages: 8,
             backing: Backing::Private,
             small_receives: SmallReceives::TakePages,
+            filling: Filling::Received,
         }
     }
 }

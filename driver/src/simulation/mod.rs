@@ -318,6 +318,12 @@ impl Driver for Simulation {
         self.buffers[usize::from(region_id)].free()
     }
 
+    fn take_page(&mut self, region_id: u16, bytes: usize) -> Option<Piece> {
+        let page = self.buffers[usize::from(region_id)].take_page(bytes)?;
+        self.network.world().pieces_out += 1;
+        Some(page)
+    }
+
     fn recycle(&mut self, piece: Piece) {
         self.buffers[usize::from(piece.region_id)].recycle(piece);
         self.network.world().pieces_out -= 1;

@@ -6,8 +6,8 @@
 //!
 //! Invariants
 //! - B1: a buffer is with the kernel, with the caller, or retained. `states` says which; it changes
-//!   in `take`, `recycle` and `reclaim` only, so a completion that names a buffer twice, or none
-//!   of ours, is detected.
+//!   in `take`, `take_page`, `recycle` and `reclaim` only, so a completion that names a buffer
+//!   twice, or none of ours, is detected.
 //! - B2: the memory is unmapped only after the io_uring that knows it has no operation left.
 //! - B3: at most `level` buffers are with the kernel; the others that are not in use are `spare`.
 //!   Each that the kernel fills is followed by a spare one at once.
@@ -26,7 +26,7 @@ use super::entries::Entries;
 use super::sharing::{Released, Sharing};
 use crate::completion::Piece;
 use crate::refusal::Refusal;
-use crate::region::{Region, RegionConfig, SmallReceives};
+use crate::region::{Filling, Region, RegionConfig, SmallReceives};
 use crate::waker::Waker;
 
 /// Memory of a listener's region that is with the kernel at a time, in bytes; about what stays in
@@ -93,10 +93,11 @@ impl BufferRing {
     ) -> Result<Self, Refusal> {
         let region = Region::new(config)
             .map_err(|error| Refusal::of_error("mapping receive buffers", &error))?;
-        let level = match region_id {
+        let level = match (config.filling, region_id) {
+            (Filling::Written, _) => 0,
             // Short bursts of many connections: none should find the ring empty.
-            0 => config.pages,
-            _ => (LEVEL_BYTES / config.page_bytes)
+            (Filling::Received, 0) => config.pages,
+            (Filling::Received, _) => (LEVEL_BYTES / config.page_bytes)
                 .max(LEVEL_MIN)
                 .min(config.pages),
         };
@@ -211,6 +212,15 @@ impl BufferRing {
             0
         };
         self.region.piece(self.region_id, buffer, offset, bytes)
+    }
+
+    /// A spare buffer for the caller to write.
+    pub(crate) fn take_page(&mut self, bytes: usize) -> Option<Piece> {
+        let page = self.spare.pop()?;
+        self.states[usize::from(page)] = PageState::Caller;
+        self.out_count += 1;
+        let bytes = bytes as u32;
+        Some(self.region.piece(self.region_id, page, 0, bytes))
     }
 
     /// A completion named this buffer and brought nothing, as some kernels do at the end of the

@@ -340,6 +340,10 @@ impl Driver for Uring {
         self.start_cancel(operation, user_data);
     }
 
+    fn take_page(&mut self, region_id: u16, bytes: usize) -> Option<Piece> {
+        self.buffers[usize::from(region_id)].take_page(bytes)
+    }
+
     fn recycle(&mut self, piece: Piece) {
         self.buffers[usize::from(piece.region_id)].recycle(piece);
     }

@@ -16,3 +16,4 @@ mod sending;
 mod sharing;
 mod simulation;
 mod splice_from;
+mod written;
