@@ -46,6 +46,7 @@ use crate::waits::WaitSet;
 use state::{Clocks, Peer, Rare, Reading, Stream, Writing};
 
 pub(crate) use deadlines::{Overdue, shortest_ns};
+pub(crate) use layer::Front;
 pub(crate) use reading::NextReceive;
 pub(crate) use state::{Closing, PageKind, Receive, StreamsBy};
 

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use flatpath_driver::{Region, RegionConfig};
+use flatpath_driver::{Filling, Region, RegionConfig};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::{Key, Slots};
 
@@ -285,14 +285,21 @@ impl<P: Protocol> Drop for ErasedListener<P> {
 }
 
 /// The regions that listeners want besides the common one, in order, and the number of the region
-/// of each listener: 0 for those that want none.
+/// of each listener: 0 for those that want none. Which have TLS from the first byte on is said with
+/// them.
 pub(crate) fn regions_of<'a>(
-    protocols: impl Iterator<Item = &'a dyn DynProtocol>,
+    protocols: impl Iterator<Item = (&'a dyn DynProtocol, bool)>,
 ) -> (Vec<RegionConfig>, Vec<u16>) {
     let mut regions = Vec::new();
-    let region_ids = protocols.map(|listener| match listener.options().region.clone() {
+    let region_ids = protocols.map(|(listener, has_tls)| match &listener.options().region {
         Some(region) => {
-            regions.push(region);
+            regions.push(RegionConfig {
+                filling: match has_tls && listener.options().retains_all {
+                    true => Filling::Written,
+                    false => region.filling,
+                },
+                ..region.clone()
+            });
             u16::try_from(regions.len()).expect("listeners are few")
         }
         None => 0,

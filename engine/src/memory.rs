@@ -6,7 +6,8 @@
 //! read only when asked for.
 
 pub use flatpath_driver::{
-    Attachment, Backing, Fragment, PipeLeave, Piped, Pipes, Region, RegionConfig, SmallReceives,
+    Attachment, Backing, Filling, Fragment, PipeLeave, Piped, Pipes, Region, RegionConfig,
+    SmallReceives,
 };
 pub use flatpath_structures::pool::{Buffer, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero};
 pub use flatpath_sys::allocator::bound_arenas;

@@ -52,17 +52,16 @@ pub(crate) struct Preamble {
     /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
     pub(crate) balancers: Option<Arc<Balancers>>,
     /// TLS, where it is spoken.
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(dead_code, reason = "it cannot be spoken then")
-    )]
     pub(crate) tls: Option<TlsConfig>,
     /// When that is.
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(dead_code, reason = "it cannot be spoken then")
-    )]
     pub(crate) tls_begins: TlsBegins,
+}
+
+impl Preamble {
+    /// Whether a connection has TLS before its protocol's first byte.
+    pub(crate) fn has_tls_at_once(&self) -> bool {
+        self.tls.is_some() && self.tls_begins == TlsBegins::AtOnce
+    }
 }
 
 /// When TLS is spoken on a connection.

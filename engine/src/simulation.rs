@@ -375,9 +375,6 @@ impl Thread {
         conditions: &Conditions,
         protocols: Vec<Box<dyn DynProtocol>>,
     ) -> Thread {
-        let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
-        let mut driver = conditions.driver.clone();
-        driver.regions = regions;
         let seed = conditions.seed.wrapping_add(u64::from(thread));
         let balancers = conditions.balancers.as_deref();
         let balancers =
@@ -399,6 +396,12 @@ impl Thread {
             #[cfg(not(feature = "tls"))]
             tls_begins: TlsBegins::AtOnce,
         };
+        let preambles: Vec<_> = (0..protocols.len()).map(preamble).collect();
+        let spoken = protocols.iter().zip(&preambles);
+        let spoken = spoken.map(|(protocol, before)| (&**protocol, before.has_tls_at_once()));
+        let (regions, region_ids) = regions_of(spoken);
+        let mut driver = conditions.driver.clone();
+        driver.regions = regions;
         let (simulation, world) = Simulation::new(seed, &driver, conditions.faults.clone());
         let setup = Setup {
             thread,
@@ -406,7 +409,7 @@ impl Thread {
             limits: conditions.limits.clone(),
             accept_mode: conditions.accept,
             numbers: (0..).take(protocols.len()).collect(),
-            preambles: (0..protocols.len()).map(preamble).collect(),
+            preambles,
             access_log: None,
             listeners: protocols
                 .into_iter()

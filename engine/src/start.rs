@@ -323,7 +323,11 @@ impl NetworkThread {
             .filter(|(sockets, _)| !sockets.is_empty())
             .map(|(_, (made, limits))| made(places, limits))
             .collect();
-        let (regions, region_ids) = regions_of(protocols.iter().map(|protocol| &**protocol));
+        let preambles = self.listeners.iter().zip(&self.preambles);
+        let preambles = preambles.filter(|(sockets, _)| !sockets.is_empty());
+        let spoken = protocols.iter().zip(preambles);
+        let spoken = spoken.map(|(protocol, (_, before))| (&**protocol, before.has_tls_at_once()));
+        let (regions, region_ids) = regions_of(spoken);
         self.options.driver.regions = regions;
         let spoken = (protocols, region_ids);
         if self.uring {

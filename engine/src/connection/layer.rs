@@ -34,6 +34,17 @@ pub(crate) struct Secured {
     end: End,
 }
 
+/// What a held piece is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// What was received: there is no TLS.
+    Clear,
+    /// Records that were not opened.
+    Sealed,
+    /// What was in records.
+    Content,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum End {
     No,

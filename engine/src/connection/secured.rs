@@ -16,7 +16,7 @@ use crate::tls::Records;
 use crate::tls_terms::TlsTerms;
 
 use super::Connection;
-use super::layer::Secured;
+use super::layer::{Front, Secured};
 
 impl Connection {
     /// A handshake is complete: from now on the socket carries records.
@@ -103,9 +103,13 @@ impl Connection {
         rare.is_some_and(|rare| rare.secured.is_some() || rare.becomes.is_some())
     }
 
-    /// Whether the first of the held pieces is records that were not opened.
-    pub(crate) fn front_is_sealed(&mut self) -> bool {
-        self.secured().is_some_and(|secured| !secured.front_is_open)
+    /// What the first of the held pieces is, if there is one.
+    pub(crate) fn front(&mut self) -> Front {
+        match self.secured() {
+            None => Front::Clear,
+            Some(secured) if secured.front_is_open => Front::Content,
+            Some(_) => Front::Sealed,
+        }
     }
 
     /// Puts back a piece of records, from a place in it on.

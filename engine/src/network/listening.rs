@@ -92,8 +92,10 @@ pub(super) struct Listener {
     pub(super) protocol: Box<dyn DynProtocol>,
     /// Its number in the server.
     pub(super) number: u16,
-    /// The number of its region, 0 if it has none.
+    /// The number of its region, 0 if it has none to receive into.
     pub(super) region_id: u16,
+    /// The number of its region if content of records is copied there: see `written.rs`.
+    pub(super) written_id: u16,
     /// What its connections receive into at first.
     pub(super) first_pages: PageKind,
     /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
@@ -128,6 +130,7 @@ impl Listener {
         Listener {
             number,
             region_id,
+            written_id: 0,
             first_pages: PageKind::of(options.first_pages, region_id),
             balancers: None,
             handshake: 0,
@@ -142,6 +145,16 @@ impl Listener {
             was_called: false,
             has_hinted: false,
             protocol,
+        }
+    }
+
+    /// Its connections begin with the handshake that the protocol with this number makes.
+    #[cfg(feature = "tls")]
+    pub(super) fn begin_with_handshake(&mut self, number: u16) {
+        self.handshake = number;
+        if self.protocol.options().retains_all {
+            self.written_id = std::mem::take(&mut self.region_id);
+            self.first_pages = PageKind::COMMON;
         }
     }
 

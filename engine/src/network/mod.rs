@@ -26,6 +26,7 @@
 //! | reconcile.rs  | carry out what a call wished: output, receive, end, deadline     |
 //! | receive.rs    | bytes in: offer, keep, stall                                     |
 //! | secure.rs     | TLS between the socket and the protocol                          |
+//! | written.rs    | what was in records, in pages of the listener's own              |
 //! | defer.rs      | input that takes long, and who crowds                            |
 //! | send.rs       | bytes out                                                        |
 //! | shares.rs     | what it holds of the memory, and when it has to wait             |
@@ -71,6 +72,7 @@ mod thawed;
 mod thread;
 mod user_data;
 mod watch;
+mod written;
 
 pub(crate) use event_loop::After;
 pub(crate) use setup::{Setup, places_of};

@@ -8,7 +8,7 @@
 use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
 use flatpath_structures::pool::Buffer;
 
-use crate::connection::Closing;
+use crate::connection::{Closing, Front};
 use crate::limits::{APPEND_BYTES_MAX, INPUT_BYTES_MAX};
 use crate::phase::Stall;
 use crate::protocol::Received;
@@ -174,11 +174,12 @@ impl<D: Driver> Event<'_, D> {
     }
 
     fn offer_front(&mut self) {
-        let is_sealed = self.connection.front_is_sealed();
+        let front = self.connection.front();
         if let Some((piece, from)) = self.connection.take_held() {
-            match is_sealed {
-                true => self.offer_unsealed(piece, from),
-                false => self.offer(piece, from),
+            match front {
+                Front::Clear => self.offer(piece, from),
+                Front::Content => self.offer_content(piece, from),
+                Front::Sealed => self.offer_unsealed(piece, from),
             }
         }
     }
@@ -187,8 +188,8 @@ impl<D: Driver> Event<'_, D> {
     fn offer_unsealed(&mut self, piece: Piece, from: u32) {
         match self.unseal(piece, from) {
             Unsealed::Nothing => {}
-            Unsealed::Here(piece, from) => self.offer(piece, from),
-            Unsealed::Gathered(input) => self.offer_kept(input),
+            Unsealed::Here(piece, from) => self.offer_content(piece, from),
+            Unsealed::Gathered(input) => self.offer_gathered(input),
             Unsealed::NoMemory => self.stall(Stall::Memory),
             Unsealed::TooLong => self.input_outgrown(),
         }
@@ -202,7 +203,10 @@ impl<D: Driver> Event<'_, D> {
         let stall = self.connection.take_stall();
         let nothing_held = !self.connection.holds_pieces();
         if let Some(input) = self.connection.take_input() {
-            self.offer_kept(input);
+            match self.listener.written_id {
+                0 => self.offer_kept(input),
+                _ => self.offer_gathered(input),
+            }
         } else if nothing_held
             && stall.is_some_and(|stall| stall.is_for_room() || stall == Stall::Outside)
         {
@@ -238,7 +242,7 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    fn offer(&mut self, piece: Piece, from: u32) {
+    pub(super) fn offer(&mut self, piece: Piece, from: u32) {
         if let Some(input) = self.connection.take_input() {
             return self.offer_after(input, piece, from);
         }
@@ -253,7 +257,7 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// What the protocol has left of a piece is copied, or stays where it lies.
-    fn keep_remainder(&mut self, piece: Piece, from: u32) {
+    pub(super) fn keep_remainder(&mut self, piece: Piece, from: u32) {
         let connection = &mut *self.connection;
         if piece.region_id() > 0 && connection.stalled().is_some() {
             // One receive at a time: it is the only piece, and is offered again from its page.
@@ -308,7 +312,7 @@ impl<D: Driver> Event<'_, D> {
         self.offer_kept(whole);
     }
 
-    fn offer_kept(&mut self, mut input: Buffer) {
+    pub(super) fn offer_kept(&mut self, mut input: Buffer) {
         let received = self.call(|protocol, io| protocol.received(io, input.filled()));
         let consumed = self.consumed_of(received, input.filled().len());
         input.consume_front(consumed);
@@ -324,7 +328,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// How much of `bytes` the protocol has consumed; what blocks it stalls the connection.
     #[inline]
-    fn consumed_of(&mut self, received: Received, bytes: usize) -> usize {
+    pub(super) fn consumed_of(&mut self, received: Received, bytes: usize) -> usize {
         let (consumed, on) = received.parts(bytes);
         if let Some(stall) = on {
             self.stall(stall);

@@ -164,7 +164,7 @@ impl<D: Driver> Thread<D> {
                 let handshakes = crate::handshakes::handshakes(config, alpn, places);
                 let number = self.successors.add_own(handshakes);
                 match preamble.tls_begins {
-                    TlsBegins::AtOnce => listener.handshake = number,
+                    TlsBegins::AtOnce => listener.begin_with_handshake(number),
                     TlsBegins::WhenAsked => listener.start_tls = number,
                 }
             }

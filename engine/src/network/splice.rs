@@ -31,7 +31,7 @@ use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection, Receive, StreamsBy};
+use crate::connection::{Closing, Connection, Front, Receive, StreamsBy};
 use crate::connection_handle::ConnectionId;
 use crate::hand_over::Becomes;
 use crate::limits::{
@@ -215,13 +215,13 @@ impl<D: Driver> Network<D> {
     /// Passes on pieces that found no memory, oldest first, then the end of the stream.
     fn pass_held(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
-            let is_sealed = connection.front_is_sealed();
+            let front = connection.front();
             let Some((piece, from)) = connection.take_held() else {
                 break;
             };
-            let has_passed = match is_sealed {
-                true => self.pass_sealed(key, piece, from),
-                false => self.pass_piece(key, piece, from),
+            let has_passed = match front {
+                Front::Sealed => self.pass_sealed(key, piece, from),
+                Front::Clear | Front::Content => self.pass_piece(key, piece, from),
             };
             if !has_passed {
                 return;

@@ -228,6 +228,7 @@ impl Protocol for Ingest {
         ListenerOptions {
             region: Some(self.0.plan.region.clone()),
             first_pages: Pages::Shared,
+            retains_all: true,
             pages_max: Some(PAGES_MAX),
             ..ListenerOptions::default()
         }

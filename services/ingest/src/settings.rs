@@ -121,6 +121,7 @@ impl Settings {
                 reserve_pages,
                 backing: Backing::Shared,
                 small_receives: self.small_receives,
+                ..RegionConfig::default()
             },
             producers_max: producers_max * u32::try_from(threads).expect("at most REGIONS_MAX"),
             window,

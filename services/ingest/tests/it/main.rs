@@ -5,3 +5,4 @@ mod pairing;
 mod rig;
 mod sharing;
 mod simulation;
+mod tls;
