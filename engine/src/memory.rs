@@ -9,7 +9,9 @@ pub use flatpath_driver::{
     Attachment, Backing, Filling, Fragment, PipeLeave, Piped, Pipes, Region, RegionConfig,
     SmallReceives,
 };
-pub use flatpath_structures::pool::{Buffer, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero};
+pub use flatpath_structures::pool::{
+    Buffer, Charge, Pool, PoolConfig, PoolHandle, PoolStatistics, Zero,
+};
 pub use flatpath_sys::allocator::bound_arenas;
 
 pub use crate::payload::{Copied, Part, Payload};

@@ -33,6 +33,28 @@ const _: () = assert!(
     "what is not charged leaves in the same call"
 );
 
+/// Frames of a header block that waits to be complete: as many as `h2` takes.
+pub(super) const BLOCK_FRAMES_MAX: usize = 6;
+
+/// Input that `h2` is given at a time: while there is no memory for what comes of it, it has no
+/// more.
+pub(super) const LENT_BYTES_MAX: usize = 16 * 1024;
+
+/// What a connection holds beside its buffers, without its streams: room for frames that arrive
+/// 8 KiB and that are sent 16 KiB, for headers that are decoded 4 KiB, two tables of headers, the
+/// states of the connection.
+pub(super) const CONNECTION_BYTES: usize = 32 * 1024;
+
+/// What a stream holds beside its buffers: the start of a body, its state and a head.
+pub(super) const STREAM_BYTES: usize = UNHELD_BYTES_MAX + 2 * 1024;
+
+/// Streams that are charged at a time.
+pub(super) const STREAMS_STEP: usize = 8;
+
+/// Requests that a client may cancel, more than it takes the answers of: work for nothing. With
+/// more the connection ends.
+pub(super) const CANCELLED_MAX: usize = STREAMS_MAX;
+
 /// Streams that a client may break rules in; with more the connection ends.
 pub(super) const FAULTY_STREAMS_MAX: usize = 64;
 

@@ -15,6 +15,8 @@
 //! |-------------|-------------------------------------------------------------------|
 //! | `bounds`    | windows, buffers, how many of what                                |
 //! | `session`   | the loop: polls `h2`, accepts streams, moves bodies, deadlines     |
+//! | `frames`    | where in which frame the input is                                 |
+//! | `account`   | the charge for what `h2` holds                                    |
 //! | `transport` | what `h2` reads and writes in place of a socket                   |
 //! | `request`   | heads to services, bodies to workers                              |
 //! | `stream`    | the state of one stream, and its ends                             |
@@ -32,6 +34,8 @@ use crate::state::{self, Connection, Due, Http, Http2Streams, Stage};
 use crate::write;
 
 mod bounds;
+mod frames;
+mod account;
 mod transport;
 mod translate;
 mod stream;
@@ -39,6 +43,7 @@ mod send;
 mod request;
 mod session;
 
+use account::Account;
 use session::Session;
 
 /// Calls `act` with the streams beside the connection they are part of.
@@ -60,11 +65,15 @@ fn with<S: Service, T>(
 /// Bytes have arrived; the first of them are the preface.
 pub(crate) fn received<S: Service>(connection: &mut Connection<'_, S>, input: &[u8]) -> Received {
     if matches!(connection.session.due, Due::Nothing) {
-        let session = Session::<S>::new(&connection.protocol.limits);
+        let Some(account) = Account::open(connection.pool()) else {
+            let on = Stall::Memory;
+            return Received::Blocked { consumed: 0, on };
+        };
+        let session = Session::<S>::new(&connection.protocol.limits, account);
         connection.session.due = Due::Http2(Box::new(Http2Streams(Box::new(session))));
     }
     let pumped = with(connection, |connection, session| {
-        session.pump(connection, input)
+        session.received(connection, input)
     });
     match pumped {
         Some((consumed, Some(on))) if !Session::is_over(connection) => {
@@ -82,7 +91,7 @@ fn moved<S: Service>(
 ) {
     with(connection, |connection, session| {
         act(connection, session);
-        if let (_, Some(stall)) = session.pump(connection, &[])
+        if let Some(stall) = session.pump(connection)
             && stall != Stall::Output
         {
             connection.io.stall(stall);
@@ -145,7 +154,9 @@ pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
 
 /// The engine ends the connection: the words of HTTP/1 would be taken for a frame.
 pub(crate) fn abandoned<S: Service>(connection: &mut Connection<'_, S>) {
-    with(connection, |connection, _| write::abort(connection));
+    if with(connection, |connection, _| write::abort(connection)).is_none() {
+        connection.abort();
+    }
 }
 
 /// Writes the lines of what has not ended.

@@ -211,7 +211,7 @@ impl<S: Service> Stream<S> {
     /// Takes what has arrived of the body. True: `h2` has something to write.
     ///
     /// # Errors
-    /// There is no memory for it, which the connection has to wait for.
+    /// There is no memory for it: what the connection has to wait for.
     pub(super) fn receive(&mut self, connection: &mut Connection<'_, S>) -> Result<bool, Stall> {
         let mut has_news = false;
         while self.is_arriving()
@@ -240,11 +240,11 @@ impl<S: Service> Stream<S> {
             if incoming.gather(connection, &data).is_err() {
                 incoming.waiting = Some(data);
                 self.pass_piece(connection, When::Short)?;
-                return match self.job {
+                return Err(match self.job {
                     // What is with a worker now makes room when it is back.
-                    Home::Away => Ok(has_news),
-                    _ => Err(Stall::Memory),
-                };
+                    Home::Away => Stall::Pipeline,
+                    _ => Stall::Memory,
+                });
             }
             has_news = true;
         }

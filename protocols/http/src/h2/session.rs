@@ -11,6 +11,10 @@
 //!   it answer (PING, SETTINGS, refused streams) waits in the client's own output, in its bound.
 //! - L2: at most `STREAMS_MAX` streams are open or have a job with a worker.
 //! - L3: after a pump no buffer is held here: an idle connection has what `h2` keeps.
+//! - L4: what `h2` keeps is charged (`account`) before it keeps it: a connection begins, and the
+//!   head of a stream is read, where there is memory for it.
+//! - L5: while a body that has arrived finds no memory, nothing more is read: of what follows it
+//!   `h2` has `LENT_BYTES_MAX` at most.
 
 use std::pin::Pin;
 use std::task::Poll;
@@ -20,15 +24,17 @@ use flatpath::{Job, Phase, Stall};
 use h2::Reason;
 use h2::server;
 
+use super::account::Account;
 use super::bounds::{
-    CONNECTION_WINDOW_BYTES, FAULTY_STREAMS_MAX, OUTPUT_BUFFER_BYTES, SEND_BUFFER_BYTES,
-    STREAM_WINDOW_BYTES, STREAMS_MAX, context,
+    CANCELLED_MAX, CONNECTION_WINDOW_BYTES, FAULTY_STREAMS_MAX, LENT_BYTES_MAX,
+    OUTPUT_BUFFER_BYTES, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES, STREAMS_MAX, context,
 };
+use super::frames::Frames;
 use super::request;
 use super::stream::{Home, Stream};
 use super::transport::Transport;
 use crate::fault::Fault;
-use crate::limits::{GATHER_BYTES_MAX, Limits};
+use crate::limits::{GATHER_BYTES_MAX, Limits, SCRATCH_KEPT_MAX};
 use crate::service::Service;
 use crate::state::{Connection, Http, Stage};
 use crate::write;
@@ -37,7 +43,15 @@ use crate::write;
 pub(crate) struct Session<S: Service> {
     state: State,
     transport: Transport,
+    frames: Frames,
+    account: Account,
     pub(super) streams: Vec<Stream<S>>,
+    /// Streams that are over, of which `h2` may have something to write.
+    unwritten: usize,
+    /// Requests that the client has cancelled, less those that were answered.
+    cancelled: usize,
+    /// A part of a head waits in the input.
+    has_part: bool,
     /// The client knows that it is to ask no more.
     is_leaving: bool,
     /// There was a request.
@@ -56,7 +70,7 @@ enum State {
 const HEADER_OVERHEAD_BYTES: usize = 32;
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits, account: Account) -> Self {
         let transport = Transport::default();
         let list_bytes = limits.target_bytes_max
             + limits.headers_bytes_max
@@ -68,37 +82,103 @@ impl<S: Service> Session<S> {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_send_buffer_size(SEND_BUFFER_BYTES)
             .max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
+            .data_frame_budget(LENT_BYTES_MAX)
             .handshake(transport.clone());
         Self {
             state: State::Greeting(handshake),
             transport,
+            frames: Frames::new(list_bytes),
+            account,
             streams: Vec::new(),
+            unwritten: 0,
+            cancelled: 0,
+            has_part: false,
             is_leaving: false,
             has_asked: false,
             has_sent: false,
         }
     }
 
-    /// Moves everything that can move. Returns how much of the input was read, and what the
-    /// connection has to wait for.
-    pub(super) fn pump(
+    /// Reads what has arrived, but for what waits to be complete, and moves everything that can
+    /// move. Returns how much of the input was read, and what the connection has to wait for.
+    pub(super) fn received(
         &mut self,
         connection: &mut Connection<'_, S>,
         input: &[u8],
     ) -> (usize, Option<Stall>) {
+        let (mut used, mut stall) = (0, None);
+        loop {
+            let rest = &input[used..];
+            let streams = self.streams.len() + self.unwritten;
+            let room = self.account.room(streams, connection.pool());
+            let ready = match self
+                .frames
+                .ready(&rest[..rest.len().min(LENT_BYTES_MAX)], room)
+            {
+                0 => self.frames.ready(rest, room),
+                bytes => bytes,
+            };
+            // There is something to move without input, too.
+            let mut read = 0;
+            if ready > 0 || used == 0 {
+                (read, stall) = self.lend(connection, &rest[..ready]);
+                used += read;
+            }
+            if ready == 0 && stall.is_none() {
+                stall = self.lacks_room(connection, rest, room);
+            }
+            // What is over reads nothing.
+            if read == 0 || stall.is_some() {
+                break;
+            }
+        }
+        self.has_part = stall.is_none() && used < input.len();
+        self.conclude(connection);
+        (used, stall)
+    }
+
+    /// Has `h2` read input, and moves what it can. Returns how much was read.
+    fn lend(&mut self, connection: &mut Connection<'_, S>, input: &[u8]) -> (usize, Option<Stall>) {
+        let buffer = std::mem::take(&mut connection.thread.h2.input);
+        self.transport.lend_input(buffer, input);
+        let stall = self.turn(connection);
+        let (buffer, read) = self.transport.take_input();
+        if buffer.capacity() <= SCRATCH_KEPT_MAX {
+            connection.thread.h2.input = buffer;
+        }
+        self.frames.advance(&input[..read]);
+        (read, stall)
+    }
+
+    /// What the input has to wait for, if it is room for another stream.
+    fn lacks_room(
+        &self,
+        connection: &Connection<'_, S>,
+        rest: &[u8],
+        room: usize,
+    ) -> Option<Stall> {
+        let waits = room == 0 && self.frames.ready(rest, 1) > 0;
+        waits.then(|| match connection.jobs_out() {
+            0 => Stall::Memory,
+            _ => Stall::Pipeline,
+        })
+    }
+
+    /// Moves everything that can move without more input. Returns what the connection has to wait
+    /// for.
+    pub(super) fn pump(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
+        let stall = self.turn(connection);
+        self.conclude(connection);
+        stall
+    }
+
+    fn turn(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
         if connection.leaving() {
             self.leave();
         }
-        let room = std::mem::take(&mut connection.thread.h2.input);
-        self.transport.lend_input(room, input);
         let stall = self.run(connection);
         self.flush(connection);
-        let (room, used) = self.transport.take_input();
-        if room.capacity() <= crate::limits::SCRATCH_KEPT_MAX {
-            connection.thread.h2.input = room;
-        }
-        self.conclude(connection);
-        (used, stall)
+        stall
     }
 
     fn run(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
@@ -124,7 +204,10 @@ impl<S: Service> Session<S> {
             }
             match moved {
                 Err(stall) => return Some(stall),
-                Ok(false) if !is_full => return None,
+                Ok(false) if !is_full => {
+                    self.unwritten = 0;
+                    return None;
+                }
                 Ok(_) => {}
             }
         }
@@ -170,8 +253,23 @@ impl<S: Service> Session<S> {
         // Without memory it waits, like others, for the next look.
         let _stall = stream.send(connection);
         match stream.is_over() {
-            true => stream.end(connection),
+            true => self.end_stream(connection, stream),
             false => self.streams.push(stream),
+        }
+    }
+
+    /// A stream is over. What is left of it is with `h2`, which has not written all of it.
+    fn end_stream(&mut self, connection: &mut Connection<'_, S>, stream: Stream<S>) {
+        self.cancelled = match stream.is_cancelled() {
+            true => self.cancelled + 1,
+            false => self.cancelled.saturating_sub(1),
+        };
+        stream.end(connection);
+        self.unwritten += 1;
+        if self.cancelled > CANCELLED_MAX
+            && let State::Open(open) = &mut self.state
+        {
+            open.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
     }
 
@@ -190,7 +288,7 @@ impl<S: Service> Session<S> {
             }
             if stream.is_over() {
                 let stream = self.streams.swap_remove(at);
-                stream.end(connection);
+                self.end_stream(connection, stream);
                 has_news = true;
             } else {
                 at += 1;
@@ -218,6 +316,7 @@ impl<S: Service> Session<S> {
             connection.session.lingers = true;
             return write::close(connection);
         }
+        self.account.has_left(self.streams.len() + self.unwritten);
         match (self.phase(), std::mem::take(&mut self.has_sent)) {
             // One of those that wait for a window had some.
             (phase, true) => connection.restart_phase(phase),
@@ -231,7 +330,7 @@ impl<S: Service> Session<S> {
             return Phase::Body;
         }
         if self.streams.is_empty() {
-            return match self.has_asked && !self.transport.is_within_head() {
+            return match self.has_asked && !self.has_part && !self.frames.is_within_head() {
                 true => Phase::Idle,
                 false => Phase::Head,
             };

@@ -31,6 +31,8 @@ pub(crate) struct Stream<S: Service> {
     pub(super) sending: Option<Sending>,
     /// Nothing more is sent or taken.
     pub(super) is_cut: bool,
+    /// It was this side that has reset it.
+    is_refused: bool,
     pub(super) record: Option<Box<Record>>,
     pub(super) sent: StreamSent,
 }
@@ -67,6 +69,7 @@ impl<S: Service> Stream<S> {
             job: Home::Nothing,
             sending: None,
             is_cut: false,
+            is_refused: false,
             record: None,
             sent: StreamSent::default(),
         }
@@ -75,6 +78,11 @@ impl<S: Service> Stream<S> {
     /// Whether there is nothing more to do.
     pub(super) fn is_over(&self) -> bool {
         (self.is_cut || self.sent.is_complete) && !matches!(self.job, Home::Away)
+    }
+
+    /// Whether its client has wanted no answer, or no more of it.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cut && !self.is_refused
     }
 
     /// Whether it waits for more of its request's body.
@@ -106,6 +114,7 @@ impl<S: Service> Stream<S> {
     /// Ends the stream before its end, for this reason.
     pub(super) fn reset(&mut self, connection: &mut Connection<'_, S>, reason: Reason) {
         if !self.is_cut {
+            self.is_refused = true;
             match &mut self.sending {
                 Some(sending) => sending.stream.send_reset(reason),
                 None => self.respond.send_reset(reason),

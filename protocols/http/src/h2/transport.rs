@@ -4,9 +4,6 @@
 //! lasts. Where there is nothing to read, or no room, it answers "pending": nothing wakes a task
 //! here, the session polls again when there is more.
 //!
-//! It also follows the frames that are read (RFC 9113 section 4.1), as far as deadlines ask:
-//! whether a part of a frame or of a header block has arrived.
-//!
 //! Cost: one copy of the input; output is written once, where it is sent from.
 
 use std::cell::RefCell;
@@ -17,8 +14,6 @@ use std::task::{Context, Poll};
 
 use flatpath::memory::Buffer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use super::bounds::PREFACE;
 
 /// Both ends of the pair: the session has one, `h2` the other.
 #[derive(Clone, Default)]
@@ -31,7 +26,6 @@ struct Lent {
     output: Option<Buffer>,
     /// More was to be written than there was room for.
     is_full: bool,
-    frames: Frames,
 }
 
 impl Transport {
@@ -46,7 +40,10 @@ impl Transport {
     /// Takes the input back, and says how much of it was read.
     pub(super) fn take_input(&self) -> (Vec<u8>, usize) {
         let mut lent = self.0.borrow_mut();
-        (std::mem::take(&mut lent.input), lent.read)
+        (
+            std::mem::take(&mut lent.input),
+            std::mem::take(&mut lent.read),
+        )
     }
 
     /// Lends a buffer for output.
@@ -70,11 +67,6 @@ impl Transport {
     pub(super) fn take_output(&self) -> Option<Buffer> {
         self.0.borrow_mut().output.take()
     }
-
-    /// Whether a part of a head has arrived.
-    pub(super) fn is_within_head(&self) -> bool {
-        self.0.borrow().frames.is_within_head()
-    }
 }
 
 impl AsyncRead for Transport {
@@ -90,7 +82,6 @@ impl AsyncRead for Transport {
             return Poll::Pending;
         }
         room.put_slice(&rest[..bytes]);
-        lent.frames.advance(&rest[..bytes]);
         lent.read += bytes;
         Poll::Ready(Ok(()))
     }
@@ -144,104 +135,5 @@ impl Lent {
             0 if self.is_full => Poll::Pending,
             bytes => Poll::Ready(Ok(bytes)),
         }
-    }
-}
-
-const FRAME_HEAD_BYTES: usize = 9;
-const DATA: u8 = 0x0;
-const HEADERS: u8 = 0x1;
-const CONTINUATION: u8 = 0x9;
-const END_HEADERS: u8 = 0x4;
-
-/// Where in which frame the input is.
-struct Frames {
-    /// Of the preface.
-    preface_left: usize,
-    head: [u8; FRAME_HEAD_BYTES],
-    head_bytes: usize,
-    payload_left: usize,
-    /// A header block has begun and not ended.
-    is_in_block: bool,
-}
-
-impl Default for Frames {
-    fn default() -> Self {
-        Self {
-            preface_left: PREFACE.len(),
-            head: [0; FRAME_HEAD_BYTES],
-            head_bytes: 0,
-            payload_left: 0,
-            is_in_block: false,
-        }
-    }
-}
-
-impl Frames {
-    fn advance(&mut self, mut input: &[u8]) {
-        let preface = self.preface_left.min(input.len());
-        self.preface_left -= preface;
-        input = &input[preface..];
-        while !input.is_empty() {
-            let payload = self.payload_left.min(input.len());
-            self.payload_left -= payload;
-            input = &input[payload..];
-            let wanted = (FRAME_HEAD_BYTES - self.head_bytes).min(input.len());
-            let end = self.head_bytes + wanted;
-            self.head[self.head_bytes..end].copy_from_slice(&input[..wanted]);
-            self.head_bytes = end;
-            input = &input[wanted..];
-            if self.head_bytes == FRAME_HEAD_BYTES {
-                self.begin();
-            }
-        }
-    }
-
-    fn begin(&mut self) {
-        let [a, b, c, kind, flags, ..] = self.head;
-        self.payload_left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        self.head_bytes = 0;
-        if kind == HEADERS || kind == CONTINUATION {
-            self.is_in_block = flags & END_HEADERS == 0;
-        }
-    }
-
-    fn is_within_head(&self) -> bool {
-        let kind = self.head[3];
-        self.preface_left > 0
-            || self.head_bytes > 0
-            || self.is_in_block
-            || self.payload_left > 0 && kind != DATA
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn partial_heads_are_seen_at_every_byte() {
-        let headers = [0, 0, 2, HEADERS, 0, 0, 0, 0, 1, b'x', b'y'];
-        let rest = [0, 0, 1, CONTINUATION, END_HEADERS, 0, 0, 0, 1, b'z'];
-        let data = [0, 0, 3, DATA, 0, 0, 0, 0, 1, 1, 2, 3];
-        let mut frames = Frames::default();
-        frames.advance(&PREFACE[..20]);
-        assert!(frames.is_within_head());
-        frames.advance(&PREFACE[20..]);
-        assert!(!frames.is_within_head());
-        let head = [&headers[..], &rest].concat();
-        for (at, byte) in head.iter().enumerate() {
-            frames.advance(&[*byte]);
-            assert_eq!(frames.is_within_head(), at + 1 < head.len(), "after {at}");
-        }
-        for (at, byte) in data.iter().enumerate() {
-            frames.advance(&[*byte]);
-            assert_eq!(
-                frames.is_within_head(),
-                at + 1 < FRAME_HEAD_BYTES,
-                "after {at}"
-            );
-        }
-        frames.advance(&[&head[..], &data, &headers].concat());
-        assert!(frames.is_within_head(), "its block has no end");
     }
 }

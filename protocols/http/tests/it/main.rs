@@ -7,6 +7,8 @@ mod events;
 mod extractors;
 mod h2;
 mod h2_client;
+mod h2_frames;
+mod h2_memory;
 mod hosts;
 mod model;
 mod peer;

@@ -1,0 +1,41 @@
+//! Frames of HTTP/2 as bytes (RFC 9113 section 4.1), for clients that the `h2` crate would not let
+//! be.
+
+/// One frame.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RESET: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const CONTINUATION: u8 = 9;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+/// `GET http://h/`, of the static table but for its host.
+pub(crate) const GET: &[u8] = b"\x82\x86\x84\x41\x01h";
+
+pub(crate) fn greeting() -> Vec<u8> {
+    [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
+}
+
+/// The kinds of frames that a client has got, with the error of GOAWAY.
+pub(crate) fn frames(mut bytes: &[u8]) -> Vec<(u8, Option<u8>)> {
+    let mut frames = Vec::new();
+    while bytes.len() >= 9 {
+        let length = usize::from(bytes[1]) << 8 | usize::from(bytes[2]);
+        let end = (9 + length).min(bytes.len());
+        let error = (bytes[3] == GOAWAY && end >= 17).then(|| bytes[16]);
+        frames.push((bytes[3], error));
+        bytes = &bytes[end..];
+    }
+    frames
+}

@@ -1,0 +1,147 @@
+//! What connections that speak HTTP/2 hold is of one account, and what others need is left to them:
+//! on a simulated server, with clients that rest, do not read, or send half of what they begin.
+
+use std::time::Duration;
+
+use allocation_counter::measure;
+use flatpath::Limits;
+use flatpath_http::http::Request as Asked;
+use flatpath_http::{Http, Request, Router};
+use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
+
+use crate::h2_client::Peer;
+use crate::h2_frames::{
+    CONTINUATION, END_HEADERS, END_STREAM, GET, HEADERS, SETTINGS, frame, greeting,
+};
+
+/// The literal `POST http://h/`.
+const POST: &[u8] = b"\x83\x86\x84\x41\x01h";
+
+fn http() -> Http<Router> {
+    let router = Router::new()
+        .get("/", || "x".repeat(1000))
+        .post("/", |request: Request| request.into_body());
+    Http::service(router)
+}
+
+fn server(seed: u64, limits: Limits) -> TestServer {
+    let mut conditions = Conditions::calm(seed);
+    conditions.limits = limits;
+    TestServer::new(conditions, http())
+}
+
+fn say(server: &mut TestServer, client: &Client, said: &[u8]) {
+    for part in said.chunks(8000) {
+        if client.state() == ClientState::Open {
+            client.write(part);
+        }
+        (0..4).for_each(|_| server.turn());
+    }
+}
+
+/// Many headers in few bytes, without an end: an index of the static table each.
+fn half_a_block() -> Vec<u8> {
+    let mut block = GET.to_vec();
+    block.extend([0x90; 700]);
+    [
+        frame(HEADERS, END_STREAM, 1, &block),
+        frame(CONTINUATION, 0, 1, b""),
+    ]
+    .concat()
+}
+
+/// What kinds of clients say after their greeting.
+fn kinds() -> [(&'static str, Vec<u8>); 4] {
+    let get = |id| frame(HEADERS, END_STREAM | END_HEADERS, id, GET);
+    let post = |id| frame(HEADERS, END_HEADERS, id, POST);
+    let streams = |of: &dyn Fn(u32) -> Vec<u8>| (0..90).flat_map(|at| of(2 * at + 1)).collect();
+    // Nothing may be sent to them.
+    let closed = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    [
+        ("rest", get(1)),
+        ("send no body", streams(&post)),
+        ("take no body", [closed, streams(&get)].concat()),
+        ("send half a head", half_a_block()),
+    ]
+}
+
+/// What each of many clients that say this has the server hold, and what it is charged, in bytes.
+fn each(said: &[u8]) -> (i64, i64) {
+    const CLIENTS: usize = 20;
+    let mut server = server(1, Limits::default());
+    let connect = |server: &mut TestServer| {
+        let client = server.connect();
+        say(server, &client, said);
+        client.read();
+        client
+    };
+    // What the first one leaves is used again.
+    drop(connect(&mut server));
+    server.settle();
+    let charged = |server: &TestServer| server.handle().pool_statistics().in_use_bytes as i64;
+    let before = charged(&server);
+    let mut clients = Vec::with_capacity(CLIENTS);
+    let counted = measure(|| (0..CLIENTS).for_each(|_| clients.push(connect(&mut server))));
+    let each = |bytes: i64| bytes / CLIENTS as i64;
+    (each(counted.bytes_current), each(charged(&server) - before))
+}
+
+#[test]
+fn sim_what_connections_hold_is_charged() {
+    // The connection's own place, and what its client takes here.
+    let (place, _) = each(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    for (kind, said) in kinds() {
+        let (held, charged) = each(&[greeting(), said].concat());
+        let held = held - place;
+        assert!(
+            held <= charged,
+            "who {kind}: {held} bytes held, {charged} charged"
+        );
+        assert!(
+            charged <= 2 * held,
+            "who {kind}: {held} bytes held, {charged} charged"
+        );
+    }
+}
+
+#[test]
+fn sim_connections_that_move_nothing_make_room_for_others() {
+    const BUDGET: usize = 4 << 20;
+    const CLIENTS: usize = 600;
+    for (kind, said) in kinds() {
+        each_seed(1, |seed| {
+            let limits = Limits {
+                buffer_bytes_max: BUDGET,
+                ..Limits::default()
+            };
+            let mut server = server(seed, limits);
+            let mut clients = Vec::with_capacity(CLIENTS);
+            let counted = measure(|| {
+                for _ in 0..CLIENTS {
+                    let client = server.connect();
+                    say(&mut server, &client, &greeting());
+                    say(&mut server, &client, &said);
+                    client.read();
+                    server.advance(Duration::from_millis(20));
+                    clients.push(client);
+                }
+            });
+            let held = counted.bytes_current;
+            assert!(
+                held < 2 * BUDGET as i64,
+                "seed {seed}, who {kind}: {held} bytes"
+            );
+            let mut peer = Peer::new(&mut server);
+            assert_eq!(peer.fetch(&mut server, "/").body.len(), 1000);
+            let body = vec![b'x'; 20_000];
+            let post = Asked::post("http://h/").body(()).expect("a request");
+            let post = peer.ask(post, Some(body.into()));
+            peer.finish(&mut server);
+            assert_eq!(
+                peer.reply(post).body.len(),
+                20_000,
+                "seed {seed}, who {kind}"
+            );
+        });
+    }
+}
