@@ -5,6 +5,7 @@
 //!
 //! Cost: every method is O(1); `write` copies its bytes.
 
+mod waits;
 mod who;
 
 use std::net::SocketAddr;
@@ -30,7 +31,6 @@ use crate::limits::{
 };
 use crate::options::Pages;
 use crate::payload::Payload;
-use crate::phase::{Phase, Stall};
 use crate::statistics::Counters;
 use crate::turn::Turn;
 use crate::worker::Reservation;
@@ -69,6 +69,8 @@ pub struct Io<'a> {
     pub(crate) connection: &'a mut Connection,
     pub(crate) key: Key,
     pub(crate) driver: &'a dyn Peers,
+    /// Those of the listener.
+    pub(crate) limits: &'a Limits,
     /// The input's piece, and where in it the input begins; `None` for input that was copied.
     pub(crate) source: Option<(&'a Region, &'a Piece, usize)>,
     /// The listener's own region, if it has one, and its id.
@@ -110,9 +112,9 @@ impl Io<'_> {
         self.common.turn
     }
 
-    /// The server's limits, as configured.
+    /// The limits of the connection: the server's, but for those that its listener has of its own.
     pub fn limits(&self) -> &Limits {
-        &self.common.limits
+        self.limits
     }
 
     /// Finds out where the connection's address is counted. One system call, the first time.
@@ -527,28 +529,6 @@ impl Io<'_> {
     /// Jobs of this connection that are with workers now.
     pub fn jobs_out(&self) -> u32 {
         self.connection.jobs_out()
-    }
-
-    /// Says what the connection waits for now, which sets its deadline. Saying the same phase again
-    /// does not move the deadline; [`Io::restart_phase`] does.
-    pub fn phase(&mut self, phase: Phase) {
-        if self.connection.phase() != phase {
-            self.restart_phase(phase);
-        }
-    }
-
-    /// Starts a phase anew although it may be the current one: the next request's head, say.
-    pub fn restart_phase(&mut self, phase: Phase) {
-        self.connection.start_phase(phase, self.common.turn.now_ns);
-    }
-
-    /// Offers no input until a reason is over that arose outside of
-    /// [`Protocol::received`](crate::Protocol::received), which returns its own.
-    pub fn stall(&mut self, stall: Stall) {
-        // A spliced one has no input that its protocol could leave.
-        if self.connection.peer().is_none() {
-            self.common.stall(self.connection, stall);
-        }
     }
 
     /// No more input is wanted, ever (the last request of this connection has been read).

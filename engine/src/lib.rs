@@ -217,6 +217,7 @@ mod outbox;
 mod output;
 mod payload;
 mod phase;
+mod pace;
 mod pools;
 mod protocol;
 mod relief;
@@ -268,6 +269,7 @@ pub use network_threads::NetworkThreads;
 pub use options::{ListenerOptions, Pages, Spread};
 #[doc(hidden)]
 pub use outbox::{Admitted, Flushed, Outbox, Piece, Refused};
+pub use pace::Pace;
 pub use phase::{Phase, Stall};
 pub use protocol::{Protocol, Received};
 pub use running::{Bound, Handle, Running};

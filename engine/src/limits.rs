@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::phase::Phase;
+
 /// Unconsumed input kept for one connection, in bytes. A protocol refuses a head or a record whose
 /// unconsumed part would be longer. One buffer of the third class.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
@@ -72,10 +74,10 @@ pub(crate) const RESERVE_BYTES_MIN: usize = 256 * 1024;
 /// most clients send them.
 pub(crate) const RESERVE_TAKE_MAX: usize = BUFFER_CLASSES[1];
 
-/// A connection that holds this much gets nothing from the reserve, in bytes: a kept request and
-/// the beginning of its reply. Without it 40 short replies that one client does not read take the
-/// reserve that is there for the requests of all.
-pub(crate) const RESERVE_HELD_MAX: usize = 2 * RESERVE_TAKE_MAX;
+/// A connection that holds this much gets nothing from the reserve, in bytes: a kept request, the
+/// beginning of its reply, and the 36 KiB that one of HTTP/2 holds beside them. Without it 40 short
+/// replies that one client does not read take the reserve that is there for the requests of all.
+pub(crate) const RESERVE_HELD_MAX: usize = 4 * RESERVE_TAKE_MAX;
 
 /// The part of the budget that one connection may hold before its own input stalls, at least
 /// [`SHARE_BYTES_MIN`].
@@ -472,6 +474,20 @@ impl Limits {
     /// of the largest. A protocol whose calls may bring large replies asks before it dispatches.
     pub fn unsent_bytes_max(&self) -> usize {
         (self.share_bytes() / UNSENT_PART).max(SHARE_BYTES_MIN)
+    }
+
+    /// How long a connection may be in a phase; for a body, how long it may be silent. `None`: for
+    /// ever.
+    pub fn of_phase(&self, phase: Phase) -> Option<Duration> {
+        match phase {
+            Phase::Idle => Some(self.idle_timeout),
+            Phase::Head => Some(self.head_timeout),
+            Phase::Body => Some(self.body_timeout),
+            Phase::Wait => Some(self.wait_timeout),
+            Phase::Push => Some(self.push_interval),
+            Phase::Spliced => Some(self.spliced_timeout),
+            Phase::Work => None,
+        }
     }
 }
 

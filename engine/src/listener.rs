@@ -33,6 +33,7 @@ pub(crate) trait DynProtocol {
     fn close(&mut self, session: Key);
     fn log_rest(&mut self, session: Key, log: LogEnd<'_>);
     fn connected(&mut self, io: Io<'_>);
+    fn secured(&mut self, io: Io<'_>);
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received;
     fn input_ended(&mut self, io: Io<'_>, left: &[u8]);
     fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>);
@@ -143,6 +144,12 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
     fn connected(&mut self, io: Io<'_>) {
         self.with(io, |protocol, context| {
             protocol.connected(context);
+        });
+    }
+
+    fn secured(&mut self, io: Io<'_>) {
+        self.with(io, |protocol, context| {
+            protocol.secured(context);
         });
     }
 

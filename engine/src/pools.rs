@@ -19,7 +19,7 @@
 //! |                           | a connection has a fair part for its client | `fair_bytes`       |
 //! | all: three quarters       | that part is nothing                        | `fair_bytes`       |
 //! | all: all but the reserve  | what is small is given, the rest waits      | `handle`, `bulk`   |
-//! | a connection: 32 KiB      | it gets nothing of the reserve              | `handle`           |
+//! | a connection: 64 KiB      | it gets nothing of the reserve              | `handle`           |
 //! | a connection: a 16th      | its input waits until it has half of that   | `share_bytes`      |
 //! | an address: its share     | input of its connections waits              | `address_limit.rs` |
 //! | an address: under a 256th | it is served while others wait              | `address_limit.rs` |

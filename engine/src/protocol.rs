@@ -117,6 +117,12 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = context;
     }
 
+    /// TLS is established: [`Io::tls`](crate::Io::tls) has what was agreed on. Called before
+    /// [`Protocol::connected`], of connections with TLS alone. By default: nothing.
+    fn secured(&self, context: &mut Context<'_, Self>) {
+        let _ = context;
+    }
+
     /// Bytes have arrived. Uses whole messages, or what it can, from the front of `input` and
     /// returns how far that was. The rest is kept and offered again (P3); at most
     /// [`INPUT_BYTES_MAX`](crate::limits::INPUT_BYTES_MAX) are kept: a protocol refuses a message

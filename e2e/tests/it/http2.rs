@@ -3,11 +3,16 @@
 use std::fs;
 use std::process::Command;
 
+use flatpath_testkit::deadline::PATIENCE;
 use flatpath_testkit::{Driver, Server, Site, each_driver, tools};
 
 use crate::tls::{content, curl, localhost, output, text, url};
 
-each_driver!(curl_gets_and_stores, nghttp_and_h2load_are_served);
+each_driver!(
+    curl_gets_and_stores,
+    nghttp_and_h2load_are_served,
+    what_was_agreed_on_is_spoken,
+);
 
 fn plain_url(server: &Server, path: &str) -> String {
     format!("http://{}{path}", server.address("http"))
@@ -75,6 +80,36 @@ fn nghttp_and_h2load_are_served(driver: Driver) {
         load.args(["-n", "4000", "-c", "4", "-m", "32"]).arg(&url);
         let said = text(&mut load);
         assert!(said.contains("4000 succeeded, 0 failed"), "{said}");
+    }
+    server.end();
+}
+
+/// A client that agrees on one protocol (ALPN) and speaks the other is refused.
+fn what_was_agreed_on_is_spoken(driver: Driver) {
+    let site = Site::new().with("file", b"what is in it");
+    let (server, authority) = localhost(driver, &site, &[]);
+    let Some(openssl) = tools::find("openssl") else {
+        return;
+    };
+    let ask = "GET /file HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n";
+    let preface = "PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n";
+    for (agreed, said, heard) in [
+        ("http/1.1", ask, Some("what is in it")),
+        ("h2", ask, None),
+        ("http/1.1", preface, Some("HTTP/1.1 505 ")),
+    ] {
+        let client = format!("printf '{said}' | \"$0\" s_client -quiet -alpn {agreed} \"$@\"");
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(client).arg(&openssl);
+        let port = server.address("https").port();
+        command.args(["-connect", &format!("127.0.0.1:{port}"), "-CAfile"]);
+        command.arg(authority.at("site.crt"));
+        let output = tools::run(&mut command, PATIENCE).stdout;
+        let said = String::from_utf8_lossy(&output);
+        match heard {
+            Some(words) => assert!(said.contains(words), "{agreed}: {said}"),
+            None => assert!(!said.contains("what is in it"), "{agreed}: {said}"),
+        }
     }
     server.end();
 }

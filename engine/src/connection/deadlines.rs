@@ -16,6 +16,7 @@ use std::time::Duration;
 use flatpath_driver::Delivery;
 
 use crate::limits::{Limits, WRITE_LOOKS, WRITE_SPARED_MAX};
+use crate::pace::{Pace, earned_ns};
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
 
@@ -40,6 +41,17 @@ impl Connection {
         self.phase = phase;
         self.clocks.phase_ns = now_ns;
         self.clocks.phase_bytes = 0;
+    }
+
+    /// Starts a phase that is over at `end_ns`.
+    pub(crate) fn start_phase_until(&mut self, phase: Phase, end_ns: u64, limits: &Limits) {
+        let time = limits.of_phase(phase).unwrap_or_default();
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.start_phase(phase, end_ns.saturating_sub(time_ns));
+        if end_ns < self.clocks.armed_ns {
+            // It did not begin with this event: the wheel is to be asked.
+            self.disarm();
+        }
     }
 
     /// When the phase began.
@@ -166,10 +178,13 @@ impl Connection {
         let is_body = self.phase == Phase::Body && !self.is_dropping();
         let clocks = &mut self.clocks;
         clocks.phase_bytes += bytes as u64;
-        if is_body && earned_ns(clocks.phase_bytes, limits) > now_ns.saturating_sub(clocks.phase_ns)
-        {
-            clocks.phase_ns = now_ns;
-            clocks.phase_bytes = 0;
+        if is_body {
+            let mut pace = Pace {
+                since_ns: clocks.phase_ns,
+                bytes: clocks.phase_bytes,
+            };
+            pace.earn(now_ns, limits);
+            (clocks.phase_ns, clocks.phase_bytes) = (pace.since_ns, pace.bytes);
         }
     }
 
@@ -225,19 +240,13 @@ impl Connection {
         if !self.is_closing() && !self.waits_for_us() {
             let phase = self.phase;
             let mut since_ns = self.clocks.phase_ns;
-            let timeout = match phase {
-                Phase::Idle => limits.idle_timeout,
-                Phase::Head => limits.head_timeout,
-                Phase::Body => {
-                    let earned_ns = earned_ns(self.clocks.phase_bytes, limits);
-                    since_ns = since_ns.saturating_add(earned_ns);
-                    limits.body_timeout
-                }
-                Phase::Wait => limits.wait_timeout,
-                Phase::Push => limits.push_interval,
-                Phase::Spliced => limits.spliced_timeout,
-                Phase::Work => return,
+            let Some(timeout) = limits.of_phase(phase) else {
+                return;
             };
+            if phase == Phase::Body {
+                let earned_ns = earned_ns(self.clocks.phase_bytes, limits);
+                since_ns = since_ns.saturating_add(earned_ns);
+            }
             visit(end_ns(since_ns, timeout), Overdue::Phase(phase));
         }
     }
@@ -255,11 +264,6 @@ pub(crate) fn shortest_ns(limits: &Limits) -> u64 {
         limits.spliced_timeout,
     ];
     end_ns(0, of_phases.into_iter().fold(shortest, Duration::min))
-}
-
-/// How long `bytes` of a body may take at the minimum rate.
-fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
-    bytes.saturating_mul(1_000_000_000) / limits.body_rate_min.max(1)
 }
 
 #[cfg(test)]

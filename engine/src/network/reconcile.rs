@@ -174,6 +174,7 @@ impl<D: Driver> Event<'_, D> {
             return self.connection.close(Closing::Abort);
         }
         self.begin_line();
+        self.call(|protocol, io| protocol.secured(io));
         self.begin_protocol();
     }
 

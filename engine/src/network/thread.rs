@@ -223,6 +223,7 @@ impl<'a, D: Driver> Event<'a, D> {
             connection: &mut *self.connection,
             key: self.key,
             driver,
+            limits: &self.listener.limits,
             source: input.map(|(piece, from)| (driver.region(piece.region_id()), piece, from)),
             own: (own > 0).then(|| (own, driver.region(own))),
         };

@@ -113,6 +113,15 @@ impl<S: Service> Protocol for Http<S> {
         }
     }
 
+    /// What was agreed on is spoken (RFC 7301 section 3.2): a client that has chosen HTTP/2 and
+    /// begins with anything but its preface is disconnected. `read::refuse_head` has the other way.
+    #[cfg(feature = "http2")]
+    fn secured(&self, connection: &mut Connection<'_, S>) {
+        if read::agreed_on(connection) == Some(b"h2") {
+            connection.session.stage = Stage::Http2;
+        }
+    }
+
     /// The client has said all that it will say. What it did not finish is never served.
     fn input_ended(&self, connection: &mut Connection<'_, S>, _left: &[u8]) {
         match connection.session.stage {

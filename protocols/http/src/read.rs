@@ -156,6 +156,7 @@ fn refuse_head<S: Service>(connection: &mut Connection<'_, S>, input: &[u8], fau
     if connection.session.next_request == 0
         && connection.protocol.http2
         && input.starts_with(HTTP2_PREFACE_HEAD)
+        && agreed_on(connection) != Some(b"http/1.1")
     {
         connection.session.scan = crate::scan::Scan::new();
         connection.session.stage = Stage::Http2;
@@ -163,6 +164,12 @@ fn refuse_head<S: Service>(connection: &mut Connection<'_, S>, input: &[u8], fau
     }
     let _ = input;
     refuse(connection, fault)
+}
+
+/// The protocol that a client with TLS has agreed to (ALPN).
+#[cfg(feature = "http2")]
+pub(crate) fn agreed_on<'a, S: Service>(connection: &'a Connection<'_, S>) -> Option<&'a [u8]> {
+    connection.io.tls()?.protocol()
 }
 
 /// Looks up who the client is, as far as it is known.

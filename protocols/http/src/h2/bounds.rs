@@ -41,8 +41,8 @@ pub(super) const BLOCK_FRAMES_MAX: usize = 6;
 pub(super) const LENT_BYTES_MAX: usize = 16 * 1024;
 
 /// What a connection holds beside its buffers, without its streams: room for frames that arrive
-/// 8 KiB and that are sent 16 KiB, for headers that are decoded 4 KiB, two tables of headers, the
-/// states of the connection.
+/// 8 KiB and that are sent 16 KiB, for headers that are decoded 4 KiB, two tables of headers, and
+/// the states of the connection.
 pub(super) const CONNECTION_BYTES: usize = 32 * 1024;
 
 /// What a stream holds beside its buffers: the start of a body, its state and a head.

@@ -115,13 +115,14 @@ pub(crate) fn finished<S: Service>(connection: &mut Connection<'_, S>, job: Job<
 pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Phase) {
     let mut ends = false;
     moved(connection, |connection, session| {
-        ends = session.expired(connection, phase);
+        ends = session.expired(connection);
     });
     if ends {
         close(connection);
     } else if connection.session.stage == Stage::Http2 {
-        // The next event says what it waits for now.
-        connection.restart_phase(phase);
+        with(connection, |connection, session| {
+            session.goes_on(connection, phase);
+        });
     }
 }
 
@@ -129,11 +130,10 @@ pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Pha
 pub(crate) fn draining<S: Service>(connection: &mut Connection<'_, S>) {
     moved(connection, |_, session| session.drain());
     if connection.session.stage == Stage::Http2 {
-        with(connection, |connection, session| {
-            if session.streams.is_empty() {
-                connection.restart_phase(Phase::Idle);
-            }
-        });
+        let has_streams = with(connection, |_, session| !session.streams.is_empty());
+        if has_streams != Some(true) {
+            connection.restart_phase(Phase::Idle);
+        }
     }
 }
 
@@ -147,8 +147,11 @@ pub(crate) fn pressed<S: Service>(connection: &mut Connection<'_, S>) {
 /// The client sends no more. What `h2` knows of that is the end of the connection, and a client
 /// that still reads is not one of HTTP/2.
 pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
-    if connection.session.stage == Stage::Http2 {
-        with(connection, |connection, _| write::close(connection));
+    if connection.session.stage == Stage::Http2
+        && with(connection, |connection, _| write::close(connection)).is_none()
+    {
+        // It has said nothing.
+        write::close(connection);
     }
 }
 

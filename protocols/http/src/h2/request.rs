@@ -37,7 +37,7 @@ pub(super) fn serve<S: Service>(
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> Stream<S> {
-    let mut stream = Stream::new(respond);
+    let mut stream = Stream::new(respond, connection.turn());
     let (parts, body) = request.into_parts();
     let mut text = std::mem::take(&mut connection.thread.h2.head);
     text.clear();
@@ -246,6 +246,8 @@ impl<S: Service> Stream<S> {
                     _ => Stall::Memory,
                 });
             }
+            let turn = connection.turn();
+            self.pace.received(data.len(), turn, connection.limits());
             has_news = true;
         }
         if let Some(incoming) = &self.incoming {

@@ -18,6 +18,7 @@
 
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use flatpath::{Job, Phase, Stall};
@@ -33,7 +34,6 @@ use super::frames::Frames;
 use super::request;
 use super::stream::{Home, Stream};
 use super::transport::Transport;
-use crate::fault::Fault;
 use crate::limits::{GATHER_BYTES_MAX, Limits, SCRATCH_KEPT_MAX};
 use crate::service::Service;
 use crate::state::{Connection, Http, Stage};
@@ -56,8 +56,10 @@ pub(crate) struct Session<S: Service> {
     is_leaving: bool,
     /// There was a request.
     has_asked: bool,
-    /// A part of a body was sent since the deadline was looked at.
-    has_sent: bool,
+    /// There were streams when the deadline was looked at.
+    had_streams: bool,
+    /// Since when nothing is read, in the time of turns.
+    stalled_since: Option<Duration>,
 }
 
 enum State {
@@ -95,7 +97,8 @@ impl<S: Service> Session<S> {
             has_part: false,
             is_leaving: false,
             has_asked: false,
-            has_sent: false,
+            had_streams: false,
+            stalled_since: None,
         }
     }
 
@@ -106,6 +109,7 @@ impl<S: Service> Session<S> {
         connection: &mut Connection<'_, S>,
         input: &[u8],
     ) -> (usize, Option<Stall>) {
+        self.resume(connection);
         let (mut used, mut stall) = (0, None);
         loop {
             let rest = &input[used..];
@@ -133,7 +137,7 @@ impl<S: Service> Session<S> {
             }
         }
         self.has_part = stall.is_none() && used < input.len();
-        self.conclude(connection);
+        self.conclude(connection, stall);
         (used, stall)
     }
 
@@ -148,6 +152,15 @@ impl<S: Service> Session<S> {
         }
         self.frames.advance(&input[..read]);
         (read, stall)
+    }
+
+    /// No stream's time has passed while nothing was read.
+    fn resume(&mut self, connection: &Connection<'_, S>) {
+        if let Some(since) = self.stalled_since.take() {
+            let time = connection.turn().now().saturating_sub(since);
+            let streams = self.streams.iter_mut();
+            streams.for_each(|stream| stream.pace.stood_still(time));
+        }
     }
 
     /// What the input has to wait for, if it is room for another stream.
@@ -167,8 +180,9 @@ impl<S: Service> Session<S> {
     /// Moves everything that can move without more input. Returns what the connection has to wait
     /// for.
     pub(super) fn pump(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
+        self.resume(connection);
         let stall = self.turn(connection);
-        self.conclude(connection);
+        self.conclude(connection, stall);
         stall
     }
 
@@ -251,10 +265,17 @@ impl<S: Service> Session<S> {
         self.has_asked = true;
         let mut stream = request::serve(connection, request, respond);
         // Without memory it waits, like others, for the next look.
-        let _stall = stream.send(connection);
+        let sent = stream.send(connection);
+        stream.follow_phase(connection.turn(), sent == Ok(true));
         match stream.is_over() {
             true => self.end_stream(connection, stream),
-            false => self.streams.push(stream),
+            false => {
+                if self.streams.capacity() == 0 {
+                    // Most connections have one at a time.
+                    self.streams.reserve_exact(1);
+                }
+                self.streams.push(stream);
+            }
         }
     }
 
@@ -282,10 +303,12 @@ impl<S: Service> Session<S> {
                 Ok(news) => has_news |= news,
                 Err(other) => stall = Some(other),
             }
-            match stream.send(connection) {
-                Ok(news) => (has_news, self.has_sent) = (has_news | news, self.has_sent | news),
+            let sent = stream.send(connection);
+            match sent {
+                Ok(news) => has_news |= news,
                 Err(other) => stall = Some(other),
             }
+            stream.follow_phase(connection.turn(), sent == Ok(true));
             if stream.is_over() {
                 let stream = self.streams.swap_remove(at);
                 self.end_stream(connection, stream);
@@ -310,39 +333,34 @@ impl<S: Service> Session<S> {
     }
 
     /// Ends the connection if it is over, and says what it waits for otherwise.
-    fn conclude(&mut self, connection: &mut Connection<'_, S>) {
+    fn conclude(&mut self, connection: &mut Connection<'_, S>, stall: Option<Stall>) {
         if matches!(self.state, State::Over) {
             // The client may be sending.
             connection.session.lingers = true;
             return write::close(connection);
         }
+        self.stalled_since = stall.map(|_| connection.turn().now());
         self.account.has_left(self.streams.len() + self.unwritten);
-        match (self.phase(), std::mem::take(&mut self.has_sent)) {
-            // One of those that wait for a window had some.
-            (phase, true) => connection.restart_phase(phase),
-            (phase, false) => connection.phase(phase),
+        let had_streams = std::mem::replace(&mut self.had_streams, !self.streams.is_empty());
+        if let Some((end, phase)) = self.deadline(connection) {
+            return connection.phase_until(phase, end);
+        }
+        let phase = match self.has_asked && !self.has_part && !self.frames.is_within_head() {
+            _ if !self.streams.is_empty() => Phase::Work,
+            true => Phase::Idle,
+            false => Phase::Head,
+        };
+        match had_streams {
+            true => connection.restart_phase(phase),
+            false => connection.phase(phase),
         }
     }
 
-    /// What the connection waits for, as far as a deadline guards it.
-    fn phase(&self) -> Phase {
-        if self.streams.iter().any(Stream::is_arriving) {
-            return Phase::Body;
-        }
-        if self.streams.is_empty() {
-            return match self.has_asked && !self.has_part && !self.frames.is_within_head() {
-                true => Phase::Idle,
-                false => Phase::Head,
-            };
-        }
-        if self.streams.iter().any(Stream::is_blocked) {
-            // Its client has to open a window.
-            return Phase::Head;
-        }
-        match self.streams.iter().all(Stream::is_pushed) {
-            true => Phase::Push,
-            false => Phase::Work,
-        }
+    /// The first deadline of a stream, and what that waits for.
+    fn deadline(&self, connection: &Connection<'_, S>) -> Option<(Duration, Phase)> {
+        let deadlines = self.streams.iter();
+        let deadlines = deadlines.filter_map(|stream| stream.deadline(connection));
+        deadlines.min_by_key(|(end, _)| *end)
     }
 
     /// A job is back.
@@ -388,29 +406,31 @@ impl<S: Service> Session<S> {
     }
 
     /// A deadline has passed. True: the connection ends.
-    pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>, phase: Phase) -> bool {
-        match phase {
-            _ if connection.is_evicted() || self.streams.is_empty() => {}
-            Phase::Body => {
-                let arriving = self.streams.iter_mut().filter(|it| it.is_arriving());
-                arriving.for_each(|stream| stream.fault(connection, Fault::BodyTimeout));
-                return false;
+    pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>) -> bool {
+        if !connection.is_evicted() && !self.streams.is_empty() {
+            let now = connection.turn().now();
+            for stream in &mut self.streams {
+                if stream
+                    .deadline(connection)
+                    .is_some_and(|(end, _)| end <= now)
+                {
+                    stream.expired(connection);
+                }
             }
-            Phase::Push => {
-                self.streams.iter_mut().for_each(Stream::keep_alive);
-                return false;
-            }
-            Phase::Head => {
-                let blocked = self.streams.iter_mut().filter(|it| it.is_blocked());
-                blocked.for_each(|stream| stream.reset(connection, Reason::CANCEL));
-                return false;
-            }
-            _ => {}
+            return false;
         }
         if let State::Open(open) = &mut self.state {
             open.abrupt_shutdown(Reason::NO_ERROR);
         }
         true
+    }
+
+    /// After a deadline: the same phase, which the engine asks for, until the next one.
+    pub(super) fn goes_on(&self, connection: &mut Connection<'_, S>, phase: Phase) {
+        match self.deadline(connection) {
+            Some((end, _)) => connection.phase_until(phase, end),
+            None => connection.restart_phase(phase),
+        }
     }
 
     /// Ends all streams.

@@ -4,10 +4,15 @@
 //! - S1: a job of the stream is at one place: with a worker (`Home::Away`) or here.
 //! - S2: a stream that its client has reset stays until its job is back, and counts among those
 //!   that the connection may have: so resets do not make work without a bound.
+//! - S4: each stream has the deadlines that a connection of HTTP/1 has: for a body, for a client
+//!   that opens no window, for one that is to see that there is somebody. What another stream does
+//!   moves none of them.
 //! - S3: what is dropped here is ours or knows how to drop what a program has made.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use flatpath::Job;
+use flatpath::{Job, Pace, Phase, Turn};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 
@@ -35,6 +40,9 @@ pub(crate) struct Stream<S: Service> {
     is_refused: bool,
     pub(super) record: Option<Box<Record>>,
     pub(super) sent: StreamSent,
+    /// What it waits for of its client, and since when.
+    phase: Phase,
+    pub(super) pace: Pace,
 }
 
 /// Where the job of a stream is.
@@ -61,7 +69,7 @@ pub(super) struct Incoming {
 }
 
 impl<S: Service> Stream<S> {
-    pub(super) fn new(respond: SendResponse<Bytes>) -> Self {
+    pub(super) fn new(respond: SendResponse<Bytes>, turn: Turn) -> Self {
         Self {
             id: respond.stream_id().as_u32(),
             respond,
@@ -72,6 +80,8 @@ impl<S: Service> Stream<S> {
             is_refused: false,
             record: None,
             sent: StreamSent::default(),
+            phase: Phase::Work,
+            pace: Pace::begin(turn),
         }
     }
 
@@ -88,6 +98,46 @@ impl<S: Service> Stream<S> {
     /// Whether it waits for more of its request's body.
     pub(super) fn is_arriving(&self) -> bool {
         self.incoming.as_ref().is_some_and(|it| !it.is_ended) && !self.is_cut
+    }
+
+    /// What it waits for of its client. A client that has no window to send in is not waited for.
+    fn awaited(&self) -> Phase {
+        let has_window = self.incoming.as_ref().is_some_and(|it| it.unreleased == 0);
+        if self.is_arriving() && has_window {
+            Phase::Body
+        } else if self.is_blocked() {
+            Phase::Head
+        } else if self.is_pushed() {
+            Phase::Push
+        } else {
+            Phase::Work
+        }
+    }
+
+    /// Follows what it waits for, after each look at it. `has_sent`: its client has taken some.
+    pub(super) fn follow_phase(&mut self, turn: Turn, has_sent: bool) {
+        let phase = self.awaited();
+        if has_sent || self.phase != phase {
+            (self.phase, self.pace) = (phase, Pace::begin(turn));
+        }
+    }
+
+    /// What it waits for, and when the time for that is over.
+    pub(super) fn deadline(&self, connection: &Connection<'_, S>) -> Option<(Duration, Phase)> {
+        let limits = connection.limits();
+        let time = limits.of_phase(self.phase)?;
+        Some((self.pace.end(time, limits), self.phase))
+    }
+
+    /// That time is over.
+    pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>) {
+        match self.phase {
+            Phase::Body => self.fault(connection, Fault::BodyTimeout),
+            Phase::Push => self.keep_alive(),
+            // It opens no window.
+            _ => self.reset(connection, Reason::CANCEL),
+        }
+        self.pace = Pace::begin(connection.turn());
     }
 
     /// A worker has the job from now on.

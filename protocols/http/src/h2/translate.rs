@@ -5,7 +5,8 @@
 //! HTTP/1.1 is taken apart again. What only one connection means (RFC 9113 section 8.2.2) is left
 //! out.
 //!
-//! Cost: one copy of the head each way. A reply's names and values are slices of one allocation.
+//! Cost: one copy of the head each way. A reply's names and values are slices of that copy, as `h2`
+//! keeps some of them in its table for as long as the connection lasts: a buffer would last as long.
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -73,13 +74,15 @@ pub(super) fn response(reply: &Bytes, names: &mut Names) -> Option<(Response<()>
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(encode::status_of(reply)).ok()?;
     *response.version_mut() = Version::HTTP_2;
-    let mut at = memchr::memmem::find(reply, b"\r\n")? + 2;
+    let end_of_head = memchr::memmem::find(reply, b"\r\n\r\n")? + 4;
+    let head = Bytes::copy_from_slice(&reply[..end_of_head]);
+    let mut at = memchr::memmem::find(&head, b"\r\n")? + 2;
     loop {
-        let end = at + memchr::memchr(b'\r', &reply[at..])?;
-        let line = reply.slice(at..end);
+        let end = at + memchr::memchr(b'\r', &head[at..])?;
+        let line = head.slice(at..end);
         at = end + 2;
         if line.is_empty() {
-            return Some((response, reply.slice(at.min(reply.len())..)));
+            return Some((response, reply.slice(end_of_head..)));
         }
         let colon = memchr::memchr(b':', &line)?;
         let name = names.name(std::str::from_utf8(&line[..colon]).ok()?)?;

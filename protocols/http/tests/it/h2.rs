@@ -269,6 +269,43 @@ fn a_body_that_stops_arriving_is_answered_and_an_idle_connection_ends() {
 }
 
 #[test]
+fn each_stream_has_its_own_time_whatever_the_others_do() {
+    each_seed(SEEDS, |seed| {
+        let news = sse::Broadcast::new();
+        let listen = news.clone();
+        let router = routes().get("/news", move || listen.response());
+        let mut server = TestServer::new(hasty(seed), Http::service(router));
+        let mut builder = Builder::new();
+        builder.initial_window_size(0);
+        let mut peer = Peer::with(&mut server, &builder);
+        let post = || Asked::post("http://h/echo").body(()).expect("a request");
+        let (slow, trickles) = (peer.ask(post(), Some(Bytes::new())), peer.put("/count", ""));
+        let (fast, blocked) = (peer.put("/count", ""), peer.get("/bytes"));
+        peer.feed(slow, b"half", false);
+        let mut sent = 0;
+        while !(peer.reply(slow).status.is_some() && peer.reply(trickles).end.is_some()) {
+            assert!(sent < 1000, "none of them ends");
+            sent += 1;
+            peer.feed(fast, &[b'x'; 1000], false);
+            // Less than the least rate.
+            peer.feed(trickles, b"x", false);
+            server.advance(Duration::from_millis(200));
+            (0..4).for_each(|_| peer.step(&mut server));
+        }
+        assert_eq!(peer.reply(slow).status, Some(StatusCode::REQUEST_TIMEOUT));
+        assert_eq!(peer.reply(trickles).end, Some(Err(Some(Reason::CANCEL))));
+        assert_eq!(peer.reply(blocked).end, Some(Err(Some(Reason::CANCEL))));
+        assert!(sent > 10, "they had their time");
+        assert_eq!(
+            (peer.reply(fast).status, peer.reply(fast).end),
+            (None, None)
+        );
+        peer.feed(fast, b"", true);
+        peer.until(&mut server, |peer| peer.reply(fast).status.is_some());
+    });
+}
+
+#[test]
 fn a_client_that_asks_for_nothing_has_the_time_of_a_head() {
     each_seed(SEEDS, |seed| {
         let mut conditions = hasty(seed);

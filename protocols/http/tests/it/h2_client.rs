@@ -164,6 +164,15 @@ impl Peer {
         self.exchanges.len() - 1
     }
 
+    /// Sends more of a body, and its end after the last of it.
+    pub(crate) fn feed(&mut self, index: usize, body: &[u8], is_last: bool) {
+        let (stream, _) = self.exchanges[index].upload.as_mut().expect("a body");
+        stream.reserve_capacity(body.len());
+        let sent = stream.send_data(Bytes::copy_from_slice(body), is_last);
+        // The stream may have ended.
+        let _told = sent;
+    }
+
     /// Resets the stream of a request.
     pub(crate) fn reset(&mut self, index: usize) {
         let exchange = &mut self.exchanges[index];
