@@ -4,10 +4,10 @@
 //! - S1: a job of the stream is at one place: with a worker (`Home::Away`) or here.
 //! - S2: a stream that its client has reset stays until its job is back, and counts among those
 //!   that the connection may have: so resets do not make work without a bound.
-//! - S4: each stream has the deadlines that a connection of HTTP/1 has: for a body, for a client
+//! - S3: each stream has the deadlines that a connection of HTTP/1 has: for a body, for a client
 //!   that opens no window, for one that is to see that there is somebody. What another stream does
 //!   moves none of them.
-//! - S3: what is dropped here is ours or knows how to drop what a program has made.
+//! - S4: what is dropped here is ours or knows how to drop what a program has made.
 
 use std::time::Duration;
 
