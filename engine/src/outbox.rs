@@ -101,6 +101,24 @@ pub enum Flushed {
     Stopped,
 }
 
+/// Where pieces go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    /// To the output of the connection, which has nothing else.
+    Own,
+    Elsewhere,
+}
+
+impl Output {
+    /// Bytes of this outbox's pieces that wait there.
+    fn bytes(self, io: &Io<'_>) -> usize {
+        match self {
+            Output::Own => io.queued_bytes(),
+            Output::Elsewhere => 0,
+        }
+    }
+}
+
 /// See the module. `T` is a piece, `E` the reason of the end.
 pub struct Outbox<T, E> {
     state: Lock<State<T, E>>,
@@ -401,14 +419,33 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     pub fn flush(
         &self,
         io: &mut Io<'_>,
+        write: impl FnMut(&mut Io<'_>, &T) -> Result<bool, NoRoom>,
+    ) -> Flushed {
+        self.flush_to(Output::Own, io, write)
+    }
+
+    /// The same where the client has other output of the connection, too, and the pieces go
+    /// elsewhere first: one at a time, when nothing of this outbox waits there.
+    pub fn take(&self, io: &mut Io<'_>, mut write: impl FnMut(&T)) -> Flushed {
+        self.flush_to(Output::Elsewhere, io, |_, piece| {
+            write(piece);
+            Ok(false)
+        })
+    }
+
+    fn flush_to(
+        &self,
+        output: Output,
+        io: &mut Io<'_>,
         mut write: impl FnMut(&mut Io<'_>, &T) -> Result<bool, NoRoom>,
     ) -> Flushed {
         let mut state = self.lock();
         state.awaits = false;
-        if state.queue.is_empty() && !state.was_full && io.queued_bytes() <= self.low_bytes() {
+        let written_bytes = output.bytes(io);
+        if state.queue.is_empty() && !state.was_full && written_bytes <= self.low_bytes() {
             // The common case, for all that brings nothing.
             state.awaits = true;
-            state.written_bytes = small(io.queued_bytes());
+            state.written_bytes = small(written_bytes);
             return state.all_flushed();
         }
         if state.charge_queued().is_err() {
@@ -418,7 +455,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         drop(state);
         let (mut bytes, mut short_bytes, mut flushed) = (0, 0, Flushed::All);
         while let Some(piece) = pieces.front() {
-            if io.outgoing_is_full(self.bytes_max) {
+            if output == Output::Own && io.outgoing_is_full(self.bytes_max) {
                 flushed = Flushed::Full;
                 break;
             }
@@ -440,7 +477,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
                 break;
             }
         }
-        self.flushed(io, pieces, (bytes, short_bytes), flushed)
+        self.flushed((io, output), pieces, (bytes, short_bytes), flushed)
     }
 
     /// Output at which the receiver looks again, in bytes.
@@ -451,7 +488,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     /// Puts back what is left of a flush.
     fn flushed(
         &self,
-        io: &mut Io<'_>,
+        (io, output): (&mut Io<'_>, Output),
         mut left: VecDeque<T>,
         (bytes, short_bytes): (usize, u32),
         mut flushed: Flushed,
@@ -480,7 +517,8 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
             true => VecDeque::new(),
             false => left,
         };
-        state.written_bytes = small(io.queued_bytes());
+        let written_bytes = output.bytes(io);
+        state.written_bytes = small(written_bytes);
         state.awaits = state.queue.is_empty();
         if flushed == Flushed::All {
             match state.queue.is_empty() {
@@ -489,19 +527,19 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
                 false => io.handle().wake(),
             }
         }
-        if flushed == Flushed::Full || io.queued_bytes() > self.low_bytes() {
+        if flushed == Flushed::Full || written_bytes > self.low_bytes() {
             io.notify_drained_below(self.low_bytes());
         }
-        if state.was_full && flushed != Flushed::Stopped {
+        if state.was_full && (flushed != Flushed::Stopped || output == Output::Elsewhere) {
             if state.has_room(self.bytes_max) {
                 state.was_full = false;
                 self.notify_sender(state);
-            } else if io.queued_bytes() == 0 {
+            } else if written_bytes == 0 {
                 if flushed == Flushed::All {
                     // Nothing is on its way that could make room.
                     flushed = Flushed::NoMemory;
                 }
-            } else if io.queued_bytes() <= self.low_bytes() {
+            } else if written_bytes <= self.low_bytes() {
                 // It is memory that misses: some comes back as the client reads.
                 io.notify_drained_below(0);
             }

@@ -218,10 +218,9 @@ impl Pieces {
             return Err(Fed::Complete);
         }
         let mut taken = None;
-        let flushed = self.outbox.flush(io, |_, piece| {
-            taken = Some(piece.clone());
-            Ok(false)
-        });
+        let flushed = self
+            .outbox
+            .take(io, |piece: &Bytes| taken = Some(piece.clone()));
         taken.ok_or_else(|| match flushed {
             Flushed::Ended => self.end().unwrap_or(Fed::Complete),
             Flushed::All | Flushed::Full | Flushed::Stopped => Fed::Later,

@@ -8,6 +8,7 @@
 //! | Failed    | nothing: the stream broke off     |                                      |
 //! | Opening   | asks the service for a sink       | a sink, or a head                    |
 //! | Receiving | writes what arrived to the sink   | the sink; a head when it is complete |
+//! | Tunnel    | runs the work of a tunnel         | the work                             |
 //!
 //! A stream goes back to the network thread after every chunk, so a slow client holds no worker.
 //! While a body arrives, no buffer is held for its reply: thousands of slow uploads would take what
@@ -31,6 +32,7 @@ use crate::request_builder::RequestBuilder;
 use crate::respond::{self, WrittenHead};
 use crate::service::{Service, log_panic};
 use crate::sink::{Begun, UploadDecision};
+use crate::tunnel::TunnelWork;
 use crate::upgrade;
 
 /// What the next run of an exchange is to do.
@@ -43,6 +45,7 @@ pub(crate) enum State {
     Failed,
     Opening,
     Receiving,
+    Tunnel,
 }
 
 /// The job of this protocol.
@@ -62,6 +65,8 @@ pub struct Exchange {
     pub(crate) chunk: Option<Buffer>,
     /// The body that the service takes piece by piece.
     pub(crate) upload: Option<Box<Upload>>,
+    /// Of a tunnel.
+    pub(crate) work: Option<Box<dyn TunnelWork>>,
     /// What the service sends to its state on the network thread.
     pub(crate) note: Extensions,
 }
@@ -101,6 +106,14 @@ impl Exchange {
         self.state = State::Opening;
     }
 
+    /// Makes this work of a tunnel.
+    #[cfg(feature = "http2")]
+    pub(crate) fn begin_tunnel(&mut self, number: u32, work: Box<dyn TunnelWork>) {
+        self.begin(number, RequestMeta::default(), None);
+        self.work = Some(work);
+        self.state = State::Tunnel;
+    }
+
     /// Makes this a reply that was made on the network thread and whose body is to be read.
     pub(crate) fn begin_reply(&mut self, number: u32, reply: Outgoing) {
         self.begin(number, reply.request, None);
@@ -118,6 +131,9 @@ impl Exchange {
     fn discard(&mut self) {
         // A sink looks after itself, and so does a reply.
         (self.upload, self.reply) = (None, None);
+        if let Some(work) = self.work.take() {
+            flatpath::discard(work);
+        }
         self.discard_note();
     }
 
@@ -145,6 +161,11 @@ impl Exchange {
             }
             State::Opening => self.open(service, scope),
             State::Receiving => self.write(scope),
+            State::Tunnel => {
+                if let Some(work) = &mut self.work {
+                    work.run();
+                }
+            }
             State::Answered | State::Failed => {
                 debug_assert!(false, "a finished exchange is not dispatched again");
             }
@@ -201,6 +222,9 @@ impl Exchange {
 
     /// The service panicked: a reply that was not begun becomes a 500, a stream breaks off.
     pub(crate) fn panicked(&mut self) {
+        if let Some(work) = &mut self.work {
+            return work.panicked();
+        }
         let request = &self.builder.request;
         match self.state {
             State::Fresh | State::Opening => {
@@ -242,7 +266,7 @@ impl Exchange {
 
     fn answer(&mut self, response: Response, pool: PoolHandle<'_>) {
         let (mut parts, body) = response.into_parts();
-        let is_upgraded = upgrade::is_made(&parts, self.request);
+        let is_upgraded = upgrade::is_made(&parts);
         match self.write_head(&parts, &body, pool) {
             Some((head, written)) => {
                 self.adopt(head, written, body);

@@ -154,14 +154,15 @@
 //! With the feature `http2` a client gets HTTP/2 (RFC 9113) that asks for it: in the handshake of
 //! TLS, or by its first bytes. A handler sees it in [`Request::version`](http::Request::version)
 //! alone. A connection has up to 100 streams, each with the deadlines of a request of HTTP/1, and
-//! takes 256 KiB of a body ahead. While it is idle it takes about 21 KB of memory, most of it in the
-//! `h2` crate, and is charged 36 KiB of that for buffers, which it may come to; each open stream is
-//! charged 4 KiB. A client that agrees on one version by ALPN and speaks the other is refused.
+//! takes 256 KiB of a body ahead. While it is idle it takes about 21 KB of memory, most of it in
+//! the `h2` crate, and is charged 36 KiB of that for buffers, which it may come to; each open
+//! stream is charged 4 KiB. A client that agrees on one version by ALPN and speaks the other is
+//! refused.
 //!
 //! # What it does not do
 //!
 //! TLS, `CONNECT`, transfer codings other than `chunked`; trailers are checked and dropped. Over
-//! HTTP/2: WebSockets (RFC 8441), server push, priorities.
+//! HTTP/2: server push, priorities, upgrades other than [tunnels](tunnel()).
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
 //! tests and fuzzing through [`Scan`], [`Decoder`] and [`testing`].
@@ -187,7 +188,7 @@
 // | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
 // | output  | `write`, `push`                      | replies in order, bounded streams   |
 // | streams | `feed`, `channel`, `broadcast`       | bodies fed from elsewhere           |
-// | end     | `upgrade`                            | other protocols on the connection   |
+// | end     | `upgrade`, `tunnel`                  | other protocols on the connection   |
 // | HTTP/2  | `h2`                                 | streams, of the parts above         |
 
 pub mod limits;
@@ -226,6 +227,7 @@ pub mod sse;
 mod h2;
 mod state;
 mod write;
+mod tunnel;
 mod upgrade;
 mod origins;
 mod upload;
@@ -296,4 +298,5 @@ pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};
 pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;
-pub use upgrade::upgrade;
+pub use tunnel::{Tunnel, TunnelStream, TunnelWork};
+pub use upgrade::{tunnel, upgrade};

@@ -151,7 +151,7 @@ impl<'a> Reply<'a> {
         let (mut parts, body) = response.into_parts();
         let request = self.reply.request;
         let head = respond::head(&mut self.out, &parts, &body, request);
-        let is_upgraded = upgrade::is_made(&parts, request);
+        let is_upgraded = upgrade::is_made(&parts);
         // An upgraded connection continues, even while the server drains.
         self.reply.request.keep_alive = head.keep_alive || is_upgraded;
         self.end_head();

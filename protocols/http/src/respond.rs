@@ -26,7 +26,7 @@ pub(crate) fn head(
 ) -> WrittenHead {
     let status = match parts.status {
         // The engine sends 100 by itself.
-        status if status.is_informational() && !upgrade::is_made(parts, request) => {
+        status if status.is_informational() && !upgrade::is_made(parts) => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
         status => status,

@@ -1,6 +1,7 @@
 //! Upgrades: a handler answers 101, and another protocol takes the connection over (RFC 9110
 //! section 7.8).
 
+use std::fmt;
 use std::sync::Arc;
 
 use flatpath::HandOver;
@@ -8,19 +9,33 @@ use flatpath::lock::Lock;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
-use crate::head::RequestMeta;
 use crate::into_response::refused;
 use crate::message::{Body, Request, Response};
+use crate::tunnel::Tunnel;
 
 /// The next protocol of a connection, on its way from a handler to the network thread: an extension
 /// of a response with status 101.
-#[derive(Clone, Debug)]
-pub(crate) struct Upgrade(Arc<Lock<Option<HandOver>>>);
+#[derive(Clone)]
+pub(crate) struct Upgrade(Arc<Lock<Option<Next>>>);
+
+/// What comes after the 101.
+pub(crate) enum Next {
+    /// Of a connection of HTTP/1.1.
+    Connection(HandOver),
+    /// Of a stream of HTTP/2.
+    Stream(Box<dyn Tunnel>),
+}
 
 impl Upgrade {
-    pub(crate) fn take(&self) -> Option<HandOver> {
+    pub(crate) fn take(&self) -> Option<Next> {
         let mut wish = self.0.lock();
         wish.take()
+    }
+}
+
+impl fmt::Debug for Upgrade {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Upgrade").finish_non_exhaustive()
     }
 }
 
@@ -82,7 +97,31 @@ pub fn upgrade(
     protocol: &'static str,
     successor: HandOver,
 ) -> Result<Response, Box<Response>> {
-    let is_offered = request.version() == Version::HTTP_11
+    accept(request, protocol, Version::HTTP_11, || {
+        Next::Connection(successor)
+    })
+}
+
+/// The same for a request over HTTP/2 (extended CONNECT, RFC 8441): once the answer is sent, which
+/// is a 200 there, its stream is the tunnel's.
+///
+/// # Errors
+/// As [`upgrade`]; 426 as well for a request that is not of HTTP/2.
+pub fn tunnel(
+    request: &Request,
+    protocol: &'static str,
+    tunnel: Box<dyn Tunnel>,
+) -> Result<Response, Box<Response>> {
+    accept(request, protocol, Version::HTTP_2, || Next::Stream(tunnel))
+}
+
+fn accept(
+    request: &Request,
+    protocol: &'static str,
+    version: Version,
+    next: impl FnOnce() -> Next,
+) -> Result<Response, Box<Response>> {
+    let is_offered = request.version() == version
         && lists(request.headers(), header::CONNECTION, "upgrade")
         && lists(request.headers(), header::UPGRADE, protocol);
     let mut response = Response::new(Body::Empty);
@@ -98,7 +137,7 @@ pub fn upgrade(
         return Err(Box::new(refused(StatusCode::BAD_REQUEST, &reason)));
     }
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let upgrade = Upgrade(Arc::new(Lock::new(Some(successor))));
+    let upgrade = Upgrade(Arc::new(Lock::new(Some(next()))));
     response.extensions_mut().insert(upgrade);
     Ok(response)
 }
@@ -121,9 +160,8 @@ fn has_element(list: &[u8], element: &str) -> bool {
     elements.any(|it| it.trim_ascii().eq_ignore_ascii_case(element.as_bytes()))
 }
 
-/// Whether this response hands its connection over.
-pub(crate) fn is_made(parts: &Parts, request: RequestMeta) -> bool {
-    parts.status == StatusCode::SWITCHING_PROTOCOLS
-        && !request.is_unchunked
-        && parts.extensions.get::<Upgrade>().is_some()
+/// Whether this response hands its connection over, or its stream: [`upgrade`] and [`tunnel`] make
+/// it for a request of their version alone.
+pub(crate) fn is_made(parts: &Parts) -> bool {
+    parts.status == StatusCode::SWITCHING_PROTOCOLS && parts.extensions.get::<Upgrade>().is_some()
 }

@@ -15,7 +15,7 @@ use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::push;
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, QueuedReply, Stage, log};
-use crate::upgrade::Upgrade;
+use crate::upgrade::{Next, Upgrade};
 
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
@@ -331,7 +331,9 @@ fn hand_over<S: Service>(
     let session = &*connection.session;
     // Nothing behind the request was taken for HTTP.
     let is_alone = session.awaits_reply && session.owed() == 1 && !session.is_uploading();
-    let wish = upgrade.take().filter(|_| is_alone).ok_or(FAILURE)?;
+    let Some(Next::Connection(wish)) = upgrade.take().filter(|_| is_alone) else {
+        return Err(FAILURE);
+    };
     if session.stage != Stage::Head {
         return Err(HALF_CLOSED);
     }

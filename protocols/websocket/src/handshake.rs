@@ -58,8 +58,8 @@ impl IntoResponse for Rejection {
     }
 }
 
-/// The value of `Sec-WebSocket-Accept` for a request that is a handshake of the right version.
-pub(crate) fn accept(request: &Request) -> Result<HeaderValue, Rejection> {
+/// Whether a request is a handshake of the right version.
+pub(crate) fn check(request: &Request) -> Result<(), Rejection> {
     if request.method() != Method::GET {
         return Err(Rejection::Method);
     }
@@ -68,6 +68,12 @@ pub(crate) fn accept(request: &Request) -> Result<HeaderValue, Rejection> {
     {
         return Err(Rejection::Version);
     }
+    Ok(())
+}
+
+/// The value of `Sec-WebSocket-Accept` for a handshake over HTTP/1.1.
+pub(crate) fn accept(request: &Request) -> Result<HeaderValue, Rejection> {
+    let headers = request.headers();
     let key = only(headers, &SEC_WEBSOCKET_KEY).ok_or(Rejection::Key)?;
     let key = key.as_bytes();
     let decoded = BASE64_STANDARD.decode(key).map_err(|_| Rejection::Key)?;
@@ -104,12 +110,14 @@ pub(crate) fn subprotocol(headers: &HeaderMap, spoken: &[&'static str]) -> Optio
 /// What the response says besides its status.
 pub(crate) fn complete(
     response: &mut Response,
-    accept: HeaderValue,
+    accept: Option<HeaderValue>,
     subprotocol: Option<&'static str>,
     extension: Option<HeaderValue>,
 ) {
     let headers = response.headers_mut();
-    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(accept) = accept {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
     if let Some(name) = subprotocol {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
     }

@@ -152,14 +152,15 @@
 //! | handshake | `handshake`, `offer`, `websocket`       | from a request to a socket           |
 //! | input     | `head`, `mask`, `utf8`, `gather`, `decoder` | from bytes to messages           |
 //! | extension | `deflate`, `codec`                      | messages compressed and inflated     |
-//! | work      | `handler`, `session`, `protocol`        | who handles what, and when it ends   |
+//! | work      | `handler`, `session`, `conversation`    | who handles what, and when it ends   |
+//! | carriers  | `protocol`, `stream`                    | a connection, a stream of HTTP/2     |
 //! | output    | `encode`, `socket`                      | from any thread to the connection    |
 //!
 //! [`Decoder`] and [`Frame`] touch no descriptor, clock or thread, and are open to tests and
 //! fuzzing.
 //!
-//! Deliberately absent: the client's side, WebSocket over HTTP/2 (RFC 8441), other extensions,
-//! messages that are handled before they are complete, fragments in what is sent.
+//! Deliberately absent: the client's side, other extensions, messages that are handled before they
+//! are complete, fragments in what is sent.
 #![forbid(unsafe_code)]
 
 mod limits;
@@ -181,7 +182,9 @@ mod codec;
 mod socket;
 mod handler;
 mod session;
+mod conversation;
 mod protocol;
+mod stream;
 mod websocket;
 
 pub use close::{Close, code};

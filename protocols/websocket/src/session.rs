@@ -148,6 +148,14 @@ pub(crate) struct Work<H: Handler> {
     pub(crate) is_heavy: bool,
 }
 
+impl<H: Handler> Work<H> {
+    /// The handler has panicked.
+    pub(crate) fn panicked(&mut self) {
+        self.fault = Some(Fault::Handler);
+        self.messages.clear();
+    }
+}
+
 impl<H: Handler> Default for Work<H> {
     fn default() -> Self {
         Work {

@@ -232,6 +232,29 @@ impl Socket {
         }
     }
 
+    /// Takes the next frame for a client whose frames are not in the output of a connection. Full:
+    /// it was one that others may follow.
+    ///
+    /// # Errors
+    /// As [`Socket::flush`].
+    pub(crate) fn take(
+        &self,
+        io: &mut Io<'_>,
+        mut write: impl FnMut(&Frame),
+    ) -> Result<Flushed, NoRoom> {
+        let mut is_closed = false;
+        let flushed = self.0.outbox.take(io, |frame| {
+            write(frame);
+            is_closed |= frame.is_close();
+        });
+        match flushed {
+            flatpath::Flushed::NoMemory => Err(NoRoom),
+            _ if is_closed => Ok(Flushed::Closed),
+            flatpath::Flushed::Full | flatpath::Flushed::Stopped => Ok(Flushed::Full),
+            flatpath::Flushed::All | flatpath::Flushed::Ended => Ok(Flushed::All),
+        }
+    }
+
     /// Writes the close frame at once, in place of all that is queued.
     ///
     /// # Errors

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use flatpath::Successor;
 use flatpath::lock::Lock;
-use flatpath_http::{Request, Response, upgrade};
+use flatpath_http::http::Version;
+use flatpath_http::{Request, Response, tunnel, upgrade};
 
 use crate::codec::{Codec, Inflater, Reader};
+use crate::conversation::{Place, Rules};
 #[cfg(feature = "deflate")]
 use crate::deflate::{self, Deflate, Deflating, Inflating};
 use crate::handler::{Handler, Peer};
 use crate::handshake::{self, Rejection};
 use crate::limits::Limits;
-use crate::protocol::{Place, Sockets};
+use crate::protocol::Sockets;
 use crate::session::{Desk, Open, Session};
 use crate::socket::Socket;
+use crate::stream::StreamSocket;
 
 /// Sockets whose messages handlers of type `H` answer. Made once and used for every request;
 /// a clone is the same.
@@ -68,7 +71,7 @@ impl<H: Handler> WebSocket<H> {
             subprotocols: Arc::default(),
             #[cfg(feature = "deflate")]
             deflate: Some(deflate::Shared::new(Deflate::default())),
-            successor: Successor::new(Sockets::new(place, limits)),
+            successor: Successor::new(Sockets::new(Rules { place, limits })),
         }
     }
 
@@ -76,7 +79,8 @@ impl<H: Handler> WebSocket<H> {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> WebSocket<H> {
         self.limits = limits;
-        self.successor = Successor::new(Sockets::new(self.place, limits));
+        let place = self.place;
+        self.successor = Successor::new(Sockets::new(Rules { place, limits }));
         self
     }
 
@@ -97,7 +101,8 @@ impl<H: Handler> WebSocket<H> {
     }
 
     /// The answer to a handshake, from a handler of HTTP: from then on the connection is a socket,
-    /// and `handler` gets its messages. More headers may be added to it.
+    /// or over HTTP/2 its stream (RFC 8441), and `handler` gets its messages. More headers may be
+    /// added to it.
     ///
     /// The origin of the request is the program's to check: browsers let any page open sockets to
     /// any server, with the user's cookies.
@@ -110,10 +115,22 @@ impl<H: Handler> WebSocket<H> {
     pub fn accept(&self, request: &Request, handler: H) -> Result<Response, Rejection> {
         let slot = Arc::new(Lock::new(Session::default()));
         let session = Arc::clone(&slot);
-        let begin = move || std::mem::take(&mut *session.lock());
-        let asked = upgrade(request, "websocket", self.successor.begin(begin));
+        let is_stream = request.version() == Version::HTTP_2;
+        let asked = if is_stream {
+            let (place, limits) = (self.place, self.limits);
+            let socket = StreamSocket::new(Rules { place, limits }, session);
+            tunnel(request, "websocket", Box::new(socket))
+        } else {
+            let begin = move || std::mem::take(&mut *session.lock());
+            upgrade(request, "websocket", self.successor.begin(begin))
+        };
         let mut response = asked.map_err(Rejection::NotAsked)?;
-        let accept = handshake::accept(request)?;
+        handshake::check(request)?;
+        let accept = match is_stream {
+            // RFC 8441 section 5: there is no key to be answered.
+            true => None,
+            false => Some(handshake::accept(request)?),
+        };
         let subprotocol = handshake::subprotocol(request.headers(), &self.subprotocols);
         let Extension {
             codec,

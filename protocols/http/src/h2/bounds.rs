@@ -40,6 +40,10 @@ pub(super) const BLOCK_FRAMES_MAX: usize = 6;
 /// more.
 pub(super) const LENT_BYTES_MAX: usize = 16 * 1024;
 
+/// Frames that `h2` is given at a time. It keeps room for as many as it has ever had at once: small
+/// ones would take more than what is in them.
+pub(super) const LENT_FRAMES_MAX: usize = 32;
+
 /// What a connection holds beside its buffers, without its streams: room for frames that arrive
 /// 8 KiB and that are sent 16 KiB, for headers that are decoded 4 KiB, two tables of headers, and
 /// the states of the connection.

@@ -8,7 +8,7 @@
 //!
 //! Cost: a step for each frame; of a block that waits, `BLOCK_FRAMES_MAX` again with each receive.
 
-use super::bounds::{BLOCK_FRAMES_MAX, PREFACE};
+use super::bounds::{BLOCK_FRAMES_MAX, LENT_FRAMES_MAX, PREFACE};
 
 const FRAME_HEAD_BYTES: usize = 9;
 const DATA: u8 = 0x0;
@@ -72,14 +72,18 @@ impl Frames {
     }
 
     /// How much of what comes next may be passed on: all but a header block, or the head of a
-    /// frame, that begins in it and does not end, and what comes after so many blocks.
+    /// frame, that begins in it and does not end, and what comes after so many blocks, or after
+    /// `LENT_FRAMES_MAX`.
     pub(super) fn ready(&self, input: &[u8], mut blocks_max: usize) -> usize {
         if self.head_bytes > 0 || self.is_in_block {
             // It was passed on in part, so the rest of it is.
             return input.len();
         }
         let mut at = self.preface_left + self.payload_left;
-        while at < input.len() {
+        for _ in 0..LENT_FRAMES_MAX {
+            if at >= input.len() {
+                return input.len();
+            }
             let is_block = input.get(at + 3) == Some(&HEADERS);
             match self.unit_bytes(&input[at..]) {
                 Some(_) if is_block && blocks_max == 0 => return at,
@@ -88,7 +92,7 @@ impl Frames {
             }
             blocks_max -= usize::from(is_block);
         }
-        input.len()
+        at.min(input.len())
     }
 
     /// The length of the frame, or of the block of frames, that begins here; `None` if it has to
@@ -235,6 +239,14 @@ mod tests {
         for (blocks_max, end) in [(0, 0), (1, waits[3].start), (2, said.len())] {
             assert_eq!(frames().ready(&said, blocks_max), end);
         }
+    }
+
+    #[test]
+    fn a_flood_of_small_frames_is_passed_on_in_parts() {
+        let small = frame(DATA, 0, b"x");
+        let said = small.repeat(3 * LENT_FRAMES_MAX);
+        let ready = frames().ready(&said, usize::MAX);
+        assert_eq!(ready, LENT_FRAMES_MAX * small.len());
     }
 
     #[test]

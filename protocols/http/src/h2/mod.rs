@@ -21,10 +21,10 @@
 //! | `request`   | heads to services, bodies to workers                              |
 //! | `stream`    | the state of one stream, and its ends                             |
 //! | `send`      | replies, as the windows have room                                 |
+//! | `tunnel`    | other protocols on a stream (RFC 8441)                             |
 //! | `translate` | heads from and to those of HTTP/1.1                               |
 //!
-//! What it does not do: server push, priorities, trailers (dropped), CONNECT and so WebSockets (RFC
-//! 8441).
+//! What it does not do: server push, priorities, trailers (dropped), CONNECT to other hosts.
 
 use flatpath::access_log::LogEnd;
 use flatpath::{Job, Phase, Received, Stall};
@@ -39,6 +39,7 @@ mod account;
 mod transport;
 mod translate;
 mod stream;
+mod tunnel;
 mod send;
 mod request;
 mod session;
@@ -128,7 +129,7 @@ pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Pha
 
 /// The server drains.
 pub(crate) fn draining<S: Service>(connection: &mut Connection<'_, S>) {
-    moved(connection, |_, session| session.drain());
+    moved(connection, |connection, session| session.drain(connection));
     if connection.session.stage == Stage::Http2 {
         let has_streams = with(connection, |_, session| !session.streams.is_empty());
         if has_streams != Some(true) {

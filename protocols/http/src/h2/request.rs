@@ -39,11 +39,12 @@ pub(super) fn serve<S: Service>(
 ) -> Stream<S> {
     let mut stream = Stream::new(respond, connection.turn());
     let (parts, body) = request.into_parts();
+    let asks_tunnel = translate::asks_tunnel(&parts);
     let mut text = std::mem::take(&mut connection.thread.h2.head);
     text.clear();
     let served = translate::request_head(&mut text, &parts);
     drop(parts);
-    let served = served.and_then(|()| stream.take_head(connection, &text, body));
+    let served = served.and_then(|()| stream.take_head(connection, &text, body, asks_tunnel));
     if let Err(fault) = served {
         stream.fault(connection, fault);
     }
@@ -59,6 +60,7 @@ impl<S: Service> Stream<S> {
         connection: &mut Connection<'_, S>,
         text: &[u8],
         body: RecvStream,
+        asks_tunnel: bool,
     ) -> Result<(), Fault> {
         let limits = &connection.protocol.limits;
         let mut scan = Scan::new();
@@ -67,7 +69,14 @@ impl<S: Service> Stream<S> {
         let known_host = &connection.thread.host;
         let mut head = parse(scan.head(text, &mut copy), &mut slots, limits, known_host)?;
         head.version = Version::HTTP_2;
-        if body.is_end_stream() {
+        let body = match asks_tunnel {
+            true => {
+                self.asked_tunnel = Some(body);
+                None
+            }
+            false => Some(body).filter(|body| !body.is_end_stream()),
+        };
+        if body.is_none() {
             head.framing = Framing::Empty;
         } else if head.framing == Framing::Empty && head.known(KnownHeader::ContentLength).is_none()
         {
@@ -89,13 +98,13 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         mut head: Head<'_>,
-        body: RecvStream,
+        body: Option<RecvStream>,
     ) -> Result<(), Fault> {
         let plan = connection.protocol.service.plan(&head);
         if plan.asks_peer {
             read::identify(connection, &mut head);
         }
-        let has_body = head.framing() != Framing::Empty;
+        let has_body = body.is_some();
         let of_listener = connection.protocol.limits.body_bytes_max;
         let body_bytes_max = plan.body.bytes_max(of_listener, head.framing())?;
         let request = RequestMeta::of(&head);
@@ -116,10 +125,10 @@ impl<S: Service> Stream<S> {
             self.reply(connection, reply);
             return Ok(());
         }
-        match body_bytes_max {
-            _ if !has_body => self.pass_on(connection, &head, request),
-            Some(bytes_max) => self.begin_body(connection, &head, body, bytes_max),
-            None => self.begin_upload(connection, &head, body),
+        match (body, body_bytes_max) {
+            (None, _) => self.pass_on(connection, &head, request),
+            (Some(body), Some(bytes_max)) => self.begin_body(connection, &head, body, bytes_max),
+            (Some(body), None) => self.begin_upload(connection, &head, body),
         }
     }
 
@@ -213,6 +222,9 @@ impl<S: Service> Stream<S> {
     /// # Errors
     /// There is no memory for it: what the connection has to wait for.
     pub(super) fn receive(&mut self, connection: &mut Connection<'_, S>) -> Result<bool, Stall> {
+        if self.tunneled.is_some() {
+            return self.receive_tunnel(connection);
+        }
         let mut has_news = false;
         while self.is_arriving()
             && let Some(incoming) = &mut self.incoming

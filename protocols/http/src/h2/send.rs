@@ -5,6 +5,7 @@
 //! | in memory       | `front`, charged if it is long or has to wait                         |
 //! | read by workers | one chunk in `front`; the next is read when all of that is with `h2`  |
 //! | fed             | with its sender; one piece at a time in `front`                       |
+//! | of a tunnel     | with the tunnel; the same                                             |
 //!
 //! `h2` has at most `SEND_BUFFER_BYTES` of a stream, and only what its client's windows have room
 //! for (RFC 9113 section 5.2).
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Job, Stall};
 use h2::{Reason, SendStream};
+use http::StatusCode;
 
 use super::bounds::UNHELD_BYTES_MAX;
 use super::stream::{Home, Stream};
@@ -25,6 +27,8 @@ use crate::message::Body;
 use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::service::Service;
 use crate::state::{Connection, Http};
+use crate::tunnel::TunnelEnd;
+use crate::upgrade::Next;
 use crate::write;
 
 /// A reply whose head is with `h2`.
@@ -46,6 +50,8 @@ pub(super) enum Source {
     Job,
     /// What is fed from elsewhere, and what is left of its length.
     Feed(Receiver, ReplyFraming),
+    /// What a tunnel sends.
+    Tunnel,
     /// Nothing, though it is not the end: the stream breaks off.
     Broken,
 }
@@ -156,15 +162,26 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         mut reply: Outgoing,
-        has_more: bool,
+        mut has_more: bool,
     ) {
-        let status = reply.status();
+        let mut status = reply.status();
+        let next = reply.upgrade.take().and_then(|upgrade| upgrade.take());
+        let tunnel = match (next, self.asked_tunnel.take()) {
+            (Some(Next::Stream(tunnel)), Some(body)) => Some((tunnel, body)),
+            _ => None,
+        };
         let whole = head_bytes(connection, &mut reply);
         let translated = translate::response(&whole, &mut connection.thread.names);
-        let Some((response, rest)) = translated else {
+        let Some((mut response, rest)) = translated else {
             debug_assert!(false, "heads are well-formed");
             return self.reset(connection, Reason::INTERNAL_ERROR);
         };
+        if tunnel.is_some() {
+            // RFC 8441 section 5: there is nothing to be switched.
+            (*response.status_mut(), status, has_more) = (StatusCode::OK, 200, true);
+        } else if response.status().is_informational() {
+            return self.reset(connection, Reason::INTERNAL_ERROR);
+        }
         write::count_reply(connection, status);
         self.sent.status = status;
         let body = std::mem::take(&mut reply.body);
@@ -183,6 +200,7 @@ impl<S: Service> Stream<S> {
                 }
                 (rest, Source::Feed(receiver, reply.framing))
             }
+            _ if tunnel.is_some() => (rest, Source::Tunnel),
             Body::Empty | Body::Payload(_) | Body::Reader(_) => (rest, Source::End),
         };
         let is_held = front.len() > UNHELD_BYTES_MAX;
@@ -193,6 +211,9 @@ impl<S: Service> Stream<S> {
             source,
             is_blocked: false,
         });
+        if let Some((tunnel, body)) = tunnel {
+            self.begin_tunnel(connection, tunnel, body);
+        }
     }
 
     /// Sends as much as there is and has room. True: there is something to be written.
@@ -211,6 +232,21 @@ impl<S: Service> Stream<S> {
                     Source::Broken => {
                         self.reset(connection, Reason::INTERNAL_ERROR);
                         return Ok(true);
+                    }
+                    Source::Tunnel => {
+                        match self.next_of_tunnel(connection) {
+                            Some(bytes) => self.put_next(bytes),
+                            None => match self.tunnel_end() {
+                                None => return self.tunnel_waits().map(|()| has_sent),
+                                Some(TunnelEnd::AfterOutput) => self.ends(),
+                                Some(TunnelEnd::Reset) => {
+                                    // RFC 8441 section 5: as a connection is reset.
+                                    self.reset(connection, Reason::CANCEL);
+                                    return Ok(true);
+                                }
+                            },
+                        }
+                        continue;
                     }
                     Source::Job => {
                         if let Home::Here(job) = std::mem::take(&mut self.job) {
@@ -245,6 +281,20 @@ impl<S: Service> Stream<S> {
             has_sent = true;
         }
         Ok(has_sent)
+    }
+
+    fn put_next(&mut self, bytes: Bytes) {
+        if let Some(sending) = &mut self.sending {
+            let is_held = bytes.len() > UNHELD_BYTES_MAX;
+            sending.put(bytes, is_held);
+        }
+    }
+
+    /// Nothing comes after what is in front.
+    fn ends(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.source = Source::End;
+        }
     }
 
     /// Sends of what is in front as much as the windows have room for, and the end after the last
@@ -319,7 +369,8 @@ impl<S: Service> Stream<S> {
     }
 
     /// The server drains: a sender is told, and may end the stream.
-    pub(super) fn drain(&mut self) {
+    pub(super) fn drain(&mut self, connection: &mut Connection<'_, S>) {
+        self.call_tunnel(connection, |tunnel, stream| tunnel.draining(stream));
         if let Some(Sending {
             source: Source::Feed(receiver, _),
             ..

@@ -84,7 +84,7 @@ impl<S: Service> Session<S> {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_send_buffer_size(SEND_BUFFER_BYTES)
             .max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
-            .data_frame_budget(LENT_BYTES_MAX)
+            .enable_connect_protocol()
             .handshake(transport.clone());
         Self {
             state: State::Greeting(handshake),
@@ -370,6 +370,10 @@ impl<S: Service> Session<S> {
             return write::recycle(connection, job);
         };
         stream.job = Home::Nothing;
+        if let Some(work) = job.work.take() {
+            write::recycle(connection, job);
+            return stream.tunnel_finished(connection, work);
+        }
         if stream.is_cut {
             return match job.is_receiving() {
                 true => stream.abandon(connection, job),
@@ -400,9 +404,10 @@ impl<S: Service> Session<S> {
     }
 
     /// The server drains.
-    pub(super) fn drain(&mut self) {
+    pub(super) fn drain(&mut self, connection: &mut Connection<'_, S>) {
         self.leave();
-        self.streams.iter_mut().for_each(Stream::drain);
+        let streams = self.streams.iter_mut();
+        streams.for_each(|stream| stream.drain(connection));
     }
 
     /// A deadline has passed. True: the connection ends.

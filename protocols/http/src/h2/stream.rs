@@ -18,6 +18,7 @@ use h2::{Reason, RecvStream};
 
 use super::bounds::{context, is_streamed};
 use super::send::Sending;
+use super::tunnel::Tunneled;
 use crate::encode::REFUSAL;
 use crate::fault::Fault;
 use crate::outgoing::Outgoing;
@@ -32,6 +33,9 @@ pub(crate) struct Stream<S: Service> {
     pub(super) id: u32,
     pub(super) respond: SendResponse<Bytes>,
     pub(super) incoming: Option<Incoming>,
+    /// The client's side of a tunnel that is asked for.
+    pub(super) asked_tunnel: Option<RecvStream>,
+    pub(super) tunneled: Option<Box<Tunneled>>,
     pub(super) job: Home<S>,
     pub(super) sending: Option<Sending>,
     /// Nothing more is sent or taken.
@@ -74,6 +78,8 @@ impl<S: Service> Stream<S> {
             id: respond.stream_id().as_u32(),
             respond,
             incoming: None,
+            asked_tunnel: None,
+            tunneled: None,
             job: Home::Nothing,
             sending: None,
             is_cut: false,
@@ -107,6 +113,8 @@ impl<S: Service> Stream<S> {
             Phase::Body
         } else if self.is_blocked() {
             Phase::Head
+        } else if let Some(tunneled) = &self.tunneled {
+            tunneled.wishes.phase
         } else if self.is_pushed() {
             Phase::Push
         } else {
@@ -117,6 +125,8 @@ impl<S: Service> Stream<S> {
     /// Follows what it waits for, after each look at it. `has_sent`: its client has taken some.
     pub(super) fn follow_phase(&mut self, turn: Turn, has_sent: bool) {
         let phase = self.awaited();
+        let restarts = self.tunneled.as_mut().map(|it| &mut it.wishes.restarts);
+        let has_sent = has_sent | restarts.is_some_and(std::mem::take);
         if has_sent || self.phase != phase {
             (self.phase, self.pace) = (phase, Pace::begin(turn));
         }
@@ -134,6 +144,9 @@ impl<S: Service> Stream<S> {
         match self.phase {
             Phase::Body => self.fault(connection, Fault::BodyTimeout),
             Phase::Push => self.keep_alive(),
+            phase if self.tunneled.is_some() && !self.is_blocked() => {
+                self.call_tunnel(connection, |tunnel, stream| tunnel.expired(stream, phase));
+            }
             // It opens no window.
             _ => self.reset(connection, Reason::CANCEL),
         }
@@ -177,6 +190,7 @@ impl<S: Service> Stream<S> {
     pub(super) fn cut(&mut self, connection: &mut Connection<'_, S>) {
         self.is_cut = true;
         self.sending = None;
+        (self.tunneled, self.asked_tunnel) = (None, None);
         match std::mem::take(&mut self.job) {
             Home::Nothing => self.drop_body(connection),
             Home::Away => {

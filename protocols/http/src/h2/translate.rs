@@ -6,9 +6,10 @@
 //! out.
 //!
 //! Cost: one copy of the head each way. A reply's names and values are slices of that copy, as `h2`
-//! keeps some of them in its table for as long as the connection lasts: a buffer would last as long.
+//! keeps some of them in its table while the connection lasts: a buffer would last as long.
 
 use bytes::Bytes;
+use h2::ext::Protocol;
 use http::header::{self, HeaderValue};
 use http::uri::Authority;
 use http::{Method, Response, StatusCode, Version, request};
@@ -17,19 +18,33 @@ use crate::encode;
 use crate::fault::Fault;
 use crate::names::Names;
 
-/// Writes a request as a head of HTTP/1.1.
+/// Whether it asks for a tunnel: extended CONNECT (RFC 8441 section 4).
+pub(super) fn asks_tunnel(request: &request::Parts) -> bool {
+    request.method == Method::CONNECT && request.extensions.get::<Protocol>().is_some()
+}
+
+/// Writes a request as a head of HTTP/1.1; one that asks for a tunnel as what it stands for.
 ///
 /// # Errors
 /// It names two hosts (RFC 9113 section 8.3.1).
 pub(super) fn request_head(out: &mut Vec<u8>, request: &request::Parts) -> Result<(), Fault> {
     let uri = &request.uri;
     let authority = uri.authority().map(Authority::as_str);
-    let target = match uri.path_and_query() {
-        Some(target) if request.method != Method::CONNECT => target.as_str(),
-        _ => authority.unwrap_or_default(),
+    let tunnel = request.extensions.get::<Protocol>();
+    let tunnel = tunnel.filter(|_| request.method == Method::CONNECT);
+    let (method, target) = match (uri.path_and_query(), tunnel) {
+        (Some(target), Some(_)) => ("GET", target.as_str()),
+        (Some(target), None) if request.method != Method::CONNECT => {
+            (request.method.as_str(), target.as_str())
+        }
+        _ => (request.method.as_str(), authority.unwrap_or_default()),
     };
-    for word in [request.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+    for word in [method, " ", target, " HTTP/1.1\r\n"] {
         out.extend_from_slice(word.as_bytes());
+    }
+    if let Some(protocol) = tunnel {
+        line(out, "connection", b"Upgrade");
+        line(out, "upgrade", protocol.as_str().as_bytes());
     }
     if let Some(authority) = authority {
         line(out, "host", authority.as_bytes());

@@ -5,8 +5,12 @@
 mod bombs;
 mod client;
 mod endings;
+#[path = "../../../http/tests/it/h2_client.rs"]
+#[expect(dead_code, reason = "what tests of HTTP use")]
+mod h2_client;
 mod messages;
 mod sending;
+mod streams;
 
 use std::sync::{Arc, Mutex};
 
