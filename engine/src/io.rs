@@ -194,7 +194,7 @@ impl Io<'_> {
     /// closed ([`Protocol::closed`](crate::Protocol::closed)), the other's
     /// [`Protocol::connected`](crate::Protocol::connected) is called, and it is offered all input
     /// that was not consumed. What is queued by then is sent first. Phase, deadlines and stalls
-    /// begin anew, with [`Phase::Head`]. Limits and shares stay those of the listener. The end of
+    /// begin anew, with `Phase::Head`. Limits and shares stay those of the listener. The end of
     /// the connection, should this call wish it as well, goes before.
     ///
     /// # Errors
@@ -424,7 +424,7 @@ impl Io<'_> {
         self.connection.output().queued_bytes()
     }
 
-    /// True when more output should wait until the peer has read: stall with [`Stall::Output`].
+    /// True when more output should wait until the peer has read: stall with `Stall::Output`.
     pub fn output_is_full(&self) -> bool {
         self.connection.output().queued_bytes() >= OUTPUT_BYTES_HIGH
     }

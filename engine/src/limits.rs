@@ -443,9 +443,9 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// Stalled for want of room in the server before the request is refused.
     pub stall_timeout: Duration,
-    /// In [`Phase::Wait`](crate::Phase::Wait).
+    /// In [`Phase::Wait`].
     pub wait_timeout: Duration,
-    /// In [`Phase::Push`](crate::Phase::Push): how long nothing is said at most.
+    /// In [`Phase::Push`]: how long nothing is said at most.
     pub push_interval: Duration,
     /// Between spliced connections without a byte in either direction.
     pub spliced_timeout: Duration,

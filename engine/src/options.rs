@@ -19,11 +19,11 @@ pub struct ListenerOptions {
     /// receive at a time. What is left there because of a [`Stall`](crate::Stall) stays in its
     /// page.
     pub region: Option<RegionConfig>,
-    /// True if the protocol can take nothing that it may not retain ([`Io::retain`]
-    /// (crate::Io::retain)). Where its listener has TLS, connections receive into the common pages
-    /// whatever they choose, and what is in their records is copied to pages of `region`, one for
-    /// each piece, before it is offered; only what the protocol leaves there without a stall
-    /// ([`Received::NeedMore`](crate::Received::NeedMore)) is not.
+    /// True if the protocol can take nothing that it may not retain
+    /// ([`Io::retain`](crate::Io::retain)). Where its listener has TLS, connections receive into
+    /// the common pages whatever they choose, and what is in their records is copied to pages of
+    /// `region`, one for each piece, before it is offered; only what the protocol leaves there
+    /// without a stall ([`Received::NeedMore`](crate::Received::NeedMore)) is not.
     pub retains_all: bool,
     /// Where connections receive to from their first byte on, until
     /// [`Io::receive_into`](crate::Io::receive_into) chooses otherwise.

@@ -19,9 +19,9 @@ impl Io<'_> {
         self.connection.start_phase(phase, self.common.turn.now_ns);
     }
 
-    /// Says what the connection waits for, and when that is over, in the time of [`Turn::now`]: for
+    /// Says what the connection waits for, and when that is over, in the time of `Turn::now`: for
     /// a protocol that waits for several things at a time, each with a deadline of its own
-    /// ([`Pace`](crate::Pace), [`Limits::of_phase`]).
+    /// ([`Pace`](crate::Pace), `Limits::of_phase`).
     pub fn phase_until(&mut self, phase: Phase, end: Duration) {
         let end_ns = u64::try_from(end.as_nanos()).unwrap_or(u64::MAX);
         self.connection
