@@ -366,7 +366,7 @@ impl Connection {
     /// or has begun `REST_STEP_NS` after that one.
     #[inline]
     pub(crate) fn may_rest_anew(&mut self) -> Option<Phase> {
-        let (phase, since_ns) = (self.phase, self.clocks.phase_ns);
+        let (phase, since_ns) = (self.phase, self.clocks.phase.since_ns);
         let (noted, noted_ns) = self.noted;
         if noted == phase && since_ns < noted_ns.saturating_add(REST_STEP_NS)
             || !matches!(phase, Phase::Idle | Phase::Head)
@@ -384,7 +384,7 @@ impl Connection {
         if rests.is_none() {
             self.noted = NOTHING_NOTED;
         }
-        Some((rests?, self.clocks.phase_ns))
+        Some((rests?, self.clocks.phase.since_ns))
     }
 }
 

@@ -19,8 +19,12 @@ pub struct Pace {
 impl Pace {
     /// That of a body that begins now, or of anything else that is awaited from now on.
     pub fn begin(turn: Turn) -> Pace {
+        Pace::since(turn.now_ns)
+    }
+
+    pub(crate) fn since(now_ns: u64) -> Pace {
         Pace {
-            since_ns: turn.now_ns,
+            since_ns: now_ns,
             bytes: 0,
         }
     }
@@ -33,7 +37,7 @@ impl Pace {
 
     pub(crate) fn earn(&mut self, now_ns: u64, limits: &Limits) {
         if earned_ns(self.bytes, limits) > now_ns.saturating_sub(self.since_ns) {
-            (self.since_ns, self.bytes) = (now_ns, 0);
+            *self = Pace::since(now_ns);
         }
     }
 
@@ -44,13 +48,17 @@ impl Pace {
 
     /// When a silence of this time ends that counts from where the bytes have brought it.
     pub fn end(&self, silence: Duration, limits: &Limits) -> Duration {
+        Duration::from_nanos(self.end_ns(silence, limits))
+    }
+
+    pub(crate) fn end_ns(&self, silence: Duration, limits: &Limits) -> u64 {
         let earned_ns = self.since_ns.saturating_add(earned_ns(self.bytes, limits));
-        Duration::from_nanos(end_ns(earned_ns, silence))
+        end_ns(earned_ns, silence)
     }
 }
 
 /// How long `bytes` of a body may take at the minimum rate.
-pub(crate) fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
+fn earned_ns(bytes: u64, limits: &Limits) -> u64 {
     bytes.saturating_mul(1_000_000_000) / limits.body_rate_min.max(1)
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use flatpath_driver::Delivery;
 
 use crate::limits::{Limits, WRITE_LOOKS, WRITE_SPARED_MAX};
-use crate::pace::{Pace, earned_ns};
+use crate::pace::Pace;
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
 
@@ -39,8 +39,7 @@ impl Connection {
     #[inline]
     pub(crate) fn start_phase(&mut self, phase: Phase, now_ns: u64) {
         self.phase = phase;
-        self.clocks.phase_ns = now_ns;
-        self.clocks.phase_bytes = 0;
+        self.clocks.phase = Pace::since(now_ns);
     }
 
     /// Starts a phase that is over at `end_ns`.
@@ -56,25 +55,25 @@ impl Connection {
 
     /// When the phase began.
     pub(crate) fn phase_ns(&self) -> u64 {
-        self.clocks.phase_ns
+        self.clocks.phase.since_ns
     }
 
     /// The phase has all its time again.
     pub(crate) fn touch(&mut self, now_ns: u64) {
-        self.clocks.phase_ns = now_ns;
+        self.clocks.phase.since_ns = now_ns;
     }
 
     /// Whether the phase that expired lasts another period: the protocol was called, and has
     /// started it anew since it began at `since_ns`.
     pub(crate) fn has_restarted(&self, phase: Phase, since_ns: u64) -> bool {
-        self.phase == phase && self.clocks.phase_ns != since_ns && !self.is_closing()
+        self.phase == phase && self.clocks.phase.since_ns != since_ns && !self.is_closing()
     }
 
     /// Whether a deadline for a head means that its protocol has forgotten a phase, in all
     /// likelihood: something was sent since the deadline runs, and nothing that was received waits
     /// to be understood.
     pub(crate) fn was_answered_in_phase(&self) -> bool {
-        self.clocks.send_ns > self.clocks.phase_ns && self.is_sent() && self.input.is_none()
+        self.clocks.send_ns > self.clocks.phase.since_ns && self.is_sent() && self.input.is_none()
     }
 
     /// A deadline has passed. False: it is not the first one.
@@ -146,8 +145,9 @@ impl Connection {
             self.clocks.suspended_ns = now_ns.max(1);
         } else {
             // A phase that began meanwhile was suspended since then.
-            let since_ns = std::mem::take(&mut self.clocks.suspended_ns).max(self.clocks.phase_ns);
-            self.clocks.phase_ns += now_ns.saturating_sub(since_ns);
+            let since_ns =
+                std::mem::take(&mut self.clocks.suspended_ns).max(self.clocks.phase.since_ns);
+            self.clocks.phase.since_ns += now_ns.saturating_sub(since_ns);
         }
         true
     }
@@ -176,15 +176,10 @@ impl Connection {
     /// but never more than the grace time from now on: no burst pays for a silence after it.
     pub(crate) fn received(&mut self, bytes: usize, now_ns: u64, limits: &Limits) {
         let is_body = self.phase == Phase::Body && !self.is_dropping();
-        let clocks = &mut self.clocks;
-        clocks.phase_bytes += bytes as u64;
+        let pace = &mut self.clocks.phase;
+        pace.bytes += bytes as u64;
         if is_body {
-            let mut pace = Pace {
-                since_ns: clocks.phase_ns,
-                bytes: clocks.phase_bytes,
-            };
             pace.earn(now_ns, limits);
-            (clocks.phase_ns, clocks.phase_bytes) = (pace.since_ns, pace.bytes);
         }
     }
 
@@ -238,16 +233,15 @@ impl Connection {
             );
         }
         if !self.is_closing() && !self.waits_for_us() {
-            let phase = self.phase;
-            let mut since_ns = self.clocks.phase_ns;
+            let (phase, pace) = (self.phase, self.clocks.phase);
             let Some(timeout) = limits.of_phase(phase) else {
                 return;
             };
-            if phase == Phase::Body {
-                let earned_ns = earned_ns(self.clocks.phase_bytes, limits);
-                since_ns = since_ns.saturating_add(earned_ns);
-            }
-            visit(end_ns(since_ns, timeout), Overdue::Phase(phase));
+            let end_ns = match phase {
+                Phase::Body => pace.end_ns(timeout, limits),
+                _ => end_ns(pace.since_ns, timeout),
+            };
+            visit(end_ns, Overdue::Phase(phase));
         }
     }
 }
@@ -301,7 +295,7 @@ mod tests {
         connection.phase = Phase::Body;
         assert_eq!(connection.deadline_ns(&limits), 11 * SECOND);
         // Five seconds late 250 bytes come, which are worth half of that.
-        connection.clocks.phase_ns = 10 * SECOND;
+        connection.clocks.phase.since_ns = 10 * SECOND;
         connection.received(250, 15 * SECOND, &limits);
         assert_eq!(connection.deadline_ns(&limits), 13 * SECOND + SECOND / 2);
         // What is ahead of the rate has the grace time from its last byte, and no more.

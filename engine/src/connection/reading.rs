@@ -176,7 +176,7 @@ impl Connection {
         if begins {
             self.reading = Reading::Dropping;
             self.clocks.reading_ns = now_ns.max(1);
-            self.clocks.phase_bytes = 0;
+            self.clocks.phase.bytes = 0;
         }
         begins
     }
@@ -190,7 +190,7 @@ impl Connection {
     pub(crate) fn is_flooded(&self) -> bool {
         self.closing == Closing::Lingering
             && self.is_dropping()
-            && self.clocks.phase_bytes > LINGER_BYTES_MAX
+            && self.clocks.phase.bytes > LINGER_BYTES_MAX
     }
 
     /// Bytes have arrived, at any time.

@@ -27,6 +27,7 @@ use flatpath_structures::slots::Key;
 
 use crate::hand_over::Becomes;
 use crate::options::Pages;
+use crate::pace::Pace;
 use crate::phase::Stall;
 use crate::proxy_header::Header;
 
@@ -164,9 +165,8 @@ pub(super) struct Rare {
 /// Since when each deadline runs, in the driver's nanoseconds.
 #[derive(Debug)]
 pub(super) struct Clocks {
-    pub(super) phase_ns: u64,
-    /// Bytes that arrived in the phase, or while the connection lingers.
-    pub(super) phase_bytes: u64,
+    /// The phase, and the bytes that arrived in it, or while the connection lingers.
+    pub(super) phase: Pace,
     pub(super) send_ns: u64,
     /// When it was last looked up what the peer has acknowledged, and how much that was.
     pub(super) acked_ns: u64,
@@ -184,8 +184,7 @@ pub(super) struct Clocks {
 impl Clocks {
     pub(super) fn new(now_ns: u64) -> Clocks {
         Clocks {
-            phase_ns: now_ns,
-            phase_bytes: 0,
+            phase: Pace::since(now_ns),
             send_ns: 0,
             acked_ns: 0,
             acked_bytes: 0,
