@@ -69,6 +69,12 @@ impl Sending {
     fn put(&mut self, front: Bytes, is_held: bool) {
         (self.front, self.is_held) = (front, is_held);
     }
+
+    /// Puts what is charged already if it is long.
+    fn put_next(&mut self, front: Bytes) {
+        let is_held = front.len() > UNHELD_BYTES_MAX;
+        self.put(front, is_held);
+    }
 }
 
 impl<S: Service> Stream<S> {
@@ -203,14 +209,14 @@ impl<S: Service> Stream<S> {
             _ if tunnel.is_some() => (rest, Source::Tunnel),
             Body::Empty | Body::Payload(_) | Body::Reader(_) => (rest, Source::End),
         };
-        let is_held = front.len() > UNHELD_BYTES_MAX;
-        self.sending = Some(Sending {
+        let sending = self.sending.insert(Sending {
             stream,
-            front,
-            is_held,
+            front: Bytes::new(),
+            is_held: false,
             source,
             is_blocked: false,
         });
+        sending.put_next(front);
         if let Some((tunnel, body)) = tunnel {
             self.begin_tunnel(connection, tunnel, body);
         }
@@ -235,7 +241,11 @@ impl<S: Service> Stream<S> {
                     }
                     Source::Tunnel => {
                         match self.next_of_tunnel(connection) {
-                            Some(bytes) => self.put_next(bytes),
+                            Some(bytes) => {
+                                if let Some(sending) = &mut self.sending {
+                                    sending.put_next(bytes);
+                                }
+                            }
                             None => match self.tunnel_end() {
                                 None => return self.tunnel_waits().map(|()| has_sent),
                                 Some(TunnelEnd::AfterOutput) => self.ends(),
@@ -257,10 +267,7 @@ impl<S: Service> Stream<S> {
                     }
                     Source::Feed(receiver, framing) => {
                         match receiver.take(&mut connection.io, framing) {
-                            Ok(piece) => {
-                                let is_held = piece.len() > UNHELD_BYTES_MAX;
-                                sending.put(piece, is_held);
-                            }
+                            Ok(piece) => sending.put_next(piece),
                             Err(Fed::Later) => break,
                             Err(Fed::NoMemory) => return Err(Stall::Memory),
                             Err(Fed::Complete) => {
@@ -281,13 +288,6 @@ impl<S: Service> Stream<S> {
             has_sent = true;
         }
         Ok(has_sent)
-    }
-
-    fn put_next(&mut self, bytes: Bytes) {
-        if let Some(sending) = &mut self.sending {
-            let is_held = bytes.len() > UNHELD_BYTES_MAX;
-            sending.put(bytes, is_held);
-        }
     }
 
     /// Nothing comes after what is in front.
