@@ -1,4 +1,5 @@
-//! An authority that issues certificates to clients, and revokes them.
+//! Certificates for tests: one for a server that signs itself, and an authority that issues them to
+//! clients and revokes them.
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams,
@@ -6,7 +7,7 @@ use rcgen::{
     KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
-/// See the module. Everything is valid from 2000 on.
+/// The authority. Everything is valid from 2000 on.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: Certificate,
@@ -16,6 +17,18 @@ pub struct Authority {
 pub struct Issued {
     pub certificate: String,
     pub key: String,
+}
+
+impl Issued {
+    /// A certificate for `localhost` that signs itself.
+    pub fn for_localhost() -> Issued {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
+        let made = made.expect("a certificate");
+        Issued {
+            certificate: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        }
+    }
 }
 
 impl Authority {

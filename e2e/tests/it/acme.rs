@@ -3,26 +3,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use flatpath_testkit::child::{Child, free_address};
 use flatpath_testkit::deadline::PATIENCE;
-use flatpath_testkit::{Driver, Launch, Site, binary, each_driver, tools, until_true};
+use flatpath_testkit::{Driver, Issued, Launch, Site, binary, each_driver, tools, until_true};
+
+use crate::tls::output;
 
 each_driver!(lego_gets_a_certificate_with_a_webroot);
-
-/// What a program printed; it has to end well.
-fn run(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = tools::run(command, PATIENCE);
-    let said = String::from_utf8_lossy(&stdout).into_owned();
-    let complaint = String::from_utf8_lossy(&stderr);
-    assert!(status.success(), "{command:?}: {said}{complaint}");
-    said
-}
 
 /// Pebble with its certificate in this directory, which looks for challenges at these ports of HTTP
 /// and HTTPS; and the ports of its own interface and its management.
@@ -66,16 +55,15 @@ fn lego_gets_a_certificate_with_a_webroot(driver: Driver) {
     };
     // Until there is a better one the server has a certificate that signs itself, where lego will
     // put its own; Pebble's own interface has the same.
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
-    let made = made.expect("a certificate");
+    let own = Issued::for_localhost();
     let run_in = Site::new();
     let (certificate, key) = ("certificates/localhost.crt", "certificates/localhost.key");
     fs::create_dir(run_in.at("certificates")).expect("made");
     for (name, content) in [
-        (certificate, made.cert.pem()),
-        (key, made.signing_key.serialize_pem()),
-        ("api.crt", made.cert.pem()),
-        ("api.key", made.signing_key.serialize_pem()),
+        (certificate, &own.certificate),
+        (key, &own.key),
+        ("api.crt", &own.certificate),
+        ("api.key", &own.key),
     ] {
         run_in.write(name, content);
     }
@@ -97,12 +85,14 @@ fn lego_gets_a_certificate_with_a_webroot(driver: Driver) {
     command.args(["--email", "operator@example.org", "--accept-tos"]);
     command.args(["--domains", "localhost", "--path", ".", "--http"]);
     command.arg("--http.webroot").arg(site.path()).arg("run");
-    run(&mut command);
+    output(&mut command);
 
     let root = format!("https://localhost:{management}/roots/0");
-    let root = run(Command::new(&curl)
-        .args(["-q", "-sS", "--cacert", "api.crt", &root])
-        .current_dir(run_in.path()));
+    let root = output(
+        Command::new(&curl)
+            .args(["-q", "-sS", "--cacert", "api.crt", &root])
+            .current_dir(run_in.path()),
+    );
     run_in.write("root", root);
     let url = format!("https://localhost:{}/file", ports[1]);
     until_true("the new certificate to be used", || {

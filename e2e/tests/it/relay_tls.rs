@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
 use flatpath_testkit::deadline::PATIENCE;
-use flatpath_testkit::{Driver, Launch, Server, Site, binary, each_driver, noise, tools};
+use flatpath_testkit::{Driver, Issued, Launch, Server, Site, binary, each_driver, noise, tools};
 
 each_driver!(
     a_file_goes_from_openssl_to_a_client_without_tls,
@@ -30,11 +30,10 @@ impl Place {
     /// `None` after saying that there is no `openssl`.
     fn new(driver: Driver) -> Option<Place> {
         let openssl = tools::find("openssl")?;
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
-        let made = made.expect("a certificate");
+        let own = Issued::for_localhost();
         let files = Site::new()
-            .with("crt", made.cert.pem())
-            .with("key", made.signing_key.serialize_pem());
+            .with("crt", own.certificate)
+            .with("key", own.key);
         let table = "[[listener]]\nprotocol = \"relay\"\naddress = \"127.0.0.1:0\"\n";
         let at = |name: &str| files.at(name).display().to_string();
         let (crt, key) = (at("crt"), at("key"));
@@ -162,7 +161,7 @@ fn an_openssl_that_is_killed_resets_the_other_end(driver: Driver) {
     let mut part = [0; 6];
     other.read_exact(&mut part).expect("it comes");
     assert_eq!(&part, b"a part");
-    // Its kernel sends FIN, and nobody close_notify.
+    // The kernel of the killed client sends FIN, without close_notify before it.
     drop(one.child);
     let error = other.read(&mut [0; 9]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use flatpath_testkit::deadline::PATIENCE;
 use flatpath_testkit::{
-    Authority, Driver, Launch, Server, Site, binary, each_driver, tools, until_true,
+    Authority, Driver, Issued, Launch, Server, Site, binary, each_driver, tools, until_true,
 };
 use rustix::process::Signal;
 
@@ -26,11 +26,10 @@ struct Office {
 
 impl Office {
     fn new() -> Office {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
-        let made = made.expect("a certificate");
+        let own = Issued::for_localhost();
         let files = Site::new()
-            .with("site.crt", made.cert.pem())
-            .with("site.key", made.signing_key.serialize_pem());
+            .with("site.crt", own.certificate)
+            .with("site.key", own.key);
         let authority = Authority::new("ours");
         files.write("ca", authority.certificate());
         let office = Office { authority, files };

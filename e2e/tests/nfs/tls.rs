@@ -1,5 +1,5 @@
-//! NFS over TLS (RFC 9289): a client that asks for it, makes the handshake, and goes on; clients
-//! that do not, that are not known, and that try to have something said in the clear count.
+//! NFS over TLS (RFC 9289): a client that probes, makes the handshake and calls; and clients
+//! without TLS, with an unknown certificate, and with calls in the clear after the probe.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -40,12 +40,8 @@ struct Place {
 
 impl Place {
     fn new(driver: Driver, more: &[&str]) -> Place {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
-        let made = made.expect("a certificate");
-        let certificate = made.cert.pem();
-        let files = Site::new()
-            .with("crt", &certificate)
-            .with("key", made.signing_key.serialize_pem());
+        let Issued { certificate, key } = Issued::for_localhost();
+        let files = Site::new().with("crt", &certificate).with("key", key);
         let (site, state) = (Site::new().with("file", "content"), Site::new());
         let at = |name: &str| files.at(name).display().to_string();
         let (crt, key) = (at("crt"), at("key"));
@@ -187,8 +183,8 @@ fn without_tls_nothing_is_served_where_it_is_required(driver: Driver) {
     place.end();
 }
 
-/// Somebody on the way puts calls between the client's probe and its handshake: they must not be
-/// answered as the client's once that is made, nor at all.
+/// An attacker on the path injects calls between a client's probe and its handshake: they are never
+/// answered, neither in the clear nor as calls of the client that TLS then has.
 fn what_is_sent_in_the_clear_behind_the_probe_does_not_count(driver: Driver) {
     let place = Place::new(driver, &["offered"]);
     let probe = null().record_with(&AUTH_TLS, 1);

@@ -21,28 +21,15 @@ use crate::lines::Lines;
 
 pub(crate) const TURNS_MAX: usize = 100_000;
 
-/// A certificate that signs itself, for `localhost`, and its key, in PEM.
-pub(crate) struct Identity {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
-}
-
-/// One for all tests.
-pub(crate) fn identity() -> &'static Identity {
-    static IDENTITY: OnceLock<Identity> = OnceLock::new();
-    IDENTITY.get_or_init(|| {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
-        let made = made.expect("a certificate");
-        Identity {
-            certificate: made.cert.pem(),
-            key: made.signing_key.serialize_pem(),
-        }
-    })
+/// The server's certificate, one for all tests.
+pub(crate) fn identity() -> &'static Issued {
+    static IDENTITY: OnceLock<Issued> = OnceLock::new();
+    IDENTITY.get_or_init(Issued::for_localhost)
 }
 
 /// A server's configuration with that identity.
 pub(crate) fn server_config() -> TlsConfig {
-    let Identity { certificate, key } = identity();
+    let Issued { certificate, key } = identity();
     TlsConfig::from_pem(certificate.as_bytes(), key.as_bytes()).expect("a pair")
 }
 

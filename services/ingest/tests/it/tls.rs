@@ -11,21 +11,17 @@ use flatpath::tls::rustls::pki_types::{CertificateDer, ServerName};
 use flatpath::tls::rustls::{ClientConfig, ClientConnection, RootCertStore};
 use flatpath::tls::{TlsConfig, provider};
 use flatpath_ingest::Settings;
+use flatpath_testkit::Issued;
 
 use crate::rig::{PATIENCE, Rig, check, message, next, nothing, small};
 
-/// A certificate for `localhost` and its key, in PEM.
-fn identity() -> &'static (String, String) {
-    static IDENTITY: OnceLock<(String, String)> = OnceLock::new();
-    IDENTITY.get_or_init(|| {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
-        let made = made.expect("a certificate");
-        (made.cert.pem(), made.signing_key.serialize_pem())
-    })
+fn identity() -> &'static Issued {
+    static IDENTITY: OnceLock<Issued> = OnceLock::new();
+    IDENTITY.get_or_init(Issued::for_localhost)
 }
 
 fn on_every_driver(settings: impl Fn(std::path::PathBuf) -> Settings, body: impl Fn(Rig)) {
-    let (certificate, key) = identity();
+    let Issued { certificate, key } = identity();
     let config = TlsConfig::from_pem(certificate.as_bytes(), key.as_bytes()).expect("a pair");
     for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         body(Rig::listening(choice, &settings, |server, ingest| {
@@ -42,7 +38,7 @@ struct Secured {
 
 impl Secured {
     fn connect(rig: &Rig) -> Secured {
-        let certificate = CertificateDer::from_pem_slice(identity().0.as_bytes());
+        let certificate = CertificateDer::from_pem_slice(identity().certificate.as_bytes());
         let mut roots = RootCertStore::empty();
         roots.add(certificate.expect("in PEM")).expect("a root");
         let config = ClientConfig::builder_with_provider(Arc::new(provider()))
