@@ -268,9 +268,9 @@ pub trait Driver {
     }
 
     /// Takes a free page of a region that is [`Filling::Written`](crate::Filling::Written), as a
-    /// piece of so many bytes, at most those of a page. They are what was there before, until the
-    /// caller has written them ([`Region::bytes_of_mut`]). From then on the piece is as one that
-    /// was received. `None`: no page is free.
+    /// piece of so many bytes, at most a page. The caller writes them ([`Region::bytes_of_mut`]);
+    /// until then they are what the page held before. The piece is then used like one that was
+    /// received. `None`: no page is free.
     fn take_page(&mut self, region_id: u16, bytes: usize) -> Option<Piece>;
 
     /// Gives a piece back; its buffer may be received into again, or, when something of it was

@@ -94,8 +94,8 @@ pub enum Filling {
     /// Receives.
     #[default]
     Received,
-    /// The caller, who takes them ([`Driver::take_page`](crate::Driver::take_page)): none is with
-    /// the kernel, and no receive may be started into them.
+    /// The caller, who takes pages with [`Driver::take_page`](crate::Driver::take_page). The kernel
+    /// has none of them, and no receive may be started into them.
     Written,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Session {
     /// The `flatpath` command; empty where no candidate is one.
     pub(crate) flatpath: PathBuf,
     /// What servers over TLS show; made for the scenario that has them.
-    pub(crate) pair: Option<Pair>,
+    pair: Option<Pair>,
     wrk: Option<Wrk>,
     documents: TempDir,
     cores: Vec<usize>,
@@ -199,6 +199,15 @@ impl Session {
             counts: None,
             state: None,
         }
+    }
+
+    /// What servers over TLS show.
+    ///
+    /// # Errors
+    /// No scenario with TLS was asked for.
+    pub(crate) fn pair(&self) -> io::Result<&Pair> {
+        let pair = self.pair.as_ref();
+        pair.ok_or_else(|| io::Error::other("no certificate was made"))
     }
 
     /// How many cores there are.

@@ -14,6 +14,7 @@ const FRAME_HEAD: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
@@ -25,7 +26,7 @@ const STATUS_200: u8 = 0x88;
 /// Fields without indexing whose names are in that table.
 const AUTHORITY: u8 = 1;
 const PATH: u8 = 4;
-/// Longer than any frame that may come: nobody raised the limit.
+/// The longest payload of a frame that may come (RFC 9113 section 4.2).
 const FRAME_MAX: usize = 16 * 1024;
 
 /// What bytes go over.
@@ -99,7 +100,7 @@ impl Connection {
                     }
                 }
                 DATA if frame.stream == asked => body.extend_from_slice(&frame.payload),
-                kind if frame.stream == asked || is_end(kind) => {
+                kind if frame.stream == asked || kind == GOAWAY => {
                     return Err(invalid(&format!("a frame of type {kind} for a reply")));
                 }
                 _ => continue,
@@ -142,13 +143,8 @@ impl Connection {
     }
 }
 
-/// GOAWAY ends them all.
-fn is_end(kind: u8) -> bool {
-    kind == 7
-}
-
-/// The first field of a reply, which is its status, if it stands in the static table. A change of
-/// the dynamic table's size may come before it (RFC 7541 section 6.3).
+/// The index of a reply's status in the static table: the status is the first field. Updates of the
+/// dynamic table's size may come before it (RFC 7541 section 6.3).
 fn status(fields: &[u8]) -> Option<u8> {
     fields.iter().copied().find(|byte| byte & 0xe0 != 0x20)
 }
@@ -219,7 +215,7 @@ mod tests {
     fn other_replies_are_errors() {
         let not_found = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0x8d]);
         let reset = frame(3, 0, 1, &[0; 4]);
-        let goaway = frame(7, 0, 0, &[0; 8]);
+        let goaway = frame(GOAWAY, 0, 0, &[0; 8]);
         for frames in [not_found, reset, goaway, Vec::new()] {
             assert!(asked(&[frames]).is_err());
         }

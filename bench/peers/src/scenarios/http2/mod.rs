@@ -53,8 +53,7 @@ const WARM_UP_CONNECTIONS: u32 = 50;
 const WARM_UP_SECONDS: u32 = 1;
 
 pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
-    let pair = session.pair.as_ref();
-    let pair = pair.ok_or_else(|| io::Error::other("no certificate was made"))?;
+    let pair = session.pair()?;
     let bench = Bench {
         session,
         pair,
@@ -155,7 +154,7 @@ impl Bench<'_> {
     }
 }
 
-/// How a table is called.
+/// What a table calls it.
 fn over(scheme: Scheme) -> &'static str {
     match scheme {
         Scheme::Http => "HTTP/2 without TLS",
@@ -163,7 +162,7 @@ fn over(scheme: Scheme) -> &'static str {
     }
 }
 
-/// Who takes part in a table.
+/// The servers of a table.
 fn kinds(scheme: Scheme) -> &'static [Kind] {
     match scheme {
         Scheme::Http => &PLAIN,

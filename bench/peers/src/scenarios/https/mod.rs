@@ -42,8 +42,7 @@ pub(super) const KINDS: [Kind; 4] = [
 const OURS: [Kind; 2] = [Kind::HttpsUring, Kind::HttpsEpoll];
 
 pub(super) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
-    let pair = session.pair.as_ref();
-    let pair = pair.ok_or_else(|| io::Error::other("no certificate was made"))?;
+    let pair = session.pair()?;
     let bench = Bench {
         session,
         pair,
