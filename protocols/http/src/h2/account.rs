@@ -11,10 +11,14 @@
 
 use flatpath::memory::{Charge, PoolHandle};
 
-use super::bounds::{CONNECTION_BYTES, STREAM_BYTES, STREAMS_STEP};
+use super::bounds::{CONNECTION_BYTES, STREAM_BYTES, STREAMS_STEP, TABLE_STEP_BYTES};
 
 /// See the module. Dropped, it is given back.
-pub(super) struct Account(Charge);
+pub(super) struct Account {
+    charge: Charge,
+    /// Of the charge, what is for the client's table of headers.
+    table_bytes: usize,
+}
 
 /// With so many streams: one has its charge from the beginning.
 fn bytes(streams: usize) -> usize {
@@ -28,27 +32,49 @@ fn bytes(streams: usize) -> usize {
 impl Account {
     /// That of a connection without a request. `None`: there is no memory for it.
     pub(super) fn open(pool: PoolHandle<'_>) -> Option<Account> {
-        pool.charge(bytes(0)).map(Account)
+        let charge = pool.charge(bytes(0))?;
+        Some(Account {
+            charge,
+            table_bytes: 0,
+        })
     }
 
     /// How many streams may come beside so many; where that is none, more are charged.
     pub(super) fn room(&mut self, streams: usize, pool: PoolHandle<'_>) -> usize {
         let room = |account: &Account| {
-            let bytes = account.0.bytes().saturating_sub(CONNECTION_BYTES);
-            (bytes / STREAM_BYTES).saturating_sub(streams)
+            let bytes = account.charge.bytes() - account.table_bytes;
+            (bytes.saturating_sub(CONNECTION_BYTES) / STREAM_BYTES).saturating_sub(streams)
         };
-        if room(self) == 0
-            && let Some(more) = pool.charge(bytes(streams + 1).saturating_sub(self.0.bytes()))
-        {
-            self.0.merge(more);
+        if room(self) == 0 {
+            self.grow(bytes(streams + 1) + self.table_bytes, pool);
         }
         room(self)
     }
 
-    /// So many streams are left.
-    pub(super) fn has_left(&mut self, streams: usize) {
+    /// The client's table of headers is to hold at most so much. False: there is no memory for it.
+    pub(super) fn holds_table(&mut self, bytes: usize, pool: PoolHandle<'_>) -> bool {
+        let bytes = bytes.next_multiple_of(TABLE_STEP_BYTES);
+        let more = bytes.saturating_sub(self.table_bytes);
+        if more > 0 && self.grow(self.charge.bytes() + more, pool) {
+            self.table_bytes = bytes;
+        }
+        self.table_bytes >= bytes
+    }
+
+    fn grow(&mut self, bytes: usize, pool: PoolHandle<'_>) -> bool {
+        let more = pool.charge(bytes.saturating_sub(self.charge.bytes()));
+        more.map(|more| self.charge.merge(more)).is_some()
+    }
+
+    /// So many streams are left, and a table that holds at most so much.
+    pub(super) fn has_left(&mut self, streams: usize, table_bytes: usize) {
+        if table_bytes == 0 && self.table_bytes > 0 {
+            self.charge
+                .shrink_to(self.charge.bytes() - self.table_bytes);
+            self.table_bytes = 0;
+        }
         if streams == 0 {
-            self.0.shrink_to(bytes(0));
+            self.charge.shrink_to(bytes(0) + self.table_bytes);
         }
     }
 }

@@ -45,9 +45,28 @@ pub(super) const LENT_BYTES_MAX: usize = 16 * 1024;
 pub(super) const LENT_FRAMES_MAX: usize = 32;
 
 /// What a connection holds beside its buffers, without its streams: room for frames that arrive
-/// 8 KiB and that are sent 16 KiB, for headers that are decoded 4 KiB, two tables of headers, and
-/// the states of the connection.
+/// 8 KiB and that are sent 16 KiB, for headers that are decoded 4 KiB, tables of headers, and the
+/// states of the connection.
 pub(super) const CONNECTION_BYTES: usize = 32 * 1024;
+
+/// Of a client that still has a table of headers, what the table holds for each byte that has
+/// arrived. Its entries keep their pieces of the input, which `h2` reads into pieces of up to twice
+/// that, or, if they were compressed, the pieces that they were decoded into (RFC 7541 section 5.2:
+/// eight bits from five at the least).
+pub(super) const TABLE_BYTES_OF_INPUT: usize = 4;
+
+/// The largest piece of input that `h2` has: one for the largest frame.
+pub(super) const PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// What of that `CONNECTION_BYTES` has room for: a client's first requests.
+pub(super) const TABLE_BYTES_FREE: usize = 8 * 1024;
+
+/// The most that it holds: of a table of 4 KiB with 32 bytes of overhead for each entry (RFC 7541
+/// section 4.1) as many entries, each in pieces of its own.
+pub(super) const TABLE_BYTES_MAX: usize = 4 * 1024 / 32 * (2 * PIECE_BYTES_MAX);
+
+/// What is charged of it at a time.
+pub(super) const TABLE_STEP_BYTES: usize = 16 * 1024;
 
 /// What a stream holds beside its buffers: the start of a body, its state and a head.
 pub(super) const STREAM_BYTES: usize = UNHELD_BYTES_MAX + 2 * 1024;

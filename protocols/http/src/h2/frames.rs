@@ -6,15 +6,30 @@
 //! half a head of HTTP/1 does, in a buffer that is charged. What the rules do not allow is passed
 //! on, for `h2` to refuse.
 //!
+//! `h2` announces no table of headers (RFC 7541 section 2.3.2), but a client has one until it has
+//! heard that. What the table holds is seen here, too: each entry keeps the memory that it arrived
+//! in, so a client that cares to could have a hundred times the table's size kept.
+//!
 //! Cost: a step for each frame; of a block that waits, `BLOCK_FRAMES_MAX` again with each receive.
 
-use super::bounds::{BLOCK_FRAMES_MAX, LENT_FRAMES_MAX, PREFACE};
+use super::bounds::{
+    BLOCK_FRAMES_MAX, LENT_FRAMES_MAX, PIECE_BYTES_MAX, PREFACE, TABLE_BYTES_FREE, TABLE_BYTES_MAX,
+    TABLE_BYTES_OF_INPUT,
+};
 
 const FRAME_HEAD_BYTES: usize = 9;
 const DATA: u8 = 0x0;
 const HEADERS: u8 = 0x1;
+const SETTINGS: u8 = 0x4;
 const CONTINUATION: u8 = 0x9;
+const ACK: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+
+/// What a client's first header block begins with once it knows that there is no table: its size is
+/// 0 (RFC 7541 section 6.3).
+const TABLE_IS_EMPTY: u8 = 0x20;
 
 /// The longest frame that is taken: `h2` announces no other (RFC 9113 section 4.2).
 const FRAME_BYTES_MAX: usize = 16 * 1024;
@@ -28,6 +43,12 @@ pub(super) struct Frames {
     payload_left: usize,
     /// A header block has begun and not ended.
     is_in_block: bool,
+    /// Input that entries of the table may keep. `None`: the client has no table any more.
+    table_input: Option<usize>,
+    /// Input since then: the next entry may keep it, too.
+    since_block: usize,
+    /// The client knows that it is to have no table.
+    knows_settings: bool,
     /// The longest header block that waits to be complete.
     block_bytes_max: usize,
 }
@@ -56,6 +77,13 @@ impl Kind {
     fn ends_block(&self) -> bool {
         self.flags & END_HEADERS != 0
     }
+
+    /// Whether the payload is a header block that begins with an empty table.
+    fn empties_table(&self, payload: &[u8]) -> bool {
+        let padding = usize::from(self.flags & PADDED != 0);
+        let priority = 5 * usize::from(self.flags & PRIORITY != 0);
+        self.kind == HEADERS && payload.get(padding + priority) == Some(&TABLE_IS_EMPTY)
+    }
 }
 
 impl Frames {
@@ -67,6 +95,9 @@ impl Frames {
             head_bytes: 0,
             payload_left: 0,
             is_in_block: false,
+            table_input: Some(0),
+            since_block: 0,
+            knows_settings: false,
             block_bytes_max,
         }
     }
@@ -122,8 +153,19 @@ impl Frames {
         Some(at)
     }
 
+    /// The most memory that the client's table of headers keeps after so many more bytes, beside
+    /// what every connection has for it.
+    pub(super) fn table_bytes(&self, more: usize) -> usize {
+        self.table_input.map_or(0, |input| {
+            let more = if more > 0 { self.since_block + more } else { 0 };
+            let bytes = (input + more).saturating_mul(TABLE_BYTES_OF_INPUT);
+            bytes.min(TABLE_BYTES_MAX).saturating_sub(TABLE_BYTES_FREE)
+        })
+    }
+
     /// Follows what was passed on.
     pub(super) fn advance(&mut self, mut input: &[u8]) {
+        self.since_block = (self.since_block + input.len()).min(PIECE_BYTES_MAX);
         let preface = self.preface_left.min(input.len());
         self.preface_left -= preface;
         input = &input[preface..];
@@ -137,13 +179,23 @@ impl Frames {
             self.head_bytes = end;
             input = &input[wanted..];
             if self.head_bytes == FRAME_HEAD_BYTES {
-                self.begin();
+                self.begin(input);
             }
         }
     }
 
-    fn begin(&mut self) {
+    /// A frame begins, its payload with `input`.
+    fn begin(&mut self, input: &[u8]) {
         let head = Kind::of(&self.head);
+        self.knows_settings |= head.kind == SETTINGS && head.flags & ACK != 0;
+        if self.knows_settings && head.empties_table(input) {
+            self.table_input = None;
+        }
+        if let Some(bytes) = &mut self.table_input
+            && head.is_of_block()
+        {
+            *bytes += std::mem::take(&mut self.since_block) + head.payload_bytes;
+        }
         self.payload_left = head.payload_bytes;
         self.head_bytes = 0;
         if head.is_of_block() {
@@ -247,6 +299,52 @@ mod tests {
         let said = small.repeat(3 * LENT_FRAMES_MAX);
         let ready = frames().ready(&said, usize::MAX);
         assert_eq!(ready, LENT_FRAMES_MAX * small.len());
+    }
+
+    #[test]
+    fn a_table_counts_until_a_client_that_knows_better_has_given_it_up() {
+        let input = 3 * TABLE_BYTES_FREE / TABLE_BYTES_OF_INPUT;
+        let gives_up = frame(HEADERS, END_HEADERS, &[TABLE_IS_EMPTY, 0x82]);
+        let acknowledged = frame(SETTINGS, ACK, b"");
+        let padding = frame(HEADERS, END_HEADERS | PADDED, &[1, TABLE_IS_EMPTY, 0]);
+        let priority = [0, 0, 0, 0, 16, TABLE_IS_EMPTY];
+        let priority = frame(HEADERS, END_HEADERS | PRIORITY, &priority);
+        let other = frame(DATA, 0, &[TABLE_IS_EMPTY; 30]);
+        let kept = frame(HEADERS, END_HEADERS, &[0x82]);
+        for (said, is_left) in [
+            (vec![&gives_up], true),
+            (vec![&gives_up, &acknowledged], true),
+            (vec![&acknowledged, &kept, &other], true),
+            (vec![&acknowledged, &gives_up], false),
+            (vec![&acknowledged, &padding], false),
+            (vec![&acknowledged, &other, &kept, &priority], false),
+        ] {
+            let mut frames = frames();
+            frames.advance(&frame(HEADERS, END_HEADERS, &vec![0x82; input]));
+            assert!(frames.table_bytes(0) >= 2 * TABLE_BYTES_FREE);
+            said.iter().for_each(|frame| frames.advance(frame));
+            assert_eq!(frames.table_bytes(0) > 0, is_left, "{said:?}");
+            assert_eq!(frames.table_bytes(usize::MAX / 2) > 0, is_left);
+        }
+    }
+
+    #[test]
+    fn an_entry_keeps_what_came_just_before_it() {
+        let mut frames = frames();
+        (0..9).for_each(|_| frames.advance(&frame(DATA, 0, &[0; FRAME_BYTES_MAX])));
+        assert_eq!(frames.table_bytes(0), 0);
+        frames.advance(&frame(HEADERS, END_HEADERS, b"x"));
+        let kept = TABLE_BYTES_OF_INPUT * (PIECE_BYTES_MAX + 1) - TABLE_BYTES_FREE;
+        assert_eq!(frames.table_bytes(0), kept);
+    }
+
+    #[test]
+    fn a_table_has_a_bound_and_a_little_for_nothing() {
+        let free = TABLE_BYTES_FREE / TABLE_BYTES_OF_INPUT - PREFACE.len();
+        assert_eq!(frames().table_bytes(free), 0);
+        assert_eq!(frames().table_bytes(free + 1), TABLE_BYTES_OF_INPUT);
+        let most = TABLE_BYTES_MAX - TABLE_BYTES_FREE;
+        assert_eq!(frames().table_bytes(TABLE_BYTES_MAX), most);
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl<S: Service> Session<S> {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_send_buffer_size(SEND_BUFFER_BYTES)
             .max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
+            .header_table_size(0)
             .enable_connect_protocol()
             .handshake(transport.clone());
         Self {
@@ -124,7 +125,9 @@ impl<S: Service> Session<S> {
             };
             // There is something to move without input, too.
             let mut read = 0;
-            if ready > 0 || used == 0 {
+            if !self.has_table_room(connection, ready) {
+                stall = Some(Stall::Memory);
+            } else if ready > 0 || used == 0 {
                 (read, stall) = self.lend(connection, &rest[..ready]);
                 used += read;
             }
@@ -139,6 +142,12 @@ impl<S: Service> Session<S> {
         self.has_part = stall.is_none() && used < input.len();
         self.conclude(connection, stall);
         (used, stall)
+    }
+
+    /// Whether there is memory for what the client's table of headers may keep of so much input.
+    fn has_table_room(&mut self, connection: &Connection<'_, S>, ready: usize) -> bool {
+        let bytes = self.frames.table_bytes(ready);
+        self.account.holds_table(bytes, connection.pool())
     }
 
     /// Has `h2` read input, and moves what it can. Returns how much was read.
@@ -340,7 +349,8 @@ impl<S: Service> Session<S> {
             return write::close(connection);
         }
         self.stalled_since = stall.map(|_| connection.turn().now());
-        self.account.has_left(self.streams.len() + self.unwritten);
+        let streams = self.streams.len() + self.unwritten;
+        self.account.has_left(streams, self.frames.table_bytes(0));
         let had_streams = std::mem::replace(&mut self.had_streams, !self.streams.is_empty());
         if let Some((end, phase)) = self.deadline(connection) {
             return connection.phase_until(phase, end);

@@ -9,7 +9,8 @@ use flatpath_http::{Http, Request, Router};
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
 
 use crate::h2_frames::{
-    CONTINUATION, END_HEADERS, END_STREAM, GET, HEADERS, SETTINGS, frame, greeting,
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, GET, HEADERS, SETTINGS, WINDOW_UPDATE, frame,
+    greeting,
 };
 
 /// The literal `POST http://h/`.
@@ -48,6 +49,19 @@ fn half_a_block() -> Vec<u8> {
     .concat()
 }
 
+/// Entries of the table of headers, each in a piece of memory of its own: what is between them is
+/// of a kind that nobody knows.
+fn full_table() -> Vec<u8> {
+    let entry = [GET, b"\x40\x01x\x01y"].concat();
+    let apart = frame(0xee, 0, 0, &[0; 8000]);
+    (0..120)
+        .flat_map(|at| {
+            let get = frame(HEADERS, END_STREAM | END_HEADERS, 2 * at + 1, &entry);
+            [get, apart.clone()].concat()
+        })
+        .collect()
+}
+
 /// What kinds of clients say after their greeting.
 fn kinds() -> [(&'static str, Vec<u8>); 4] {
     let get = |id| frame(HEADERS, END_STREAM | END_HEADERS, id, GET);
@@ -70,6 +84,7 @@ fn each(said: &[u8]) -> (i64, i64) {
     let connect = |server: &mut TestServer| {
         let client = server.connect();
         say(server, &client, said);
+        server.settle();
         client.read();
         client
     };
@@ -100,6 +115,22 @@ fn sim_what_connections_hold_is_charged() {
             "who {kind}: {held} bytes held, {charged} charged"
         );
     }
+}
+
+#[test]
+fn sim_what_a_table_of_headers_keeps_is_charged_until_it_is_given_up() {
+    let window = frame(WINDOW_UPDATE, 0, 0, &[0, 16, 0, 0]);
+    let fills = [greeting(), window, full_table()].concat();
+    let (held, charged) = each(&fills);
+    assert!(held > 500_000, "{held} bytes held: the test is of nothing");
+    assert!(held <= charged, "{held} bytes held, {charged} charged");
+    let knows = frame(SETTINGS, ACK, 0, b"");
+    let gives_up = [b"\x20", GET].concat();
+    let gives_up = frame(HEADERS, END_STREAM | END_HEADERS, 1001, &gives_up);
+    let (held, charged) = each(&[fills, knows, gives_up].concat());
+    assert!(charged < 50_000, "{charged} bytes charged");
+    // The client's own end has had 120 KiB of replies.
+    assert!(held < 200_000, "{held} bytes held");
 }
 
 #[test]
