@@ -56,6 +56,10 @@ pub struct Conditions {
     /// [`Server::with_start_tls`](crate::Server::with_start_tls).
     #[cfg(feature = "tls")]
     pub starts_tls: bool,
+    /// Connections with TLS whose ciphers stay ready for use; the others make them anew when they
+    /// are next used.
+    #[cfg(feature = "tls")]
+    pub thawed_max: usize,
 }
 
 impl Conditions {
@@ -74,6 +78,8 @@ impl Conditions {
             without_tls: &[],
             #[cfg(feature = "tls")]
             starts_tls: false,
+            #[cfg(feature = "tls")]
+            thawed_max: crate::network::THAWED_MAX,
         }
     }
 
@@ -417,8 +423,12 @@ impl Thread {
                 .collect(),
             region_ids,
         };
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "for ciphers alone"))]
+        let mut network = Network::new(simulation, setup);
+        #[cfg(feature = "tls")]
+        network.thaw_at_most(conditions.thawed_max);
         Thread {
-            network: Network::new(simulation, setup),
+            network,
             world,
             ended: false,
         }

@@ -51,6 +51,12 @@ impl<D: Driver> Thread<D> {
 }
 
 impl<D: Driver> Network<D> {
+    /// Keeps the ciphers of so many connections ready for use.
+    #[cfg(feature = "tls")]
+    pub(crate) fn thaw_at_most(&mut self, connections: usize) {
+        self.thread.thawed.at_most(connections);
+    }
+
     /// Freezes those that were thawed longest ago, until no more are than may be.
     pub(super) fn freeze(&mut self) {
         while self.thread.thawed.exceeds()

@@ -1,16 +1,16 @@
-//! Thawed connections: they have ciphers that are ready for use (`tls/records.rs`). There are
-//! [`THAWED_MAX`] of them on a thread, and some more within a turn: those that were thawed longest
-//! ago are frozen then.
+//! Thawed connections: they have ciphers that are ready for use (`tls/records.rs`). A thread has a
+//! bound of them, and some more within a turn: those that were thawed longest ago are frozen then.
 
 use crate::lists::Order;
 
 /// Connections of a thread whose ciphers are kept ready; a kilobyte each.
-const THAWED_MAX: usize = 1024;
+pub(crate) const THAWED_MAX: usize = 1024;
 
 /// The connections of a thread whose ciphers are ready for use, in the order of their thawing.
 pub(super) struct Thawed {
     order: Order,
     count: usize,
+    max: usize,
 }
 
 impl Thawed {
@@ -18,7 +18,14 @@ impl Thawed {
         Thawed {
             order: Order::new(places),
             count: 0,
+            max: THAWED_MAX,
         }
+    }
+
+    /// Keeps so many ready.
+    #[cfg(feature = "tls")]
+    pub(super) fn at_most(&mut self, max: usize) {
+        self.max = max;
     }
 
     pub(super) fn add(&mut self, index: u32) {
@@ -41,6 +48,6 @@ impl Thawed {
     }
 
     pub(super) fn exceeds(&self) -> bool {
-        self.count > THAWED_MAX
+        self.count > self.max
     }
 }
