@@ -37,6 +37,7 @@ pub mod site;
 pub mod skipped;
 pub mod supervised;
 pub mod swarm;
+pub mod tls;
 pub mod tools;
 
 pub use authority::{Authority, Issued};

@@ -5,15 +5,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use flatpath::tls::provider;
-use flatpath::tls::rustls::pki_types::pem::PemObject;
-use flatpath::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use flatpath::tls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use flatpath_testkit::nfs::{
     AUTH_TLS, BAD_CREDENTIAL, Connection, STARTTLS, TOO_WEAK, getattr, mount, mount_null, null,
     read, write,
 };
-use flatpath_testkit::{Authority, Driver, Issued, Server, Site, each_driver};
+use flatpath_testkit::tls::rustls::{ClientConfig, ClientConnection, StreamOwned};
+use flatpath_testkit::{Authority, Driver, Issued, Server, Site, each_driver, tls};
 
 use crate::serve;
 
@@ -61,22 +58,7 @@ impl Place {
     }
 
     fn config(&self, own: Option<&Issued>) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes());
-        roots.add(certificate.expect("in PEM")).expect("a root");
-        let config = ClientConfig::builder_with_provider(Arc::new(provider()))
-            .with_safe_default_protocol_versions()
-            .expect("known")
-            .with_root_certificates(roots);
-        let mut config = match own {
-            Some(own) => {
-                let chain = CertificateDer::from_pem_slice(own.certificate.as_bytes());
-                let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("in PEM");
-                let config = config.with_client_auth_cert(vec![chain.expect("in PEM")], key);
-                config.expect("a pair")
-            }
-            None => config.with_no_client_auth(),
-        };
+        let mut config = tls::client_config(&self.certificate, own, &tls::VERSIONS);
         config.alpn_protocols = vec![b"sunrpc".to_vec()];
         Arc::new(config)
     }
@@ -94,13 +76,7 @@ impl Place {
 }
 
 fn handshake(config: &Arc<ClientConfig>, stream: TcpStream) -> std::io::Result<Secured> {
-    let name = ServerName::try_from("localhost").expect("a name");
-    let tls = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
-    let mut stream = StreamOwned::new(tls, stream);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock)?;
-    }
-    Ok(Connection::of(stream))
+    tls::handshake(config, stream).map(Connection::of)
 }
 
 fn calls_go_through_tls_after_a_probe(driver: Driver) {

@@ -1,21 +1,15 @@
-//! A client with TLS that has no socket: what it is sent is fed to it, and what it says is taken;
-//! and such a client of a server in simulation.
+//! A client with TLS of a server in simulation.
 
-use std::io::{Read, Write};
 use std::sync::{Arc, OnceLock};
 
 use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::tls::rustls::client::WantsClientCert;
-use flatpath::tls::rustls::pki_types::pem::PemObject;
-use flatpath::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use flatpath::tls::rustls::version::{TLS12, TLS13};
-use flatpath::tls::rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, SupportedProtocolVersion,
-};
-use flatpath::tls::{TlsConfig, provider};
+use flatpath::tls::TlsConfig;
 use flatpath_driver::simulation::Client;
 use flatpath_testkit::Issued;
+use flatpath_testkit::tls;
+use flatpath_testkit::tls::rustls::{ClientConfig, SupportedProtocolVersion};
+pub(crate) use flatpath_testkit::tls::{TlsClient, VERSIONS};
 
 use crate::lines::Lines;
 
@@ -35,7 +29,11 @@ pub(crate) fn server_config() -> TlsConfig {
 
 /// What clients of one version are configured with; a clone knows the same sessions.
 pub(crate) fn client_config(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
-    Arc::new(verifying(version).with_no_client_auth())
+    Arc::new(tls::client_config(
+        &identity().certificate,
+        None,
+        &[version],
+    ))
 }
 
 /// Of clients that show this certificate.
@@ -43,81 +41,11 @@ pub(crate) fn client_config_of(
     version: &'static SupportedProtocolVersion,
     issued: &Issued,
 ) -> Arc<ClientConfig> {
-    let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes());
-    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).expect("in PEM");
-    let chain = vec![certificate.expect("in PEM")];
-    let config = verifying(version).with_client_auth_cert(chain, key);
-    Arc::new(config.expect("a pair"))
-}
-
-fn verifying(
-    version: &'static SupportedProtocolVersion,
-) -> ConfigBuilder<ClientConfig, WantsClientCert> {
-    let certificate = CertificateDer::from_pem_slice(identity().certificate.as_bytes());
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate.expect("in PEM")).expect("a root");
-    ClientConfig::builder_with_provider(Arc::new(provider()))
-        .with_protocol_versions(&[version])
-        .expect("known")
-        .with_root_certificates(roots)
-}
-
-pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
-
-/// See the module.
-pub(crate) struct TlsClient {
-    pub(crate) tls: ClientConnection,
-    /// What the server has said.
-    pub(crate) heard: Vec<u8>,
-    /// Why nothing more can be heard.
-    pub(crate) broken: Option<String>,
-}
-
-impl TlsClient {
-    pub(crate) fn new(config: &Arc<ClientConfig>) -> TlsClient {
-        let name = ServerName::try_from("localhost").expect("a name");
-        TlsClient {
-            tls: ClientConnection::new(Arc::clone(config), name).expect("a configuration"),
-            heard: Vec::new(),
-            broken: None,
-        }
-    }
-
-    /// Says something, once the handshake is complete.
-    pub(crate) fn say(&mut self, words: &[u8]) {
-        self.tls.writer().write_all(words).expect("kept in memory");
-    }
-
-    /// The bytes to send.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
-        while self.tls.wants_write() {
-            self.tls.write_tls(&mut out).expect("into memory");
-        }
-        out
-    }
-
-    /// The bytes that have come.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.broken.is_none() {
-            if self.tls.read_tls(&mut bytes).expect("of memory") == 0 {
-                break;
-            }
-            if let Err(cause) = self.tls.process_new_packets() {
-                self.broken = Some(cause.to_string());
-            }
-            let mut words = Vec::new();
-            // An end without close_notify is told of here, and is looked at elsewhere.
-            let _ = self.tls.reader().read_to_end(&mut words);
-            self.heard.append(&mut words);
-        }
-    }
-
-    /// The server has said that it sends no more.
-    pub(crate) fn was_told_of_the_end(&mut self) -> bool {
-        let state = self.tls.process_new_packets();
-        state.is_ok_and(|state| state.peer_has_closed())
-    }
+    Arc::new(tls::client_config(
+        &identity().certificate,
+        Some(issued),
+        &[version],
+    ))
 }
 
 /// A client of a server in simulation.

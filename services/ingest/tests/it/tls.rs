@@ -6,12 +6,10 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, OnceLock};
 
 use flatpath::DriverChoice;
-use flatpath::tls::rustls::pki_types::pem::PemObject;
-use flatpath::tls::rustls::pki_types::{CertificateDer, ServerName};
-use flatpath::tls::rustls::{ClientConfig, ClientConnection, RootCertStore};
-use flatpath::tls::{TlsConfig, provider};
+use flatpath::tls::TlsConfig;
 use flatpath_ingest::Settings;
-use flatpath_testkit::Issued;
+use flatpath_testkit::tls::rustls::{ClientConnection, StreamOwned};
+use flatpath_testkit::{Issued, tls};
 
 use crate::rig::{PATIENCE, Rig, check, message, next, nothing, small};
 
@@ -31,64 +29,42 @@ fn on_every_driver(settings: impl Fn(std::path::PathBuf) -> Settings, body: impl
 }
 
 /// A producer with TLS.
-struct Secured {
-    tls: ClientConnection,
-    stream: TcpStream,
-}
+struct Secured(StreamOwned<ClientConnection, TcpStream>);
 
 impl Secured {
     fn connect(rig: &Rig) -> Secured {
-        let certificate = CertificateDer::from_pem_slice(identity().certificate.as_bytes());
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate.expect("in PEM")).expect("a root");
-        let config = ClientConfig::builder_with_provider(Arc::new(provider()))
-            .with_safe_default_protocol_versions()
-            .expect("known")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from("localhost").expect("a name");
-        let tls = ClientConnection::new(Arc::new(config), name).expect("a configuration");
+        let config = tls::client_config(&identity().certificate, None, &tls::VERSIONS);
         let stream = TcpStream::connect(rig.address).expect("connected");
         stream
             .set_write_timeout(Some(PATIENCE))
             .expect("a deadline");
         stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
         stream.set_nodelay(true).expect("no delay");
-        let mut secured = Secured { tls, stream };
-        while secured.tls.is_handshaking() {
-            let moved = secured.tls.complete_io(&mut secured.stream);
-            moved.expect("a handshake");
-        }
-        secured
+        let stream = tls::handshake(&Arc::new(config), stream).expect("a handshake");
+        Secured(stream)
     }
 
     /// The records of some bytes.
     fn records(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut records = Vec::new();
         for chunk in bytes.chunks(32 * 1024) {
-            self.tls.writer().write_all(chunk).expect("in memory");
-            self.take(&mut records);
+            self.0.conn.writer().write_all(chunk).expect("in memory");
+            records.append(&mut tls::records_of(&mut self.0.conn));
         }
-        self.take(&mut records);
+        records.append(&mut tls::records_of(&mut self.0.conn));
         records
-    }
-
-    fn take(&mut self, records: &mut Vec<u8>) {
-        while self.tls.wants_write() {
-            self.tls.write_tls(records).expect("in memory");
-        }
     }
 
     fn send(&mut self, message: &[u8]) {
         let records = self.records(&framed(message));
-        self.stream.write_all(&records).expect("sent");
+        self.0.sock.write_all(&records).expect("sent");
     }
 
     fn finish(&mut self) {
-        self.tls.send_close_notify();
+        self.0.conn.send_close_notify();
         let end = self.records(&[]);
-        self.stream.write_all(&end).expect("sent");
-        self.stream.shutdown(Shutdown::Write).expect("open");
+        self.0.sock.write_all(&end).expect("sent");
+        self.0.sock.shutdown(Shutdown::Write).expect("open");
     }
 }
 
@@ -152,7 +128,7 @@ fn records_that_come_in_parts_and_several_at_once_are_messages_too() {
             let (mut rest, mut random) = (&records[..], fastrand::Rng::with_seed(1));
             while !rest.is_empty() {
                 let count = random.usize(1..20_000).min(rest.len());
-                producer.stream.write_all(&rest[..count]).expect("sent");
+                producer.0.sock.write_all(&rest[..count]).expect("sent");
                 rest = &rest[count..];
                 std::thread::yield_now();
             }
@@ -176,7 +152,7 @@ fn many_messages_of_one_record_share_its_page() {
             .flat_map(|number| [framed(&message(1, number, 50)), vec![0; 4]].concat())
             .collect();
         let records = producer.records(&stream);
-        producer.stream.write_all(&records).expect("sent");
+        producer.0.sock.write_all(&records).expect("sent");
         let messages: Vec<_> = (0..100).map(|_| next(&mut consumer)).collect();
         for (number, got) in messages.iter().enumerate() {
             assert_eq!(check(&got.to_vec()), (1, number as u32));
@@ -197,7 +173,7 @@ fn a_message_that_trickles_fills_its_pages() {
         // 16 fragments of room, and 400 records.
         for piece in framed(&message(1, 1, 12_000)).chunks(30) {
             let record = producer.records(piece);
-            producer.stream.write_all(&record).expect("sent");
+            producer.0.sock.write_all(&record).expect("sent");
             std::thread::yield_now();
         }
         let got = next(&mut consumer);
@@ -247,8 +223,8 @@ fn a_message_whose_stream_is_cut_off_is_not_delivered() {
         let mut consumer = rig.consumer();
         let mut producer = Secured::connect(&rig);
         let records = producer.records(&framed(&message(1, 1, 5_000))[..3_000]);
-        producer.stream.write_all(&records).expect("sent");
-        producer.stream.shutdown(Shutdown::Write).expect("open");
+        producer.0.sock.write_all(&records).expect("sent");
+        producer.0.sock.shutdown(Shutdown::Write).expect("open");
         rig.wait("it is cut off", |figures| figures.messages_cut_off == 1);
         nothing(&mut consumer);
         consumer.flush();
