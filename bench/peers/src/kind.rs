@@ -71,7 +71,7 @@ pub(crate) enum Kind {
     HttpsEpoll,
     /// hyper over tokio-rustls, on one tokio thread.
     HttpsHyper,
-    /// nginx with HTTP/2, else as Debian configures it, without `tcp_nopush`.
+    /// nginx with HTTP/2, without `sendfile`.
     Http2Nginx,
     /// tokio and hyper on one thread.
     Hyper,

@@ -34,6 +34,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) documents: PathBuf,
     /// Threads that may block; nothing for each server's own default.
     pub(crate) workers: Option<u32>,
+    /// Memory that ours may have, in MiB; nothing for its default.
+    pub(crate) memory: Option<u32>,
     /// The cores to run on; all if empty.
     pub(crate) cores: Vec<usize>,
     /// Time between two server-sent events.
@@ -179,6 +181,9 @@ fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     }
     command.args(["--driver", kind.driver().unwrap_or(setup.driver)]);
     command.args(["--max-connections", &setup.connections.to_string()]);
+    if let Some(mebibytes) = setup.memory {
+        command.args(["--memory", &format!("{mebibytes}M")]);
+    }
     if let Some(workers) = setup.workers {
         command.args(["--workers", &format!("{workers}..{workers}")]);
     }

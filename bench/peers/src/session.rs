@@ -184,6 +184,7 @@ impl Session {
             driver: &self.options.driver,
             documents: self.documents.path().to_path_buf(),
             workers,
+            memory: None,
             cores: match pinning {
                 Pinning::Free => Vec::new(),
                 Pinning::ServerOnOneCore => self.cores.iter().copied().take(1).collect(),

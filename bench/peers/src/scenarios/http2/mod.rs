@@ -48,6 +48,10 @@ const SECURED: [Kind; 4] = [
 ];
 /// Those of a table without TLS.
 const PLAIN: [Kind; 3] = [Kind::Http2Nginx, Kind::FlatpathUring, Kind::FlatpathEpoll];
+/// Memory that ours may have, in MiB, and one more for so many connections: by default it ends some
+/// of ten thousand that hold what HTTP/2 needs.
+const MEMORY_MIB: u32 = 256;
+const CONNECTIONS_PER_MIB: u32 = 8;
 /// For warming up.
 const WARM_UP_CONNECTIONS: u32 = 50;
 const WARM_UP_SECONDS: u32 = 1;
@@ -83,7 +87,10 @@ impl Bench<'_> {
     /// # Errors
     /// If it does not start, or replies otherwise.
     fn start(&self, kind: Kind, scheme: Scheme, connections: u32) -> io::Result<Server> {
-        let setup = self.session.setup(Pinning::Free, None, connections);
+        let setup = Setup {
+            memory: Some(MEMORY_MIB + connections / CONNECTIONS_PER_MIB),
+            ..self.session.setup(Pinning::Free, None, connections)
+        };
         let setup = match scheme {
             Scheme::Http => setup,
             Scheme::Https => Setup {
