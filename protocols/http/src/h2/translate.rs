@@ -8,15 +8,23 @@
 //! Cost: one copy of the head each way. A reply's names and values are slices of that copy, as `h2`
 //! keeps some of them in its table while the connection lasts: a buffer would last as long.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use h2::ext::Protocol;
 use http::header::{self, HeaderValue};
 use http::uri::Authority;
 use http::{Method, Response, StatusCode, Version, request};
+use memchr::memmem::Finder;
 
 use crate::encode;
 use crate::fault::Fault;
 use crate::names::Names;
+
+static END_OF_HEAD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
+
+/// Headers of a reply for which there is room at once: as many as one of a file has.
+const HEADERS_USUAL: usize = 12;
 
 /// Whether it asks for a tunnel: extended CONNECT (RFC 8441 section 4).
 pub(super) fn asks_tunnel(request: &request::Parts) -> bool {
@@ -89,23 +97,23 @@ pub(super) fn response(reply: &Bytes, names: &mut Names) -> Option<(Response<()>
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(encode::status_of(reply)).ok()?;
     *response.version_mut() = Version::HTTP_2;
-    let end_of_head = memchr::memmem::find(reply, b"\r\n\r\n")? + 4;
+    let end_of_head = END_OF_HEAD.find(reply)? + 4;
     let head = Bytes::copy_from_slice(&reply[..end_of_head]);
-    let mut at = memchr::memmem::find(&head, b"\r\n")? + 2;
+    response.headers_mut().try_reserve(HEADERS_USUAL).ok()?;
+    let mut at = memchr::memchr(b'\n', &head)? + 1;
     loop {
         let end = at + memchr::memchr(b'\r', &head[at..])?;
-        let line = head.slice(at..end);
+        let line = &head[at..end];
         at = end + 2;
         if line.is_empty() {
             return Some((response, reply.slice(end_of_head..)));
         }
-        let colon = memchr::memchr(b':', &line)?;
+        let colon = memchr::memchr(b':', line)?;
         let name = names.name(std::str::from_utf8(&line[..colon]).ok()?)?;
         if is_of_connection(&name) {
             continue;
         }
-        let value = line.slice(colon + 1..);
-        let value = value.slice_ref(value.trim_ascii());
+        let value = head.slice_ref(line[colon + 1..].trim_ascii());
         let value = HeaderValue::from_maybe_shared(value).ok()?;
         response.headers_mut().try_append(name, value).ok()?;
     }
