@@ -15,7 +15,15 @@ const LONG_NS: u64 = 1_000_000 * 1_000_000_000;
 
 /// Serves `protocol` to a few clients, with receive buffers of `receive_buffer_bytes`.
 pub(crate) fn serve<P: Protocol>(protocol: P, receive_buffer_bytes: u32) -> SimulatedServer {
-    let mut conditions = Conditions::calm(1);
+    serve_in(Conditions::calm(1), protocol, receive_buffer_bytes)
+}
+
+/// The same under other conditions.
+pub(crate) fn serve_in<P: Protocol>(
+    mut conditions: Conditions,
+    protocol: P,
+    receive_buffer_bytes: u32,
+) -> SimulatedServer {
     conditions.driver = DriverConfig {
         completion_entries: 64,
         receive_buffers: 8,

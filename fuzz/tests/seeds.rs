@@ -42,6 +42,7 @@ targets!(
     relay_handshake,
     ranges,
     proxy_header,
+    tls_records,
     uploads,
     websocket_frames,
 );

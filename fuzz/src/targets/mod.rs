@@ -8,6 +8,7 @@ mod relay;
 mod ranges;
 mod proxy_header;
 mod uploads;
+mod tls;
 mod websocket;
 
 /// One target.
@@ -61,6 +62,11 @@ pub const TARGETS: &[Target] = &[
         name: "proxy_header",
         body: proxy_header::run,
         mutations: 10_000,
+    },
+    Target {
+        name: "tls_records",
+        body: tls::run,
+        mutations: 1_000,
     },
     Target {
         name: "uploads",
