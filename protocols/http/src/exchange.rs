@@ -45,6 +45,7 @@ pub(crate) enum State {
     Failed,
     Opening,
     Receiving,
+    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "of HTTP/2 alone"))]
     Tunnel,
 }
 

@@ -23,6 +23,7 @@ pub(crate) enum Next {
     /// Of a connection of HTTP/1.1.
     Connection(HandOver),
     /// Of a stream of HTTP/2.
+    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "of HTTP/2 alone"))]
     Stream(Box<dyn Tunnel>),
 }
 
