@@ -34,12 +34,16 @@ pub(super) fn asks_tunnel(request: &request::Parts) -> bool {
 /// Writes a request as a head of HTTP/1.1; one that asks for a tunnel as what it stands for.
 ///
 /// # Errors
-/// It names two hosts (RFC 9113 section 8.3.1).
+/// It names two hosts, or has no path (RFC 9113 section 8.3.1), or has a space at an end of a value
+/// (section 8.2.1): the text would hide both.
 pub(super) fn request_head(out: &mut Vec<u8>, request: &request::Parts) -> Result<(), Fault> {
     let uri = &request.uri;
     let authority = uri.authority().map(Authority::as_str);
     let tunnel = request.extensions.get::<Protocol>();
     let tunnel = tunnel.filter(|_| request.method == Method::CONNECT);
+    if request.method != Method::CONNECT && uri.path().is_empty() {
+        return Err(Fault::Target);
+    }
     let (method, target) = match (uri.path_and_query(), tunnel) {
         (Some(target), Some(_)) => ("GET", target.as_str()),
         (Some(target), None) if request.method != Method::CONNECT => {
@@ -58,6 +62,9 @@ pub(super) fn request_head(out: &mut Vec<u8>, request: &request::Parts) -> Resul
         line(out, "host", authority.as_bytes());
     }
     for (name, value) in &request.headers {
+        if value.as_bytes().trim_ascii().len() != value.len() {
+            return Err(Fault::HeaderValue);
+        }
         match (name, authority) {
             (&header::HOST, Some(authority)) => {
                 if !value.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) {
@@ -131,7 +138,7 @@ fn is_of_connection(name: &header::HeaderName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
+    use http::{Request, Uri, uri};
 
     fn head(request: &mut request::Builder) -> Result<String, Fault> {
         let request = std::mem::take(request).body(()).expect("a request");
@@ -156,6 +163,22 @@ mod tests {
     fn two_hosts_are_refused() {
         let mut request = Request::builder().uri("https://h/").header("host", "g");
         assert_eq!(head(&mut request), Err(Fault::HostTwice));
+    }
+
+    #[test]
+    fn what_the_text_would_hide_is_refused() {
+        for value in [" y", "y ", "\ty", "y\t", " "] {
+            for name in ["x", "cookie", "host"] {
+                let mut request = Request::builder().uri("https://h/").header(name, value);
+                assert_eq!(head(&mut request), Err(Fault::HeaderValue), "{name}");
+            }
+        }
+        let no_path = Uri::from_parts(uri::Parts::default()).expect("a URI of nothing");
+        for (method, refused) in [("GET", true), ("OPTIONS", true), ("CONNECT", false)] {
+            let mut request = Request::builder().method(method).uri(no_path.clone());
+            let said = head(&mut request);
+            assert_eq!(said == Err(Fault::Target), refused, "{method}: {said:?}");
+        }
     }
 
     #[test]
