@@ -9,12 +9,9 @@ use flatpath_http::{Http, Request, Router};
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
 
 use crate::h2_frames::{
-    ACK, CONTINUATION, END_HEADERS, END_STREAM, GET, HEADERS, SETTINGS, WINDOW_UPDATE, frame,
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, GET, HEADERS, POST, SETTINGS, WINDOW_UPDATE, frame,
     greeting,
 };
-
-/// The literal `POST http://h/`.
-const POST: &[u8] = b"\x83\x86\x84\x41\x01h";
 
 fn http() -> Http<Router> {
     let router = Router::new()

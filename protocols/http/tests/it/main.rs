@@ -9,6 +9,7 @@ mod h2;
 mod h2_client;
 mod h2_frames;
 mod h2_memory;
+mod h2_rules;
 mod hosts;
 mod model;
 mod peer;
