@@ -7,7 +7,8 @@ use flate2::{Compress, Compression, FlushCompress};
 use flatpath_test::{Conditions, each_seed};
 use flatpath_websocket::{Handler, Message, Socket, WebSocket};
 
-use crate::client::{Peer, frame, serve};
+use crate::client::{Peer, serve};
+use crate::frames::frame;
 
 /// Notes whose message it handles.
 struct Noting {

@@ -7,7 +7,8 @@ use flatpath_test::{ClientState, Conditions, each_seed};
 use flatpath_websocket::{Handler, Message, Socket, WebSocket};
 
 use crate::Echo;
-use crate::client::{Peer, close, frame, handshake, serve};
+use crate::client::{Peer, handshake, serve};
+use crate::frames::{close, frame};
 
 /// Longer than any deadline of the engine's defaults, in steps that deadlines allow.
 const LONG: Duration = Duration::from_secs(80);

@@ -5,6 +5,7 @@
 mod bombs;
 mod client;
 mod endings;
+mod frames;
 #[path = "../../../http/tests/it/h2_client.rs"]
 #[expect(dead_code, reason = "what tests of HTTP use")]
 mod h2_client;

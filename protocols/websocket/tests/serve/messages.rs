@@ -5,7 +5,8 @@ use flatpath_test::{Conditions, TestServer, each_seed};
 use flatpath_websocket::{Handler, Limits, Message, Socket, WebSocket};
 
 use crate::Echo;
-use crate::client::{Peer, close, frame, frames, handshake, serve};
+use crate::client::{Peer, handshake, serve};
+use crate::frames::{close, frame, frames};
 
 /// Both kinds of handlers.
 fn kinds() -> [WebSocket<Echo>; 2] {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use flatpath_test::{ClientState, Conditions, TestServer, each_seed};
 use flatpath_websocket::{Handler, Limits, Message, SendError, Socket, WebSocket};
 
-use crate::client::{Peer, close, frame, frames, serve};
+use crate::client::{Peer, serve};
+use crate::frames::{close, frame, frames};
 
 /// Gives its socket away.
 struct Gives(Arc<Mutex<Vec<Socket>>>);

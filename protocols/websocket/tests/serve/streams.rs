@@ -13,7 +13,7 @@ use h2::client::Builder;
 use h2::ext::Protocol;
 
 use crate::Echo;
-use crate::client::{close, frame, frames};
+use crate::frames::{close, frame, frames};
 use crate::h2_client::Peer;
 
 const SEEDS: u64 = 20;
