@@ -273,7 +273,7 @@ impl Builds {
 /// so that its dependencies are built once.
 fn build(sources: &Path, entry: &Entry, edge: Option<&str>) -> Result<PathBuf> {
     let target = format!("target/drill-{}", entry.how.name());
-    let mut command = process::cargo(&["rustc"]);
+    let mut command = process::cargo(&["rustc", "--all-features"]);
     match &entry.binary {
         Some(name) => command.args(["--test", name]),
         None => command.arg("--lib"),
