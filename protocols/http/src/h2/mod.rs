@@ -80,8 +80,8 @@ pub(crate) fn received<S: Service>(connection: &mut Connection<'_, S>, input: &[
         Some((consumed, Some(on))) if !Session::is_over(connection) => {
             Received::Blocked { consumed, on }
         }
-        Some((consumed, None)) if !Session::is_over(connection) => Received::NeedMore { consumed },
-        _ => Received::Consumed,
+        Some((consumed, _)) => Received::NeedMore { consumed },
+        None => Received::Consumed,
     }
 }
 

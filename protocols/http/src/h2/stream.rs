@@ -16,7 +16,7 @@ use flatpath::{Job, Pace, Phase, Turn};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 
-use super::bounds::{context, is_streamed};
+use super::bounds::context;
 use super::send::Sending;
 use super::tunnel::Tunneled;
 use crate::encode::REFUSAL;
@@ -126,8 +126,8 @@ impl<S: Service> Stream<S> {
     pub(super) fn follow_phase(&mut self, turn: Turn, has_sent: bool) {
         let phase = self.awaited();
         let restarts = self.tunneled.as_mut().map(|it| &mut it.wishes.restarts);
-        let has_sent = has_sent | restarts.is_some_and(std::mem::take);
-        if has_sent || self.phase != phase {
+        let restarts = restarts.is_some_and(std::mem::take);
+        if has_sent || restarts || self.phase != phase {
             (self.phase, self.pace) = (phase, Pace::begin(turn));
         }
     }
@@ -159,10 +159,10 @@ impl<S: Service> Stream<S> {
         connection.dispatch(job);
     }
 
-    /// Looks whether the client has reset the stream. True: it has.
-    pub(super) fn find_reset(&mut self, connection: &mut Connection<'_, S>) -> bool {
+    /// Looks whether the client has reset the stream.
+    pub(super) fn find_reset(&mut self, connection: &mut Connection<'_, S>) {
         if self.is_cut || self.sent.is_complete {
-            return false;
+            return;
         }
         let reset = match &mut self.sending {
             Some(sending) => sending.stream.poll_reset(&mut context()),
@@ -171,7 +171,6 @@ impl<S: Service> Stream<S> {
         if reset.is_ready() {
             self.cut(connection);
         }
-        self.is_cut
     }
 
     /// Ends the stream before its end, for this reason.
@@ -195,12 +194,9 @@ impl<S: Service> Stream<S> {
             Home::Nothing => self.drop_body(connection),
             Home::Away => {
                 self.job = Home::Away;
-                match &mut self.incoming {
-                    // What waits for its worker stays: a sink may want it.
-                    Some(incoming) if is_streamed(&incoming.pending) => {
-                        incoming.pending.mode = BodyMode::Abandoned;
-                    }
-                    _ => self.drop_body(connection),
+                // What waits for its worker stays: a sink may want it.
+                if let Some(incoming) = &mut self.incoming {
+                    incoming.pending.mode = BodyMode::Abandoned;
                 }
             }
             Home::Here(job) if job.is_receiving() => self.abandon(connection, job),

@@ -6,6 +6,8 @@ mod drops;
 mod events;
 mod extractors;
 mod h2;
+mod h2_bodies;
+mod h2_bounds;
 mod h2_client;
 mod h2_frames;
 mod h2_memory;
