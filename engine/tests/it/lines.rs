@@ -102,6 +102,7 @@ impl Protocol for Lines {
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             refusal: flatpath::Bytes::from_static(b"full\n"),
+            alpn: &["lines"],
             ..ListenerOptions::default()
         }
     }

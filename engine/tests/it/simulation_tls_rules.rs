@@ -13,9 +13,9 @@ use crate::tls_client::{
 };
 use flatpath::Limits;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::tls::rustls::ServerConfig;
 use flatpath::tls::rustls::server::{ClientHello, ResolvesServerCert};
 use flatpath::tls::rustls::sign::CertifiedKey;
+use flatpath::tls::rustls::{ClientConfig, ServerConfig};
 use flatpath::tls::{TlsConfig, provider};
 use flatpath_driver::simulation::ClientState;
 
@@ -66,6 +66,25 @@ fn sim_what_is_no_tls_is_refused() {
         (0..20).for_each(|_| pair.server.turn());
         assert_eq!(pair.end.client.state(), ClientState::Finished);
         assert_eq!(pair.server.statistics().tls_none, 1);
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_a_client_of_other_protocols_is_refused() {
+    for (names, agreed) in [
+        (&["other", "lines"][..], Some(&b"lines"[..])),
+        (&["other"], None),
+    ] {
+        let mut config = ClientConfig::clone(&client_config(VERSIONS[1]));
+        config.alpn_protocols = names.iter().map(|name| name.as_bytes().into()).collect();
+        let mut pair = Pair::new(1, Limits::default());
+        pair.end.tls = TlsClient::new(&Arc::new(config));
+        pair.talk();
+        assert_eq!(pair.end.tls.tls.alpn_protocol(), agreed);
+        assert_eq!(pair.end.tls.broken.is_none(), agreed.is_some());
+        let refused = pair.server.statistics().tls_incompatible;
+        assert_eq!(refused, u64::from(agreed.is_none()));
         pair.finish();
     }
 }
@@ -201,8 +220,11 @@ fn sim_a_stream_that_is_cut_off_is_no_end() {
 fn sim_the_last_words_end_with_close_notify() {
     for version in 0..2 {
         let mut pair = Pair::shaken(version);
-        pair.end.tls.say(b"bye\n");
-        assert_eq!(pair.hears(), "bye\n");
+        // More than one send seals.
+        pair.end.tls.say(b"big 200000\nbye\n");
+        let heard = pair.hears();
+        assert_eq!(heard.len(), 200_000 + "\nbye\n".len());
+        assert!(heard.ends_with("\nbye\n"));
         assert!(pair.end.tls.was_told_of_the_end());
         assert_eq!(pair.end.client.state(), ClientState::Finished);
         pair.finish();
