@@ -1,11 +1,15 @@
 //! What the two sides of a connection with TLS have agreed on, and who the client is.
 //!
-//! Made by the handshake, on a worker, and kept once for each connection: who wants it longer
-//! shares it. Of the client's certificates the first is kept, and the others, which only prove it,
-//! are dropped.
+//! Made by the handshake, on a worker. Connections with the same terms share them, but for clients
+//! with a certificate: each has its own. Of a client's certificates the first is kept, and the
+//! others, which only prove it, are dropped.
 
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 
+#[cfg(feature = "tls")]
+use flatpath_structures::lock::Lock;
 use flatpath_structures::pool::Charge;
 
 /// The terms of a connection with TLS; see [`Io::tls`](crate::Io::tls).
@@ -18,7 +22,38 @@ pub struct TlsTerms {
     pub(crate) certificate: Option<PeerCertificate>,
 }
 
+/// Terms that connections share: of versions, ciphers and protocols there are few.
+#[cfg(feature = "tls")]
+static SHARED: Lock<Vec<Arc<TlsTerms>>> = Lock::new(Vec::new());
+
+/// More are not looked through.
+#[cfg(feature = "tls")]
+const SHARED_MAX: usize = 64;
+
 impl TlsTerms {
+    /// These terms, of all connections that have them.
+    ///
+    /// Cost: a lock, and a comparison with each that is shared.
+    #[cfg(feature = "tls")]
+    pub(crate) fn share(self) -> Arc<TlsTerms> {
+        if self.certificate.is_some() {
+            return Arc::new(self);
+        }
+        let told = |terms: &TlsTerms| (terms.version, terms.cipher, terms.is_resumed);
+        let mut shared = SHARED.lock();
+        let mut known = shared.iter();
+        let known =
+            known.find(|known| told(known) == told(&self) && known.protocol == self.protocol);
+        if let Some(known) = known {
+            return Arc::clone(known);
+        }
+        let terms = Arc::new(self);
+        if shared.len() < SHARED_MAX {
+            shared.push(Arc::clone(&terms));
+        }
+        terms
+    }
+
     /// Those of a client whose certificate has this subject, for tests of protocols.
     #[doc(hidden)]
     pub fn of_client(subject: &str) -> TlsTerms {
@@ -115,5 +150,44 @@ impl fmt::Debug for PeerCertificate {
             .field("bytes", &self.der.len())
             .field("is_charged", &self.charge.is_some())
             .finish()
+    }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+
+    fn terms(protocol: &str) -> TlsTerms {
+        TlsTerms {
+            version: "1.3",
+            cipher: "TLS_AES_256_GCM_SHA384",
+            is_resumed: false,
+            protocol: Some(protocol.as_bytes().into()),
+            certificate: None,
+        }
+    }
+
+    #[test]
+    fn the_same_terms_are_shared_and_no_others() {
+        let first = terms("a test's").share();
+        assert!(Arc::ptr_eq(&first, &terms("a test's").share()));
+        let resumed = TlsTerms {
+            is_resumed: true,
+            ..terms("a test's")
+        };
+        let older = TlsTerms {
+            version: "1.2",
+            ..terms("a test's")
+        };
+        let other_cipher = TlsTerms {
+            cipher: "TLS_CHACHA20_POLY1305_SHA256",
+            ..terms("a test's")
+        };
+        for other in [terms("another's"), resumed, older, other_cipher] {
+            let expected = format!("{other:?}");
+            assert_eq!(format!("{:?}", other.share()), expected);
+        }
+        let clients = || TlsTerms::of_client("CN=a").share();
+        assert!(!Arc::ptr_eq(&clients(), &clients()), "each has its own");
     }
 }

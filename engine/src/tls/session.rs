@@ -224,7 +224,7 @@ impl Rustls {
         Ok(Box::new(Established {
             records: records.map_err(|NotOffered| said("cipher that is offered"))?,
             left: left.to_vec(),
-            terms: Arc::new(terms),
+            terms: terms.share(),
         }))
     }
 }
