@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use flatpath::handover::{Handover, Takeover, Waiting};
 use flatpath::sockets::PassedSockets;
-use flatpath::{DriverChoice, Handle, Limits, Server};
+use flatpath::{Handle, Limits, Server};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, IntoResponse, Request};
 use flatpath_testkit::deadline::LONG_PATIENCE;
 use flatpath_testkit::{Client, Driver, Over, Site, each_driver, handovers, until_true};
 use flatpath_websocket::{Message, Socket, WebSocket};
+
+use crate::choice;
 
 each_driver!(sockets_and_event_streams_are_told_first);
 
@@ -54,11 +56,7 @@ impl Relieving {
             drain_idle_timeout: Duration::from_secs(60),
             ..Limits::default()
         };
-        let choice = match driver {
-            Driver::Uring => DriverChoice::Uring,
-            Driver::Epoll => DriverChoice::Epoll,
-        };
-        let server = Server::new().driver(choice).limits(limits);
+        let server = Server::new().driver(choice(driver)).limits(limits);
         let server = server.listen(at, http).passed_sockets(&passed);
         let running = server.start().expect("started");
         let address = running.addresses()[0].address;

@@ -52,3 +52,14 @@ mod traversal;
 mod tus;
 mod uploads;
 mod websocket;
+
+use flatpath::DriverChoice;
+use flatpath_testkit::Driver;
+
+/// The driver of a server within the test.
+fn choice(driver: Driver) -> DriverChoice {
+    match driver {
+        Driver::Uring => DriverChoice::Uring,
+        Driver::Epoll => DriverChoice::Epoll,
+    }
+}

@@ -7,11 +7,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::{DriverChoice, Server as Engine};
+use flatpath::Server as Engine;
 use flatpath_files::{Files, WriteOptions, Writing};
 use flatpath_http::{Http, Payload, Request, Response};
 use flatpath_testkit::noise;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, binary, each_driver};
+
+use crate::choice;
 
 each_driver!(
     files_are_made_and_replaced,
@@ -29,13 +31,6 @@ each_driver!(
     no_byte_is_copied_between_ring_and_file,
     a_handler_keeps_its_body_past_the_reply_and_on_another_thread,
 );
-
-fn choice(driver: Driver) -> DriverChoice {
-    match driver {
-        Driver::Uring => DriverChoice::Uring,
-        Driver::Epoll => DriverChoice::Epoll,
-    }
-}
 
 fn serve(driver: Driver, site: &Site) -> Server {
     site.settle();

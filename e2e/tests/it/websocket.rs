@@ -8,10 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use flatpath::{DriverChoice, Server};
+use flatpath::Server;
 use flatpath_http::{Http, Request};
 use flatpath_testkit::{Driver, each_driver, tools};
 use flatpath_websocket::{Deflate, Limits, Message, Socket, WebSocket};
+
+use crate::choice;
 
 each_driver!(
     inline_sockets_pass_the_cases,
@@ -46,10 +48,6 @@ fn check(driver: Driver, websocket: WebSocket<fn(&Socket, Message)>) {
     let Some(python) = python() else {
         return;
     };
-    let choice = match driver {
-        Driver::Uring => DriverChoice::Uring,
-        Driver::Epoll => DriverChoice::Epoll,
-    };
     let echo: fn(&Socket, Message) = |socket, message| {
         let _ = socket.send(message);
     };
@@ -60,7 +58,7 @@ fn check(driver: Driver, websocket: WebSocket<fn(&Socket, Message)>) {
         buffer_bytes_max: 1 << 30,
         ..flatpath::Limits::default()
     };
-    let server = Server::new().driver(choice).limits(limits);
+    let server = Server::new().driver(choice(driver)).limits(limits);
     let running = server.listen("127.0.0.1:0", http).start().expect("started");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/websocket_client.py");
     let port = running.addresses()[0].address.port().to_string();
