@@ -21,7 +21,9 @@ fn plain_url(server: &Server, path: &str) -> String {
 fn curl_gets_and_stores(driver: Driver) {
     let (small, large) = (content(1 << 10), content(3 << 20));
     let site = Site::new().with("small", &small).with("large", &large);
-    let options = ["--http", "127.0.0.1:0", "--writable"];
+    let log = Site::new();
+    let file = log.at("access").display().to_string();
+    let options = ["--http", "127.0.0.1:0", "--writable", "--access-log", &file];
     let (server, authority) = localhost(driver, &site, &options);
     let certificate = authority.at("site.crt");
     for (option, base) in [
@@ -64,6 +66,11 @@ fn curl_gets_and_stores(driver: Driver) {
     let said = text(&mut many);
     assert_eq!(said.matches("200 2\n").count(), 50, "{said}");
     server.end();
+    let lines = fs::read_to_string(file).expect("written");
+    for at in 1..=50 {
+        let line = format!("] \"GET /small?{at} HTTP/2.0\" 200 1024 ");
+        assert_eq!(lines.matches(&line).count(), 1, "{line}: {lines}");
+    }
 }
 
 fn nghttp_and_h2load_are_served(driver: Driver) {
