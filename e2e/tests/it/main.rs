@@ -52,6 +52,9 @@ mod traversal;
 mod tus;
 mod uploads;
 mod websocket;
+#[path = "../../../protocols/websocket/tests/serve/frames.rs"]
+mod websocket_frames;
+mod websocket_streams;
 
 use flatpath::DriverChoice;
 use flatpath_testkit::Driver;
