@@ -262,3 +262,55 @@ fn sim_a_handler_that_panics_costs_its_socket_alone() {
         }
     });
 }
+
+#[test]
+fn sim_a_message_longer_than_the_window_comes_back() {
+    each_seed(SEEDS, |seed| {
+        for mut server in servers(&Conditions::rough(seed), &Echo::default()) {
+            let mut peer = Peer::new(&mut server);
+            let index = open(&mut server, &mut peer);
+            let message = vec![7; 900_000];
+            peer.feed(index, &frame(0x82, &message), false);
+            until_got(&mut server, &mut peer, index, 1);
+            assert!(got(&peer, index) == [(0x82, message)], "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn sim_sockets_whose_messages_find_no_job_wait_for_one() {
+    const MESSAGES: usize = 5;
+    each_seed(SEEDS, |seed| {
+        let mut conditions = Conditions::rough(seed);
+        conditions.limits.in_flight_max = 2;
+        for mut server in servers(&conditions, &Echo::default()) {
+            let mut peer = Peer::new(&mut server);
+            let all: Vec<usize> = (0..10).map(|_| open(&mut server, &mut peer)).collect();
+            for index in &all {
+                peer.feed(*index, &frame(0x81, b"hello").repeat(MESSAGES), false);
+            }
+            for index in all {
+                until_got(&mut server, &mut peer, index, MESSAGES);
+            }
+        }
+    });
+}
+
+#[test]
+fn sim_a_client_that_opens_no_window_loses_its_socket() {
+    each_seed(SEEDS, |seed| {
+        let mut conditions = Conditions::rough(seed);
+        conditions.limits.head_timeout = Duration::from_secs(2);
+        for mut server in servers(&conditions, &Echo::default()) {
+            let mut builder = Builder::new();
+            builder.initial_window_size(10);
+            let mut peer = Peer::with(&mut server, &builder);
+            let index = open(&mut server, &mut peer);
+            peer.reads = false;
+            peer.feed(index, &frame(0x82, &[7; 10_000]), false);
+            peer.until(&mut server, |peer| peer.reply(index).end.is_some());
+            let end = peer.reply(index).end;
+            assert_eq!(end, Some(Err(Some(Reason::CANCEL))), "seed {seed}");
+        }
+    });
+}
