@@ -335,6 +335,29 @@ fn check(cases: &[Case]) {
     }
 }
 
+/// The bounds that hold clients to them are told (sections 6.5.2 and RFC 8441 section 3).
+#[test]
+fn the_server_says_what_it_takes() {
+    let router = Router::new().get("/", || HELLO);
+    let mut server = TestServer::new(Conditions::calm(1), Http::service(router));
+    let client = server.connect();
+    client.write(&greeting());
+    server.settle();
+    let bytes = client.read();
+    let frames = whole_frames(&bytes);
+    let settings = frames[0].payload.chunks_exact(6).map(|setting| {
+        let (id, value) = setting.split_first_chunk().expect("six bytes");
+        let value = value.first_chunk().expect("four bytes");
+        (u16::from_be_bytes(*id), u32::from_be_bytes(*value))
+    });
+    let settings: BTreeMap<_, _> = settings.collect();
+    let (streams, list_bytes, tunnels) = (3, 6, 8);
+    assert_eq!(settings.get(&streams), Some(&100));
+    assert_eq!(settings.get(&INITIAL_WINDOW), Some(&(256 << 10)));
+    assert!(settings[&list_bytes] > 8 << 10, "{settings:?}");
+    assert_eq!(settings.get(&tunnels), Some(&1));
+}
+
 #[test]
 fn connections_and_streams_are_in_the_states_they_say() {
     check(&connections::cases());
