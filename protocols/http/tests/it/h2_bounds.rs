@@ -1,5 +1,5 @@
-//! What a client of HTTP/2 may have open, cancel and leave unread, and that what waits for a client,
-//! for memory or for the end of a drain goes on: on a simulated server.
+//! What a client of HTTP/2 may have open, cancel and leave unread, and that what waits for it, for
+//! memory or for the end of a drain goes on: on a simulated server.
 
 use std::sync::mpsc;
 use std::time::Duration;
