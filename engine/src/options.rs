@@ -45,7 +45,7 @@ pub struct ListenerOptions {
     /// ([`Io::access_log`](crate::Io::access_log)); otherwise each connection has one at its end.
     pub logs_requests: bool,
     /// The names of the protocol for ALPN (RFC 7301), the preferred one first; used where its
-    /// listener has TLS. Empty: it has none, and clients that insist on one are refused.
+    /// listener has TLS. Empty: it has none, and what clients offer is ignored.
     pub alpn: &'static [&'static str],
     /// Bounds of its connections that differ from the server's.
     /// [`Server::listener_limits`](crate::Server::listener_limits) replaces each that it names.
