@@ -14,6 +14,8 @@
 use flatpath::{Context, Job, Stall};
 
 use crate::date::DateLine;
+#[cfg(feature = "http2")]
+use crate::h2::heads::Heads;
 use crate::hosts::Hosts;
 use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
@@ -185,7 +187,7 @@ impl<S: Service> ThreadState<S> {
     }
 }
 
-/// Scratch space for HTTP/2.
+/// Scratch space for HTTP/2, and heads that come again.
 #[cfg(feature = "http2")]
 #[derive(Default)]
 pub(crate) struct Http2Scratch {
@@ -193,6 +195,7 @@ pub(crate) struct Http2Scratch {
     pub(crate) input: Vec<u8>,
     /// The head of a request, as text.
     pub(crate) head: Vec<u8>,
+    pub(crate) heads: Heads,
 }
 
 /// What the next byte of input belongs to.

@@ -22,7 +22,8 @@
 //! | `stream`    | the state of one stream, and its ends                             |
 //! | `send`      | replies, as the windows have room                                 |
 //! | `tunnel`    | other protocols on a stream (RFC 8441)                             |
-//! | `translate` | heads from and to those of HTTP/1.1                               |
+//! | `translate` | heads of requests, as those of HTTP/1.1                           |
+//! | `heads`     | heads of replies, from those of HTTP/1.1                          |
 //!
 //! What it does not do: server push, priorities, trailers (dropped), CONNECT to other hosts.
 
@@ -37,6 +38,7 @@ mod bounds;
 mod frames;
 mod account;
 mod transport;
+pub(crate) mod heads;
 mod translate;
 mod stream;
 mod tunnel;

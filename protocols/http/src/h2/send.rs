@@ -18,7 +18,6 @@ use http::StatusCode;
 
 use super::bounds::UNHELD_BYTES_MAX;
 use super::stream::{Home, Stream};
-use super::translate;
 use crate::encode::{self, Bounded, REFUSAL, ReplyFraming};
 use crate::exchange::State;
 use crate::feed::{Fed, Receiver};
@@ -177,7 +176,8 @@ impl<S: Service> Stream<S> {
             _ => None,
         };
         let whole = head_bytes(connection, &mut reply);
-        let translated = translate::response(&whole, &mut connection.thread.names);
+        let thread = &mut connection.thread;
+        let translated = thread.h2.heads.response(&whole, &mut thread.names);
         let Some((mut response, rest)) = translated else {
             debug_assert!(false, "heads are well-formed");
             return self.reset(connection, Reason::INTERNAL_ERROR);

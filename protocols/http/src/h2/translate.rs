@@ -1,30 +1,16 @@
-//! Heads between HTTP/2 and the rest of the crate, which reads and writes those of HTTP/1.1.
+//! Heads of requests, from HTTP/2 to the rest of the crate, which reads those of HTTP/1.1.
 //!
 //! A request becomes the text of an HTTP/1.1 head, and the crate's own parser reads it: so every
-//! rule of hosts, targets, lengths and limits is told once. A reply that was written as a head of
-//! HTTP/1.1 is taken apart again. What only one connection means (RFC 9113 section 8.2.2) is left
-//! out.
+//! rule of hosts, targets, lengths and limits is told once.
 //!
-//! Cost: one copy of the head each way. A reply's names and values are slices of that copy, as `h2`
-//! keeps some of them in its table while the connection lasts: a buffer would last as long.
+//! Cost: one copy of the head.
 
-use std::sync::LazyLock;
-
-use bytes::Bytes;
 use h2::ext::Protocol;
-use http::header::{self, HeaderValue};
+use http::header;
 use http::uri::Authority;
-use http::{Method, Response, StatusCode, Version, request};
-use memchr::memmem::Finder;
+use http::{Method, request};
 
-use crate::encode;
 use crate::fault::Fault;
-use crate::names::Names;
-
-static END_OF_HEAD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
-
-/// Headers of a reply for which there is room at once: as many as one of a file has.
-const HEADERS_USUAL: usize = 12;
 
 /// Whether it asks for a tunnel: extended CONNECT (RFC 8441 section 4).
 pub(super) fn asks_tunnel(request: &request::Parts) -> bool {
@@ -98,43 +84,6 @@ fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// Takes a reply apart, as this crate or a service has written it: its head, and what follows that.
-/// `None`: it is not a reply.
-pub(super) fn response(reply: &Bytes, names: &mut Names) -> Option<(Response<()>, Bytes)> {
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(encode::status_of(reply)).ok()?;
-    *response.version_mut() = Version::HTTP_2;
-    let end_of_head = END_OF_HEAD.find(reply)? + 4;
-    let head = Bytes::copy_from_slice(&reply[..end_of_head]);
-    response.headers_mut().try_reserve(HEADERS_USUAL).ok()?;
-    let mut at = memchr::memchr(b'\n', &head)? + 1;
-    loop {
-        let end = at + memchr::memchr(b'\r', &head[at..])?;
-        let line = &head[at..end];
-        at = end + 2;
-        if line.is_empty() {
-            return Some((response, reply.slice(end_of_head..)));
-        }
-        let colon = memchr::memchr(b':', line)?;
-        let name = names.name(std::str::from_utf8(&line[..colon]).ok()?)?;
-        if is_of_connection(&name) {
-            continue;
-        }
-        let value = head.slice_ref(line[colon + 1..].trim_ascii());
-        let value = HeaderValue::from_maybe_shared(value).ok()?;
-        response.headers_mut().try_append(name, value).ok()?;
-    }
-}
-
-/// RFC 9113 8.2.2: "An endpoint MUST NOT generate an HTTP/2 message containing connection-specific
-/// header fields."
-fn is_of_connection(name: &header::HeaderName) -> bool {
-    *name == header::CONNECTION
-        || *name == header::TRANSFER_ENCODING
-        || *name == header::UPGRADE
-        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,29 +128,5 @@ mod tests {
             let said = head(&mut request);
             assert_eq!(said == Err(Fault::Target), refused, "{method}: {said:?}");
         }
-    }
-
-    #[test]
-    fn a_reply_is_taken_apart_and_loses_what_its_connection_means() {
-        let reply = Bytes::from_static(
-            b"HTTP/1.1 404 Not Found\r\nETag: \"x\"\r\nVary: \r\nVary: b\r\nConnection: close\r\n\
-            Transfer-Encoding: chunked\r\nKeep-Alive: 1\r\nContent-Length: 2\r\n\r\nno",
-        );
-        let (response, body) = response(&reply, &mut Names::new()).expect("a reply");
-        assert_eq!(response.status(), 404);
-        let mut headers: Vec<_> = response.headers().iter().collect();
-        headers.sort_by_key(|(name, _)| name.as_str().to_owned());
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_bytes()))
-            .collect();
-        let expected: [(&str, &[u8]); 4] = [
-            ("content-length", b"2"),
-            ("etag", b"\"x\""),
-            ("vary", b""),
-            ("vary", b"b"),
-        ];
-        assert_eq!(headers, expected);
-        assert_eq!(body, "no");
     }
 }
