@@ -289,6 +289,7 @@ fn a_slow_reader_stops_its_writer_and_holds_a_bounded_part_of_memory() {
         let heard = reader.join().expect("heard");
         assert!(heard == said, "{} of {} bytes", heard.len(), said.len());
         drop(one);
+        until_true("nothing held", || in_use() == 0);
         // To one with TLS that does not read.
         let (mut one, mut other) = site.tied(1);
         other.set_nonblocking(true).expect("a socket");
