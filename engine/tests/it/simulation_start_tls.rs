@@ -25,6 +25,19 @@ fn finish(mut server: SimulatedServer, end: &End) {
     server.end(TURNS_MAX);
 }
 
+/// What the server says in the clear, until it ends like this.
+fn said_until(server: &mut SimulatedServer, end: &End, last: &[u8]) -> Vec<u8> {
+    let mut said = Vec::new();
+    for _ in 0..TURNS_MAX {
+        if said.ends_with(last) {
+            break;
+        }
+        server.turn();
+        said.extend(end.client.read());
+    }
+    said
+}
+
 #[test]
 fn sim_tls_begins_where_the_client_asks_for_it() {
     each_seed(60, |seed| {
@@ -32,24 +45,10 @@ fn sim_tls_begins_where_the_client_asks_for_it() {
         let mut server = SimulatedServer::new(conditions(seed, faults), Lines);
         let mut end = End::new(&server, seed as usize % VERSIONS.len());
         end.client.write(b"ping\ntls?\n");
-        let mut said = Vec::new();
-        for _ in 0..TURNS_MAX {
-            if said.ends_with(b"no TLS\n") {
-                break;
-            }
-            server.turn();
-            said.extend(end.client.read());
-        }
+        let said = said_until(&mut server, &end, b"no TLS\n");
         assert_eq!(said, b"pong\nno TLS\n", "seed {seed}");
         end.client.write(b"tls\n");
-        said.clear();
-        for _ in 0..TURNS_MAX {
-            if said.ends_with(b"begin\n") {
-                break;
-            }
-            server.turn();
-            said.extend(end.client.read());
-        }
+        let said = said_until(&mut server, &end, b"begin\n");
         assert_eq!(said, b"begin\n", "seed {seed}");
         // Twice is once too often.
         end.tls.say(b"tls?\ntls\nping\n");
