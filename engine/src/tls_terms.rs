@@ -39,12 +39,8 @@ impl TlsTerms {
         if self.certificate.is_some() {
             return Arc::new(self);
         }
-        let told = |terms: &TlsTerms| (terms.version, terms.cipher, terms.is_resumed);
         let mut shared = SHARED.lock();
-        let mut known = shared.iter();
-        let known =
-            known.find(|known| told(known) == told(&self) && known.protocol == self.protocol);
-        if let Some(known) = known {
+        if let Some(known) = shared.iter().find(|known| known.told() == self.told()) {
             return Arc::clone(known);
         }
         let terms = Arc::new(self);
@@ -52,6 +48,17 @@ impl TlsTerms {
             shared.push(Arc::clone(&terms));
         }
         terms
+    }
+
+    /// All that is shared.
+    #[cfg(feature = "tls")]
+    fn told(&self) -> (&str, &str, bool, Option<&[u8]>) {
+        (
+            self.version,
+            self.cipher,
+            self.is_resumed,
+            self.protocol.as_deref(),
+        )
     }
 
     /// Those of a client whose certificate has this subject, for tests of protocols.

@@ -68,10 +68,9 @@ impl Account {
 
     /// So many streams are left, and a table that holds at most so much.
     pub(super) fn has_left(&mut self, streams: usize, table_bytes: usize) {
-        if table_bytes == 0 && self.table_bytes > 0 {
-            self.charge
-                .shrink_to(self.charge.bytes() - self.table_bytes);
-            self.table_bytes = 0;
+        if table_bytes == 0 {
+            let table_bytes = std::mem::take(&mut self.table_bytes);
+            self.charge.shrink_to(self.charge.bytes() - table_bytes);
         }
         if streams == 0 {
             self.charge.shrink_to(bytes(0) + self.table_bytes);
