@@ -268,8 +268,8 @@ pub trait Driver {
     }
 
     /// Takes a free page of a region that is [`Filling::Written`](crate::Filling::Written), as a
-    /// piece of so many bytes, at most a page. The caller writes them ([`Region::bytes_of_mut`]);
-    /// until then they are what the page held before. The piece is then used like one that was
+    /// piece of `bytes` bytes, at most a page. They are what the page held before, until the caller
+    /// writes them ([`Region::bytes_of_mut`]). The piece is then used like one that was
     /// received. `None`: no page is free.
     fn take_page(&mut self, region_id: u16, bytes: usize) -> Option<Piece>;
 

@@ -87,7 +87,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Charges what a handshake takes with so many more bytes of records. False: no memory is left.
+    /// Charges what the handshake takes once `more` bytes of records are added. False: there is no
+    /// memory for it.
     fn charge(&mut self, more: usize, pool: PoolHandle<'_>) -> bool {
         let long = (self.bytes + more).saturating_sub(MESSAGES_BYTES);
         let wanted = HANDSHAKE_BYTES + MESSAGES_COPIES * long;

@@ -51,7 +51,7 @@ impl<D: Driver> Thread<D> {
 }
 
 impl<D: Driver> Network<D> {
-    /// Keeps the ciphers of so many connections ready for use.
+    /// Limits how many connections keep their ciphers ready for use.
     #[cfg(feature = "tls")]
     pub(crate) fn thaw_at_most(&mut self, connections: usize) {
         self.thread.thawed.at_most(connections);

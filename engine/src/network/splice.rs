@@ -311,7 +311,7 @@ impl<D: Driver> Network<D> {
     }
 
     /// Passes on what was in a record that came in parts: a copy, because its buffer is up to four
-    /// times as long. If there is no memory for that, the buffer itself goes: it was opened.
+    /// times as long. Without memory for the copy the buffer itself is passed on.
     fn pass_gathered(&mut self, key: Key, content: Buffer) {
         let Some(peer) = self.peer_of(key) else {
             return;

@@ -22,7 +22,7 @@ impl Thawed {
         }
     }
 
-    /// Keeps so many ready.
+    /// Sets the bound.
     #[cfg(feature = "tls")]
     pub(super) fn at_most(&mut self, max: usize) {
         self.max = max;

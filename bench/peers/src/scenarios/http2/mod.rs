@@ -48,8 +48,8 @@ const SECURED: [Kind; 4] = [
 ];
 /// Those of a table without TLS.
 const PLAIN: [Kind; 3] = [Kind::Http2Nginx, Kind::FlatpathUring, Kind::FlatpathEpoll];
-/// Memory that ours may have, in MiB, and one more for so many connections: by default it ends some
-/// of ten thousand that hold what HTTP/2 needs.
+/// `--memory` of ours: MiB, and connections for each MiB more. With the default it would end some
+/// of ten thousand.
 const MEMORY_MIB: u32 = 256;
 const CONNECTIONS_PER_MIB: u32 = 8;
 /// For warming up.
