@@ -140,7 +140,7 @@ where
 
     fn plan(&self, _: &Head<'_>) -> Plan<'_> {
         Plan {
-            asks_peer: H::ASKS_PEER,
+            asks_peer: H::ASKS.peer,
             ..Plan::default()
         }
     }

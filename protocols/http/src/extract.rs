@@ -12,6 +12,43 @@ use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use crate::into_response::{IntoResponse, refused};
 use crate::message::{Body, Request, Response};
 
+/// What an argument of a handler needs besides the request's head and body. It is looked up only
+/// for handlers that ask for it, and for those with a layer around them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks {
+    pub(crate) peer: bool,
+    pub(crate) pattern: bool,
+}
+
+impl Asks {
+    /// Nothing.
+    pub const NOTHING: Self = Self {
+        peer: false,
+        pattern: false,
+    };
+    /// The client's address ([`Peer`](crate::Peer)) and the terms of its connection
+    /// ([`Tls`](crate::Tls)): a system call for each request.
+    pub const PEER: Self = Self {
+        peer: true,
+        ..Self::NOTHING
+    };
+    /// The path of the route ([`MatchedPath`](crate::MatchedPath)): an allocation.
+    pub const PATTERN: Self = Self {
+        pattern: true,
+        ..Self::NOTHING
+    };
+    pub(crate) const EVERYTHING: Self = Self::PEER.and(Self::PATTERN);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            peer: self.peer || other.peer,
+            pattern: self.pattern || other.pattern,
+        }
+    }
+}
+
 /// Made of a request's head, or of the router's state `S`. It may stand at any place in a handler's
 /// arguments.
 ///
@@ -37,9 +74,8 @@ pub trait FromRequestParts<S>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
 
-    /// Whether it needs the client's address ([`Peer`](crate::Peer)) or the terms of its connection
-    /// ([`Tls`](crate::Tls)), which costs a system call for each request.
-    const ASKS_PEER: bool = false;
+    /// What it needs besides the head and the body.
+    const ASKS: Asks = Asks::NOTHING;
 
     /// Makes it of this request, and leaves the body alone.
     ///
@@ -55,9 +91,8 @@ pub trait FromRequest<S, M = ViaRequest>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
 
-    /// Whether it needs the client's address ([`Peer`](crate::Peer)) or the terms of its connection
-    /// ([`Tls`](crate::Tls)), which costs a system call for each request.
-    const ASKS_PEER: bool = false;
+    /// What it needs besides the head and the body.
+    const ASKS: Asks = Asks::NOTHING;
 
     /// Makes it of this request, which has arrived completely.
     ///
@@ -77,7 +112,7 @@ pub enum ViaRequest {}
 impl<S, T: FromRequestParts<S>> FromRequest<S, ViaParts> for T {
     type Rejection = T::Rejection;
 
-    const ASKS_PEER: bool = T::ASKS_PEER;
+    const ASKS: Asks = T::ASKS;
 
     fn from_request(request: &mut Request, state: &S) -> Result<Self, Self::Rejection> {
         T::from_request_parts(request, state)
@@ -89,8 +124,8 @@ pub trait OptionalFromRequestParts<S>: Sized {
     /// What answers a request in which it is there and not right.
     type Rejection: IntoResponse;
 
-    /// As [`FromRequestParts::ASKS_PEER`].
-    const ASKS_PEER: bool = false;
+    /// As [`FromRequestParts::ASKS`].
+    const ASKS: Asks = Asks::NOTHING;
 
     /// Makes it of this request; none where the request has nothing to make it of.
     ///
@@ -117,7 +152,7 @@ pub trait OptionalFromRequest<S>: Sized {
 impl<S, T: OptionalFromRequestParts<S>> FromRequestParts<S> for Option<T> {
     type Rejection = T::Rejection;
 
-    const ASKS_PEER: bool = T::ASKS_PEER;
+    const ASKS: Asks = T::ASKS;
 
     fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, T::Rejection> {
         T::from_request_parts(request, state)
@@ -176,19 +211,17 @@ impl<S: Clone> FromRequestParts<S> for State<S> {
 /// What a layer has put into the request's extensions for handlers: a clone of it.
 ///
 /// ```
-/// use flatpath_http::{Extension, IntoResponse, Next, Request, Response, Router};
+/// use flatpath_http::{Answer, Extension, Next, Request, Router};
 /// use flatpath_http::http::StatusCode;
 ///
 /// #[derive(Clone)]
 /// struct User(String);
 ///
-/// fn identify(mut request: Request, next: &Next<'_>) -> Response {
+/// fn identify(mut request: Request, next: &Next<'_>) -> Result<Answer, StatusCode> {
 ///     let name = request.headers().get("x-user").and_then(|value| value.to_str().ok());
-///     let Some(user) = name.map(|name| User(name.to_owned())) else {
-///         return StatusCode::UNAUTHORIZED.into_response();
-///     };
+///     let user = User(name.ok_or(StatusCode::UNAUTHORIZED)?.to_owned());
 ///     request.extensions_mut().insert(user);
-///     next.run(request)
+///     Ok(next.run(request))
 /// }
 ///
 /// fn greet(Extension(User(name)): Extension<User>) -> String {
@@ -274,7 +307,7 @@ impl<S> FromRequestParts<S> for HeaderMap {
 impl<S, T: FromRequestParts<S>> FromRequestParts<S> for Result<T, T::Rejection> {
     type Rejection = Infallible;
 
-    const ASKS_PEER: bool = T::ASKS_PEER;
+    const ASKS: Asks = T::ASKS;
 
     fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, Infallible> {
         Ok(T::from_request_parts(request, state))
@@ -285,7 +318,7 @@ impl<S, T: FromRequestParts<S>> FromRequestParts<S> for Result<T, T::Rejection> 
 impl<S, T: FromRequest<S>> FromRequest<S> for Result<T, T::Rejection> {
     type Rejection = Infallible;
 
-    const ASKS_PEER: bool = T::ASKS_PEER;
+    const ASKS: Asks = T::ASKS;
 
     fn from_request(request: &mut Request, state: &S) -> Result<Self, Infallible> {
         Ok(T::from_request(request, state))

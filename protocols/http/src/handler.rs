@@ -10,7 +10,7 @@
 //! `R` is anything that is [`IntoResponse`]. Recycled headers cost no allocation once a thread is
 //! warm; a handler that takes the request itself costs the next one a header map.
 
-use crate::extract::{FromRequest, FromRequestParts};
+use crate::extract::{Asks, FromRequest, FromRequestParts};
 use crate::into_response::IntoResponse;
 use crate::message::{Request, Response};
 
@@ -26,8 +26,8 @@ use crate::message::{Request, Response};
 /// `M` only tells these kinds of functions apart; `S` is the state of the
 /// router.
 pub trait Handler<M, S = ()>: Send + Sync + 'static {
-    /// Whether one of its arguments needs the client's address.
-    const ASKS_PEER: bool = false;
+    /// What its arguments need besides the request's head and body.
+    const ASKS: Asks = Asks::NOTHING;
 
     /// Answers a request. What is left of the request is recycled.
     fn call(&self, request: &mut Request, state: &S) -> Response;
@@ -68,7 +68,7 @@ macro_rules! handlers {
             $($part: FromRequestParts<S>,)*
             $last: FromRequest<S, M>,
         {
-            const ASKS_PEER: bool = $($part::ASKS_PEER ||)* $last::ASKS_PEER;
+            const ASKS: Asks = $last::ASKS$(.and($part::ASKS))*;
 
             fn call(&self, request: &mut Request, state: &S) -> Response {
                 $(let $part = match $part::from_request_parts(request, state) {

@@ -124,6 +124,8 @@ pub struct Head<'a> {
     pub(crate) asks_upgrade: bool,
     pub(crate) expect_continue: bool,
     pub(crate) bytes: usize,
+    /// The prefix of a router that was cut off the path.
+    pub(crate) mount: &'a str,
     /// Where the service asks for it.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) tls: Option<Arc<TlsTerms>>,
@@ -260,6 +262,27 @@ impl<'a> Head<'a> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The same request for a service that is mounted where `prefix_bytes` of the path end: in
+    /// origin-form. The path of the prefix alone becomes `/`.
+    pub(crate) fn within(&self, prefix_bytes: usize) -> Self {
+        let Some((mount, path)) = self.path.split_at_checked(prefix_bytes) else {
+            return self.clone();
+        };
+        let query_bytes = self.query.map_or(0, |query| query.len() + 1);
+        let rest_bytes = path.len() + query_bytes;
+        let (path, target) = match self.target.len().checked_sub(rest_bytes) {
+            Some(at) if !path.is_empty() => (path, &self.target[at..]),
+            _ => ("/", "/"),
+        };
+        Self {
+            target,
+            path,
+            mount,
+            form: TargetForm::Origin,
+            ..self.clone()
+        }
     }
 
     /// All headers in their order: the name as it was spelled, and the value without the white

@@ -175,7 +175,9 @@
 // | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
 // | handler | `handler`, `extract`, `into_response` | functions as services              |
 // | routes  | `router`, `methods`, `parameters`    | paths to handlers                   |
-// | routes  | `streamed`, `fallback`               | uploads; another service beside     |
+// | routes  | `matched_path`, `mount`              | a route's path; services in a router |
+// | routes  | `layer`, `answer`                    | what is around handlers             |
+// | routes  | `streamed`                           | uploads                             |
 // | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
 // | state   | `state`                              | listener, network thread, session   |
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
@@ -235,14 +237,17 @@ mod read;
 mod records;
 mod protocol;
 mod into_response;
+mod answer;
 mod extract;
 mod handler;
 mod closures;
 mod parameters;
+mod matched_path;
+mod layer;
+mod mount;
 mod methods;
 mod streamed;
 mod router;
-mod fallback;
 #[cfg(feature = "json")]
 mod fields;
 #[cfg(feature = "json")]
@@ -259,15 +264,15 @@ pub mod routing {
 }
 
 pub use ::http;
+pub use answer::{Answer, IntoAnswer};
 pub use body::{Decoder, Piece};
 pub use channel::{SendError, Sender, TrySendError};
 pub use closures::{HandlerService, HandlerState, Route};
 pub use exchange::Exchange;
 pub use extract::{
-    Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,
+    Asks, Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,
     OptionalFromRequestParts, State, StringRejection, ViaParts, ViaRequest,
 };
-pub use fallback::WithFallback;
 pub use fault::Fault;
 pub use feed::Receiver;
 #[cfg(feature = "json")]
@@ -283,16 +288,19 @@ pub use hosts::{HostPattern, Hosts, InvalidHost};
 pub use into_response::{Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
 #[cfg(feature = "json")]
 pub use json::{Json, JsonRejection};
+pub use layer::{Layer, Next};
 pub use limits::Limits;
+pub use matched_path::{MatchedPath, MatchedPathRejection};
 pub use message::{Body, Reader, Request, Response};
-pub use methods::{Methods, Next};
+pub use methods::Methods;
+pub use mount::Mount;
 pub use origins::{InvalidOrigin, OriginPattern, Origins};
 pub use parameters::Parameters;
 #[cfg(feature = "json")]
 pub use path::{Path, PathRejection};
 pub use peer::{Peer, PeerRejection, Tls, TlsRejection};
 pub use reply::{Disposition, Reply};
-pub use router::Router;
+pub use router::{Router, RouterState};
 pub use scan::Scan;
 pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};

@@ -2,22 +2,37 @@
 
 use std::sync::Arc;
 
+use flatpath::WorkerScope;
 use flatpath::prompt::PromptRight;
 use http::header::ALLOW;
 use http::{HeaderValue, Method, StatusCode};
 
+use crate::answer::{Answer, Kind, failed};
 use crate::closures::Route;
-use crate::extract;
+use crate::extract::Asks;
 use crate::handler::Handler;
 use crate::into_response::IntoResponse;
+use crate::layer::{self, Layer};
 use crate::message::{Request, Response};
+use crate::mount::{self, Mounted};
+use crate::sink::Begun;
+use crate::streamed::{self, Within};
 
 type Call<S> = Arc<dyn Fn(&mut Request, &S) -> Response + Send + Sync>;
 type Attempt = Arc<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 
-/// One handler, and what its requests are held to.
+/// What is innermost of an endpoint.
+enum Core<S> {
+    Handler(Call<S>),
+    /// The mounted service with this number.
+    Service(usize),
+}
+
+/// One handler or mounted service with the layers around it, and what its requests are held to.
 pub(crate) struct Endpoint<S> {
-    call: Call<S>,
+    core: Core<S>,
+    /// From the innermost.
+    pub(crate) layers: Vec<layer::Shared>,
     /// What is tried in place of the handler, on a network thread.
     attempt: Option<Attempt>,
     pub(crate) place: Route,
@@ -26,37 +41,47 @@ pub(crate) struct Endpoint<S> {
     pub(crate) body_bytes_max: Option<u64>,
     /// Its body is taken piece by piece.
     pub(crate) streams: bool,
-    /// It, or a layer around it, gets the client's address.
-    pub(crate) asks_peer: bool,
+    /// What it, or a layer around it, gets of the connection and the route.
+    pub(crate) asks: Asks,
 }
 
-fn asks_peer<M, S, H: Handler<M, S>>(_: &H) -> bool {
-    H::ASKS_PEER
+/// How a worker calls an endpoint.
+pub(crate) struct OnWorker<'a, 's> {
+    pub(crate) body: mount::Body,
+    pub(crate) scope: &'a mut WorkerScope<'s>,
+    pub(crate) services: &'a [Arc<dyn Mounted>],
+    pub(crate) prefix_bytes: usize,
 }
 
-/// What a layer calls to go on: the handler, or the layer inside.
-pub struct Next<'a> {
-    call: &'a dyn Fn(&mut Request) -> Response,
-}
-
-impl Next<'_> {
-    /// Answers the request.
-    #[must_use]
-    pub fn run(&self, mut request: Request) -> Response {
-        (self.call)(&mut request)
-    }
+fn asks<M, S, H: Handler<M, S>>(_: &H) -> Asks {
+    H::ASKS
 }
 
 impl<S: 'static> Endpoint<S> {
     pub(crate) fn new<M: 'static>(handler: impl Handler<M, S>) -> Self {
+        let asks = asks(&handler);
+        let call: Call<S> = Arc::new(move |request, state| handler.call(request, state));
         Self {
-            asks_peer: asks_peer(&handler),
-            call: Arc::new(move |request, state| handler.call(request, state)),
+            asks,
+            ..Self::of(Core::Handler(call))
+        }
+    }
+
+    /// The mounted service with this number, which decides itself where it runs.
+    pub(crate) fn service(number: usize) -> Self {
+        Self::of(Core::Service(number))
+    }
+
+    fn of(core: Core<S>) -> Self {
+        Self {
+            core,
+            layers: Vec::new(),
             attempt: None,
             place: Route::Pooled,
             right: None,
             body_bytes_max: None,
             streams: false,
+            asks: Asks::NOTHING,
         }
     }
 
@@ -68,51 +93,105 @@ impl<S: 'static> Endpoint<S> {
         }
     }
 
-    pub(crate) fn call(&self, request: &mut Request, state: &S) -> Response {
-        (self.call)(request, state)
+    /// The number of its service, if it is a mounted one.
+    pub(crate) fn service_number(&self) -> Option<usize> {
+        match self.core {
+            Core::Handler(_) => None,
+            Core::Service(number) => Some(number),
+        }
     }
 
-    /// The same on a network thread: `None` leaves the request to a worker.
-    pub(crate) fn attempt(&self, request: &mut Request, state: &S) -> Option<Response> {
-        match &self.attempt {
-            Some(attempt) => attempt(request),
-            None => Some(self.call(request, state)),
+    /// Its router becomes part of another, which has so many services already.
+    pub(crate) fn renumber(&mut self, before: usize) {
+        if let Core::Service(number) = &mut self.core {
+            *number += before;
         }
+    }
+
+    /// Calls what is innermost: on a worker, or on a network thread.
+    pub(crate) fn call(
+        &self,
+        request: &mut Request,
+        state: &S,
+        worker: Option<&mut OnWorker<'_, '_>>,
+    ) -> Answer {
+        let call = match (&self.core, worker) {
+            (Core::Handler(call), Some(worker)) => {
+                let has_body = !request.body().is_empty();
+                return self.call_on_worker(call(request, state), worker.body, has_body);
+            }
+            (Core::Handler(call), None) => call,
+            (Core::Service(number), Some(worker)) => {
+                let service = (*number, &*worker.services[*number]);
+                let OnWorker {
+                    body, prefix_bytes, ..
+                } = *worker;
+                return mount::ask(service, prefix_bytes, body, request, worker.scope);
+            }
+            // With layers around it a service runs on workers, without through its own methods.
+            (Core::Service(_), None) => return failed().into(),
+        };
+        call(request, state).into()
+    }
+
+    fn call_on_worker(&self, mut response: Response, body: mount::Body, has_body: bool) -> Answer {
+        let opens = body == mount::Body::ToCome;
+        // An empty body has nothing to be streamed.
+        let sink = match opens || !has_body {
+            true => streamed::take(&mut response),
+            false => None,
+        };
+        let Some(sink) = sink else {
+            return response.into();
+        };
+        Answer(Kind::Upload(match self.body_bytes_max {
+            Some(bytes_left) if opens => {
+                let sink = Begun::new(sink);
+                Box::new(Within { sink, bytes_left })
+            }
+            _ => sink,
+        }))
+    }
+
+    /// The attempt in its place on a network thread: `None` leaves the request to a worker.
+    pub(crate) fn attempt(&self, request: &Request) -> Option<Option<Response>> {
+        self.attempt.as_ref().map(|attempt| attempt(request))
     }
 
     pub(crate) fn with_state<T: 'static>(self, state: &Arc<S>) -> Endpoint<T>
     where
         S: Send + Sync,
     {
-        let (call, state) = (self.call, Arc::clone(state));
+        let core = match self.core {
+            Core::Handler(call) => {
+                let state = Arc::clone(state);
+                Core::Handler(Arc::new(move |request: &mut Request, _: &T| {
+                    call(request, &state)
+                }))
+            }
+            Core::Service(number) => Core::Service(number),
+        };
         Endpoint {
-            call: Arc::new(move |request, _| call(request, &state)),
+            core,
+            layers: self.layers,
             attempt: self.attempt,
             place: self.place,
             right: self.right,
             body_bytes_max: self.body_bytes_max,
             streams: self.streams,
-            asks_peer: self.asks_peer,
+            asks: self.asks,
         }
     }
 
     /// Puts a layer around it. What answered by itself moves to the workers: the layer may block.
-    pub(crate) fn layer<R, F>(&mut self, layer: &Arc<F>, place: Route)
-    where
-        R: IntoResponse,
-        F: Fn(Request, &Next<'_>) -> R + Send + Sync + 'static,
-    {
-        let (call, layer) = (Arc::clone(&self.call), Arc::clone(layer));
-        self.asks_peer = true;
+    pub(crate) fn layer(&mut self, layer: &layer::Shared, place: Route) {
+        self.layers.push(Arc::clone(layer));
+        self.asks = Asks::EVERYTHING;
         self.place = match self.attempt.take() {
             // The attempt would go past the layer.
             Some(_) => Route::Pooled,
             None => place,
         };
-        self.call = Arc::new(move |request, state| {
-            let next = |request: &mut Request| call(request, state);
-            layer(extract::take(request), &Next { call: &next }).into_response()
-        });
     }
 }
 
@@ -202,6 +281,16 @@ impl<S: 'static> Methods<S> {
         self
     }
 
+    /// Puts a layer around the handlers so far: see [`Router::layer`](crate::Router::layer).
+    #[must_use]
+    pub fn layer<M: 'static>(mut self, layer: impl Layer<M>) -> Self {
+        let layer = layer::share(layer);
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.layer(&layer, endpoint.place);
+        }
+        self
+    }
+
     /// Gives every handler that is tried a right of its own, named after the path.
     pub(crate) fn grant(&mut self, path: &str) {
         for (method, endpoint) in &mut self.endpoints {
@@ -224,8 +313,8 @@ impl<S: 'static> Methods<S> {
     /// Calls the handlers so far when the head has arrived, to answer with an
     /// [`Upload`](crate::Upload), which takes the body piece by piece. The body is of any length,
     /// unless [`body_bytes_max`](Self::body_bytes_max) is set. What is no `Upload` answers instead
-    /// of taking it, and ends the connection. Layers see the head and that first answer; the one at
-    /// the end of the body goes past them.
+    /// of taking it, and ends the connection. Layers see the request without its body, and the
+    /// response whenever it is made: see [`Answer::map`](crate::Answer::map).
     #[must_use]
     pub fn streamed(mut self) -> Self {
         for (_, endpoint) in &mut self.endpoints {

@@ -69,6 +69,7 @@ pub(crate) fn parse<'a>(
         asks_upgrade: message.asks_upgrade,
         expect_continue: message.expect_continue,
         bytes: head.len(),
+        mount: "",
         peer: None,
         tls: None,
     })

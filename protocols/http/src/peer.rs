@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flatpath::TlsTerms;
 use http::StatusCode;
 
-use crate::extract::{FromRequestParts, OptionalFromRequestParts};
+use crate::extract::{Asks, FromRequestParts, OptionalFromRequestParts};
 use crate::into_response::{IntoResponse, refused};
 use crate::message::{Request, Response};
 
@@ -15,18 +15,18 @@ use crate::message::{Request, Response};
 /// balancer's. `Option` of it is for servers that listen on a Unix socket too, whose clients have
 /// none.
 ///
-/// It costs a system call for each request of a handler that has it among its arguments, or is in a
-/// layer; other requests have no address.
+/// Requests have it whose handler has it among its arguments or is in a layer: a system call for
+/// each. Other requests have no address.
 ///
 /// ```
-/// use flatpath_http::{Next, Peer, Request, Response, Router};
+/// use flatpath_http::{Answer, Next, Peer, Request, Router};
 ///
 /// fn greet(Peer(client): Peer) -> String {
 ///     format!("hello, {}\n", client.ip())
 /// }
 ///
 /// /// A layer has it of every request.
-/// fn note(request: Request, next: &Next<'_>) -> Response {
+/// fn note(request: Request, next: &Next<'_>) -> Answer {
 ///     log::info!("{:?} asks for {}", Peer::of(&request), request.uri().path());
 ///     next.run(request)
 /// }
@@ -47,7 +47,7 @@ impl Peer {
 impl<S> FromRequestParts<S> for Peer {
     type Rejection = PeerRejection;
 
-    const ASKS_PEER: bool = true;
+    const ASKS: Asks = Asks::PEER;
 
     fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, PeerRejection> {
         Self::of(request).map(Self).ok_or(PeerRejection)
@@ -57,7 +57,7 @@ impl<S> FromRequestParts<S> for Peer {
 impl<S> OptionalFromRequestParts<S> for Peer {
     type Rejection = std::convert::Infallible;
 
-    const ASKS_PEER: bool = true;
+    const ASKS: Asks = Asks::PEER;
 
     fn from_request_parts(request: &mut Request, _: &S) -> Result<Option<Self>, Self::Rejection> {
         Ok(Self::of(request).map(Self))
@@ -65,7 +65,7 @@ impl<S> OptionalFromRequestParts<S> for Peer {
 }
 
 /// The client has no internet address, is gone, or an extractor asks for it without saying so
-/// ([`FromRequestParts::ASKS_PEER`]).
+/// ([`FromRequestParts::ASKS`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerRejection;
 
@@ -85,7 +85,7 @@ impl IntoResponse for PeerRejection {
 /// among them the client's certificate, where the listener asks for one. `Option` of it is for
 /// servers that have listeners without TLS, too.
 ///
-/// It costs what [`Peer`] costs, and a reference that is counted.
+/// Requests have it where they have [`Peer`]; it costs a reference that is counted.
 ///
 /// ```
 /// use flatpath_http::http::StatusCode;
@@ -112,7 +112,7 @@ impl Tls {
 impl<S> FromRequestParts<S> for Tls {
     type Rejection = TlsRejection;
 
-    const ASKS_PEER: bool = true;
+    const ASKS: Asks = Asks::PEER;
 
     fn from_request_parts(request: &mut Request, _: &S) -> Result<Self, TlsRejection> {
         request.extensions().get().cloned().ok_or(TlsRejection)
@@ -122,7 +122,7 @@ impl<S> FromRequestParts<S> for Tls {
 impl<S> OptionalFromRequestParts<S> for Tls {
     type Rejection = std::convert::Infallible;
 
-    const ASKS_PEER: bool = true;
+    const ASKS: Asks = Asks::PEER;
 
     fn from_request_parts(request: &mut Request, _: &S) -> Result<Option<Self>, Self::Rejection> {
         Ok(request.extensions().get().cloned())
@@ -130,7 +130,7 @@ impl<S> OptionalFromRequestParts<S> for Tls {
 }
 
 /// The request has come without TLS, or an extractor asks for it without saying so
-/// ([`FromRequestParts::ASKS_PEER`]).
+/// ([`FromRequestParts::ASKS`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsRejection;
 

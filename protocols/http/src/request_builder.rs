@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 use crate::fault::Fault;
 use crate::head::Head;
 use crate::message::{Body, Request};
+use crate::mount::Mount;
 use crate::names::Names;
 use crate::peer::{Peer, Tls};
 
@@ -61,6 +62,10 @@ impl RequestBuilder {
         if let Some(terms) = &head.tls {
             let extensions = self.request.extensions_mut();
             extensions.insert(Tls(Arc::clone(terms)));
+        }
+        if !head.mount.is_empty() {
+            let mount = Mount::new(head.mount, false);
+            self.request.extensions_mut().insert(mount);
         }
         let headers = self.request.headers_mut();
         for (name, value) in head.headers() {

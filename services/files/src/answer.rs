@@ -11,7 +11,7 @@ use bytes::Bytes;
 use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
-use flatpath_http::{Body, Reader, Request, Response};
+use flatpath_http::{Body, Mount, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
@@ -25,6 +25,7 @@ use crate::headers::Headers;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::{self, Entries};
 use crate::media;
+use crate::not_found::NotFound;
 use crate::order::Order;
 use crate::page::refusal;
 use crate::range::{self, Part, Ranges};
@@ -32,7 +33,7 @@ use crate::responses::{bare, busy, status_text, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::stat::Locality;
 use crate::target::{Hidden, PathForm, Target, joined, name_of};
-use crate::writing::{Writing, is_own, raw_target};
+use crate::writing::{Writing, is_own, public_address, raw_target};
 
 /// Usual size of the head of an answer.
 const HEAD_BYTES: usize = 512;
@@ -50,6 +51,7 @@ pub(crate) struct Answerer<'a> {
     pub(crate) hidden: Hidden,
     pub(crate) writing: Writing,
     pub(crate) tags: EntityTags,
+    pub(crate) not_found: &'a NotFound,
     pub(crate) pool: PoolHandle<'a>,
     /// For bodies that are read while they are sent: none where only cached content is sent.
     pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
@@ -78,7 +80,11 @@ impl Answerer<'_> {
     pub(crate) fn answer(&self, request: &Request) -> Option<Response> {
         let is_get = *request.method() == Method::GET;
         if is_get || *request.method() == Method::HEAD {
-            return match self.get(request) {
+            let answered = match self.get(request) {
+                Err(FilesError::NotFound) => self.missing(request),
+                answered => answered,
+            };
+            return match answered {
                 Err(FilesError::OtherMount | FilesError::NotAtHand) => None,
                 // A worker looks again at what has failed for another reason.
                 Err(error) if self.is_at_hand() && error != FilesError::NotFound => None,
@@ -114,7 +120,42 @@ impl Answerer<'_> {
         })
     }
 
+    /// What answers a GET of a name that nothing has: never cached under that name, as clients
+    /// could make up names until nothing else is in the cache.
+    fn missing(&self, request: &Request) -> Result<Response, FilesError> {
+        let (path, is_found) = match self.not_found {
+            NotFound::Refuse => return Err(FilesError::NotFound),
+            NotFound::Page(path) => (path, false),
+            NotFound::Serve(path) => (path, true),
+        };
+        let path = path.trim_start_matches('/').as_bytes();
+        let opened = self.find(path)?;
+        if is_found {
+            let mut response = self.file(request, path, opened)?;
+            response.extensions_mut().remove::<NewEntry>();
+            return Ok(response);
+        }
+        // The conditions and ranges of the request are those of another file.
+        let mut plain = Request::default();
+        plain.method_mut().clone_from(request.method());
+        for coding in request.headers().get_all(header::ACCEPT_ENCODING) {
+            plain
+                .headers_mut()
+                .append(header::ACCEPT_ENCODING, coding.clone());
+        }
+        let mut response = self.file(&plain, path, opened)?;
+        response.extensions_mut().remove::<NewEntry>();
+        for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES] {
+            response.headers_mut().remove(name);
+        }
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        Ok(response)
+    }
+
     fn get(&self, request: &Request) -> Result<Response, FilesError> {
+        if Mount::of(request).is_some_and(Mount::is_bare) {
+            return Ok(redirect(request, "/", request.uri().query()));
+        }
         let target = Target::parse(raw_target(request).as_bytes(), self.hidden)?;
         let path = target.path();
         if path.split(|byte| *byte == b'/').any(is_own) {
@@ -123,7 +164,10 @@ impl Answerer<'_> {
         if target.form() == PathForm::Plain {
             let opened = self.find(path)?;
             return match opened.kind {
-                Kind::Directory => Ok(redirect(&target)),
+                Kind::Directory => {
+                    let query = request.uri().query();
+                    Ok(redirect(request, &listing::directory_address(path), query))
+                }
                 Kind::File => self.file(request, path, opened),
             };
         }
@@ -461,12 +505,12 @@ fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
     }
 }
 
-/// 301 to the same address with a slash after it.
-fn redirect(target: &Target<'_>) -> Response {
-    let mut address = listing::directory_address(target.path()).into_bytes();
-    if let Some(query) = target.query() {
-        address.push(b'?');
-        address.extend_from_slice(query);
+/// 301 to the address of a directory, which ends in a slash.
+fn redirect(request: &Request, address: &str, query: Option<&str>) -> Response {
+    let mut address = public_address(request, address);
+    if let Some(query) = query {
+        address.push('?');
+        address.push_str(query);
     }
     let response = status_text(StatusCode::MOVED_PERMANENTLY);
     match HeaderValue::try_from(address) {

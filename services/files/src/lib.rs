@@ -7,7 +7,8 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let files = Files::open("public".as_ref())?;
-//!     // What has no route is a file; or `Http::service(files)`, for files alone.
+//!     // What has no route is a file; or `Http::service(files)`, for files alone; or
+//!     // `nest_service("/static", files)`, for those below a prefix.
 //!     let router = Router::new().get("/api/hello", || "hello\n");
 //!     let service = Http::service(router.fallback_service(files));
 //!     Server::new().listen("127.0.0.1:8080", service).run()?;
@@ -44,6 +45,7 @@ mod freshness;
 mod mounts;
 mod responses;
 mod answer;
+mod not_found;
 mod writing;
 mod keyed;
 mod publish;
@@ -70,6 +72,7 @@ mod tests;
 
 pub use conditional::EntityTags;
 pub use mounts::{METRICS, MountLimits};
+pub use not_found::NotFound;
 pub use root::Resolution;
 pub use service::{Files, FilesState};
 pub use target::Hidden;

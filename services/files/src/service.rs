@@ -25,6 +25,7 @@ use crate::encoding::Preference;
 use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::mounts::{MountLimits, Mounts};
+use crate::not_found::NotFound;
 use crate::put;
 use crate::responses::busy;
 use crate::root::{Locality, Reach, Resolution, Root};
@@ -45,6 +46,7 @@ pub struct Files {
     cache: CacheLimits,
     writing: Writing,
     tags: EntityTags,
+    not_found: NotFound,
     mounts: Mounts,
     /// Whether a file that is not in the cache is tried on the network thread.
     right: PromptRight,
@@ -95,6 +97,7 @@ impl Files {
             cache: CacheLimits::default(),
             writing: Writing::default(),
             tags: EntityTags::default(),
+            not_found: NotFound::default(),
             _sweeper: None,
         })
     }
@@ -134,6 +137,12 @@ impl Files {
     #[must_use]
     pub fn entity_tags(self, tags: EntityTags) -> Self {
         Self { tags, ..self }
+    }
+
+    /// Sets what answers a GET of a name that nothing has: [`NotFound::Refuse`] by default.
+    #[must_use]
+    pub fn not_found(self, not_found: NotFound) -> Self {
+        Self { not_found, ..self }
     }
 
     /// Sets how much each network thread keeps of small files; zero of either keeps none.
@@ -264,6 +273,7 @@ impl Files {
             hidden: self.hidden,
             writing: self.writing,
             tags: self.tags,
+            not_found: &self.not_found,
             pool,
             descriptors,
             reach,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime};
 
-use flatpath_http::Request;
+use flatpath_http::{Mount, Request};
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName};
 use rustix::fs::{AtFlags, FileType, Mode};
@@ -101,6 +101,12 @@ impl Default for WriteOptions {
 pub(crate) fn raw_target(request: &Request) -> &str {
     let target = request.uri().path_and_query();
     target.map_or("", |target| target.as_str())
+}
+
+/// The address at which clients reach what has this one here: below the prefix of a router.
+pub(crate) fn public_address(request: &Request, address: &str) -> String {
+    let prefix = Mount::of(request).map_or("", Mount::prefix);
+    format!("{prefix}{address}")
 }
 
 /// The path of a target that may be written to, and how it was written.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use flatpath_http::http::StatusCode;
 use flatpath_http::{
-    Extension, Form, FormRejection, Http, Json, JsonRejection, Next, Path, PathRejection, Query,
-    Request, Response, Router,
+    Answer, Extension, Form, FormRejection, Http, Json, JsonRejection, Next, Path, PathRejection,
+    Query, Request, Router,
 };
 use flatpath_test::{Conditions, TestServer, each_seed};
 use serde::{Deserialize, Serialize};
@@ -427,7 +427,7 @@ struct User(String);
 
 #[test]
 fn a_layer_hands_values_to_handlers() {
-    let identify = |mut request: Request, next: &Next<'_>| -> Response {
+    let identify = |mut request: Request, next: &Next<'_>| -> Answer {
         request.extensions_mut().insert(User("me".to_owned()));
         next.run(request)
     };

@@ -13,6 +13,7 @@ mod h2_frames;
 mod h2_memory;
 mod h2_rules;
 mod hosts;
+mod layers;
 mod model;
 mod peer;
 mod push;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use flatpath_http::flatpath::Bytes;
-use flatpath_http::{Http, Next, Peer, Request, Response, Router, Upload, routing};
+use flatpath_http::{Answer, Http, Next, Peer, Request, Router, Upload, routing};
 use flatpath_test::{Client, Conditions, TestServer};
 
 fn address(text: &str) -> SocketAddr {
@@ -19,7 +19,7 @@ fn tell_if(client: Option<Peer>) -> String {
 }
 
 /// As a header, so that the answer inside it is seen too.
-fn note(request: Request, next: &Next<'_>) -> ([(&'static str, String); 1], Response) {
+fn note(request: Request, next: &Next<'_>) -> ([(&'static str, String); 1], Answer) {
     let client = format!("{:?}", Peer::of(&request));
     ([("x-client", client)], next.run(request))
 }

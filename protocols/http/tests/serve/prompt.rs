@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use flatpath::{DriverChoice, on_network_thread};
-use flatpath_http::{Http, Next, Request, Response, Router, routing};
+use flatpath_http::{Answer, Http, Next, Request, Router, routing};
 use flatpath_testkit::Client;
 
 use crate::{on_each_driver, serve};
@@ -55,7 +55,7 @@ fn a_handler_that_is_declared_prompt_runs_where_its_request_arrives(choice: Driv
 
 fn what_an_attempt_leaves_is_answered_by_its_handler(choice: DriverChoice) {
     let at_hand = |request: &Request| (request.uri().query() == Some("hot")).then(place);
-    let through = |request: Request, next: &Next<'_>| -> Response { next.run(request) };
+    let through = |request: Request, next: &Next<'_>| -> Answer { next.run(request) };
     let routes = || Router::new().route("/", routing::get(place).try_first(at_hand));
     let (_server, address) = serve(choice, Http::service(routes()));
     let mut client = Client::connect(address);

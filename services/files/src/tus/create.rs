@@ -75,7 +75,7 @@ pub(super) fn create(uploads: &Uploads, request: &Request) -> Result<Begun> {
         is_publishing: false,
     };
     let upload = make(uploads, id, directory, &record)?;
-    let mut begun = Patch::created(upload, &record, checksum);
+    let mut begun = Patch::created(request, upload, &record, checksum);
     if brings_bytes {
         begun.expect(request)?;
         return Ok(Begun::Body(Box::new(begun)));

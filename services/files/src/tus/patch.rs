@@ -23,6 +23,7 @@ use http::header;
 
 use crate::headers::{Headers, number};
 use crate::responses::{Refusal, Result, bare, visible, with};
+use crate::writing::public_address;
 
 use super::checksum::Checksum;
 use super::headers::{self, marked, number_of};
@@ -42,8 +43,8 @@ pub(super) enum Begun {
 /// A request whose bytes are arriving.
 pub(super) struct Patch {
     upload: Upload,
-    /// It began with the POST that made the upload.
-    is_first: bool,
+    /// Where clients reach the upload: to tell, as this began with the POST that made it.
+    address: Option<String>,
     body: Body,
 }
 
@@ -107,7 +108,7 @@ pub(super) fn begin(uploads: &Uploads, id: &Id, request: &Request) -> Result<Box
     drop(locked);
     Ok(Box::new(Patch {
         upload,
-        is_first: false,
+        address: None,
         body: Body::new(offset, length, checksum),
     }))
 }
@@ -138,10 +139,16 @@ fn expect_at_most(request: &Request, bytes_max: u64) -> Result<()> {
 
 impl Patch {
     /// The first bytes of a new upload, if it brings any.
-    pub(super) fn created(upload: Upload, record: &Record, checksum: Option<Checksum>) -> Self {
+    pub(super) fn created(
+        request: &Request,
+        upload: Upload,
+        record: &Record,
+        checksum: Option<Checksum>,
+    ) -> Self {
+        let address = public_address(request, &upload.id.address());
         Self {
             upload,
-            is_first: true,
+            address: Some(address),
             body: Body::new(0, record.length, checksum),
         }
     }
@@ -197,9 +204,9 @@ impl Patch {
             }
         };
         let mut response = with(response, &headers::UPLOAD_OFFSET, self.body.offset);
-        *response.status_mut() = match self.is_first {
-            true => StatusCode::CREATED,
-            false => StatusCode::NO_CONTENT,
+        *response.status_mut() = match self.address {
+            Some(_) => StatusCode::CREATED,
+            None => StatusCode::NO_CONTENT,
         };
         Ok(response)
     }
@@ -207,13 +214,9 @@ impl Patch {
     /// The answer to the first bytes, a refusal as well, says where the upload is, so that its
     /// client resumes.
     fn locate(&self, response: Response) -> Response {
-        match self.is_first {
-            true => with(
-                response,
-                header::LOCATION,
-                visible(self.upload.id.address()),
-            ),
-            false => response,
+        match &self.address {
+            Some(address) => with(response, header::LOCATION, visible(address.clone())),
+            None => response,
         }
     }
 

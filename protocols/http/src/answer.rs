@@ -1,0 +1,285 @@
+//! What a request comes to, for layers: a response that is there, or one that is still to come.
+//!
+//! A handler that takes a body piece by piece has no response yet when its layers get to see what
+//! it made, and a service may have to wait for its turn. What a layer does to the response
+//! is a function therefore ([`Answer::map`]): called at once where the response is there, else when
+//! it is, whoever makes it: the end of an upload, its refusal on the way, the 500 for a panic.
+//!
+//! | answer   | its response is made by                             | then                       |
+//! |----------|-----------------------------------------------------|----------------------------|
+//! | ready    | the handler, or a layer inside                      | changes run at once        |
+//! | upload   | the sink of the body, by an error or at its end     | changes run on that worker |
+//! | waiting  | the service, when the job runs again ([`Waiting`])  | changes run on that worker |
+//!
+//! Invariant
+//! - A1: a change runs once, with the one response of its request, or not at all: where no response
+//!   is sent, as the client is gone.
+
+use std::sync::Arc;
+
+use flatpath::lock::Lock;
+use flatpath::memory::Payload;
+use flatpath::{WorkerScope, contain};
+use http::StatusCode;
+
+use crate::into_response::{IntoHeaders, IntoResponse, refused};
+use crate::message::{Request, Response};
+use crate::sink::{Begun, Sink};
+
+/// What a layer does to a response.
+type Change = Box<dyn FnOnce(Response) -> Response + Send>;
+
+/// What [`Next::run`](crate::Next::run) gives to a layer: the response to the request, or what
+/// will make it.
+///
+/// ```
+/// use std::time::Instant;
+///
+/// use flatpath_http::{Answer, Next, Request, Response, Router};
+///
+/// /// A layer that logs how long requests take, uploads to the end of their bodies.
+/// fn timed(request: Request, next: &Next<'_>) -> Answer {
+///     let (begun, path) = (Instant::now(), request.uri().path().to_owned());
+///     next.run(request).map(move |response: Response| {
+///         log::info!("{path}: {} after {:?}", response.status(), begun.elapsed());
+///         response
+///     })
+/// }
+///
+/// let router: Router = Router::new().get("/", || "hello\n").layer(timed);
+/// ```
+///
+/// Headers alone may be put in front of it: `([("x-served-by", "us")], next.run(request))`.
+#[must_use = "without it the request has no response"]
+pub struct Answer(pub(crate) Kind);
+
+pub(crate) enum Kind {
+    Ready(Response),
+    Upload(Box<dyn Sink>),
+    Waiting(Waiting),
+}
+
+impl Answer {
+    /// Changes the response: `change` is called once it is there, which is now for most. It may
+    /// block where the layer may.
+    pub fn map<R: IntoResponse>(self, change: impl FnOnce(Response) -> R + Send + 'static) -> Self {
+        Self(match self.0 {
+            Kind::Ready(response) => Kind::Ready(change(response).into_response()),
+            Kind::Upload(sink) => Kind::Upload(Box::new(Changed {
+                sink: Begun::new(sink),
+                change: Some(|response| change(response).into_response()),
+            })),
+            Kind::Waiting(waiting) => {
+                Kind::Waiting(waiting.then(Box::new(|response| change(response).into_response())))
+            }
+        })
+    }
+
+    /// The response, where it is there.
+    #[must_use]
+    pub fn response(&self) -> Option<&Response> {
+        match &self.0 {
+            Kind::Ready(response) => Some(response),
+            Kind::Upload(_) | Kind::Waiting(_) => None,
+        }
+    }
+
+    /// The response where no body can follow that it waits for.
+    pub(crate) fn into_response_now(self) -> Response {
+        match self.0 {
+            Kind::Ready(response) => response,
+            Kind::Upload(_) | Kind::Waiting(_) => {
+                debug_assert!(false, "only what runs on workers waits");
+                failed()
+            }
+        }
+    }
+}
+
+impl From<Response> for Answer {
+    fn from(response: Response) -> Self {
+        Self(Kind::Ready(response))
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Ready(response) => formatter.debug_tuple("Answer").field(response).finish(),
+            Kind::Upload(_) => formatter.write_str("Answer(at the end of an upload)"),
+            Kind::Waiting(_) => formatter.write_str("Answer(waiting for its turn)"),
+        }
+    }
+}
+
+/// What a layer may return: an [`Answer`], a response of its own, headers or a status in front of
+/// an answer, or a `Result` of an answer and a refusal.
+#[diagnostic::on_unimplemented(
+    message = "a layer cannot return `{Self}`",
+    label = "neither an `Answer` nor a response",
+    note = "a layer returns what `next.run(request)` gave it, or anything that is `IntoResponse`"
+)]
+pub trait IntoAnswer {
+    /// The answer, made of this.
+    fn into_answer(self) -> Answer;
+}
+
+impl IntoAnswer for Answer {
+    fn into_answer(self) -> Answer {
+        self
+    }
+}
+
+impl<T: IntoResponse> IntoAnswer for T {
+    fn into_answer(self) -> Answer {
+        self.into_response().into()
+    }
+}
+
+impl<E: IntoResponse> IntoAnswer for Result<Answer, E> {
+    fn into_answer(self) -> Answer {
+        self.unwrap_or_else(|refusal| refusal.into_response().into())
+    }
+}
+
+impl<H: IntoHeaders + Send + 'static> IntoAnswer for (H, Answer) {
+    fn into_answer(self) -> Answer {
+        let (headers, answer) = self;
+        answer.map(|response| (headers, response))
+    }
+}
+
+impl IntoAnswer for (StatusCode, Answer) {
+    fn into_answer(self) -> Answer {
+        let (status, answer) = self;
+        answer.map(move |response| (status, response))
+    }
+}
+
+/// The 500 of a request whose handler has panicked.
+pub(crate) fn failed() -> Response {
+    let reason = "The request could not be handled.";
+    refused(StatusCode::INTERNAL_SERVER_ERROR, &reason)
+}
+
+/// A sink whose response is changed.
+struct Changed<F> {
+    sink: Begun,
+    /// Until the response is there.
+    change: Option<F>,
+}
+
+impl<F: FnOnce(Response) -> Response> Changed<F> {
+    fn changed(&mut self, response: Option<Response>) -> Response {
+        let response = response.unwrap_or_else(|| {
+            log::error!("the sink of a body panicked; its client gets a 500");
+            failed()
+        });
+        match self.change.take() {
+            Some(change) => change(response),
+            None => response,
+        }
+    }
+}
+
+impl<F: FnOnce(Response) -> Response + Send> Sink for Changed<F> {
+    fn write(
+        &mut self,
+        piece: &mut Payload,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        match contain(|| self.sink.write(piece, scope)) {
+            Some(Ok(())) => Ok(()),
+            // It is dropped, and the piece comes again.
+            Some(dropped) if scope.is_parked() => dropped,
+            Some(Err(response)) => Err(Box::new(self.changed(Some(*response)))),
+            None => Err(Box::new(self.changed(None))),
+        }
+    }
+
+    fn keeps_parts(&self) -> bool {
+        self.sink.keeps_parts()
+    }
+
+    fn finish(mut self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
+        let sink = std::mem::replace(&mut self.sink, Begun::ended());
+        let finished = contain(|| sink.finish(scope));
+        self.changed(finished)
+    }
+
+    fn abandoned(self: Box<Self>) {
+        drop(self.sink);
+    }
+}
+
+/// A request that has been through its layers, and whose service waits for its turn in a limit: the
+/// job runs again, and goes on from here. So layers run once.
+pub(crate) struct Waiting {
+    pub(crate) rest: Rest,
+    /// Innermost first.
+    changes: Vec<Change>,
+}
+
+/// What is left to do for an answer.
+pub(crate) enum Rest {
+    /// This mounted service has to be asked again.
+    Service {
+        number: usize,
+        prefix_bytes: usize,
+        request: Box<Request>,
+    },
+    /// Nothing: a layer has answered in its place.
+    Answered(Box<Answer>),
+}
+
+/// On its way from one run of a job to the next: an extension of the job's request.
+#[derive(Clone)]
+struct Carried(Arc<Lock<Option<Waiting>>>);
+
+impl Waiting {
+    pub(crate) fn new(rest: Rest) -> Self {
+        let changes = Vec::new();
+        Self { rest, changes }
+    }
+
+    /// What is left to do of an answer that was made while its job was told to wait.
+    pub(crate) fn of(answer: Answer) -> Self {
+        match answer.0 {
+            Kind::Waiting(waiting) => waiting,
+            answered => Self::new(Rest::Answered(Box::new(Answer(answered)))),
+        }
+    }
+
+    fn then(mut self, change: Change) -> Self {
+        self.changes.push(change);
+        self
+    }
+
+    /// What an earlier run has left.
+    pub(crate) fn take(request: &mut Request) -> Option<Self> {
+        let Carried(carried) = request.extensions_mut().remove()?;
+        let mut waiting = carried.lock();
+        waiting.take()
+    }
+
+    /// Leaves it to the next run.
+    pub(crate) fn leave(self, request: &mut Request) {
+        let carried = Carried(Arc::new(Lock::new(Some(self))));
+        request.extensions_mut().insert(carried);
+    }
+
+    /// Goes on: `ask` asks the service with this number again, with so many bytes of the path cut
+    /// off.
+    pub(crate) fn resume(self, ask: impl FnOnce(usize, usize, Request) -> Answer) -> Answer {
+        let answer = match self.rest {
+            Rest::Service {
+                number,
+                prefix_bytes,
+                request,
+            } => ask(number, prefix_bytes, *request),
+            Rest::Answered(answer) => *answer,
+        };
+        let changes = self.changes.into_iter();
+        changes.fold(answer, Answer::map)
+    }
+}

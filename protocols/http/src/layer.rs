@@ -1,0 +1,112 @@
+//! What stands around handlers and services: layers.
+//!
+//! ```text
+//! request ─► layer added last ─► ... ─► layer added first ─► handler or service
+//! answer  ◄─ its map          ◄─ ... ◄─ its map           ◄─┘
+//! ```
+//!
+//! Invariants
+//! - LA1: a layer sees the answer to every request for what it stands around, whatever makes it: an
+//!   upload, an extractor's refusal, a body that is too long for its route, 404, 405, a service, or
+//!   a panic inside, which is a 500 to the layers around.
+//! - LA2: a layer runs once for a request. What has to wait for its turn goes on behind the layers.
+
+use std::sync::Arc;
+
+use flatpath::contain;
+
+use crate::answer::{Answer, IntoAnswer, failed};
+use crate::extract;
+use crate::message::Request;
+use crate::service::log_panic;
+
+/// What stands around handlers: a function of a request and the [`Next`], or a type of its own.
+///
+/// It runs where the handler runs, and may block where it may.
+///
+/// ```
+/// use flatpath_http::http::StatusCode;
+/// use flatpath_http::{Answer, IntoAnswer, Layer, Next, Request, Router};
+///
+/// /// Lets those in who know the word.
+/// struct Password(&'static str);
+///
+/// impl Layer for Password {
+///     fn call(&self, request: Request, next: &Next<'_>) -> Answer {
+///         let word = request.headers().get("x-password");
+///         match word.is_some_and(|word| word == self.0) {
+///             true => next.run(request),
+///             false => StatusCode::UNAUTHORIZED.into_answer(),
+///         }
+///     }
+/// }
+///
+/// let router: Router = Router::new().get("/", || "welcome\n").layer(Password("sesame"));
+/// ```
+///
+/// `M` only tells functions from types.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a layer",
+    label = "not a layer",
+    note = "a layer is a type that implements `Layer`, or a function \
+            `fn(Request, &Next<'_>) -> R`, where `R` is `Answer`, or anything that is `IntoAnswer`"
+)]
+pub trait Layer<M = ()>: Send + Sync + 'static {
+    /// Answers a request, with what is inside or without it.
+    fn call(&self, request: Request, next: &Next<'_>) -> Answer;
+}
+
+impl<F, R> Layer<fn() -> R> for F
+where
+    F: Fn(Request, &Next<'_>) -> R + Send + Sync + 'static,
+    R: IntoAnswer,
+{
+    fn call(&self, request: Request, next: &Next<'_>) -> Answer {
+        self(request, next).into_answer()
+    }
+}
+
+/// A layer of any kind, which stands around several endpoints.
+pub(crate) type Shared = Arc<dyn Fn(Request, &Next<'_>) -> Answer + Send + Sync>;
+
+pub(crate) fn share<M: 'static>(layer: impl Layer<M>) -> Shared {
+    Arc::new(move |request, next: &Next<'_>| layer.call(request, next))
+}
+
+/// What a layer calls to go on: the layer inside, or at last the handler.
+pub struct Next<'a> {
+    /// From the innermost.
+    layers: &'a [Shared],
+    core: &'a dyn Fn(&mut Request) -> Answer,
+}
+
+impl Next<'_> {
+    /// What answers the request. A panic inside is a 500 here, and a line in the log.
+    pub fn run(&self, mut request: Request) -> Answer {
+        let answer = contain(|| through(self.layers, self.core, &mut request));
+        answer.unwrap_or_else(|| {
+            log_panic(request.method().as_str(), request.uri().path());
+            failed().into()
+        })
+    }
+}
+
+impl std::fmt::Debug for Next<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("Next");
+        shown.field("layers", &self.layers.len());
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Answers a request through layers, of which the last is the outermost.
+pub(crate) fn through(
+    layers: &[Shared],
+    core: &dyn Fn(&mut Request) -> Answer,
+    request: &mut Request,
+) -> Answer {
+    match layers.split_last() {
+        None => core(request),
+        Some((outermost, layers)) => outermost(extract::take(request), &Next { layers, core }),
+    }
+}

@@ -1,0 +1,388 @@
+//! From a request to what answers it: the service of a router.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use flatpath::memory::{PoolHandle, RegionConfig};
+use flatpath::{Turn, WorkerScope};
+use http::{Extensions, StatusCode};
+
+use super::{Path, Prefix, REST_NAME, Router};
+use crate::answer::{Answer, Kind, Waiting, failed};
+use crate::closures::{HandlerState, Route};
+use crate::head::{Framing, Head};
+use crate::into_response::{IntoResponse, refused};
+use crate::layer;
+use crate::matched_path::MatchedPath;
+use crate::message::{Request, Response};
+use crate::methods::{Endpoint, Methods, OnWorker};
+use crate::mount::{self, Maker};
+use crate::parameters::Parameters;
+use crate::reply::{Disposition, Reply};
+use crate::service::{BodyPlan, Place, Plan, Service};
+use crate::sink::UploadDecision;
+use crate::streamed;
+
+/// Who answers a request.
+struct Found<'a, S> {
+    endpoint: &'a Endpoint<S>,
+    /// Where the method has no handler.
+    allow: Option<&'a Methods<S>>,
+    /// The path of the route.
+    pattern: Option<&'a Arc<str>>,
+    /// What of the path is cut off for a mounted service.
+    prefix_bytes: usize,
+}
+
+/// Why a request that was found is answered without its handler.
+enum Refusal {
+    Parameters(&'static str),
+    TooLong,
+    /// RFC 9110 section 9.3.7: OPTIONS of the whole server.
+    Options,
+}
+
+impl Refusal {
+    fn response(&self) -> Response {
+        match self {
+            Self::Parameters(reason) => refused(StatusCode::BAD_REQUEST, reason),
+            Self::TooLong => streamed::too_long(),
+            Self::Options => StatusCode::NO_CONTENT.into_response(),
+        }
+    }
+}
+
+/// What a network thread keeps for a router: the request that its handlers get, and the state of
+/// each mounted service.
+pub struct RouterState {
+    handlers: HandlerState,
+    services: Vec<Box<dyn Any>>,
+}
+
+impl std::fmt::Debug for RouterState {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("RouterState");
+        shown.field("services", &self.services.len());
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl<S: Send + Sync + 'static> Router<S> {
+    /// Who answers, and the parameters of the path.
+    fn find<'a, 'p>(
+        &'a self,
+        method: &str,
+        path: &'p str,
+    ) -> (Found<'a, S>, Option<matchit::Params<'a, 'p>>) {
+        let spelled_out = self.spelled_out.get(path).map(|number| (*number, None));
+        let by_tree = || {
+            let found = self.matcher.at(path).ok()?;
+            Some((*found.value, Some(found.params)))
+        };
+        let Some((number, parameters)) = spelled_out.or_else(by_tree) else {
+            return (self.find_below(path), None);
+        };
+        let Path { pattern, methods } = &self.paths[number];
+        let (endpoint, allow) = match methods.find(method) {
+            Some(endpoint) => (endpoint, None),
+            None => (methods.rest(), Some(methods)),
+        };
+        let found = Found {
+            endpoint,
+            allow,
+            pattern: Some(pattern),
+            prefix_bytes: 0,
+        };
+        (found, parameters)
+    }
+
+    /// Who answers a path that has no route.
+    fn find_below(&self, path: &str) -> Found<'_, S> {
+        let found = match self.prefixes.is_empty() {
+            true => None,
+            false => self.prefix_matcher.at(path).ok(),
+        };
+        let (endpoint, pattern, prefix_bytes) = match found {
+            Some(found) => {
+                let Prefix { pattern, endpoint } = &self.prefixes[*found.value];
+                let prefix_bytes = match found.params.get(REST_NAME) {
+                    Some(rest) => path.len() - rest.len() - 1,
+                    None => path.trim_end_matches('/').len(),
+                };
+                (endpoint, Some(pattern), prefix_bytes)
+            }
+            None => {
+                let fallback = self.fallback.as_ref();
+                (fallback.unwrap_or(&self.not_found), None, 0)
+            }
+        };
+        Found {
+            endpoint,
+            allow: None,
+            pattern,
+            prefix_bytes,
+        }
+    }
+
+    /// Answers a request through layers, on a worker if there is one.
+    fn answer(
+        &self,
+        request: &mut Request,
+        state: &S,
+        worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
+    ) -> Answer {
+        let opens = matches!(worker, Some((mount::Body::ToCome, _)));
+        let prepared = self.prepare(request, opens);
+        self.answer_prepared(prepared, request, state, worker)
+    }
+
+    fn answer_prepared(
+        &self,
+        (found, refusal): (Found<'_, S>, Option<Refusal>),
+        request: &mut Request,
+        state: &S,
+        worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
+    ) -> Answer {
+        let Found { endpoint, .. } = found;
+        let worker = RefCell::new(worker.map(|(body, scope)| OnWorker {
+            body,
+            scope,
+            services: &self.services,
+            prefix_bytes: found.prefix_bytes,
+        }));
+        let core = |request: &mut Request| {
+            if let Some(refusal) = &refusal {
+                return refusal.response().into();
+            }
+            let answer = endpoint.call(request, state, worker.borrow_mut().as_mut());
+            match (found.allow, answer) {
+                (Some(methods), Answer(Kind::Ready(response))) => methods.allow(response).into(),
+                (_, answer) => answer,
+            }
+        };
+        layer::through(&endpoint.layers, &core, request)
+    }
+
+    /// Finds who answers, and gives the request what that asks for; or says why it is refused.
+    fn prepare(&self, request: &mut Request, opens: bool) -> (Found<'_, S>, Option<Refusal>) {
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        if path == "*" {
+            return (self.find_below(path), Some(Refusal::Options));
+        }
+        let (found, parameters) = self.find(method, path);
+        let parameters = parameters.filter(|parameters| !parameters.is_empty());
+        let decoded = parameters.map(|parameters| Parameters::decode(parameters.iter()));
+        let Endpoint {
+            asks,
+            body_bytes_max,
+            ..
+        } = *found.endpoint;
+        if let Some(pattern) = found.pattern.filter(|_| asks.pattern) {
+            let matched = MatchedPath::new(pattern);
+            request.extensions_mut().insert(matched);
+        }
+        match decoded {
+            None => {}
+            Some(Ok(decoded)) => {
+                request.extensions_mut().insert(decoded);
+            }
+            Some(Err(reason)) => return (found, Some(Refusal::Parameters(reason))),
+        }
+        let bytes_max = body_bytes_max.filter(|_| opens);
+        let is_longer = |bytes_max| streamed::is_longer(request.headers(), bytes_max);
+        let is_too_long = bytes_max.is_some_and(is_longer);
+        (found, is_too_long.then_some(Refusal::TooLong))
+    }
+
+    /// The mounted service that answers on the network thread by its own methods, with the head
+    /// that it gets: none where a layer is around it.
+    fn service_of<'a>(&self, head: &Head<'a>) -> Option<(usize, Head<'a>)> {
+        let (found, _) = self.find(head.method(), head.path());
+        let number = found.endpoint.service_number()?;
+        Some((number, head.within(found.prefix_bytes)))
+    }
+}
+
+impl Router {
+    /// Answers on a worker; a request that has to wait for its turn goes on in the next run.
+    fn answer_on_worker(
+        &self,
+        request: &mut Request,
+        body: mount::Body,
+        scope: &mut WorkerScope<'_>,
+    ) -> Answer {
+        let answer = match Waiting::take(request) {
+            None => self.answer(request, &(), Some((body, scope))),
+            Some(waiting) => waiting.resume(|number, prefix_bytes, mut request| {
+                let service = (number, &*self.services[number]);
+                mount::ask(service, prefix_bytes, body, &mut request, scope)
+            }),
+        };
+        if scope.is_parked() {
+            Waiting::of(answer).leave(request);
+            return Response::default().into();
+        }
+        answer
+    }
+}
+
+impl Service for Router {
+    type ThreadState = RouterState;
+
+    fn thread_state(&self) -> RouterState {
+        let services = self.services.iter();
+        RouterState {
+            handlers: HandlerState::default(),
+            services: services.map(|service| service.thread_state()).collect(),
+        }
+    }
+
+    fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        let (found, _) = self.find(head.method(), head.path());
+        let endpoint = found.endpoint;
+        let is_layered = !endpoint.layers.is_empty();
+        if let Some(number) = endpoint.service_number() {
+            let plan = self.services[number].plan(&head.within(found.prefix_bytes));
+            // The prefix alone is another path to the service, which needs the query for itself.
+            let is_bare = found.prefix_bytes == head.path().len();
+            return match is_layered || is_bare {
+                true => Plan {
+                    place: Place::Worker,
+                    asks_peer: plan.asks_peer || is_layered,
+                    ..plan
+                },
+                false => plan,
+            };
+        }
+        let place = match (endpoint.place, &endpoint.right) {
+            // A body would have to be read first.
+            _ if head.framing() != Framing::Empty => Place::Worker,
+            (Route::Inline, _) => Place::Inline,
+            (Route::Prompt, Some(right)) if !endpoint.streams => Place::Prompt(right),
+            _ => Place::Worker,
+        };
+        let body = match endpoint.streams {
+            true => BodyPlan::Streamed,
+            false => BodyPlan::Whole {
+                bytes_max: endpoint.body_bytes_max,
+            },
+        };
+        Plan {
+            place,
+            body,
+            asks_peer: endpoint.asks.peer,
+        }
+    }
+
+    fn inline(
+        &self,
+        thread: &mut RouterState,
+        turn: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        if !self.services.is_empty()
+            && let Some((number, head)) = self.service_of(head)
+        {
+            let thread = &mut *thread.services[number];
+            return self.services[number].inline(thread, turn, &head, reply);
+        }
+        thread.handlers.answer(head, reply, |request| {
+            let answer = self.answer(request, &(), None);
+            answer.into_response_now()
+        })
+    }
+
+    fn prompt(
+        &self,
+        thread: &mut RouterState,
+        turn: Turn,
+        head: &Head<'_>,
+        pool: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        if !self.services.is_empty()
+            && let Some((number, head)) = self.service_of(head)
+        {
+            let thread = &mut *thread.services[number];
+            return self.services[number].prompt(thread, turn, &head, pool, reply);
+        }
+        thread.handlers.answer_if(head, reply, |request| {
+            let prepared = self.prepare(request, false);
+            if let (found, None) = &prepared
+                && let Some(attempted) = found.endpoint.attempt(request)
+            {
+                return attempted;
+            }
+            let answer = self.answer_prepared(prepared, request, &(), None);
+            Some(answer.into_response_now())
+        })
+    }
+
+    fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        let answer = self.answer_on_worker(request, mount::Body::Here, scope);
+        match answer.0 {
+            Kind::Ready(response) => response,
+            Kind::Upload(sink) => sink.finish(scope),
+            Kind::Waiting(_) => failed(),
+        }
+    }
+
+    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
+        let answer = self.answer_on_worker(request, mount::Body::ToCome, scope);
+        match answer.0 {
+            Kind::Ready(response) => UploadDecision::Response(response),
+            Kind::Upload(sink) => UploadDecision::Sink(sink),
+            Kind::Waiting(_) => UploadDecision::Response(failed()),
+        }
+    }
+
+    /// The first that a mounted service asks for: a listener has one.
+    fn region(&self) -> Option<RegionConfig> {
+        self.services.iter().find_map(|service| service.region())
+    }
+
+    fn response_ready(&self, thread: &mut RouterState, turn: Turn, note: &mut Extensions) {
+        if let Some(number) = Maker::take(note) {
+            let thread = &mut *thread.services[number];
+            self.services[number].response_ready(thread, turn, note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::RequestMeta;
+    use crate::message::Body;
+    use crate::methods;
+    use crate::reply::Out;
+    use crate::testing;
+    use allocation_counter::measure;
+    use http::Method;
+    use std::time::Duration;
+
+    #[test]
+    fn an_inline_route_is_found_and_answered_without_allocating() {
+        const TURN: Turn = Turn::new(1, Duration::ZERO, Duration::from_secs(0));
+        let input = b"GET /a/fast HTTP/1.1\r\nHost: h\r\nCookie: a=b\r\n\r\n";
+        let fast = |method: Method| Body::from(if method == Method::GET { "fast" } else { "" });
+        let router = Router::new()
+            .get("/{id}/{other}", || "slow")
+            .route("/a/fast", methods::get(fast).inline());
+        let (mut thread, mut scratch) = (router.thread_state(), Vec::new());
+        let mut serve = || {
+            let run = testing::with_head(input, |head| {
+                let out = Out::scratch(&mut scratch);
+                let mut reply = Reply::new(out, b"Date: D\r\n", RequestMeta::of(head));
+                router.inline(&mut thread, TURN, head, &mut reply)
+            });
+            assert!(matches!(run, Ok(Some(Disposition::Answered))));
+            assert!(scratch.ends_with(b"fast"));
+        };
+        (0..100).for_each(|_| serve());
+        let counted = measure(|| (0..100).for_each(|_| serve()));
+        assert_eq!(counted.count_total, 0, "{counted:?}");
+    }
+}
