@@ -10,6 +10,7 @@
 //! | ready    | the handler, or a layer inside                      | changes run at once        |
 //! | upload   | the sink of the body, by an error or at its end     | changes run on that worker |
 //! | waiting  | the service, when the job runs again ([`Waiting`])  | changes run on that worker |
+//! | deferred | whatever has its [`Responder`](crate::Responder)    | changes run on a worker    |
 //!
 //! Invariant
 //! - A1: a change runs once, with the one response of its request, or not at all: where no response
@@ -22,12 +23,13 @@ use flatpath::memory::Payload;
 use flatpath::{WorkerScope, contain};
 use http::StatusCode;
 
+use crate::deferred::Pending;
 use crate::into_response::{IntoHeaders, IntoResponse, refused};
 use crate::message::{Request, Response};
 use crate::sink::{Begun, Sink};
 
 /// What a layer does to a response.
-type Change = Box<dyn FnOnce(Response) -> Response + Send>;
+pub(crate) type Change = Box<dyn FnOnce(Response) -> Response + Send>;
 
 /// What [`Next::run`](crate::Next::run) gives to a layer: the response to the request, or what
 /// will make it.
@@ -57,6 +59,7 @@ pub(crate) enum Kind {
     Ready(Response),
     Upload(Box<dyn Sink>),
     Waiting(Waiting),
+    Deferred(Pending),
 }
 
 impl Answer {
@@ -69,9 +72,8 @@ impl Answer {
                 sink: Begun::new(sink),
                 change: Some(|response| change(response).into_response()),
             })),
-            Kind::Waiting(waiting) => {
-                Kind::Waiting(waiting.then(Box::new(|response| change(response).into_response())))
-            }
+            Kind::Waiting(waiting) => Kind::Waiting(waiting.then(boxed(change))),
+            Kind::Deferred(pending) => Kind::Deferred(pending.then(boxed(change))),
         })
     }
 
@@ -80,14 +82,16 @@ impl Answer {
     pub fn response(&self) -> Option<&Response> {
         match &self.0 {
             Kind::Ready(response) => Some(response),
-            Kind::Upload(_) | Kind::Waiting(_) => None,
+            Kind::Upload(_) | Kind::Waiting(_) | Kind::Deferred(_) => None,
         }
     }
 
-    /// The response where no body can follow that it waits for.
+    /// The response, or what stands for it until it is made, where no body follows that it waits
+    /// for.
     pub(crate) fn into_response_now(self) -> Response {
         match self.0 {
             Kind::Ready(response) => response,
+            Kind::Deferred(pending) => pending.into_response(),
             Kind::Upload(_) | Kind::Waiting(_) => {
                 debug_assert!(false, "only what runs on workers waits");
                 failed()
@@ -96,9 +100,16 @@ impl Answer {
     }
 }
 
+fn boxed<R: IntoResponse>(change: impl FnOnce(Response) -> R + Send + 'static) -> Change {
+    Box::new(|response| change(response).into_response())
+}
+
 impl From<Response> for Answer {
-    fn from(response: Response) -> Self {
-        Self(Kind::Ready(response))
+    fn from(mut response: Response) -> Self {
+        Self(match Pending::take(&mut response) {
+            None => Kind::Ready(response),
+            Some(pending) => Kind::Deferred(pending),
+        })
     }
 }
 
@@ -108,6 +119,7 @@ impl std::fmt::Debug for Answer {
             Kind::Ready(response) => formatter.debug_tuple("Answer").field(response).finish(),
             Kind::Upload(_) => formatter.write_str("Answer(at the end of an upload)"),
             Kind::Waiting(_) => formatter.write_str("Answer(waiting for its turn)"),
+            Kind::Deferred(_) => formatter.write_str("Answer(deferred)"),
         }
     }
 }

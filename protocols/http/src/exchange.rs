@@ -9,6 +9,7 @@
 //! | Opening   | asks the service for a sink       | a sink, or a head                    |
 //! | Receiving | writes what arrived to the sink   | the sink; a head when it is complete |
 //! | Tunnel    | runs the work of a tunnel         | the work                             |
+//! | Deferred  | takes the response that is there  | a head, perhaps a body or a chunk    |
 //!
 //! A stream goes back to the network thread after every chunk, so a slow client holds no worker.
 //! While a body arrives, no buffer is held for its reply: thousands of slow uploads would take what
@@ -23,6 +24,7 @@ use flatpath::memory::{Buffer, Payload, PoolHandle};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
+use crate::deferred::Pending;
 use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
 use crate::head::RequestMeta;
 use crate::limits::REPLY_HEAD_BYTES_MAX;
@@ -47,6 +49,7 @@ pub(crate) enum State {
     Receiving,
     #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "of HTTP/2 alone"))]
     Tunnel,
+    Deferred,
 }
 
 /// The job of this protocol.
@@ -68,6 +71,8 @@ pub struct Exchange {
     pub(crate) upload: Option<Box<Upload>>,
     /// Of a tunnel.
     pub(crate) work: Option<Box<dyn TunnelWork>>,
+    /// The response that is made elsewhere.
+    pub(crate) pending: Option<Box<Pending>>,
     /// What the service sends to its state on the network thread.
     pub(crate) note: Extensions,
 }
@@ -91,6 +96,11 @@ impl Exchange {
     /// Whether this is an upload that waits for more of its body.
     pub(crate) fn is_receiving(&self) -> bool {
         self.state == State::Receiving
+    }
+
+    /// Whether this waits for a response that is made elsewhere.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.state == State::Deferred
     }
 
     /// Makes this the request that is in the builder.
@@ -121,6 +131,18 @@ impl Exchange {
         self.reply_with(reply);
     }
 
+    /// Makes this a request whose response an inline handler has deferred.
+    pub(crate) fn begin_deferred(&mut self, number: u32, request: RequestMeta, of: Box<Pending>) {
+        self.begin(number, request, None);
+        self.defer(of);
+    }
+
+    /// Waits for the response without a buffer for it.
+    fn defer(&mut self, pending: Box<Pending>) {
+        (self.pending, self.buffer) = (Some(pending), None);
+        self.state = State::Deferred;
+    }
+
     /// Drops what the request was about and keeps what can be used again.
     pub(crate) fn reset(&mut self) {
         self.builder.clear();
@@ -131,7 +153,7 @@ impl Exchange {
     /// Drops what is the service's own, where that may block.
     fn discard(&mut self) {
         // A sink looks after itself, and so does a reply.
-        (self.upload, self.reply) = (None, None);
+        (self.upload, self.reply, self.pending) = (None, None, None);
         if let Some(work) = self.work.take() {
             flatpath::discard(work);
         }
@@ -167,6 +189,10 @@ impl Exchange {
                     work.run();
                 }
             }
+            State::Deferred => match self.pending.take() {
+                Some(pending) => self.answer(pending.response(), scope.pool()),
+                None => self.fail(FAILURE),
+            },
             State::Answered | State::Failed => {
                 debug_assert!(false, "a finished exchange is not dispatched again");
             }
@@ -265,7 +291,10 @@ impl Exchange {
         self.state = State::Failed;
     }
 
-    fn answer(&mut self, response: Response, pool: PoolHandle<'_>) {
+    fn answer(&mut self, mut response: Response, pool: PoolHandle<'_>) {
+        if let Some(pending) = Pending::take(&mut response) {
+            return self.defer(Box::new(pending));
+        }
         let (mut parts, body) = response.into_parts();
         let is_upgraded = upgrade::is_made(&parts);
         match self.write_head(&parts, &body, pool) {

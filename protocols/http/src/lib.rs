@@ -74,7 +74,8 @@
 //!
 //! [`Body::channel`] makes a body that any thread feeds while it is sent; [`sse`] has server-sent
 //! events, for one client and for all. Neither holds a thread while it waits. A body that is read
-//! ([`Body::reader`]) is read by workers, a chunk at a time.
+//! ([`Body::reader`]) is read by workers, a chunk at a time. A response that is made elsewhere, by
+//! a future, say, is a [`Deferred`].
 //!
 //! # A streamed upload
 //!
@@ -190,6 +191,7 @@
 // | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
 // | output  | `write`, `push`                      | replies in order, bounded streams   |
 // | streams | `feed`, `channel`, `broadcast`       | bodies fed from elsewhere           |
+// | streams | `deferred`, `defer`                  | responses made elsewhere            |
 // | end     | `upgrade`, `tunnel`                  | other protocols on the connection   |
 // | HTTP/2  | `h2`                                 | streams, of the parts above         |
 
@@ -229,6 +231,7 @@ pub mod sse;
 mod h2;
 mod state;
 mod write;
+mod defer;
 mod tunnel;
 mod upgrade;
 mod origins;
@@ -237,6 +240,7 @@ mod read;
 mod records;
 mod protocol;
 mod into_response;
+mod deferred;
 mod answer;
 mod extract;
 mod handler;
@@ -268,6 +272,7 @@ pub use answer::{Answer, IntoAnswer};
 pub use body::{Decoder, Piece};
 pub use channel::{SendError, Sender, TrySendError};
 pub use closures::{HandlerService, HandlerState, Route};
+pub use deferred::{Deferred, Responder, ResponderClosed};
 pub use exchange::Exchange;
 pub use extract::{
     Asks, Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,

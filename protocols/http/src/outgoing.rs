@@ -15,6 +15,7 @@
 
 use flatpath::memory::Buffer;
 
+use crate::deferred::Pending;
 use crate::encode::{self, ReplyFraming};
 use crate::head::RequestMeta;
 use crate::limits::STREAM_PRESSED_BYTES;
@@ -35,6 +36,8 @@ pub(crate) struct Outgoing {
     pub(crate) request: RequestMeta,
     /// After this the connection is another protocol's.
     pub(crate) upgrade: Option<Upgrade>,
+    /// The reply itself is made later: this stands for it.
+    pub(crate) pending: Option<Box<Pending>>,
 }
 
 /// Where the head is.
@@ -72,6 +75,7 @@ impl Outgoing {
             framing: ReplyFraming::Length(0),
             request,
             upgrade: None,
+            pending: None,
         }
     }
 

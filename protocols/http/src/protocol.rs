@@ -23,7 +23,7 @@ use crate::fault::Fault;
 use crate::records::Records;
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log};
-use crate::{push, read, upload, write};
+use crate::{defer, push, read, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -133,7 +133,8 @@ impl<S: Service> Protocol for Http<S> {
         connection.session.stage = Stage::Over;
         upload::abandon(connection);
         upload::drop_pending_body(connection);
-        if connection.session.due.take_fed().is_some() {
+        let is_fed = connection.session.due.take_fed().is_some();
+        if is_fed || connection.session.deferred().next().is_some() {
             // Otherwise a client that is gone would be found out by the next piece only.
             write::abort(connection);
         } else if connection.session.owed() == 0 {
@@ -159,6 +160,10 @@ impl<S: Service> Protocol for Http<S> {
         let Some(mut job) = upload::returned(connection, job) else {
             return conclude(connection);
         };
+        if job.is_deferred() {
+            defer::wait(connection, job);
+            return conclude(connection);
+        }
         write::charge_job(connection, &mut job);
         if job.number != connection.session.next_reply {
             return write::keep_job(connection, job);
@@ -187,8 +192,10 @@ impl<S: Service> Protocol for Http<S> {
         self.notified(connection);
     }
 
-    /// There is more of a body that is fed from elsewhere, or room for it.
+    /// There is more of a body that is fed from elsewhere, or room for it, or a response that was
+    /// made elsewhere.
     fn notified(&self, connection: &mut Connection<'_, S>) {
+        defer::resume(connection);
         match &connection.session.due {
             Due::Fed(_) => {
                 push::resume(connection);

@@ -14,6 +14,7 @@ use flatpath::memory::Buffer;
 use flatpath::prompt::PromptRight;
 use http::StatusCode;
 
+use crate::deferred::Pending;
 use crate::encode::{self, Sink};
 use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
@@ -146,8 +147,9 @@ impl<'a> Reply<'a> {
     }
 
     /// Answers with a response of the http crate. A body that has to be read is left to workers.
-    pub fn response(&mut self, response: Response) -> Disposition<'static> {
+    pub fn response(&mut self, mut response: Response) -> Disposition<'static> {
         self.roll_back();
+        self.reply.pending = Pending::take(&mut response).map(Box::new);
         let (mut parts, body) = response.into_parts();
         let request = self.reply.request;
         let head = respond::head(&mut self.out, &parts, &body, request);
@@ -174,7 +176,7 @@ impl<'a> Reply<'a> {
             }
             (Some(framing), body) => (self.reply.body, self.reply.framing) = (body, framing),
         }
-        if is_upgraded || !matches!(self.reply.body, Body::Empty) {
+        if is_upgraded || self.reply.pending.is_some() || !matches!(self.reply.body, Body::Empty) {
             // The head is queued once it is known that it may be.
             self.out.leave_output();
         }

@@ -225,6 +225,13 @@ pub(crate) enum QueuedReply<S: Service> {
     Here(Box<Outgoing>),
 }
 
+impl<S: Service> QueuedReply<S> {
+    /// Whether it is still to be made, elsewhere.
+    fn is_deferred(&self) -> bool {
+        matches!(self, Self::Job(job) if job.is_deferred())
+    }
+}
+
 /// What of the reply that is due is with the connection.
 #[derive(Default)]
 pub(crate) enum Due<S: Service> {
@@ -413,9 +420,17 @@ impl<S: Service> Session<S> {
         debug_assert!(before.is_none(), "N2: one reply per request");
     }
 
-    /// The reply that is due, if it is here.
+    /// The reply that is due, if it is here and made.
     pub(crate) fn take_due(&mut self) -> Option<QueuedReply<S>> {
-        self.reorder_buffer.as_mut()?.places[place(self.next_reply)].take()
+        let due = &mut self.reorder_buffer.as_mut()?.places[place(self.next_reply)];
+        due.take_if(|reply| !reply.is_deferred())
+    }
+
+    /// Jobs whose responses are made elsewhere, each at its place.
+    pub(crate) fn deferred(&mut self) -> impl Iterator<Item = &mut Option<QueuedReply<S>>> {
+        let places = self.reorder_buffer.iter_mut();
+        let places = places.flat_map(|reorder_buffer| &mut reorder_buffer.places);
+        places.filter(|place| place.as_ref().is_some_and(QueuedReply::is_deferred))
     }
 
     /// The job of a request, if it waits in the reorder buffer.

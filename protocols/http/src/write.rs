@@ -12,10 +12,10 @@ use crate::exchange::State;
 use crate::limits::{GATHER_BYTES_MAX, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader};
 use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
-use crate::push;
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, QueuedReply, Stage, log};
 use crate::upgrade::{Next, Upgrade};
+use crate::{defer, push};
 
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
@@ -64,6 +64,14 @@ pub(crate) fn send_inline<S: Service>(
     number: u32,
     mut reply: Outgoing,
 ) {
+    if let Some(pending) = reply.pending.take() {
+        let Some(mut job) = connection.job() else {
+            send_words(connection, REFUSAL);
+            return;
+        };
+        job.begin_deferred(number, reply.request, pending);
+        return defer::wait(connection, job);
+    }
     if charge(&mut connection.io, &mut reply).is_err() {
         wait_for_room(connection, reply);
     } else if !matches!(reply.body, Body::Reader(_)) {

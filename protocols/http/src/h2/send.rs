@@ -79,6 +79,13 @@ impl Sending {
 impl<S: Service> Stream<S> {
     /// Sends a reply that was made on this thread, or a whole one of a worker.
     pub(super) fn reply(&mut self, connection: &mut Connection<'_, S>, mut reply: Outgoing) {
+        if let Some(pending) = reply.pending.take() {
+            let Some(mut job) = connection.job() else {
+                return self.begin(connection, Outgoing::words(REFUSAL));
+            };
+            job.begin_deferred(self.id, reply.request, pending);
+            return self.defer(connection, job);
+        }
         if matches!(reply.body, Body::Reader(_)) {
             let Some(mut job) = connection.job() else {
                 // The handler has run and cannot run again: the client has to retry.

@@ -308,6 +308,7 @@ impl<S: Service> Session<S> {
         let (mut has_news, mut stall, mut at) = (false, None, 0);
         while let Some(stream) = self.streams.get_mut(at) {
             stream.find_reset(connection);
+            stream.resume_deferred(connection);
             match stream.receive(connection) {
                 Ok(news) => has_news |= news,
                 Err(other) => stall = Some(other),
@@ -399,6 +400,9 @@ impl<S: Service> Session<S> {
         }
         // An early answer wants no more of the body.
         stream.drop_body(connection);
+        if job.is_deferred() {
+            return stream.defer(connection, job);
+        }
         write::charge_job(connection, &mut job);
         stream.send_job(connection, job);
     }

@@ -26,7 +26,7 @@ use crate::pending_body::{BodyMode, PendingBody};
 use crate::records::{Record, StreamSent};
 use crate::service::Service;
 use crate::state::{Connection, Http, log};
-use crate::{read, upload, write};
+use crate::{defer, read, upload, write};
 
 /// See the module.
 pub(crate) struct Stream<S: Service> {
@@ -157,6 +157,27 @@ impl<S: Service> Stream<S> {
     pub(super) fn dispatch(&mut self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
         self.job = Home::Away;
         connection.dispatch(job);
+    }
+
+    /// A job waits for a response that is made elsewhere, or goes on if that is there.
+    pub(super) fn defer(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+        if !connection.lasts(&mut job) {
+            write::recycle(connection, job);
+            return self.refuse(connection);
+        }
+        self.job = Home::Here(job);
+        self.resume_deferred(connection);
+    }
+
+    /// A job whose response is there goes to a worker.
+    pub(super) fn resume_deferred(&mut self, connection: &mut Connection<'_, S>) {
+        let is_ready = |job: &Job<Http<S>>| job.is_deferred() && defer::is_ready(connection, job);
+        if matches!(&self.job, Home::Here(job) if is_ready(job))
+            && let Home::Here(mut job) = std::mem::take(&mut self.job)
+        {
+            defer::take_buffer(connection, &mut job);
+            self.dispatch(connection, job);
+        }
     }
 
     /// Looks whether the client has reset the stream.

@@ -9,7 +9,7 @@ use flatpath::{Turn, WorkerScope};
 use http::{Extensions, StatusCode};
 
 use super::{Path, Prefix, REST_NAME, Router};
-use crate::answer::{Answer, Kind, Waiting, failed};
+use crate::answer::{Answer, Kind, Waiting};
 use crate::closures::{HandlerState, Route};
 use crate::head::{Framing, Head};
 use crate::into_response::{IntoResponse, refused};
@@ -323,18 +323,16 @@ impl Service for Router {
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
         let answer = self.answer_on_worker(request, mount::Body::Here, scope);
         match answer.0 {
-            Kind::Ready(response) => response,
             Kind::Upload(sink) => sink.finish(scope),
-            Kind::Waiting(_) => failed(),
+            other => Answer(other).into_response_now(),
         }
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
         let answer = self.answer_on_worker(request, mount::Body::ToCome, scope);
         match answer.0 {
-            Kind::Ready(response) => UploadDecision::Response(response),
             Kind::Upload(sink) => UploadDecision::Sink(sink),
-            Kind::Waiting(_) => UploadDecision::Response(failed()),
+            other => UploadDecision::Response(Answer(other).into_response_now()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! HTTP in simulations, and its parts.
 mod counted;
 mod deadlines;
+mod deferred;
 mod drain;
 mod drops;
 mod events;

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod deadlines;
+mod deferred;
 mod endings;
 mod events;
 mod order;

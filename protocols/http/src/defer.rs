@@ -1,0 +1,79 @@
+//! The connection's side of responses that are made elsewhere: see `deferred`.
+//!
+//! Invariants
+//! - DF1: a job that waits for such a response is in the reorder buffer, at the place of its
+//!   number, also when its reply is the one that is due.
+//! - DF2: it lasts (`Context::lasts`), and has no buffer. It gets one when it goes to a worker.
+
+use flatpath::Job;
+
+use crate::encode::REFUSAL;
+use crate::limits::REPLY_BUFFER_BYTES;
+use crate::outgoing::Outgoing;
+use crate::service::Service;
+use crate::state::{Connection, Http, QueuedReply};
+use crate::write;
+
+/// A job waits for its response, or goes on if that is there.
+pub(crate) fn wait<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+    if !connection.lasts(&mut job) {
+        let number = job.number;
+        write::recycle(connection, job);
+        let words = Outgoing::words(REFUSAL);
+        if number == connection.session.next_reply {
+            if write::send(connection, words) {
+                write::deliver_due(connection);
+            }
+            return;
+        }
+        return keep(connection, number, QueuedReply::Here(Box::new(words)));
+    }
+    match is_ready(connection, &job) {
+        true => go_on(connection, job),
+        false => keep(connection, job.number, QueuedReply::Job(job)),
+    }
+}
+
+/// Sends the jobs whose responses are there to workers.
+pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) {
+    let io = &connection.io;
+    let mut ready = Vec::new();
+    for place in connection.session.deferred() {
+        let is_ready = |reply: &mut QueuedReply<S>| match reply {
+            QueuedReply::Job(job) => {
+                let pending = job.pending.as_ref();
+                pending.is_some_and(|pending| pending.is_ready(|| io.handle()))
+            }
+            QueuedReply::Here(_) => false,
+        };
+        ready.extend(place.take_if(is_ready));
+    }
+    for reply in ready {
+        if let QueuedReply::Job(job) = reply {
+            go_on(connection, job);
+        }
+    }
+}
+
+/// Whether the response of a job is there; if not, its connection is woken when it is.
+pub(crate) fn is_ready<S: Service>(connection: &Connection<'_, S>, job: &Job<Http<S>>) -> bool {
+    let pending = job.pending.as_ref();
+    pending.is_none_or(|pending| pending.is_ready(|| connection.io.handle()))
+}
+
+/// The response is there: a worker writes it.
+pub(crate) fn go_on<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+    take_buffer(connection, &mut job);
+    connection.dispatch(job);
+}
+
+/// A job that goes on gets a buffer for its head. Without one the worker looks for it again, and
+/// refuses the client if there is none.
+pub(crate) fn take_buffer<S: Service>(connection: &Connection<'_, S>, job: &mut Job<Http<S>>) {
+    job.buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
+}
+
+fn keep<S: Service>(connection: &mut Connection<'_, S>, number: u32, reply: QueuedReply<S>) {
+    let spares = &mut connection.thread.reorder_buffers;
+    connection.session.keep(number, reply, spares);
+}

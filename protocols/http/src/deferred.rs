@@ -1,0 +1,318 @@
+//! Responses that are made later, elsewhere: by a future, by another thread, by an event.
+//!
+//! A handler returns a [`Deferred`] and is done. The request's job goes home without a reply and
+//! lies with its connection, which holds no worker and no buffer for it. When the [`Responder`] has
+//! a response, the connection is woken and sends the job to a worker, which does what layers do to
+//! responses and writes the head, as for any other.
+//!
+//! ```text
+//! handler ─► Deferred ─► home ─► with the connection ─────────► worker: changes, head ─► reply
+//!    └─► Responder ─► send ─► wake ─┘        └─► the connection ends: on_close
+//! ```
+//!
+//! | may run beside                   | those of `Responder` | those of `Pending` |
+//! |----------------------------------|----------------------|--------------------|
+//! | those of `Responder`             | yes                  | yes                |
+//! | `then`, `is_ready`, `response`   | yes                  | no: one connection |
+//!
+//! Invariants
+//! - DR1: there is one response: the responder's, or the 500 for a responder that is dropped
+//!   without one.
+//! - DR2: the connection is woken once, after the response is there, if it has found nothing.
+//! - DR3: `on_close`'s function is called at most once, and only if the client gets no response:
+//!   outside of the lock, and on a network thread contained.
+//!
+//! Ordering: a lock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use flatpath::ConnectionHandle;
+use flatpath::lock::Lock;
+use http::StatusCode;
+
+use crate::answer::{Change, failed};
+use crate::into_response::{IntoResponse, refused};
+use crate::message::Response;
+
+/// A response that is made later, as what a handler returns; and the [`Responder`] that makes it.
+///
+/// Meanwhile no worker and no thread waits. A client that closes its side of the connection is
+/// taken to be gone, as with [`Body::channel`](crate::Body::channel). What waits holds one of the
+/// places for requests that last ([`Limits`](flatpath::Limits)); without one the client gets 503.
+/// An inline handler may return one too, and then no worker is asked at all before the response is
+/// there.
+///
+/// ```
+/// use std::thread;
+///
+/// use flatpath_http::{Deferred, Router};
+///
+/// fn slow() -> Deferred {
+///     let (responder, deferred) = Deferred::new();
+///     // Any thread, or the callback of another library.
+///     thread::spawn(move || responder.send("at last\n"));
+///     deferred
+/// }
+///
+/// let router: Router = Router::new().get("/slow", slow);
+/// ```
+#[must_use = "without it the request is answered by something else"]
+pub struct Deferred(Pending);
+
+/// Makes the response to a request whose handler has returned a [`Deferred`]. Dropped without
+/// having made one, it answers 500.
+pub struct Responder {
+    slot: Arc<Slot>,
+}
+
+/// The client of a [`Responder`] is gone, or its request has been answered otherwise: the response
+/// was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponderClosed;
+
+flatpath::impl_error! {
+    ResponderClosed {
+        Self => "the client does not wait for this response any more",
+    }
+}
+
+type OnClose = Box<dyn FnOnce() + Send>;
+
+/// Between the two.
+#[derive(Default)]
+struct Slot(Lock<State>);
+
+#[derive(Default)]
+struct State {
+    response: Option<Box<Response>>,
+    /// The responder is done.
+    is_answered: bool,
+    /// Nothing waits for the response.
+    is_closed: bool,
+    /// What is woken when there is a response.
+    connection: Option<ConnectionHandle>,
+    on_close: Option<OnClose>,
+}
+
+impl Deferred {
+    /// A response that is still to be made, and what makes it.
+    pub fn new() -> (Responder, Self) {
+        let slot = Arc::new(Slot::default());
+        let responder = Responder {
+            slot: Arc::clone(&slot),
+        };
+        let changes = Vec::new();
+        (responder, Self(Pending { slot, changes }))
+    }
+
+    /// A response that is made by a future, which this runtime polls; a client that goes away drops
+    /// the future. A panic in it is a 500.
+    ///
+    /// ```no_run
+    /// use flatpath_http::{Deferred, Router, State};
+    /// use tokio::runtime::{Handle, Runtime};
+    ///
+    /// async fn ask_others() -> String {
+    ///     // Requests to other services, say, all at once.
+    ///     "what they have said\n".to_owned()
+    /// }
+    ///
+    /// fn fan_out(State(runtime): State<Handle>) -> Deferred {
+    ///     Deferred::spawn(&runtime, ask_others())
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let runtime = Runtime::new()?;
+    /// let router: Router = Router::new().get("/", fan_out).with_state(runtime.handle().clone());
+    /// # let _ = router;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "async")]
+    pub fn spawn<F>(runtime: &tokio::runtime::Handle, future: F) -> Self
+    where
+        F: Future<Output: IntoResponse> + Send + 'static,
+    {
+        let (responder, deferred) = Self::new();
+        let slot = Arc::clone(&responder.slot);
+        let task = runtime.spawn(async move {
+            let response = future.await;
+            // A client that is gone has aborted this, or is about to.
+            let _sent = responder.send(response);
+        });
+        let task = task.abort_handle();
+        slot.on_close(Box::new(move || task.abort()));
+        deferred
+    }
+}
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Deferred").finish_non_exhaustive()
+    }
+}
+
+impl Responder {
+    /// Answers the request.
+    ///
+    /// # Errors
+    /// Its client is gone, and the response was dropped.
+    pub fn send(self, response: impl IntoResponse) -> Result<(), ResponderClosed> {
+        self.slot.answer(response.into_response())
+    }
+
+    /// Whether the client is gone: what is sent is dropped.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.slot.0.lock().is_closed
+    }
+
+    /// Calls a function when the client is gone and gets no response, at once if it is gone
+    /// already. It may run on a network thread and must not block. One function: the latest counts.
+    pub fn on_close(&self, act: impl FnOnce() + Send + 'static) {
+        self.slot.on_close(Box::new(act));
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let is_answered = self.slot.0.lock().is_answered;
+        if !is_answered {
+            log::error!("a responder was dropped without a response; its client gets a 500");
+            let _sent = self.slot.answer(failed());
+        }
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Responder").finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    fn answer(&self, response: Response) -> Result<(), ResponderClosed> {
+        let mut state = self.0.lock();
+        state.is_answered = true;
+        let on_close = state.on_close.take();
+        if state.is_closed {
+            drop(state);
+            flatpath::discard(response);
+            return Err(ResponderClosed);
+        }
+        let none = state.response.replace(Box::new(response));
+        let connection = state.connection.take();
+        drop(state);
+        debug_assert!(none.is_none(), "a responder answers once");
+        if let Some(connection) = connection {
+            connection.wake();
+        }
+        drop(on_close);
+        Ok(())
+    }
+
+    fn on_close(&self, act: OnClose) {
+        let mut state = self.0.lock();
+        let act = match (state.is_answered, state.is_closed) {
+            (true, _) => return,
+            (false, true) => act,
+            (false, false) => match state.on_close.replace(act) {
+                None => return,
+                Some(before) => {
+                    drop(state);
+                    return drop(before);
+                }
+            },
+        };
+        drop(state);
+        act();
+    }
+}
+
+/// The connection's end: dropped, it tells the responder that the client is gone.
+pub(crate) struct Pending {
+    slot: Arc<Slot>,
+    /// What layers do to the response, innermost first.
+    changes: Vec<Change>,
+}
+
+impl Pending {
+    /// The response that a handler has deferred, out of what it has answered with.
+    pub(crate) fn take(response: &mut Response) -> Option<Self> {
+        let Carried(carried) = response.extensions_mut().remove()?;
+        let mut pending = carried.lock();
+        pending.take()
+    }
+
+    /// Has the response changed when it is there.
+    pub(crate) fn then(mut self, change: Change) -> Self {
+        self.changes.push(change);
+        self
+    }
+
+    /// Whether the response is there; if not, this connection is woken when it is.
+    pub(crate) fn is_ready(&self, connection: impl FnOnce() -> ConnectionHandle) -> bool {
+        let mut state = self.slot.0.lock();
+        if state.response.is_some() {
+            return true;
+        }
+        state.connection.get_or_insert_with(connection);
+        false
+    }
+
+    /// The response, with what layers do to it. On a worker.
+    pub(crate) fn response(mut self) -> Response {
+        let response = self.slot.0.lock().response.take();
+        let response = response.map_or_else(failed, |response| *response);
+        let changes = std::mem::take(&mut self.changes).into_iter();
+        changes.fold(response, |response, change| change(response))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut state = self.slot.0.lock();
+        state.is_closed = true;
+        let (response, on_close) = (state.response.take(), state.on_close.take());
+        let _connection = state.connection.take();
+        drop(state);
+        if let Some(response) = response {
+            flatpath::discard(response);
+        }
+        if let Some(on_close) = on_close
+            && flatpath::contain(on_close).is_none()
+        {
+            log::error!("what a responder does when its client is gone has panicked");
+        }
+        if !self.changes.is_empty() {
+            flatpath::discard(std::mem::take(&mut self.changes));
+        }
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Pending").finish_non_exhaustive()
+    }
+}
+
+/// On its way from a handler to its connection: an extension of a response.
+#[derive(Clone)]
+struct Carried(Arc<Lock<Option<Pending>>>);
+
+impl IntoResponse for Pending {
+    fn into_response(self) -> Response {
+        let reason = "the response is made later, which is not possible here";
+        let mut response = refused(StatusCode::INTERNAL_SERVER_ERROR, &reason);
+        let carried = Carried(Arc::new(Lock::new(Some(self))));
+        response.extensions_mut().insert(carried);
+        response
+    }
+}
+
+impl IntoResponse for Deferred {
+    fn into_response(self) -> Response {
+        self.0.into_response()
+    }
+}
