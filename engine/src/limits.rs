@@ -476,8 +476,8 @@ impl Limits {
         (self.share_bytes() / UNSENT_PART).max(SHARE_BYTES_MIN)
     }
 
-    /// How long a connection may be in a phase; for a body, how long it may be silent. `None`: for
-    /// ever.
+    /// How long a connection may be in a phase; for a body, how long it may be silent; for
+    /// [`Phase::Timed`], which has its own end, no longer. `None`: for ever.
     pub fn of_phase(&self, phase: Phase) -> Option<Duration> {
         match phase {
             Phase::Idle => Some(self.idle_timeout),
@@ -486,6 +486,7 @@ impl Limits {
             Phase::Wait => Some(self.wait_timeout),
             Phase::Push => Some(self.push_interval),
             Phase::Spliced => Some(self.spliced_timeout),
+            Phase::Timed => Some(Duration::ZERO),
             Phase::Work => None,
         }
     }

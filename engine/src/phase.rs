@@ -15,6 +15,9 @@ pub enum Phase {
     Body,
     /// A request is with a worker or its reply is going out. No deadline but the one on writing.
     Work,
+    /// The same, until a time that the protocol gives to
+    /// [`Io::phase_until`](crate::Io::phase_until), and no longer.
+    Timed,
     /// A reply goes out in pieces, as they are made elsewhere, and may rest for hours. After
     /// `push_interval` [`Protocol::expired`](crate::Protocol::expired) is called, which writes
     /// something that shows both ends that the other is there, and restarts the phase. So does a

@@ -63,10 +63,10 @@ impl Connection {
         self.clocks.phase.since_ns = now_ns;
     }
 
-    /// Whether the phase that expired lasts another period: the protocol was called, and has
-    /// started it anew since it began at `since_ns`.
+    /// Whether the connection goes on after a phase that expired: the protocol was called, and has
+    /// started that anew since it began at `since_ns`, or another.
     pub(crate) fn has_restarted(&self, phase: Phase, since_ns: u64) -> bool {
-        self.phase == phase && self.clocks.phase.since_ns != since_ns && !self.is_closing()
+        (self.phase, self.clocks.phase.since_ns) != (phase, since_ns) && !self.is_closing()
     }
 
     /// Whether a deadline for a head means that its protocol has forgotten a phase, in all

@@ -64,7 +64,7 @@ impl<D: Driver> Event<'_, D> {
             Overdue::Phase(Phase::Head) => &counters.expired_head,
             Overdue::Phase(Phase::Body) => &counters.expired_body,
             Overdue::Phase(Phase::Push) => &counters.expired_push,
-            Overdue::Phase(Phase::Wait | Phase::Work) => &counters.expired_wait,
+            Overdue::Phase(Phase::Wait | Phase::Work | Phase::Timed) => &counters.expired_wait,
             Overdue::Phase(Phase::Spliced) => &counters.expired_spliced,
         };
         count.add(1);

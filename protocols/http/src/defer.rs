@@ -2,8 +2,10 @@
 //!
 //! Invariants
 //! - DF1: a job that waits for such a response is in the reorder buffer, at the place of its
-//!   number, also when its reply is the one that is due.
+//!   number, also when its reply is the one that is due. Over HTTP/2 it is with its stream.
 //! - DF2: it lasts (`Context::lasts`), and has no buffer. It gets one when it goes to a worker.
+
+use std::time::Duration;
 
 use flatpath::Job;
 
@@ -12,11 +14,14 @@ use crate::limits::REPLY_BUFFER_BYTES;
 use crate::outgoing::Outgoing;
 use crate::service::Service;
 use crate::state::{Connection, Http, QueuedReply};
-use crate::write;
+use crate::{time_out, write};
+
+/// The number of a job that is for no request.
+const NO_REQUEST: u32 = 0;
 
 /// A job waits for its response, or goes on if that is there.
 pub(crate) fn wait<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
-    if !connection.lasts(&mut job) {
+    if !begin(connection, &mut job) {
         let number = job.number;
         write::recycle(connection, job);
         let words = Outgoing::words(REFUSAL);
@@ -28,10 +33,33 @@ pub(crate) fn wait<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<
         }
         return keep(connection, number, QueuedReply::Here(Box::new(words)));
     }
-    match is_ready(connection, &job) {
+    match is_ready(connection, &mut job) {
         true => go_on(connection, job),
         false => keep(connection, job.number, QueuedReply::Job(job)),
     }
+}
+
+/// A job comes to its connection to wait. False: as many wait as may, and it is to be refused.
+pub(crate) fn begin<S: Service>(
+    connection: &mut Connection<'_, S>,
+    job: &mut Job<Http<S>>,
+) -> bool {
+    if !connection.lasts(job) {
+        return false;
+    }
+    let turn = connection.turn();
+    let Some(pending) = &mut job.pending else {
+        return true;
+    };
+    if let Some(work) = pending.begin(turn) {
+        let Some(mut other) = connection.job() else {
+            flatpath::discard(work);
+            return false;
+        };
+        other.begin_work(NO_REQUEST, work);
+        connection.dispatch(other);
+    }
+    true
 }
 
 /// Sends the jobs whose responses are there to workers.
@@ -41,7 +69,7 @@ pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) {
     for place in connection.session.deferred() {
         let is_ready = |reply: &mut QueuedReply<S>| match reply {
             QueuedReply::Job(job) => {
-                let pending = job.pending.as_ref();
+                let pending = job.pending.as_mut();
                 pending.is_some_and(|pending| pending.is_ready(|| io.handle()))
             }
             QueuedReply::Here(_) => false,
@@ -55,9 +83,39 @@ pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) {
     }
 }
 
+/// The first time that is over for a response that is made elsewhere.
+pub(crate) fn end<S: Service>(connection: &mut Connection<'_, S>) -> Option<Duration> {
+    let deferred = connection.session.deferred();
+    let ends = deferred.filter_map(|place| match place {
+        Some(QueuedReply::Job(job)) => job.pending.as_ref()?.end(),
+        _ => None,
+    });
+    ends.min()
+}
+
+/// The time is over for some: they are answered, and go on.
+pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>) {
+    let now = connection.turn().now();
+    for place in connection.session.deferred() {
+        if let Some(QueuedReply::Job(job)) = place {
+            give_up(job, now);
+        }
+    }
+    resume(connection);
+}
+
+/// Answers a job otherwise if its time is over.
+pub(crate) fn give_up<S: Service>(job: &mut Job<Http<S>>, now: Duration) {
+    if let Some(pending) = &mut job.pending
+        && pending.end().is_some_and(|end| end <= now)
+    {
+        pending.answer_otherwise(time_out::too_slow());
+    }
+}
+
 /// Whether the response of a job is there; if not, its connection is woken when it is.
-pub(crate) fn is_ready<S: Service>(connection: &Connection<'_, S>, job: &Job<Http<S>>) -> bool {
-    let pending = job.pending.as_ref();
+pub(crate) fn is_ready<S: Service>(connection: &Connection<'_, S>, job: &mut Job<Http<S>>) -> bool {
+    let pending = job.pending.as_mut();
     pending.is_none_or(|pending| pending.is_ready(|| connection.io.handle()))
 }
 

@@ -19,21 +19,27 @@
 //! - DR1: there is one response: the responder's, or the 500 for a responder that is dropped
 //!   without one.
 //! - DR2: the connection is woken once, after the response is there, if it has found nothing.
-//! - DR3: `on_close`'s function is called at most once, and only if the client gets no response:
-//!   outside of the lock, and on a network thread contained.
+//! - DR3: `on_close`'s function is called at most once, and only if the client does not get the
+//!   responder's response: outside of the lock, and on a network thread contained.
+//!
+//! A [`TimeOut`](crate::TimeOut) is one whose responder is work for another worker, and which is
+//! answered otherwise when its time is over. The handler may have deferred its response in turn:
+//! then that takes the place of the first.
 //!
 //! Ordering: a lock.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use flatpath::ConnectionHandle;
 use flatpath::lock::Lock;
+use flatpath::{ConnectionHandle, Turn};
 use http::StatusCode;
 
-use crate::answer::{Change, failed};
+use crate::answer::{Answer, Change, Kind, failed};
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
+use crate::tunnel::TunnelWork;
 
 /// A response that is made later, as what a handler returns; and the [`Responder`] that makes it.
 ///
@@ -85,14 +91,21 @@ struct Slot(Lock<State>);
 
 #[derive(Default)]
 struct State {
-    response: Option<Box<Response>>,
-    /// The responder is done.
+    made: Option<Made>,
+    /// The responder is done, or it is too late for it.
     is_answered: bool,
     /// Nothing waits for the response.
     is_closed: bool,
     /// What is woken when there is a response.
     connection: Option<ConnectionHandle>,
     on_close: Option<OnClose>,
+}
+
+/// What has come of it.
+enum Made {
+    Response(Box<Response>),
+    /// It is made by yet another responder.
+    Elsewhere(Pending),
 }
 
 impl Deferred {
@@ -102,8 +115,7 @@ impl Deferred {
         let responder = Responder {
             slot: Arc::clone(&slot),
         };
-        let changes = Vec::new();
-        (responder, Self(Pending { slot, changes }))
+        (responder, Self(Pending::new(slot)))
     }
 
     /// A response that is made by a future, which this runtime polls; a client that goes away drops
@@ -159,7 +171,14 @@ impl Responder {
     /// # Errors
     /// Its client is gone, and the response was dropped.
     pub fn send(self, response: impl IntoResponse) -> Result<(), ResponderClosed> {
-        self.slot.answer(response.into_response())
+        self.answer(response.into_response().into())
+    }
+
+    pub(crate) fn answer(self, answer: Answer) -> Result<(), ResponderClosed> {
+        self.slot.answer(match answer.0 {
+            Kind::Deferred(pending) => Made::Elsewhere(pending),
+            other => Made::Response(Box::new(Answer(other).into_response_now())),
+        })
     }
 
     /// Whether the client is gone: what is sent is dropped.
@@ -180,7 +199,7 @@ impl Drop for Responder {
         let is_answered = self.slot.0.lock().is_answered;
         if !is_answered {
             log::error!("a responder was dropped without a response; its client gets a 500");
-            let _sent = self.slot.answer(failed());
+            let _sent = self.slot.answer(Made::Response(Box::new(failed())));
         }
     }
 }
@@ -192,16 +211,16 @@ impl fmt::Debug for Responder {
 }
 
 impl Slot {
-    fn answer(&self, response: Response) -> Result<(), ResponderClosed> {
+    fn answer(&self, made: Made) -> Result<(), ResponderClosed> {
         let mut state = self.0.lock();
-        state.is_answered = true;
+        let is_late = std::mem::replace(&mut state.is_answered, true) || state.is_closed;
         let on_close = state.on_close.take();
-        if state.is_closed {
+        if is_late {
             drop(state);
-            flatpath::discard(response);
+            made.discard();
             return Err(ResponderClosed);
         }
-        let none = state.response.replace(Box::new(response));
+        let none = state.made.replace(made);
         let connection = state.connection.take();
         drop(state);
         debug_assert!(none.is_none(), "a responder answers once");
@@ -230,14 +249,76 @@ impl Slot {
     }
 }
 
+impl Made {
+    fn discard(self) {
+        match self {
+            Self::Response(response) => flatpath::discard(response),
+            // It tells its responder.
+            Self::Elsewhere(pending) => drop(pending),
+        }
+    }
+}
+
 /// The connection's end: dropped, it tells the responder that the client is gone.
 pub(crate) struct Pending {
     slot: Arc<Slot>,
     /// What layers do to the response, innermost first.
     changes: Vec<Change>,
+    /// What another worker does to make it.
+    work: Option<Box<dyn TunnelWork>>,
+    /// How long it may take.
+    time: Option<Duration>,
+    /// Until when, once it is with its connection, in the time of `Turn::now`.
+    end: Option<Duration>,
 }
 
 impl Pending {
+    fn new(slot: Arc<Slot>) -> Self {
+        Self {
+            slot,
+            changes: Vec::new(),
+            work: None,
+            time: None,
+            end: None,
+        }
+    }
+
+    /// A response that another worker makes, within a time.
+    pub(crate) fn within(
+        time: Duration,
+        work: impl FnOnce(Responder) -> Box<dyn TunnelWork>,
+    ) -> Self {
+        let (responder, Deferred(pending)) = Deferred::new();
+        let mut pending = pending;
+        (pending.work, pending.time) = (Some(work(responder)), Some(time));
+        pending
+    }
+
+    /// It is with its connection from now on: what another worker has to do for it.
+    pub(crate) fn begin(&mut self, turn: Turn) -> Option<Box<dyn TunnelWork>> {
+        self.end = self.time.map(|time| turn.now().saturating_add(time));
+        self.work.take()
+    }
+
+    /// When its time is over.
+    pub(crate) fn end(&self) -> Option<Duration> {
+        self.end
+    }
+
+    /// This is the response, in place of its responder's.
+    pub(crate) fn answer_otherwise(&mut self, response: Response) {
+        self.end = None;
+        let mut state = self.slot.0.lock();
+        if std::mem::replace(&mut state.is_answered, true) {
+            return;
+        }
+        let none = state.made.replace(Made::Response(Box::new(response)));
+        let on_close = state.on_close.take();
+        drop(state);
+        debug_assert!(none.is_none(), "it was not answered");
+        call_on_close(on_close);
+    }
+
     /// The response that a handler has deferred, out of what it has answered with.
     pub(crate) fn take(response: &mut Response) -> Option<Self> {
         let Carried(carried) = response.extensions_mut().remove()?;
@@ -252,21 +333,46 @@ impl Pending {
     }
 
     /// Whether the response is there; if not, this connection is woken when it is.
-    pub(crate) fn is_ready(&self, connection: impl FnOnce() -> ConnectionHandle) -> bool {
-        let mut state = self.slot.0.lock();
-        if state.response.is_some() {
-            return true;
+    pub(crate) fn is_ready(&mut self, connection: impl Fn() -> ConnectionHandle) -> bool {
+        loop {
+            let mut state = self.slot.0.lock();
+            let mut inner = match state.made.take() {
+                Some(Made::Elsewhere(inner)) => inner,
+                None => {
+                    state.connection.get_or_insert_with(connection);
+                    return false;
+                }
+                response => {
+                    let none = std::mem::replace(&mut state.made, response);
+                    drop(state);
+                    debug_assert!(none.is_none(), "it was taken");
+                    return true;
+                }
+            };
+            drop(state);
+            std::mem::swap(&mut self.slot, &mut inner.slot);
+            let outer = std::mem::replace(&mut self.changes, std::mem::take(&mut inner.changes));
+            self.changes.extend(outer);
         }
-        state.connection.get_or_insert_with(connection);
-        false
     }
 
     /// The response, with what layers do to it. On a worker.
     pub(crate) fn response(mut self) -> Response {
-        let response = self.slot.0.lock().response.take();
-        let response = response.map_or_else(failed, |response| *response);
+        let made = self.slot.0.lock().made.take();
+        let response = match made {
+            Some(Made::Response(response)) => *response,
+            _ => failed(),
+        };
         let changes = std::mem::take(&mut self.changes).into_iter();
         changes.fold(response, |response, change| change(response))
+    }
+}
+
+fn call_on_close(on_close: Option<OnClose>) {
+    if let Some(on_close) = on_close
+        && flatpath::contain(on_close).is_none()
+    {
+        log::error!("what a responder does when its client is gone has panicked");
     }
 }
 
@@ -274,16 +380,16 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let mut state = self.slot.0.lock();
         state.is_closed = true;
-        let (response, on_close) = (state.response.take(), state.on_close.take());
-        let _connection = state.connection.take();
+        let (made, on_close) = (state.made.take(), state.on_close.take());
+        let connection = state.connection.take();
         drop(state);
-        if let Some(response) = response {
-            flatpath::discard(response);
+        drop(connection);
+        if let Some(made) = made {
+            made.discard();
         }
-        if let Some(on_close) = on_close
-            && flatpath::contain(on_close).is_none()
-        {
-            log::error!("what a responder does when its client is gone has panicked");
+        call_on_close(on_close);
+        if let Some(work) = self.work.take() {
+            flatpath::discard(work);
         }
         if !self.changes.is_empty() {
             flatpath::discard(std::mem::take(&mut self.changes));

@@ -8,7 +8,7 @@
 //! | Failed    | nothing: the stream broke off     |                                      |
 //! | Opening   | asks the service for a sink       | a sink, or a head                    |
 //! | Receiving | writes what arrived to the sink   | the sink; a head when it is complete |
-//! | Tunnel    | runs the work of a tunnel         | the work                             |
+//! | Work      | runs work beside requests         | the work                             |
 //! | Deferred  | takes the response that is there  | a head, perhaps a body or a chunk    |
 //!
 //! A stream goes back to the network thread after every chunk, so a slow client holds no worker.
@@ -47,8 +47,7 @@ pub(crate) enum State {
     Failed,
     Opening,
     Receiving,
-    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "of HTTP/2 alone"))]
-    Tunnel,
+    Work,
     Deferred,
 }
 
@@ -69,7 +68,7 @@ pub struct Exchange {
     pub(crate) chunk: Option<Buffer>,
     /// The body that the service takes piece by piece.
     pub(crate) upload: Option<Box<Upload>>,
-    /// Of a tunnel.
+    /// Of a tunnel, or of a time-out.
     pub(crate) work: Option<Box<dyn TunnelWork>>,
     /// The response that is made elsewhere.
     pub(crate) pending: Option<Box<Pending>>,
@@ -117,12 +116,11 @@ impl Exchange {
         self.state = State::Opening;
     }
 
-    /// Makes this work of a tunnel.
-    #[cfg(feature = "http2")]
-    pub(crate) fn begin_tunnel(&mut self, number: u32, work: Box<dyn TunnelWork>) {
+    /// Makes this work: of the tunnel on this stream, or of none.
+    pub(crate) fn begin_work(&mut self, number: u32, work: Box<dyn TunnelWork>) {
         self.begin(number, RequestMeta::default(), None);
         self.work = Some(work);
-        self.state = State::Tunnel;
+        self.state = State::Work;
     }
 
     /// Makes this a reply that was made on the network thread and whose body is to be read.
@@ -184,7 +182,7 @@ impl Exchange {
             }
             State::Opening => self.open(service, scope),
             State::Receiving => self.write(scope),
-            State::Tunnel => {
+            State::Work => {
                 if let Some(work) = &mut self.work {
                     work.run();
                 }

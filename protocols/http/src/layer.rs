@@ -77,7 +77,35 @@ pub(crate) fn share<M: 'static>(layer: impl Layer<M>) -> Shared {
 pub struct Next<'a> {
     /// From the innermost.
     layers: &'a [Shared],
-    core: &'a dyn Fn(&mut Request) -> Answer,
+    core: Core<'a>,
+}
+
+/// What is inside of all layers.
+#[derive(Clone, Copy)]
+pub(crate) struct Core<'a> {
+    pub(crate) call: &'a dyn Fn(&mut Request) -> Answer,
+    /// The same for another worker, where that is possible.
+    pub(crate) detach: &'a dyn Fn() -> Option<OwnedCall>,
+}
+
+pub(crate) type OwnedCall = Arc<dyn Fn(&mut Request) -> Answer + Send + Sync>;
+
+/// A [`Next`] for another worker.
+pub(crate) struct Detached {
+    layers: Box<[Shared]>,
+    call: OwnedCall,
+}
+
+impl Detached {
+    /// As [`Next::run`].
+    pub(crate) fn run(&self, request: Request) -> Answer {
+        let core = Core {
+            call: &*self.call,
+            detach: &|| None,
+        };
+        let layers = &self.layers;
+        Next { layers, core }.run(request)
+    }
 }
 
 impl Next<'_> {
@@ -88,6 +116,13 @@ impl Next<'_> {
             log_panic(request.method().as_str(), request.uri().path());
             failed().into()
         })
+    }
+
+    /// The same for another worker. `None`: it has to run here.
+    pub(crate) fn detached(&self) -> Option<Detached> {
+        let call = (self.core.detach)()?;
+        let layers = self.layers.into();
+        Some(Detached { layers, call })
     }
 }
 
@@ -100,13 +135,9 @@ impl std::fmt::Debug for Next<'_> {
 }
 
 /// Answers a request through layers, of which the last is the outermost.
-pub(crate) fn through(
-    layers: &[Shared],
-    core: &dyn Fn(&mut Request) -> Answer,
-    request: &mut Request,
-) -> Answer {
+pub(crate) fn through(layers: &[Shared], core: Core<'_>, request: &mut Request) -> Answer {
     match layers.split_last() {
-        None => core(request),
+        None => (core.call)(request),
         Some((outermost, layers)) => outermost(extract::take(request), &Next { layers, core }),
     }
 }

@@ -177,7 +177,7 @@
 // | handler | `handler`, `extract`, `into_response` | functions as services              |
 // | routes  | `router`, `methods`, `parameters`    | paths to handlers                   |
 // | routes  | `matched_path`, `mount`              | a route's path; services in a router |
-// | routes  | `layer`, `answer`                    | what is around handlers             |
+// | routes  | `layer`, `answer`, `time_out`        | what is around handlers             |
 // | routes  | `streamed`                           | uploads                             |
 // | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
 // | state   | `state`                              | listener, network thread, session   |
@@ -251,6 +251,7 @@ mod layer;
 mod mount;
 mod methods;
 mod streamed;
+mod time_out;
 mod router;
 #[cfg(feature = "json")]
 mod fields;
@@ -311,5 +312,6 @@ pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};
 pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;
+pub use time_out::TimeOut;
 pub use tunnel::{Tunnel, TunnelStream, TunnelWork};
 pub use upgrade::{tunnel, upgrade};

@@ -195,6 +195,20 @@ impl<S: 'static> Endpoint<S> {
     }
 }
 
+impl Endpoint<()> {
+    /// Its handler for another worker; a mounted service, and what takes a body piece by piece,
+    /// has to stay where it is.
+    pub(crate) fn detach(&self) -> Option<layer::OwnedCall> {
+        match &self.core {
+            Core::Handler(call) if !self.streams => {
+                let call = Arc::clone(call);
+                Some(Arc::new(move |request| call(request, &()).into()))
+            }
+            Core::Handler(_) | Core::Service(_) => None,
+        }
+    }
+}
+
 /// The handlers of one path: see [`get`] and its like, and [`Router::route`](crate::Router::route).
 ///
 /// `HEAD` is answered by the handler of `GET` unless it has its own; `OPTIONS` by the list of the

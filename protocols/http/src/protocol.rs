@@ -152,6 +152,10 @@ impl<S: Service> Protocol for Http<S> {
 
     fn finished(&self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
         match connection.session.stage {
+            // Work beside the requests: what it has made is where it is waited for.
+            Stage::Head | Stage::Body | Stage::Over if job.work.is_some() => {
+                return write::recycle(connection, job);
+            }
             Stage::Closed | Stage::Switched => return write::recycle(connection, job),
             #[cfg(feature = "http2")]
             Stage::Http2 => return crate::h2::finished(connection, job),
@@ -216,6 +220,10 @@ impl<S: Service> Protocol for Http<S> {
             }
             Phase::Body => read::fault(connection, Fault::BodyTimeout),
             Phase::Push => push::keep_alive(connection),
+            Phase::Timed => {
+                defer::expired(connection);
+                conclude(connection);
+            }
             // It has asked for nothing, so it gets no reply.
             _ => write::close(connection),
         }
@@ -310,5 +318,8 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
         Stage::Http2 => return,
         Stage::Over | Stage::Closed | Stage::Switched => return,
     };
-    connection.phase(phase);
+    match defer::end(connection).filter(|_| phase == Phase::Work) {
+        Some(end) => connection.phase_until(Phase::Timed, end),
+        None => connection.phase(phase),
+    }
 }

@@ -444,10 +444,11 @@ impl<S: Service> Session<S> {
         true
     }
 
-    /// After a deadline: the same phase, which the engine asks for, until the next one.
+    /// After a deadline: until the next one, or the same phase again, which the engine asks for.
     pub(super) fn goes_on(&self, connection: &mut Connection<'_, S>, phase: Phase) {
         match self.deadline(connection) {
-            Some((end, _)) => connection.phase_until(phase, end),
+            Some((end, phase)) => connection.phase_until(phase, end),
+            None if phase == Phase::Timed => connection.restart_phase(Phase::Work),
             None => connection.restart_phase(phase),
         }
     }

@@ -134,6 +134,11 @@ impl<S: Service> Stream<S> {
 
     /// What it waits for, and when the time for that is over.
     pub(super) fn deadline(&self, connection: &Connection<'_, S>) -> Option<(Duration, Phase)> {
+        if let Home::Here(job) = &self.job
+            && let Some(end) = job.pending.as_ref().and_then(|pending| pending.end())
+        {
+            return Some((end, Phase::Timed));
+        }
         let limits = connection.limits();
         let time = limits.of_phase(self.phase)?;
         Some((self.pace.end(time, limits), self.phase))
@@ -141,6 +146,12 @@ impl<S: Service> Stream<S> {
 
     /// That time is over.
     pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>) {
+        if let Home::Here(job) = &mut self.job
+            && job.is_deferred()
+        {
+            defer::give_up(job, connection.turn().now());
+            return self.resume_deferred(connection);
+        }
         match self.phase {
             Phase::Body => self.fault(connection, Fault::BodyTimeout),
             Phase::Push => self.keep_alive(),
@@ -161,7 +172,7 @@ impl<S: Service> Stream<S> {
 
     /// A job waits for a response that is made elsewhere, or goes on if that is there.
     pub(super) fn defer(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
-        if !connection.lasts(&mut job) {
+        if !defer::begin(connection, &mut job) {
             write::recycle(connection, job);
             return self.refuse(connection);
         }
@@ -171,8 +182,9 @@ impl<S: Service> Stream<S> {
 
     /// A job whose response is there goes to a worker.
     pub(super) fn resume_deferred(&mut self, connection: &mut Connection<'_, S>) {
-        let is_ready = |job: &Job<Http<S>>| job.is_deferred() && defer::is_ready(connection, job);
-        if matches!(&self.job, Home::Here(job) if is_ready(job))
+        if let Home::Here(job) = &mut self.job
+            && job.is_deferred()
+            && defer::is_ready(connection, job)
             && let Home::Here(mut job) = std::mem::take(&mut self.job)
         {
             defer::take_buffer(connection, &mut job);

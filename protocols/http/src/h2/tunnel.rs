@@ -127,7 +127,7 @@ impl<S: Service> Stream<S> {
         let work = tunneled.wishes.work.take();
         match (job, work) {
             (Some(mut job), Some((work, is_heavy))) => {
-                job.begin_tunnel(self.id, work);
+                job.begin_work(self.id, work);
                 self.job = Home::Away;
                 match is_heavy {
                     true => connection.dispatch_after_others(job),

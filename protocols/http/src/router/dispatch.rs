@@ -13,7 +13,7 @@ use crate::answer::{Answer, Kind, Waiting};
 use crate::closures::{HandlerState, Route};
 use crate::head::{Framing, Head};
 use crate::into_response::{IntoResponse, refused};
-use crate::layer;
+use crate::layer::{self, Core};
 use crate::matched_path::MatchedPath;
 use crate::message::{Request, Response};
 use crate::methods::{Endpoint, Methods, OnWorker};
@@ -125,45 +125,6 @@ impl<S: Send + Sync + 'static> Router<S> {
         }
     }
 
-    /// Answers a request through layers, on a worker if there is one.
-    fn answer(
-        &self,
-        request: &mut Request,
-        state: &S,
-        worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
-    ) -> Answer {
-        let opens = matches!(worker, Some((mount::Body::ToCome, _)));
-        let prepared = self.prepare(request, opens);
-        self.answer_prepared(prepared, request, state, worker)
-    }
-
-    fn answer_prepared(
-        &self,
-        (found, refusal): (Found<'_, S>, Option<Refusal>),
-        request: &mut Request,
-        state: &S,
-        worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
-    ) -> Answer {
-        let Found { endpoint, .. } = found;
-        let worker = RefCell::new(worker.map(|(body, scope)| OnWorker {
-            body,
-            scope,
-            services: &self.services,
-            prefix_bytes: found.prefix_bytes,
-        }));
-        let core = |request: &mut Request| {
-            if let Some(refusal) = &refusal {
-                return refusal.response().into();
-            }
-            let answer = endpoint.call(request, state, worker.borrow_mut().as_mut());
-            match (found.allow, answer) {
-                (Some(methods), Answer(Kind::Ready(response))) => methods.allow(response).into(),
-                (_, answer) => answer,
-            }
-        };
-        layer::through(&endpoint.layers, &core, request)
-    }
-
     /// Finds who answers, and gives the request what that asks for; or says why it is refused.
     fn prepare(&self, request: &mut Request, opens: bool) -> (Found<'_, S>, Option<Refusal>) {
         let (method, path) = (request.method().as_str(), request.uri().path());
@@ -205,6 +166,49 @@ impl<S: Send + Sync + 'static> Router<S> {
 }
 
 impl Router {
+    /// Answers a request through layers, on a worker if there is one.
+    fn answer(
+        &self,
+        request: &mut Request,
+        worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
+    ) -> Answer {
+        let opens = matches!(worker, Some((mount::Body::ToCome, _)));
+        let prepared = self.prepare(request, opens);
+        self.answer_prepared(prepared, request, worker)
+    }
+
+    fn answer_prepared(
+        &self,
+        (found, refusal): (Found<'_, ()>, Option<Refusal>),
+        request: &mut Request,
+        worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
+    ) -> Answer {
+        let Found { endpoint, .. } = found;
+        let worker = RefCell::new(worker.map(|(body, scope)| OnWorker {
+            body,
+            scope,
+            services: &self.services,
+            prefix_bytes: found.prefix_bytes,
+        }));
+        let on_worker = worker.borrow().is_some();
+        let call = |request: &mut Request| {
+            if let Some(refusal) = &refusal {
+                return refusal.response().into();
+            }
+            let answer = endpoint.call(request, &(), worker.borrow_mut().as_mut());
+            match (found.allow, answer) {
+                (Some(methods), Answer(Kind::Ready(response))) => methods.allow(response).into(),
+                (_, answer) => answer,
+            }
+        };
+        let is_plain = on_worker && refusal.is_none() && found.allow.is_none();
+        let core = Core {
+            call: &call,
+            detach: &|| is_plain.then(|| endpoint.detach()).flatten(),
+        };
+        layer::through(&endpoint.layers, core, request)
+    }
+
     /// Answers on a worker; a request that has to wait for its turn goes on in the next run.
     fn answer_on_worker(
         &self,
@@ -213,7 +217,7 @@ impl Router {
         scope: &mut WorkerScope<'_>,
     ) -> Answer {
         let answer = match Waiting::take(request) {
-            None => self.answer(request, &(), Some((body, scope))),
+            None => self.answer(request, Some((body, scope))),
             Some(waiting) => waiting.resume(|number, prefix_bytes, mut request| {
                 let service = (number, &*self.services[number]);
                 mount::ask(service, prefix_bytes, body, &mut request, scope)
@@ -289,7 +293,7 @@ impl Service for Router {
             return self.services[number].inline(thread, turn, &head, reply);
         }
         thread.handlers.answer(head, reply, |request| {
-            let answer = self.answer(request, &(), None);
+            let answer = self.answer(request, None);
             answer.into_response_now()
         })
     }
@@ -315,7 +319,7 @@ impl Service for Router {
             {
                 return attempted;
             }
-            let answer = self.answer_prepared(prepared, request, &(), None);
+            let answer = self.answer_prepared(prepared, request, None);
             Some(answer.into_response_now())
         })
     }

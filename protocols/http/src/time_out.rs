@@ -1,0 +1,80 @@
+//! A time-out for handlers: others are answered while one takes too long, and so is its client.
+
+use std::any::Any;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::answer::{Answer, Kind};
+use crate::deferred::{Pending, Responder};
+use crate::into_response::refused;
+use crate::layer::{Detached, Layer, Next};
+use crate::message::{Request, Response};
+use crate::tunnel::TunnelWork;
+
+/// A layer that answers 503 when what is inside takes longer than a time.
+///
+/// A function that runs cannot be stopped: the handler is left to end, on its worker, and what it
+/// answers then is dropped. A future ([`Deferred::spawn`](crate::Deferred)) is dropped. The layers
+/// around see the 503; those inside see what the handler answers at last.
+///
+/// The handler and the layers inside run on a worker that need not be the one of the layers around,
+/// which costs a second way to a worker. Around inline handlers, which must not take long, around
+/// mounted services and uploads that are streamed, whose clients have deadlines of their own, it
+/// does nothing.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use flatpath_http::{Router, TimeOut};
+///
+/// let router: Router = Router::new()
+///     .get("/report", || "made at length\n")
+///     .layer(TimeOut::after(Duration::from_secs(10)));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct TimeOut(Duration);
+
+impl TimeOut {
+    /// A time-out after this time, from when a worker has begun with the request.
+    #[must_use]
+    pub fn after(time: Duration) -> Self {
+        Self(time)
+    }
+}
+
+impl Layer for TimeOut {
+    fn call(&self, request: Request, next: &Next<'_>) -> Answer {
+        let Some(inner) = next.detached() else {
+            return next.run(request);
+        };
+        let pending = Pending::within(self.0, |responder| {
+            Box::new(Work(Some((inner, request, responder))))
+        });
+        Answer(Kind::Deferred(pending))
+    }
+}
+
+/// What answers when the time is over.
+pub(crate) fn too_slow() -> Response {
+    let reason = "The request took too long.";
+    refused(StatusCode::SERVICE_UNAVAILABLE, &reason)
+}
+
+/// What the other worker does, once.
+struct Work(Option<(Detached, Request, Responder)>);
+
+impl TunnelWork for Work {
+    fn run(&mut self) {
+        if let Some((inner, request, responder)) = self.0.take() {
+            // It may be too late.
+            let _sent = responder.answer(inner.run(request));
+        }
+    }
+
+    fn panicked(&mut self) {}
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
