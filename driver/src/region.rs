@@ -150,6 +150,10 @@ pub struct RegionMemory {
     waker: OnceLock<Waker>,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] RegionMemory as "RegionMemory";
+}
+
 // SAFETY: the mapping belongs to this value alone. Which thread reads or writes a page of it is
 // decided by the places of pages and their counts (G1, G2), which are atomic where threads meet.
 unsafe impl Send for RegionMemory {}

@@ -189,6 +189,11 @@ pub struct AccessLog {
     time: Vec<u8>,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] LogEnd<'_> as "LogEnd";
+    impl[] AccessLog as "AccessLog";
+}
+
 impl AccessLog {
     pub(crate) fn new(to: &LogTo) -> AccessLog {
         let (format, sink) = (to.format, Arc::clone(&to.sink));

@@ -96,6 +96,11 @@ pub struct Context<'a, P: Protocol> {
     pub(crate) free_jobs: &'a mut FreeList<Envelope<P>>,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[P: Protocol] Job<P> as "Job";
+    impl[P: Protocol] Context<'_, P> as "Context";
+}
+
 impl<'a, P: Protocol> Deref for Context<'a, P> {
     type Target = Io<'a>;
 

@@ -83,6 +83,10 @@ pub struct Takeover {
     path: Option<OwnedFd>,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Takeover as "Takeover";
+}
+
 impl Takeover {
     /// Asks the process that waits at the path for its sockets; `None` where no process does.
     ///

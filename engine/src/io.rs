@@ -77,6 +77,10 @@ pub struct Io<'a> {
     pub(crate) own: Option<(u16, &'a Region)>,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Io<'_> as "Io";
+}
+
 /// What an [`Io`] asks of its driver, whichever that is.
 pub(crate) trait Peers {
     fn peer_of(&self, socket: Socket) -> Option<SocketAddr>;

@@ -255,11 +255,11 @@ pub use discard::{copied, discard, discard_bytes, guarded, on_network_thread};
 pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 #[doc(hidden)]
-pub use flatpath_structures::impl_error;
-#[doc(hidden)]
 pub use flatpath_structures::lock;
 #[doc(hidden)]
 pub use flatpath_structures::panics::contain;
+#[doc(hidden)]
+pub use flatpath_structures::{impl_error, opaque_debug};
 pub use hand_over::HandOver;
 pub use io::Io;
 pub use lifecycle::ServerState;

@@ -127,6 +127,11 @@ pub struct Outbox<T, E> {
     bytes_max: usize,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Admitted as "Admitted";
+    impl[T, E] Outbox<T, E> as "Outbox";
+}
+
 impl<T: Piece, E: Clone> Outbox<T, E> {
     /// An empty outbox for what waits for one client, `bytes_max` at most (O1).
     pub fn new(bytes_max: usize) -> Self {

@@ -77,6 +77,12 @@ impl Received {
 }
 
 /// A protocol with its service, as a listener has it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a protocol that a server can listen with",
+    label = "not a protocol",
+    note = "HTTP is one: `Http::service(router)` of `flatpath-http`",
+    note = "frames of your own are one: `Framed`"
+)]
 pub trait Protocol: Send + Sync + Sized + 'static {
     /// What one network thread keeps for this listener: caches, scratch space. Never shared.
     type ThreadState: 'static;

@@ -32,6 +32,7 @@ pub struct Bound {
 }
 
 /// A running server. Dropping it drains it and waits.
+#[must_use = "dropped, the server drains: wait for it, or keep it for as long as it is to run"]
 pub struct Running {
     pub(crate) listening: Vec<Listening>,
     pub(crate) addresses: Vec<Bound>,
@@ -44,7 +45,13 @@ pub struct Running {
 
 /// A hold on a running server that any thread may keep.
 #[derive(Clone)]
+#[must_use = "it does nothing by itself"]
 pub struct Handle(pub(crate) Arc<Shared>);
+
+flatpath_structures::opaque_debug! {
+    impl[] Running as "Running";
+    impl[] Handle as "Handle";
+}
 
 impl Handle {
     /// After `drain_delay` stops accepting, finishes what is in flight, tells kept connections to
@@ -193,6 +200,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.scaler.is_some() {
+            let is_unused = self.handle.statistics().connections_accepted == 0;
+            if is_unused && self.handle.state() == ServerState::Running {
+                log::warn!(
+                    "a server is dropped before its first connection, so it ends: wait for what \
+                     Server::start returns (Running::wait), or keep it"
+                );
+            }
             self.handle.drain();
             if let Err(error) = self.join() {
                 log::error!("{error}");

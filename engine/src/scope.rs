@@ -20,6 +20,10 @@ pub struct WorkerScope<'a> {
     pub(crate) visitor: Visitor,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] WorkerScope<'_> as "WorkerScope";
+}
+
 impl<'a> WorkerScope<'a> {
     /// Where buffers come from.
     pub fn pool(&self) -> PoolHandle<'a> {

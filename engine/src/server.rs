@@ -42,6 +42,10 @@ pub struct Server {
     pub(crate) options: Options,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Server as "Server";
+}
+
 impl Default for Server {
     fn default() -> Server {
         Server::new()

@@ -68,6 +68,10 @@ pub struct SignalWatch {
     had_terminal: bool,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] SignalWatch as "SignalWatch";
+}
+
 impl SignalWatch {
     /// Begins to watch: from now on SIGTERM, SIGINT, SIGUSR2 and, unless it is ignored, SIGHUP do
     /// not end the process by themselves.

@@ -127,6 +127,10 @@ pub struct SimulatedServer {
     random: Random,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] SimulatedServer as "SimulatedServer";
+}
+
 /// A network thread with a simulated network of its own.
 struct Thread {
     network: Network<Simulation>,

@@ -30,6 +30,7 @@ use crate::worker::Shared;
 ///
 /// Cost: a start or stop is one lock and, if the thread sleeps, one wake-up; a signal is one
 /// wake-up of the thread and one system call, which takes the count.
+#[must_use = "dropped, it watches nothing"]
 pub struct EventWatch {
     entry: Arc<WatchEntry>,
     shared: Arc<Shared>,

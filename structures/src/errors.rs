@@ -61,3 +61,27 @@ macro_rules! impl_error {
         }
     };
 }
+
+/// `Debug` for types whose insides are of no use to a reader: their name.
+///
+/// ```
+/// struct Engine<T>(T);
+///
+/// flatpath_structures::opaque_debug! {
+///     impl[T] Engine<T> as "Engine";
+/// }
+///
+/// assert_eq!(format!("{:?}", Engine(7)), "Engine { .. }");
+/// ```
+#[macro_export]
+macro_rules! opaque_debug {
+    ($(impl[$($parameters:tt)*] $type:ty as $name:literal;)+) => {
+        $(
+            impl<$($parameters)*> ::std::fmt::Debug for $type {
+                fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                    formatter.debug_struct($name).finish_non_exhaustive()
+                }
+            }
+        )+
+    };
+}

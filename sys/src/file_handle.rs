@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub const HANDLE_BYTES_MAX: usize = 128;
 
 /// A handle as the kernel made it. The layout is that of `struct file_handle`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct KernelHandle {
     length: u32,

@@ -27,6 +27,10 @@ pub struct TestServer {
     ends_within: Duration,
 }
 
+flatpath::opaque_debug! {
+    impl[] TestServer as "TestServer";
+}
+
 impl TestServer {
     /// A server with one listener that speaks `protocol`.
     pub fn new<P: Protocol>(conditions: Conditions, protocol: P) -> TestServer {

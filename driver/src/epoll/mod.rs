@@ -97,6 +97,10 @@ pub struct Epoll {
     counters: DriverStatistics,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Epoll as "Epoll";
+}
+
 impl Epoll {
     /// An epoll instance and its buffers.
     ///

@@ -63,6 +63,10 @@ pub struct Simulation {
     counters: DriverStatistics,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Simulation as "Simulation";
+}
+
 impl Simulation {
     /// A driver and the network it is on. Of the configuration, the buffers and the length
     /// of the completion queue matter.

@@ -157,6 +157,11 @@ pub struct Client {
     number: u32,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Network as "Network";
+    impl[] Client as "Client";
+}
+
 impl Client {
     fn with<T>(&self, act: impl FnOnce(&mut Connection, u64, u64) -> T) -> T {
         let mut world = self.network.world();

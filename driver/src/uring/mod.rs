@@ -90,6 +90,10 @@ pub struct Uring {
     counters: DriverStatistics,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[] Uring as "Uring";
+}
+
 impl Uring {
     /// Sets up a ring and its buffers.
     ///

@@ -325,7 +325,7 @@ fn a_limit_that_cannot_be_is_an_error() {
             .limits(limits)
             .network_threads(threads);
         let started = server.listen("127.0.0.1:0", crate::lines::Lines).start();
-        let error = started.err().expect("refused");
+        let error = started.expect_err("refused");
         assert!(error.to_string().contains("in_flight_max"), "{error}");
     }
 }
@@ -335,7 +335,7 @@ fn a_taken_port_and_a_missing_listener_are_named() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = holder.local_addr().expect("bound");
     let server = flatpath::Server::new().listen(address, crate::lines::Lines);
-    let error = server.start().err().expect("refused");
+    let error = server.start().expect_err("refused");
     assert!(error.to_string().contains(&address.to_string()), "{error}");
     assert!(flatpath::Server::new().start().is_err());
     drop(holder);

@@ -66,6 +66,7 @@ flatpath::impl_error! {
 }
 
 /// Feeds a response body; see [`Body::channel`](crate::Body::channel). Dropped, it ends the body.
+#[must_use = "dropped, it ends the body"]
 pub struct Sender(Arc<Outbox<Bytes, End>>);
 
 impl Sender {

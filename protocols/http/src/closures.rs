@@ -84,6 +84,10 @@ pub struct HandlerState {
     names: Names,
 }
 
+flatpath::opaque_debug! {
+    impl[] HandlerState as "HandlerState";
+}
+
 impl HandlerState {
     /// Answers with what a handler makes of the request.
     pub(crate) fn answer(

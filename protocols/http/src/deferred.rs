@@ -68,6 +68,7 @@ pub struct Deferred(Pending);
 
 /// Makes the response to a request whose handler has returned a [`Deferred`]. Dropped without
 /// having made one, it answers 500.
+#[must_use = "dropped, it answers 500"]
 pub struct Responder {
     slot: Arc<Slot>,
 }

@@ -76,6 +76,10 @@ pub struct Exchange {
     pub(crate) note: Extensions,
 }
 
+flatpath::opaque_debug! {
+    impl[] Exchange as "Exchange";
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.discard();

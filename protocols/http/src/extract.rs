@@ -70,6 +70,13 @@ impl Asks {
 ///
 /// let http = Http::pooled(|User(name): User| format!("hello, {name}\n"));
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a handler in this place",
+    label = "not made of a request's head",
+    note = "arguments that take the body, as `Json`, `Form`, `String` and `Request` do, stand last",
+    note = "a value of the router's state is `State<{Self}>`, with `Router::with_state`",
+    note = "what a layer has put into the request is `Extension<{Self}>`"
+)]
 pub trait FromRequestParts<S>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
@@ -87,6 +94,13 @@ pub trait FromRequestParts<S>: Sized {
 /// Made of a whole request: it may take the body, so it stands last in a handler's arguments.
 ///
 /// `M` tells what takes the body from what does not; an implementation leaves it out.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a handler",
+    label = "not made of a request",
+    note = "implement `FromRequestParts<S>` for what is made of a head, or `FromRequest<S>` for \
+            what takes the body",
+    note = "`Json<T>`, `Form<T>` and `Query<T>` need `T: serde::Deserialize`"
+)]
 pub trait FromRequest<S, M = ViaRequest>: Sized {
     /// What answers a request that it cannot be made of.
     type Rejection: IntoResponse;
@@ -120,6 +134,11 @@ impl<S, T: FromRequestParts<S>> FromRequest<S, ViaParts> for T {
 }
 
 /// Made of a head where it is there: `Option` of it is an argument.
+#[diagnostic::on_unimplemented(
+    message = "`Option<{Self}>` cannot be an argument of a handler",
+    label = "its absence is not told from what is wrong with it",
+    note = "take `Result<{Self}, _>` where every refusal is to reach the handler"
+)]
 pub trait OptionalFromRequestParts<S>: Sized {
     /// What answers a request in which it is there and not right.
     type Rejection: IntoResponse;
@@ -138,6 +157,11 @@ pub trait OptionalFromRequestParts<S>: Sized {
 }
 
 /// Made of a whole request where it is there: `Option` of it is an argument, the last.
+#[diagnostic::on_unimplemented(
+    message = "`Option<{Self}>` cannot be an argument of a handler",
+    label = "its absence is not told from what is wrong with it",
+    note = "take `Result<{Self}, _>` where every refusal is to reach the handler"
+)]
 pub trait OptionalFromRequest<S>: Sized {
     /// What answers a request in which it is there and not right.
     type Rejection: IntoResponse;

@@ -25,6 +25,15 @@ use crate::message::{Request, Response};
 /// What cannot be extracted answers the request with its rejection, and the handler is not called.
 /// `M` only tells these kinds of functions apart; `S` is the state of the
 /// router.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "not a handler of a router whose state is `{S}`",
+    note = "a handler is a function of up to eight arguments: each is `FromRequestParts<{S}>`, \
+            the last may be `FromRequest<{S}>` and take the body, as `Json` and `String` do",
+    note = "what it returns is `IntoResponse`",
+    note = "an `async fn` is none: a handler returns `Deferred::spawn(&runtime, future)`, with the \
+            feature `async`"
+)]
 pub trait Handler<M, S = ()>: Send + Sync + 'static {
     /// What its arguments need besides the request's head and body.
     const ASKS: Asks = Asks::NOTHING;

@@ -41,12 +41,24 @@ use crate::message::{Body, Response};
 /// assert_eq!(found.into_response().status(), 404);
 /// assert_eq!(Err::<(), _>(Refusal::Busy).into_response().status(), 503);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a response",
+    label = "not a response",
+    note = "text, bytes, a `StatusCode`, `Html`, `Json`, a `Body`, `Option` and `Result` of them \
+            are responses; and so are `(status, content)` and `(status, headers, content)`",
+    note = "an error of your own becomes one by `impl IntoResponse for {Self}`"
+)]
 pub trait IntoResponse {
     /// The response, made of this.
     fn into_response(self) -> Response;
 }
 
 /// Adds headers to a response.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no set of headers",
+    label = "neither an array of names and values nor a `HeaderMap`",
+    note = "headers stand before the content: `([(\"cache-control\", \"no-store\")], \"text\")`"
+)]
 pub trait IntoHeaders {
     /// Sets each header, in place of those of its name.
     ///

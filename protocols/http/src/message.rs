@@ -140,7 +140,6 @@ impl Body {
     /// }
     /// # assert_eq!(count().into_body().length(), None);
     /// ```
-    #[must_use]
     pub fn channel(bytes_max: usize) -> (Sender, Self) {
         let (sender, pieces) = channel::channel(bytes_max, Kind::Body);
         (sender, Self::Channel(pieces.into()))

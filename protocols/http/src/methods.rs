@@ -220,6 +220,10 @@ pub struct Methods<S = ()> {
     rest: Endpoint<S>,
 }
 
+flatpath::opaque_debug! {
+    impl[S] Methods<S> as "Methods";
+}
+
 impl<S: 'static> Methods<S> {
     fn new() -> Self {
         let rest = |method: Method| match method {

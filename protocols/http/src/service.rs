@@ -94,6 +94,12 @@ impl Default for BodyPlan {
 /// | the network thread | `plan`                                            | no        |
 /// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a service",
+    label = "not a service",
+    note = "a `Router` is one once it has its state: `router.with_state(state)`",
+    note = "a function becomes one by `Http::pooled`, `Http::inline` or a route of a `Router`"
+)]
 pub trait Service: Send + Sync + 'static {
     /// What one network thread keeps for this service: caches, scratch space. Never shared.
     type ThreadState: 'static;

@@ -25,6 +25,11 @@ use crate::message::Response;
 ///   be. One of them is called, unless the sink itself has ended the upload: it answered an error,
 ///   or panicked.
 /// - All of it is called, and dropped, where it may block, but for `keeps_parts`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot take a body",
+    label = "not a `Sink`",
+    note = "`Upload::to(writer, finish)` makes one of a writer, a file say"
+)]
 pub trait Sink: Send {
     /// More of the body. May block.
     ///
@@ -124,4 +129,8 @@ pub enum UploadDecision {
     Sink(Box<dyn Sink>),
     /// The body is not wanted: the connection ends after this.
     Response(Response),
+}
+
+flatpath::opaque_debug! {
+    impl[] UploadDecision as "UploadDecision";
 }

@@ -339,6 +339,11 @@ pub struct Session<S: Service> {
     reorder_buffer: Option<Box<ReorderBuffer<S>>>,
 }
 
+flatpath::opaque_debug! {
+    impl[S: Service] ThreadState<S> as "ThreadState";
+    impl[S: Service] Session<S> as "Session";
+}
+
 impl<S: Service> Default for Session<S> {
     fn default() -> Self {
         Self {

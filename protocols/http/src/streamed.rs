@@ -42,6 +42,10 @@ use crate::sink::{Begun, Sink};
 /// ```
 pub struct Upload(Box<dyn Sink>);
 
+flatpath::opaque_debug! {
+    impl[] Upload as "Upload";
+}
+
 impl Upload {
     /// Gives the body to this sink.
     pub fn new(sink: impl Sink + 'static) -> Self {

@@ -56,6 +56,10 @@ pub struct Rpc<S: Programs> {
     counts: ReplyCounts,
 }
 
+flatpath::opaque_debug! {
+    impl[S: Programs] Rpc<S> as "Rpc";
+}
+
 impl<S: Programs> Rpc<S> {
     /// Serves `programs`; keeps the replies of [`CACHED_REPLIES_MAX`] calls.
     pub fn new(programs: S) -> Rpc<S> {

@@ -30,6 +30,10 @@ pub struct WebSocket<H: Handler> {
     successor: Successor<Sockets<H>>,
 }
 
+flatpath::opaque_debug! {
+    impl[H: Handler] WebSocket<H> as "WebSocket";
+}
+
 impl<H: Handler> Clone for WebSocket<H> {
     fn clone(&self) -> WebSocket<H> {
         WebSocket {

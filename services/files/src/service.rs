@@ -68,6 +68,10 @@ pub struct FilesState {
     requests: HandlerState,
 }
 
+flatpath::opaque_debug! {
+    impl[] FilesState as "FilesState";
+}
+
 impl Files {
     /// Opens the directory. It is held open: later changes of its own name do not matter.
     ///
