@@ -70,6 +70,28 @@ impl Reader {
         }
     }
 
+    /// Another reader around this one, as a layer makes it that changes a body while it is sent. It
+    /// is read inside the same limit, and its length is not known.
+    ///
+    /// ```
+    /// use std::io::Read;
+    ///
+    /// use flatpath_http::Reader;
+    ///
+    /// let reader = Reader::new(Box::new(&b"hello"[..]), Some(5));
+    /// let twice = reader.wrap(|inner| inner.chain(&b"hello"[..]));
+    /// assert_eq!(twice.length(), None);
+    /// ```
+    #[must_use]
+    pub fn wrap<R: Read + Send + 'static>(mut self, around: impl FnOnce(Self) -> R) -> Self {
+        let share = self.share.take();
+        Self {
+            source: Box::new(around(self)),
+            length: None,
+            share,
+        }
+    }
+
     /// How many bytes it will bring, where that is known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {

@@ -54,7 +54,7 @@ impl Origins {
             return self;
         };
         named.extend(origins);
-        match named.contains(&OriginPattern(None)) {
+        match named.iter().any(OriginPattern::is_any) {
             true => Self::any(),
             false => Self(Some(named)),
         }
@@ -76,7 +76,7 @@ impl Origins {
         }
         let mut origins = head.values("origin").peekable();
         let has_origin = origins.peek().is_some();
-        let is_named = |origin: &[u8]| named.iter().any(|it| it.is(origin));
+        let is_named = |origin: &[u8]| named.iter().any(|it| it.matches(origin));
         let is_own = |origin: &[u8]| is_own(origin, head.authority(), scheme);
         match head.value("sec-fetch-site").filter(|_| !is_safe) {
             Some(b"same-origin" | b"none") => true,
@@ -127,9 +127,23 @@ fn without_port<'a>(host: &'a str, scheme: &str) -> &'a str {
 pub struct OriginPattern(Option<Box<str>>);
 
 impl OriginPattern {
-    fn is(&self, origin: &[u8]) -> bool {
+    /// Whether this is the origin that a request names in `Origin`, or stands for every one.
+    ///
+    /// ```
+    /// let pattern: flatpath_http::OriginPattern = "https://app.example.org".parse()?;
+    /// assert!(pattern.matches(b"https://app.example.org"));
+    /// # Ok::<(), flatpath_http::InvalidOrigin>(())
+    /// ```
+    #[must_use]
+    pub fn matches(&self, origin: &[u8]) -> bool {
         let named = self.0.as_deref();
         named.is_none_or(|named| named.as_bytes().eq_ignore_ascii_case(origin))
+    }
+
+    /// Whether it stands for every origin: `*`.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.0.is_none()
     }
 }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
+use flatpath_http::headers::{AcceptEncoding, ContentCoding};
 use flatpath_http::{Body, Mount, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
@@ -18,7 +19,6 @@ use http::{Method, StatusCode};
 use crate::cache::{NewEntry, Prebuilt};
 use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
-use crate::encoding::{Coding, Preference};
 use crate::error::FilesError;
 use crate::freshness::{FreshnessCheck, Lookup, LookupStart, Observation};
 use crate::headers::Headers;
@@ -31,6 +31,7 @@ use crate::page::refusal;
 use crate::range::{self, Part, Ranges};
 use crate::responses::{bare, busy, status_text, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
+use crate::siblings;
 use crate::stat::Locality;
 use crate::target::{Hidden, PathForm, Target, joined, name_of};
 use crate::writing::{Writing, is_own, public_address, raw_target};
@@ -65,7 +66,7 @@ pub(crate) struct Answerer<'a> {
 struct Chosen {
     /// Where the form that is sent lies beneath the root.
     path: Vec<u8>,
-    coding: Coding,
+    coding: ContentCoding,
     opened: Opened,
     media: &'static str,
     /// What the choice depends on, in addition to the file that is sent.
@@ -196,7 +197,7 @@ impl Answerer<'_> {
 
     /// The file at `path`, which is `opened`.
     fn file(&self, request: &Request, path: &[u8], opened: Opened) -> Result<Response, FilesError> {
-        let preference = Preference::parse(request.headers().all(&header::ACCEPT_ENCODING));
+        let preference = siblings::accepted(request.headers().all(&header::ACCEPT_ENCODING));
         let mut first = Some(opened);
         for tries in 1..=CHANGE_TRIES_MAX {
             let opened = first.take().map_or_else(|| self.find(path), Ok)?;
@@ -218,11 +219,11 @@ impl Answerer<'_> {
         &self,
         path: &[u8],
         opened: Opened,
-        preference: Preference,
+        preference: AcceptEncoding,
     ) -> Result<Option<Chosen>, FilesError> {
         let mut plain = Chosen {
             path: path.to_vec(),
-            coding: Coding::Identity,
+            coding: ContentCoding::Identity,
             locality: opened.locality,
             is_direct: opened.is_direct,
             opened,
@@ -230,10 +231,10 @@ impl Answerer<'_> {
             observations: Vec::new(),
         };
         for coding in preference.codings() {
-            if coding == Coding::Identity {
+            let Some(suffix) = siblings::suffix(coding) else {
                 return Ok(Some(plain));
-            }
-            let sibling = [path, coding.suffix()].concat();
+            };
+            let sibling = [path, suffix].concat();
             match self.find(&sibling) {
                 Ok(opened) if opened.kind == Kind::File => {
                     let beside = Observation::File(plain.path, plain.opened.identity);
@@ -261,7 +262,7 @@ impl Answerer<'_> {
     fn send(
         &self,
         request: &Request,
-        preference: Preference,
+        preference: AcceptEncoding,
         chosen: Chosen,
         tries: usize,
     ) -> Result<Option<Response>, FilesError> {
@@ -382,7 +383,7 @@ impl Answerer<'_> {
     fn entry(
         &self,
         request: &Request,
-        preference: Preference,
+        preference: AcceptEncoding,
         chosen: Chosen,
         validators: Validators,
         headers: &HeaderMap,

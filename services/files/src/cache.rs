@@ -21,11 +21,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use flatpath_http::headers::AcceptEncoding;
 use http::HeaderValue;
 use quick_cache::{Equivalent, Weighter, unsync};
 
 use crate::conditional::Validators;
-use crate::encoding::Preference;
 use crate::freshness::{FreshnessCheck, Lookup, Moment, Use, Validity};
 use crate::limits::{CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS};
 use crate::root::Root;
@@ -34,7 +34,7 @@ use crate::root::Root;
 #[derive(Clone, Debug)]
 pub(crate) struct NewEntry {
     pub(crate) target: Box<[u8]>,
-    pub(crate) preference: Preference,
+    pub(crate) preference: AcceptEncoding,
     pub(crate) answer: Prebuilt,
     pub(crate) lookup: Lookup,
 }
@@ -80,14 +80,14 @@ pub(crate) struct Cache {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     target: Box<[u8]>,
-    preference: Preference,
+    preference: AcceptEncoding,
 }
 
 /// The same, borrowed.
 #[derive(Hash)]
 struct KeyRef<'a> {
     target: &'a [u8],
-    preference: Preference,
+    preference: AcceptEncoding,
 }
 
 impl Equivalent<Key> for KeyRef<'_> {
@@ -138,7 +138,7 @@ impl Cache {
         root: &Root,
         moment: Moment,
         target: &[u8],
-        preference: Preference,
+        preference: AcceptEncoding,
     ) -> Option<Rc<Entry>> {
         let key = KeyRef { target, preference };
         let entry = Rc::clone(self.entries.get(&key)?);
@@ -181,6 +181,7 @@ mod tests {
     use crate::conditional::Modified;
     use crate::freshness::{LookupStart, Observation};
     use crate::limits::STAT_AGE_REFRESH_DIVISOR;
+    use crate::siblings;
     use crate::stat::Locality;
     use std::collections::HashMap;
     use std::fs;
@@ -226,7 +227,7 @@ mod tests {
             let observations = [Observation::File(b"file".to_vec(), found.identity)];
             let new = NewEntry {
                 target: target.as_bytes().into(),
-                preference: Preference::PLAIN,
+                preference: AcceptEncoding::PLAIN,
                 answer: Prebuilt {
                     found: (*b"head").into(),
                     not_modified: (*b"not modified").into(),
@@ -265,7 +266,7 @@ mod tests {
             let target = target.as_bytes();
             let entry = self
                 .cache
-                .find(&self.root, moment, target, Preference::PLAIN);
+                .find(&self.root, moment, target, AcceptEncoding::PLAIN);
             let body = entry.map(|entry| entry.answer.body.clone());
             self.assert_sound();
             body
@@ -284,7 +285,7 @@ mod tests {
         bench.insert("/file", "content");
         assert_eq!(bench.body(1, "/file").as_deref(), Some(&b"content"[..]));
         assert_eq!(bench.body(1, "/File"), None);
-        let brotli = Preference::parse([&b"br"[..]].into_iter());
+        let brotli = siblings::accepted([&b"br"[..]].into_iter());
         assert!(
             bench
                 .cache

@@ -16,6 +16,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use flatpath_http::headers::{Comparison, lists_tag};
 use http::header::HeaderValue;
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 
@@ -95,7 +96,7 @@ impl Validators {
     pub(crate) fn evaluate(&self, headers: &impl Headers) -> Verdict {
         // "1. When recipient is the origin server and If-Match is present, evaluate":
         if headers.holds(&IF_MATCH) {
-            if !self.matches(headers.all(&IF_MATCH), Strength::Strong) {
+            if !self.matches(headers.all(&IF_MATCH), Comparison::Strong) {
                 return Verdict::PreconditionFailed;
             }
         // "2. When recipient is the origin server, If-Match is not present, and
@@ -105,7 +106,7 @@ impl Validators {
         }
         // "3. When If-None-Match is present, evaluate"; "4. [...] is not present":
         let is_known = if headers.holds(&IF_NONE_MATCH) {
-            self.matches(headers.all(&IF_NONE_MATCH), Strength::Weak)
+            self.matches(headers.all(&IF_NONE_MATCH), Comparison::Weak)
         } else {
             let since = headers.single(&IF_MODIFIED_SINCE).and_then(parse_date);
             match (self.modified, since) {
@@ -129,7 +130,7 @@ impl Validators {
             return false;
         };
         if value.starts_with(b"\"") || value.starts_with(b"W/") {
-            return self.matches([value].into_iter(), Strength::Strong);
+            return self.matches([value].into_iter(), Comparison::Strong);
         }
         matches!((self.modified, parse_date(value)), (Modified::At(modified), Some(date))
             if modified == date)
@@ -146,18 +147,13 @@ impl Validators {
         }
     }
 
-    /// Whether a list has our tag; a weak one counts only where `accepted` is weak.
-    fn matches<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>, accepted: Strength) -> bool {
-        values.any(|value| {
-            // `*` stands for any current representation, and there is one.
-            value == b"*"
-                || self.tag.as_ref().is_some_and(|own| {
-                    Tags { left: value }.any(|(strength, text)| {
-                        let counts = strength == Strength::Strong || accepted == Strength::Weak;
-                        counts && text == own.as_bytes()
-                    })
-                })
-        })
+    /// Whether a list has our tag, or stands for any.
+    fn matches<'a>(&self, values: impl Iterator<Item = &'a [u8]>, comparison: Comparison) -> bool {
+        lists_tag(
+            values,
+            self.tag.as_ref().map(HeaderValue::as_bytes),
+            comparison,
+        )
     }
 }
 
@@ -211,40 +207,6 @@ fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Strength {
-    Strong,
-    Weak,
-}
-
-/// The tags of a list, up to the first thing that is none. Commas inside quotes are part of a tag.
-struct Tags<'a> {
-    left: &'a [u8],
-}
-
-impl<'a> Iterator for Tags<'a> {
-    type Item = (Strength, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while let [b',' | b' ' | b'\t', rest @ ..] = self.left {
-            self.left = rest;
-        }
-        let (strength, quoted) = match self.left.strip_prefix(b"W/") {
-            Some(quoted) => (Strength::Weak, quoted),
-            None => (Strength::Strong, self.left),
-        };
-        let inner = quoted.strip_prefix(b"\"")?;
-        let end = inner.iter().position(|byte| *byte == b'"')? + 2;
-        let (tag, rest) = quoted.split_at(end);
-        let rest = rest.trim_ascii_start();
-        if !rest.is_empty() && !rest.starts_with(b",") {
-            return None;
-        }
-        self.left = rest;
-        Some((strength, tag))
-    }
 }
 
 #[cfg(test)]

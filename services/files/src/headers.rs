@@ -34,14 +34,6 @@ impl Headers for Head<'_> {
     }
 }
 
-/// The elements of a comma-separated list, empty ones left out. Not for lists of quoted strings.
-pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|byte| *byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|element| !element.is_empty())
-}
-
 /// The text of a number: digits and nothing else.
 pub(crate) fn digits(text: &[u8]) -> Option<&str> {
     let all = !text.is_empty() && text.iter().all(u8::is_ascii_digit);

@@ -32,7 +32,7 @@
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
 // | which state of the file it is | `identity` |
-// | plain or compressed before | `encoding`, `media` |
+// | plain or compressed before | `siblings`, `media` |
 // | has the client got it already | `conditional` |
 // | all of it or parts | `range` |
 // | the bytes; or a page that lists a directory | `content`, `listing`, `order`, `page` |
@@ -58,7 +58,7 @@ mod walk;
 mod stat;
 mod identity;
 mod headers;
-mod encoding;
+mod siblings;
 mod media;
 mod conditional;
 pub mod range;

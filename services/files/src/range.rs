@@ -16,7 +16,9 @@
 //!
 //! Cost: linear in the header, and quadratic in its at most `RANGES_MAX` ranges.
 
-use crate::headers::{digits, elements};
+use flatpath_http::headers::elements;
+
+use crate::headers::digits;
 use crate::limits::{RANGE_OVERLAPS_MAX, RANGES_MAX};
 
 /// What a part's head costs at least: boundary, type, `Content-Range` and line ends.

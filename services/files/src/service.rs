@@ -11,6 +11,7 @@ use flatpath::blocking::{BlockingLimit, Entry, Permit};
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Payload, PoolHandle};
 use flatpath::prompt::PromptRight;
+use flatpath_http::headers::AcceptEncoding;
 use flatpath_http::{
     BodyPlan, Disposition, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply, Request,
     Response, Service, Sink, TargetForm, Turn, UploadDecision, WorkerScope,
@@ -21,7 +22,6 @@ use http::{Extensions, Method, StatusCode};
 use crate::answer::Answerer;
 use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::conditional::{EntityTags, Verdict};
-use crate::encoding::Preference;
 use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::mounts::{MountLimits, Mounts};
@@ -29,6 +29,7 @@ use crate::not_found::NotFound;
 use crate::put;
 use crate::responses::busy;
 use crate::root::{Locality, Reach, Resolution, Root};
+use crate::siblings;
 use crate::target::{Hidden, Target};
 use crate::tus;
 use crate::tus::ledger::{Ledger, Uploads};
@@ -334,8 +335,8 @@ impl Service for Files {
             return Disposition::Pooled;
         }
         let preference = match head.known(KnownHeader::AcceptEncoding) {
-            Some(_) => Preference::parse(head.values(ACCEPT_ENCODING.as_str())),
-            None => Preference::PLAIN,
+            Some(_) => siblings::accepted(head.values(ACCEPT_ENCODING.as_str())),
+            None => AcceptEncoding::PLAIN,
         };
         let moment = Moment {
             turn_number: turn.number,

@@ -1,85 +1,90 @@
-//! Which of a file's precompressed siblings to send: `Accept-Encoding` (RFC 9110, 12.5.3).
-//!
-//! `a.css.br` and `a.css.gz` beside `a.css` are the same content, compressed before. The client's
-//! weights decide; where they are equal, the smaller form wins: br, then gzip, then plain. Without
-//! the header, or with an empty one, the file is sent plain. A sibling is only looked at when the
-//! file itself is there, and is trusted to be up to date.
+//! `Accept-Encoding` (RFC 9110, 12.5.3): the content codings that a client takes.
 //!
 //! Cost: one pass over the header.
 
+use super::elements;
+
+/// A content coding that this server may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Coding {
-    /// Brotli, from a sibling that ends in `.br`.
+#[non_exhaustive]
+pub enum ContentCoding {
+    /// `br` (RFC 7932).
     Brotli,
-    /// Gzip, from a sibling that ends in `.gz`.
+    /// `zstd` (RFC 8878).
+    Zstd,
+    /// `gzip` (RFC 1952).
     Gzip,
+    /// The content as it is.
     Identity,
 }
 
-/// The codings that a client takes, best first.
+/// How many there are.
+const CODINGS: usize = 4;
+
+/// The codings that a client takes of those that a server has, best first.
+///
+/// ```
+/// use flatpath_http::headers::{AcceptEncoding, ContentCoding};
+///
+/// // In the order in which the server would choose.
+/// let ours = [ContentCoding::Brotli, ContentCoding::Gzip, ContentCoding::Identity];
+/// let header: &[u8] = b"gzip, br;q=0.5, zstd";
+/// let accepted = AcceptEncoding::parse([header], &ours);
+/// assert_eq!(accepted.codings().next(), Some(ContentCoding::Gzip));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Preference {
-    order: [Option<Coding>; CODINGS],
+pub struct AcceptEncoding {
+    order: [Option<ContentCoding>; CODINGS],
 }
-
-const CODINGS: usize = 3;
-
-/// All codings, in the order that this server would choose.
-const ALL: [Coding; CODINGS] = [Coding::Brotli, Coding::Gzip, Coding::Identity];
 
 /// Weights are thousandths; this is `q=1`.
 const WEIGHT_MAX: u16 = 1_000;
 
-impl Coding {
-    pub(crate) fn suffix(self) -> &'static [u8] {
-        match self {
-            Self::Brotli => b".br",
-            Self::Gzip => b".gz",
-            Self::Identity => b"",
-        }
-    }
-
-    /// The value of `Content-Encoding`, if there is to be one.
-    pub(crate) fn token(self) -> Option<&'static str> {
+impl ContentCoding {
+    /// The value of `Content-Encoding`; `None` for the content as it is.
+    #[must_use]
+    pub fn token(self) -> Option<&'static str> {
         match self {
             Self::Brotli => Some("br"),
+            Self::Zstd => Some("zstd"),
             Self::Gzip => Some("gzip"),
             Self::Identity => None,
         }
     }
 }
 
-impl Preference {
-    /// Without the header: the file as it is.
-    pub(crate) const PLAIN: Self = Self {
-        order: [Some(Coding::Identity), None, None],
+impl AcceptEncoding {
+    /// Without the header, or with an empty one: the content as it is.
+    pub const PLAIN: Self = Self {
+        order: [Some(ContentCoding::Identity), None, None, None],
     };
 
-    /// Reads all `Accept-Encoding` headers of a request.
-    pub(crate) fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
+    /// Reads all `Accept-Encoding` headers of a request. The client's weights decide between the
+    /// codings that the server has; where they are equal, the order of `ours` does. Elements that
+    /// are malformed or unknown are left out; the first mention of a coding counts.
+    ///
+    /// O(length of the headers).
+    pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>, ours: &[ContentCoding]) -> Self {
         let mut weights = Weights::default();
         let mut is_present = false;
-        for value in values {
-            for element in crate::headers::elements(value) {
-                is_present = true;
-                weights.note(element);
-            }
+        for element in values.into_iter().flat_map(elements) {
+            is_present = true;
+            weights.note(element);
         }
         if !is_present {
             return Self::PLAIN;
         }
-        let mut ranked = ALL.map(|coding| (weights.of(coding), coding));
-        // Stable, so that our own order decides between equal weights.
-        ranked.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
         let mut order = [None; CODINGS];
-        for (place, (weight, coding)) in order.iter_mut().zip(ranked) {
-            *place = (weight > 0).then_some(coding);
+        for (place, coding) in order.iter_mut().zip(ours) {
+            *place = Some(*coding).filter(|coding| weights.of(*coding) > 0);
         }
+        // Stable, so that our own order decides between equal weights.
+        order.sort_by_key(|coding| std::cmp::Reverse(coding.map(|it| weights.of(it))));
         Self { order }
     }
 
     /// The codings to try, best first. Empty when the client takes none that we have.
-    pub(crate) fn codings(&self) -> impl Iterator<Item = Coding> + use<> {
+    pub fn codings(&self) -> impl Iterator<Item = ContentCoding> + use<> {
         self.order.into_iter().flatten()
     }
 }
@@ -88,6 +93,7 @@ impl Preference {
 #[derive(Default)]
 struct Weights {
     brotli: Option<u16>,
+    zstd: Option<u16>,
     gzip: Option<u16>,
     identity: Option<u16>,
     others: Option<u16>,
@@ -107,6 +113,8 @@ impl Weights {
         let is = |spelled: &[u8]| name.eq_ignore_ascii_case(spelled);
         let entry = if is(b"br") {
             &mut self.brotli
+        } else if is(b"zstd") {
+            &mut self.zstd
         } else if is(b"gzip") || is(b"x-gzip") {
             &mut self.gzip
         } else if is(b"identity") {
@@ -119,13 +127,14 @@ impl Weights {
         entry.get_or_insert(weight);
     }
 
-    /// "*" stands for what is not named. The plain file is acceptable even if nothing names it, but
-    /// last: a client that lists codings wants one of them.
-    fn of(&self, coding: Coding) -> u16 {
+    /// "*" stands for what is not named. The plain content is acceptable even if nothing names it,
+    /// but last: a client that lists codings wants one of them.
+    fn of(&self, coding: ContentCoding) -> u16 {
         match coding {
-            Coding::Brotli => self.brotli.or(self.others).unwrap_or(0),
-            Coding::Gzip => self.gzip.or(self.others).unwrap_or(0),
-            Coding::Identity => self.identity.or(self.others).unwrap_or(1),
+            ContentCoding::Brotli => self.brotli.or(self.others).unwrap_or(0),
+            ContentCoding::Zstd => self.zstd.or(self.others).unwrap_or(0),
+            ContentCoding::Gzip => self.gzip.or(self.others).unwrap_or(0),
+            ContentCoding::Identity => self.identity.or(self.others).unwrap_or(1),
         }
     }
 }
@@ -154,19 +163,47 @@ fn parse_weight(parameter: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::Coding::{Brotli, Gzip, Identity};
+    use super::ContentCoding::{Brotli, Gzip, Identity, Zstd};
     use super::*;
 
-    fn order(value: &str) -> Vec<Coding> {
-        Preference::parse([value.as_bytes()].into_iter())
+    /// What most tests choose from.
+    const THREE: [ContentCoding; 3] = [Brotli, Gzip, Identity];
+
+    fn order(value: &str) -> Vec<ContentCoding> {
+        order_of(value, &THREE)
+    }
+
+    fn order_of(value: &str, ours: &[ContentCoding]) -> Vec<ContentCoding> {
+        AcceptEncoding::parse([value.as_bytes()], ours)
             .codings()
             .collect()
     }
 
     #[test]
-    fn without_the_header_the_file_is_plain() {
-        let none: [&[u8]; 0] = [];
-        assert_eq!(Preference::parse(none.into_iter()), Preference::PLAIN);
+    fn only_what_the_server_has_is_chosen_in_its_order_where_weights_are_equal() {
+        let value = "gzip, br, zstd";
+        for (ours, expected) in [
+            (
+                &[Zstd, Brotli, Gzip, Identity][..],
+                &[Zstd, Brotli, Gzip, Identity][..],
+            ),
+            (&[Gzip, Zstd], &[Gzip, Zstd]),
+            (&[Identity], &[Identity]),
+            (&[], &[]),
+        ] {
+            assert_eq!(order_of(value, ours), expected);
+        }
+        let four = [Brotli, Zstd, Gzip, Identity];
+        assert_eq!(
+            order_of("zstd, *;q=0.5", &four),
+            [Zstd, Brotli, Gzip, Identity]
+        );
+        assert_eq!(order_of("zstd;q=0, *", &four), [Brotli, Gzip, Identity]);
+    }
+
+    #[test]
+    fn without_the_header_the_content_is_plain() {
+        assert_eq!(AcceptEncoding::parse([], &THREE), AcceptEncoding::PLAIN);
         assert_eq!(order(""), [Identity]);
         assert_eq!(order(" , "), [Identity]);
     }
@@ -230,9 +267,9 @@ mod tests {
     #[test]
     fn several_headers_are_one_list() {
         let values = [&b"gzip;q=0.5"[..], b"br;q=0.9"];
-        let preference = Preference::parse(values.into_iter());
+        let accepted = AcceptEncoding::parse(values, &THREE);
         assert_eq!(
-            preference.codings().collect::<Vec<_>>(),
+            accepted.codings().collect::<Vec<_>>(),
             [Brotli, Gzip, Identity]
         );
     }
@@ -261,8 +298,8 @@ mod tests {
             "br,gzip,identity;q=0",
             "gzip,br;q=0.5,identity;q=0",
         ] {
-            let preference = Preference::parse([value.as_bytes()].into_iter());
-            assert_eq!(preferences.insert(preference, value), None, "{value}");
+            let accepted = AcceptEncoding::parse([value.as_bytes()], &THREE);
+            assert_eq!(preferences.insert(accepted, value), None, "{value}");
         }
     }
 }
