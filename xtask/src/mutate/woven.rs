@@ -31,6 +31,7 @@ const SWITCH: &str = include_str!("switch.rs");
 const ABOVE: &[&str] = &[
     "flatpath-messages",
     "flatpath-rpc",
+    "flatpath-layers",
     "flatpath-websocket",
     "flatpath-admin",
     "flatpath-echo",

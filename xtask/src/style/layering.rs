@@ -21,6 +21,7 @@ pub(crate) const PRODUCT: &[&str] = &[
     "test",
     "pairing",
     "protocols",
+    "protocols/layers",
     "protocols/websocket",
     "clients",
     "services",

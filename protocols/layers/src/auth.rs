@@ -1,0 +1,89 @@
+//! Who sends a request: passwords and tokens (RFC 9110, 11).
+//!
+//! | layer          | scheme              | refuses with 401 and                                |
+//! |----------------|---------------------|-----------------------------------------------------|
+//! | [`BasicAuth`]  | `Basic` (RFC 7617)  | `Basic realm="...", charset="UTF-8"`                |
+//! | [`BearerAuth`] | `Bearer` (RFC 6750) | `Bearer realm="..."`, of a bad token with its error |
+//!
+//! Names and secrets that the program lists are compared in a time that depends on none of them:
+//! each request is compared with every entry, and an entry with all of `SECRET_BYTES_MAX`.
+//! Where the program checks by a function of its own, how it compares is its own affair.
+//!
+//! Without TLS both schemes show their secrets to all who see the connection.
+//!
+//! Cost: some 1,000 bytes compared for each entry of a list.
+
+mod basic;
+mod bearer;
+mod secret;
+
+use std::fmt;
+use std::sync::Arc;
+
+use flatpath_http::{IntoResponse, Request, Response};
+use http::StatusCode;
+use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+
+pub use basic::BasicAuth;
+pub use bearer::BearerAuth;
+
+/// The name under which a layer's list has the sender of a request: an extension of the request.
+///
+/// ```
+/// use flatpath_http::{Extension, Router};
+/// use flatpath_layers::{AuthUser, BasicAuth};
+///
+/// fn greet(Extension(user): Extension<AuthUser>) -> String {
+///     format!("hello, {user}\n")
+/// }
+///
+/// let auth = BasicAuth::new("staff", [("ada", "a long password")]);
+/// let router: Router = Router::new().get("/", greet).layer(auth);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuthUser(Arc<str>);
+
+impl AuthUser {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AuthUser {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// What a check of credentials ends with: the request with what is known of its sender.
+type Check<C> = Box<dyn Fn(&C, &mut Request) -> bool + Send + Sync>;
+
+/// The challenge of a realm.
+#[track_caller]
+fn challenge(scheme: &str, realm: &str, parameters: &str) -> HeaderValue {
+    let is_plain = |it: char| it == ' ' || it.is_ascii_graphic() && it != '"' && it != '\\';
+    assert!(
+        realm.chars().all(is_plain),
+        "a realm is ASCII without quotes, backslashes and line ends: {realm:?}"
+    );
+    let challenge = HeaderValue::try_from(format!("{scheme} realm=\"{realm}\"{parameters}"));
+    challenge.unwrap_or(HeaderValue::from_static("Basic"))
+}
+
+/// What follows a scheme in `Authorization`: `None` also where the header is there twice.
+fn credentials<'a>(request: &'a Request, scheme: &str) -> Option<&'a str> {
+    let mut values = request.headers().get_all(AUTHORIZATION).iter();
+    let value = values.next().filter(|_| values.next().is_none())?;
+    let (named, rest) = value.to_str().ok()?.split_once(' ')?;
+    // RFC 9110, 11.1: the scheme is compared without regard to case, and spaces follow it.
+    named
+        .eq_ignore_ascii_case(scheme)
+        .then(|| rest.trim_matches(' '))
+}
+
+fn refuse(challenge: HeaderValue) -> Response {
+    let challenge = [(WWW_AUTHENTICATE, challenge)];
+    (StatusCode::UNAUTHORIZED, challenge, "not authorized\n").into_response()
+}

@@ -1,0 +1,112 @@
+//! A body that is compressed while it is read.
+//!
+//! Cost: one buffer of `SOURCE_BYTES` beside the encoder.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flatpath_http::Reader;
+
+use super::encoder::Encoder;
+
+/// What is read from the source at once.
+const SOURCE_BYTES: usize = 16 * 1024;
+
+/// After so many bytes of the source without output there is a flush: a read is to end, however
+/// well its content can be compressed.
+const SILENT_BYTES_MAX: usize = 256 * 1024;
+
+/// The number of streams, which is bounded.
+#[derive(Clone)]
+pub(super) struct Streams {
+    open: Arc<AtomicUsize>,
+    max: usize,
+}
+
+/// One of them, until it is dropped.
+pub(super) struct StreamPlace(Arc<AtomicUsize>);
+
+impl Streams {
+    pub(super) fn new(max: usize) -> Self {
+        let open = Arc::default();
+        Self { open, max }
+    }
+
+    pub(super) fn enter(&self) -> Option<StreamPlace> {
+        let more = |open| (open < self.max).then_some(open + 1);
+        let entered = self
+            .open
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        entered.ok().map(|_| StreamPlace(Arc::clone(&self.open)))
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct Compressed {
+    source: Reader,
+    /// Until the source has ended.
+    encoder: Option<Encoder>,
+    room: Box<[u8]>,
+    output: Vec<u8>,
+    /// What of the output has been read.
+    read_bytes: usize,
+    _place: StreamPlace,
+}
+
+impl Compressed {
+    pub(super) fn new(source: Reader, encoder: Encoder, place: StreamPlace) -> Self {
+        Self {
+            source,
+            encoder: Some(encoder),
+            room: vec![0; SOURCE_BYTES].into(),
+            output: Vec::new(),
+            read_bytes: 0,
+            _place: place,
+        }
+    }
+
+    /// Reads from the source until there is output, or the end.
+    fn fill(&mut self) -> io::Result<()> {
+        (self.output, self.read_bytes) = (Vec::new(), 0);
+        let mut silent_bytes = 0;
+        while self.output.is_empty() {
+            let Some(encoder) = &mut self.encoder else {
+                break;
+            };
+            let bytes = self.source.read(&mut self.room)?;
+            if bytes == 0 {
+                self.output = match self.encoder.take() {
+                    Some(encoder) => encoder.finish()?,
+                    None => Vec::new(),
+                };
+                break;
+            }
+            encoder.write(&self.room[..bytes])?;
+            silent_bytes += bytes;
+            // The source has no more now: what it had may be waited for.
+            if bytes < self.room.len() || silent_bytes >= SILENT_BYTES_MAX {
+                encoder.flush()?;
+            }
+            self.output = encoder.take_output();
+        }
+        Ok(())
+    }
+}
+
+impl Read for Compressed {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.read_bytes == self.output.len() && !room.is_empty() {
+            self.fill()?;
+        }
+        let mut rest = &self.output[self.read_bytes..];
+        let bytes = rest.read(room)?;
+        self.read_bytes += bytes;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,211 @@
+//! Layers of tower around handlers, polled without a runtime.
+//!
+//! A service of tower that only looks at what passes is ready whenever it is polled, but for what
+//! it waits for inside: there is our handler. So it needs no runtime: it is polled here, and while
+//! it waits for the handler, the handler is run.
+//!
+//! ```text
+//! Next::run ◄─ request ─ TowerHandler, innermost ◄─ tower's service ◄─ request
+//!     │
+//!     └─ response, now or at the end of an upload ─► tower's service ─► response
+//! ```
+//!
+//! Invariants
+//! - T1: the service is polled when it begins, and when a response for it is there; nothing else
+//!   wakes it. One that waits for anything else, a timer say, is a 500 and a line in the log.
+//! - T2: a response passes the service when it is there, of an upload at the end of its body.
+//!
+//! Cost: a clone of the service, its future on the heap, and two locks that no other thread wants.
+
+mod body;
+mod exchange;
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use flatpath_http::{Answer, Body, IntoAnswer, IntoResponse, Layer, Next, Request, Response};
+use http::StatusCode;
+use tower_service::Service;
+
+use exchange::{Exchange, HandlerFuture};
+
+pub use body::TowerBody;
+pub use exchange::TowerHandler;
+
+/// A layer of tower, such as those of tower-http, around handlers and services.
+///
+/// Its service is made once, and cloned for each request. It gets requests and responses with the
+/// body [`TowerBody`], and runs where the handler runs. Its futures have to be ready when they are
+/// polled: those that wait for a timer or a task get their clients a 500, and those that need the
+/// runtime of tokio panic, which is a 500, too.
+///
+/// A body that the service wraps in one of its own is taken from there while it is sent, by a
+/// worker that waits for it. A body that is fed ([`Body::channel`], events) could make it wait for
+/// long, so that is a 500: a service may pass it on, and not wrap it.
+///
+/// ```
+/// use flatpath_http::Router;
+/// use flatpath_http::http::{HeaderValue, header};
+/// use flatpath_layers::Tower;
+/// use tower_http::set_header::SetResponseHeaderLayer;
+///
+/// let server = HeaderValue::from_static("ours");
+/// let layer = SetResponseHeaderLayer::overriding(header::SERVER, server);
+/// let router: Router = Router::new().get("/", || "hello\n").layer(Tower::new(layer));
+/// ```
+#[derive(Clone)]
+pub struct Tower<S>(S);
+
+impl<S> Tower<S> {
+    /// The service that this layer puts around handlers.
+    #[must_use]
+    pub fn new<L: tower_layer::Layer<TowerHandler, Service = S>>(layer: L) -> Self {
+        Self(layer.layer(TowerHandler::new()))
+    }
+}
+
+impl<S, B> Layer<fn(B)> for Tower<S>
+where
+    S: Service<http::Request<TowerBody>, Response = http::Response<B>>,
+    S: Clone + Send + Sync + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send + 'static,
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn call(&self, request: Request, next: &Next<'_>) -> Answer {
+        let mut service = self.0.clone();
+        let mut context = Context::from_waker(Waker::noop());
+        match service.poll_ready(&mut context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return failed(&*error.into()).into(),
+            Poll::Pending => return failed(&NotReady).into(),
+        }
+        let exchange = Exchange::default();
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(exchange.clone());
+        let request = http::Request::from_parts(parts, TowerBody::new(body));
+        let call = Call {
+            future: Box::pin(service.call(request)),
+            exchange,
+            was_fed: false,
+        };
+        call.run(next)
+    }
+}
+
+/// A request inside a service of tower.
+struct Call<F> {
+    future: Pin<Box<F>>,
+    exchange: Exchange,
+    /// A response of the handler had a body that is fed.
+    was_fed: bool,
+}
+
+impl<F, B, E> Call<F>
+where
+    F: Future<Output = Result<http::Response<B>, E>> + Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// To the response, or to what will make it.
+    fn run(mut self, next: &Next<'_>) -> Answer {
+        loop {
+            if let Some(response) = self.poll() {
+                return response.into_answer();
+            }
+            let Some((request, place)) = self.exchange.take_request() else {
+                return failed(&NotReady).into();
+            };
+            let answer = next.run(request);
+            let Some(response) = answer.response() else {
+                return answer.map(move |response: Response| {
+                    self.was_fed |= is_fed(&response);
+                    place.put(response);
+                    // Inside there is nothing any more that another request could be for.
+                    self.poll().unwrap_or_else(|| failed(&NotReady))
+                });
+            };
+            self.was_fed |= is_fed(response);
+            // It is there, so this is called at once; what it leaves behind is not sent.
+            let _ = answer.map(move |response: Response| place.put(response));
+        }
+    }
+
+    /// The response, if the service has it.
+    fn poll(&mut self) -> Option<Response> {
+        let mut context = Context::from_waker(Waker::noop());
+        match self.future.as_mut().poll(&mut context) {
+            Poll::Pending => None,
+            Poll::Ready(Err(error)) => Some(failed(&*error.into())),
+            Poll::Ready(Ok(response)) => {
+                let (parts, body) = response.into_parts();
+                Some(match body::take_back(body, self.was_fed) {
+                    Ok(body) => Response::from_parts(parts, body),
+                    Err(refused) => failed(&refused),
+                })
+            }
+        }
+    }
+}
+
+/// The service waits for something that does not come.
+#[derive(Debug)]
+struct NotReady;
+
+flatpath::impl_error! {
+    NotReady {
+        Self => "it is not ready: it waits for what only a runtime can bring, such as a timer",
+    }
+}
+
+/// The client does not learn why.
+fn failed(why: &dyn Error) -> Response {
+    log::error!("a layer of tower fails, and its client gets a 500: {why}");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
+impl<S> fmt::Debug for Tower<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tower").finish_non_exhaustive()
+    }
+}
+
+/// Takes a request of the service to the handler.
+impl<B> Service<http::Request<B>> for TowerHandler
+where
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = http::Response<TowerBody>;
+    type Error = Infallible;
+    type Future = HandlerFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> HandlerFuture {
+        let (mut parts, body) = request.into_parts();
+        let Some(exchange) = parts.extensions.remove::<Exchange>() else {
+            log::error!("a layer of tower has taken the extensions of a request away");
+            return HandlerFuture::ready(StatusCode::INTERNAL_SERVER_ERROR.into_response());
+        };
+        match body::request_body(body) {
+            Ok(body) => exchange.ask(Request::from_parts(parts, body)),
+            Err(refusal) => HandlerFuture::ready(refusal),
+        }
+    }
+}
+
+/// Whether a body is fed by what may take its time.
+fn is_fed(response: &Response) -> bool {
+    matches!(response.body(), Body::Channel(_))
+}
