@@ -17,5 +17,6 @@ macro_rules! page {
 
 page!(Readme, "README.md");
 page!(Service, "book/src/service.md");
+page!(Layers, "book/src/layers.md");
 page!(Protocol, "book/src/protocol.md");
 page!(Pairing, "book/src/pairing.md");
