@@ -39,8 +39,8 @@ use flatpath_http::headers::{AcceptEncoding, ContentCoding, elements};
 use flatpath_http::{Answer, Body, Layer, Next, Reader, Request, Response};
 use http::StatusCode;
 use http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, ETAG, HeaderValue,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+    ETAG, HeaderValue,
 };
 
 use crate::vary;
@@ -203,13 +203,10 @@ impl Settings {
         let headers = response.headers();
         let status = response.status();
         let has_whole_content = !status.is_informational()
-            && !matches!(status, StatusCode::NO_CONTENT | StatusCode::PARTIAL_CONTENT)
-            && !headers.contains_key(CONTENT_RANGE);
+            && !matches!(status, StatusCode::NO_CONTENT | StatusCode::PARTIAL_CONTENT);
         let is_long = match response.body() {
             Body::Channel(_) => false,
-            body => body
-                .length()
-                .is_none_or(|bytes| bytes > 0 && bytes >= self.bytes_min),
+            body => body.length().is_none_or(|bytes| bytes >= self.bytes_min),
         };
         has_whole_content
             && is_long

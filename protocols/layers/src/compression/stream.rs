@@ -110,3 +110,51 @@ impl Read for Compressed {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flatpath_http::headers::ContentCoding;
+
+    use super::*;
+    use crate::compression::encoder::{CODINGS, Effort};
+
+    /// Zeros without end, which are counted.
+    struct Zeros(Arc<AtomicUsize>);
+
+    impl Read for Zeros {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            self.0.fetch_add(room.len(), Ordering::Relaxed);
+            room.fill(0);
+            Ok(room.len())
+        }
+    }
+
+    fn compressed(coding: ContentCoding, source: impl Read + Send + 'static) -> Compressed {
+        let encoder = Encoder::new(coding, Effort::Balanced, None).expect("there is memory");
+        let place = Streams::new(1).enter().expect("the first");
+        Compressed::new(Reader::new(Box::new(source), None), encoder, place)
+    }
+
+    #[test]
+    fn a_read_ends_however_well_its_content_can_be_compressed() {
+        for coding in CODINGS {
+            let bytes = Arc::new(AtomicUsize::new(0));
+            let mut compressed = compressed(*coding, Zeros(Arc::clone(&bytes)));
+            for _ in 0..50 {
+                let before = bytes.load(Ordering::Relaxed);
+                let read = compressed.read(&mut [0; 4096]).expect("it never fails");
+                let taken = bytes.load(Ordering::Relaxed) - before;
+                assert!(read > 0 && taken <= SILENT_BYTES_MAX, "{coding:?}: {taken}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_is_taken_until_it_is_given_back() {
+        let streams = Streams::new(2);
+        let (first, second) = (streams.enter(), streams.enter());
+        assert!(first.is_some() && second.is_some() && streams.enter().is_none());
+        drop(first);
+        assert!(streams.enter().is_some());
+    }
+}

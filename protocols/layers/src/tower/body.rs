@@ -115,13 +115,10 @@ where
     match unwrapped(body) {
         Ok(ours) => Ok(ours),
         Err(_) if was_fed => Err(WrapsFed),
-        Err(body) => {
-            let length = body.size_hint().exact();
-            match length {
-                Some(0) if body.is_end_stream() => Ok(Body::Empty),
-                _ => Ok(Body::reader(Frames::new(body), length)),
-            }
-        }
+        Err(body) => match body.size_hint().exact() {
+            Some(0) => Ok(Body::Empty),
+            length => Ok(Body::reader(Frames::new(body), length)),
+        },
     }
 }
 

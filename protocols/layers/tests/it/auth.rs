@@ -128,6 +128,8 @@ fn sim_a_function_finds_the_sender() {
     };
     assert_eq!(ask("/basic", "Basic YWI6YWJhYg=="), (200, "2".into()));
     assert_eq!(ask("/basic", "Basic YWI6YWI=").0, 401);
+    // A tab is the name: control characters are refused before the function is asked.
+    assert_eq!(ask("/basic", "Basic CToJCQ==").0, 401);
     assert_eq!(ask("/bearer", "Bearer 12"), (200, "12".into()));
     assert_eq!(ask("/bearer", "Bearer 13").0, StatusCode::UNAUTHORIZED);
 }

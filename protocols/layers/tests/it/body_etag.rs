@@ -25,6 +25,7 @@ fn router() -> Router {
         })
         .get("/created", || (StatusCode::CREATED, "hello"))
         .post("/", || "hello")
+        .head("/alone", || ())
 }
 
 #[test]
@@ -65,6 +66,7 @@ fn sim_the_same_body_has_the_same_tag_and_is_not_sent_again() {
 fn sim_what_has_no_tag_is_sent() {
     let mut site = Site::new(1, router().layer(BodyEtag::strong().bytes_max(5000)));
     for line in [
+        "HEAD /alone",
         "GET /too-long",
         "GET /read",
         "GET /created",

@@ -6,9 +6,9 @@ use flatpath_files::Files;
 use flatpath_http::headers::ContentCoding;
 use flatpath_http::http::StatusCode;
 use flatpath_http::http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, VARY,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, VARY,
 };
-use flatpath_http::{Body, Http, Response, Router, routing, sse};
+use flatpath_http::{Body, Http, Next, Request, Response, Router, routing, sse};
 use flatpath_layers::{Compression, Effort};
 use flatpath_test::{ClientState, Conditions, TestServer, each_seed};
 use flatpath_testkit::reply::Reply;
@@ -198,6 +198,9 @@ fn sim_what_would_not_gain_or_must_not_change_is_left_alone() {
         .get("/events", events)
         .get("/read-events", with("content-type", "Text/Event-Stream"))
         .get("/empty", || StatusCode::NO_CONTENT)
+        .get("/no-content", || {
+            (StatusCode::NO_CONTENT, typed(text(5000)))
+        })
         .layer(Compression::new());
     let mut site = Site::new(2, router);
     for path in [
@@ -213,13 +216,14 @@ fn sim_what_would_not_gain_or_must_not_change_is_left_alone() {
         "/events",
         "/read-events",
         "/empty",
+        "/no-content",
     ] {
         let reply = site.ask(&format!("GET {path}"), &["Accept-Encoding: gzip, br"]);
         let own = (path == "/encoded").then_some("gzip");
         assert_eq!(reply.field("content-encoding"), own, "{path}");
         let vary = (path == "/noise").then_some("accept-encoding");
         assert_eq!(reply.field("vary"), vary, "{path}: it depends on nothing");
-        assert_eq!(reply.body.is_empty(), path == "/empty");
+        assert_eq!(reply.body.is_empty(), reply.status == 204);
     }
 }
 
@@ -242,9 +246,22 @@ fn sim_what_is_said_of_a_body_is_true_of_the_new_one() {
         })
         .head("/alone", || typed(()))
         .get("/not-modified", || StatusCode::NOT_MODIFIED)
-        .layer(Compression::new());
+        .get("/stated", || {
+            ([(CONTENT_LENGTH, "5000")], typed(text(5000)))
+        })
+        .layer(Compression::new())
+        .layer(|request: Request, next: &Next<'_>| {
+            next.run(request).map(|mut response: Response| {
+                if let Some(length) = response.headers().get(CONTENT_LENGTH).cloned() {
+                    response.headers_mut().insert("x-stated", length);
+                }
+                response
+            })
+        });
     let mut site = Site::new(3, router);
     let gzip = "Accept-Encoding: gzip";
+    assert_eq!(site.ask("GET /stated", &[]).field("x-stated"), Some("5000"));
+    assert_eq!(site.ask("GET /stated", &[gzip]).field("x-stated"), None);
     let reply = site.ask("GET /", &[gzip]);
     assert_eq!(reply.field("etag"), Some("W/\"a\""));
     assert_eq!(reply.field("accept-ranges"), None);

@@ -2,14 +2,18 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use flatpath_http::{Body, Http, Mount, Request, Response, Router, routing, sse};
+use bytes::Bytes;
+use flatpath_http::{Body, Http, Mount, Request, Response, Router, Upload, routing, sse};
 use flatpath_layers::{Tower, TowerBody, TowerHandler};
 use flatpath_test::each_seed;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body::Frame;
+use http_body_util::BodyExt;
 use tower::{Layer, Service};
 use tower_http::cors::CorsLayer;
 use tower_http::limit::RequestBodyLimitLayer;
@@ -48,7 +52,7 @@ fn router() -> Router {
 fn sim_every_response_passes_a_layer_of_tower() {
     each_seed(5, |seed| {
         let mut site = Site::new(seed, router().layer(Tower::new(mark())));
-        for (line, status, body) in [
+        for (line, status, text) in [
             ("GET /", 200, "/"),
             ("GET /read", 200, "read"),
             ("POST /echo", 200, "a body"),
@@ -58,8 +62,13 @@ fn sim_every_response_passes_a_layer_of_tower() {
             ("POST /", 405, ""),
             ("GET /fails", 500, "The request could not be handled.\n"),
         ] {
-            let reply = site.ask_from(None, line, &[], "a body");
-            assert_eq!((reply.status, reply.text()), (status, body), "{line}");
+            let body = if line.starts_with("GET ") {
+                ""
+            } else {
+                "a body"
+            };
+            let reply = site.ask_from(None, line, &[], body);
+            assert_eq!((reply.status, reply.text()), (status, text), "{line}");
             assert_eq!(reply.field("x-mark"), Some("tower"), "{line}");
         }
     });
@@ -152,6 +161,10 @@ fn sim_a_body_that_a_layer_wraps_is_sent_whole() {
         .get("/long", move || long.clone())
         .get("/events", || sse::channel().1)
         .route(
+            "/fed",
+            routing::put(|| Upload::to(io::sink(), |_| sse::channel().1)).streamed(),
+        )
+        .route(
             "/inline-read",
             routing::get(|| Body::reader(&b"read"[..], Some(4))).inline(),
         )
@@ -175,6 +188,7 @@ fn sim_a_body_that_a_layer_wraps_is_sent_whole() {
         site.ask("HEAD /long", &[]).field("content-length"),
         Some("300000")
     );
+    assert_eq!(site.ask("PUT /fed", &[]).status, 500);
     let reply = site.ask("GET /events", &[]);
     assert_eq!(
         reply.status, 500,
@@ -233,6 +247,25 @@ impl<S, F: Clone> Layer<S> for With<F> {
     }
 }
 
+/// A body of several frames.
+struct Pieces(Vec<&'static str>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.0.is_empty() {
+            return Poll::Ready(None);
+        }
+        let piece = self.0.remove(0);
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+    }
+}
+
 type TowerRequest = http::Request<TowerBody>;
 type TowerResponse = http::Response<TowerBody>;
 type BoxFuture = Pin<Box<dyn Future<Output = Result<TowerResponse, String>> + Send>>;
@@ -280,13 +313,30 @@ fn sim_a_layer_that_is_not_ready_fails_or_asks_twice_is_answered_for() {
                     drop(handler.call(request));
                     Ok(http::Response::new("itself".into()))
                 }
+                Some("frames") => {
+                    let request = request.map(|_| Pieces(vec!["a", "", "piece"]));
+                    Ok(never_fails(handler.call(request).await))
+                }
+                Some("collects") => {
+                    let response = never_fails(handler.call(request).await);
+                    let (parts, body) = response.into_parts();
+                    let body = body.collect().await.map_err(|error| error.to_string())?;
+                    Ok(http::Response::from_parts(parts, body.to_bytes().into()))
+                }
                 Some("itself") => Ok(http::Response::new("itself".into())),
                 _ => Ok(never_fails(handler.call(request).await)),
             }
         }) as BoxFuture
     };
     let layer = With(move |handler, request| own(request, handler));
-    let mut site = Site::new(7, router().layer(Tower::new(layer)));
+    let read = || Body::reader(&b"read"[..], None);
+    let router = router()
+        .route("/inline-read", routing::get(read).inline())
+        .get("/fed", || sse::channel().1)
+        .layer(Tower::new(layer));
+    let mut site = Site::new(7, router);
+    let reply = site.ask_from(None, "POST /echo?frames", &[], "body");
+    assert_eq!(reply.text(), "apiece");
     for (line, status) in [
         ("GET /?waits", 500),
         ("GET /?fails", 500),
@@ -295,11 +345,19 @@ fn sim_a_layer_that_is_not_ready_fails_or_asks_twice_is_answered_for() {
         ("PUT /upload?late", 500),
         ("PUT /upload?waits", 500),
         ("GET /?itself", 200),
+        ("GET /read?collects", 200),
+        ("GET /?collects", 200),
+        ("GET /inline?collects", 200),
+        // It would keep the network thread waiting.
+        ("GET /inline-read?collects", 500),
+        ("GET /fed?collects", 500),
         ("POST /echo?drops", 200),
         ("PUT /upload", 200),
         ("GET /", 200),
     ] {
-        let reply = site.ask_from(None, line, &[], "body");
+        // With a body an inline route goes to a worker.
+        let body = if line.starts_with("GET ") { "" } else { "body" };
+        let reply = site.ask_from(None, line, &[], body);
         assert_eq!(reply.status, status, "{line}: {reply:?}");
         assert!(
             !reply.text().contains("on purpose"),
