@@ -66,8 +66,10 @@ pub struct Cors {
 enum Allowed {
     Any,
     Named(Vec<OriginPattern>),
-    Where(Box<dyn Fn(&[u8]) -> bool + Send + Sync>),
+    Where(Box<IsAllowed>),
 }
+
+type IsAllowed = dyn Fn(&[u8]) -> bool + Send + Sync;
 
 /// What a header lists.
 #[derive(Debug)]

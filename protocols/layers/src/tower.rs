@@ -200,7 +200,10 @@ where
         };
         match body::request_body(body) {
             Ok(body) => exchange.ask(Request::from_parts(parts, body)),
-            Err(refusal) => HandlerFuture::ready(refusal),
+            Err(error) => {
+                let reason = format!("the body was refused: {error}\n");
+                HandlerFuture::ready((StatusCode::BAD_REQUEST, reason).into_response())
+            }
         }
     }
 }

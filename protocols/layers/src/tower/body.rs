@@ -14,8 +14,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use flatpath::lock::Lock;
 use flatpath::on_network_thread;
-use flatpath_http::{Body, IntoResponse, Reader, Response};
-use http::StatusCode;
+use flatpath_http::{Body, Reader};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 /// What is read at once.
@@ -126,7 +125,7 @@ where
 ///
 /// # Errors
 /// What the body ends with in place of its end: a limit of the service, say.
-pub(super) fn request_body<B>(body: B) -> Result<Body, Response>
+pub(super) fn request_body<B>(body: B) -> io::Result<Body>
 where
     B: HttpBody + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -138,13 +137,9 @@ where
     let mut body = Box::pin(body);
     let mut pieces: Vec<Bytes> = Vec::new();
     loop {
-        match next_data(body.as_mut()) {
+        match next_data(body.as_mut()).transpose()? {
             None => break,
-            Some(Ok(mut data)) => pieces.push(data.copy_to_bytes(data.remaining())),
-            Some(Err(error)) => {
-                let reason = format!("the body was refused: {error}\n");
-                return Err((StatusCode::BAD_REQUEST, reason).into_response());
-            }
+            Some(mut data) => pieces.push(data.copy_to_bytes(data.remaining())),
         }
     }
     Ok(match pieces.len() {
@@ -206,7 +201,7 @@ where
 {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         loop {
-            if let Some(front) = self.front.as_mut().filter(|front| front.has_remaining()) {
+            if let Some(front) = self.front.as_mut().filter(Buf::has_remaining) {
                 let bytes = front.remaining().min(room.len());
                 front.copy_to_slice(&mut room[..bytes]);
                 return Ok(bytes);

@@ -104,7 +104,7 @@ fn sim_a_token_is_admitted_under_its_name() {
 #[test]
 fn sim_a_function_finds_the_sender() {
     let double =
-        |name: &str, password: &str| (password == format!("{name}{name}")).then(|| name.len());
+        |name: &str, password: &str| (password == format!("{name}{name}")).then_some(name.len());
     let even = |token: &str| token.parse::<u64>().ok().filter(|it| it % 2 == 0);
     let router = Router::new()
         .get("/basic", |Extension(length): Extension<usize>| {

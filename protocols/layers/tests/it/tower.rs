@@ -291,44 +291,46 @@ fn never_fails<T>(result: Result<T, Infallible>) -> T {
     result.unwrap_or_else(|never| match never {})
 }
 
+/// What its query asks of the layer.
+fn as_asked(mut handler: TowerHandler, request: TowerRequest) -> BoxFuture {
+    Box::pin(async move {
+        match request.uri().query() {
+            Some("waits") => std::future::pending().await,
+            Some("fails") => Err("on purpose".to_owned()),
+            Some("without") => {
+                let (mut parts, body) = request.into_parts();
+                parts.extensions.clear();
+                let request = http::Request::from_parts(parts, body);
+                Ok(never_fails(handler.call(request).await))
+            }
+            Some("late") => {
+                let response = never_fails(handler.call(request).await);
+                let () = std::future::pending().await;
+                Ok(response)
+            }
+            Some("drops") => {
+                drop(handler.call(request));
+                Ok(http::Response::new("itself".into()))
+            }
+            Some("frames") => {
+                let request = request.map(|_| Pieces(vec!["a", "", "piece"]));
+                Ok(never_fails(handler.call(request).await))
+            }
+            Some("collects") => {
+                let response = never_fails(handler.call(request).await);
+                let (parts, body) = response.into_parts();
+                let body = body.collect().await.map_err(|error| error.to_string())?;
+                Ok(http::Response::from_parts(parts, body.to_bytes().into()))
+            }
+            Some("itself") => Ok(http::Response::new("itself".into())),
+            _ => Ok(never_fails(handler.call(request).await)),
+        }
+    })
+}
+
 #[test]
 fn sim_a_layer_that_is_not_ready_fails_or_asks_twice_is_answered_for() {
-    let own = |request: TowerRequest, mut handler: TowerHandler| {
-        Box::pin(async move {
-            match request.uri().query() {
-                Some("waits") => std::future::pending().await,
-                Some("fails") => Err("on purpose".to_owned()),
-                Some("without") => {
-                    let (mut parts, body) = request.into_parts();
-                    parts.extensions.clear();
-                    let request = http::Request::from_parts(parts, body);
-                    Ok(never_fails(handler.call(request).await))
-                }
-                Some("late") => {
-                    let response = never_fails(handler.call(request).await);
-                    let () = std::future::pending().await;
-                    Ok(response)
-                }
-                Some("drops") => {
-                    drop(handler.call(request));
-                    Ok(http::Response::new("itself".into()))
-                }
-                Some("frames") => {
-                    let request = request.map(|_| Pieces(vec!["a", "", "piece"]));
-                    Ok(never_fails(handler.call(request).await))
-                }
-                Some("collects") => {
-                    let response = never_fails(handler.call(request).await);
-                    let (parts, body) = response.into_parts();
-                    let body = body.collect().await.map_err(|error| error.to_string())?;
-                    Ok(http::Response::from_parts(parts, body.to_bytes().into()))
-                }
-                Some("itself") => Ok(http::Response::new("itself".into())),
-                _ => Ok(never_fails(handler.call(request).await)),
-            }
-        }) as BoxFuture
-    };
-    let layer = With(move |handler, request| own(request, handler));
+    let layer = With(as_asked);
     let read = || Body::reader(&b"read"[..], None);
     let router = router()
         .route("/inline-read", routing::get(read).inline())
