@@ -184,7 +184,7 @@
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
 // | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
 // | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
-// | values  | `headers`                            | lists, codings, entity tags         |
+// | values  | `header_values`                      | lists, codings, entity tags         |
 // | guard   | `hosts`, `origins`                   | requests for others, or from others |
 // | bodies  | `body`                               | lengths, chunks, trailers           |
 // | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
@@ -203,7 +203,7 @@ mod chars;
 mod fault;
 mod scan;
 mod head;
-pub mod headers;
+pub mod header_values;
 mod target;
 mod hosts;
 mod framing;

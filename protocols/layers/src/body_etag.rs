@@ -3,7 +3,7 @@
 //! Cost: a SHA-1 of the body, some 2 ns a byte.
 
 use flatpath::on_network_thread;
-use flatpath_http::headers::{Comparison, lists_tag};
+use flatpath_http::header_values::{Comparison, lists_tag};
 use flatpath_http::{Answer, Body, Layer, Next, Request, Response};
 use http::header::{
     CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue,

@@ -35,7 +35,7 @@ use std::io;
 use std::sync::Arc;
 
 use flatpath::on_network_thread;
-use flatpath_http::headers::{AcceptEncoding, ContentCoding, elements};
+use flatpath_http::header_values::{AcceptEncoding, ContentCoding, elements};
 use flatpath_http::{Answer, Body, Layer, Next, Reader, Request, Response};
 use http::StatusCode;
 use http::header::{

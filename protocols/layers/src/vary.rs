@@ -1,6 +1,6 @@
 //! `Vary`: what a response depends on (RFC 9110, 12.5.5).
 
-use flatpath_http::headers::elements;
+use flatpath_http::header_values::elements;
 use http::header::{HeaderMap, HeaderName, HeaderValue, VARY};
 
 /// Names a request header that the response depends on, unless it is named already.

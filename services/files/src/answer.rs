@@ -11,7 +11,7 @@ use bytes::Bytes;
 use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
-use flatpath_http::headers::{AcceptEncoding, ContentCoding};
+use flatpath_http::header_values::{AcceptEncoding, ContentCoding};
 use flatpath_http::{Body, Mount, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};

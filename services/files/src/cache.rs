@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use flatpath_http::headers::AcceptEncoding;
+use flatpath_http::header_values::AcceptEncoding;
 use http::HeaderValue;
 use quick_cache::{Equivalent, Weighter, unsync};
 

@@ -16,7 +16,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flatpath_http::headers::{Comparison, lists_tag};
+use flatpath_http::header_values::{Comparison, lists_tag};
 use http::header::HeaderValue;
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 

@@ -16,7 +16,7 @@
 //!
 //! Cost: linear in the header, and quadratic in its at most `RANGES_MAX` ranges.
 
-use flatpath_http::headers::elements;
+use flatpath_http::header_values::elements;
 
 use crate::headers::digits;
 use crate::limits::{RANGE_OVERLAPS_MAX, RANGES_MAX};

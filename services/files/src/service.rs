@@ -11,7 +11,7 @@ use flatpath::blocking::{BlockingLimit, Entry, Permit};
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Payload, PoolHandle};
 use flatpath::prompt::PromptRight;
-use flatpath_http::headers::AcceptEncoding;
+use flatpath_http::header_values::AcceptEncoding;
 use flatpath_http::{
     BodyPlan, Disposition, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply, Request,
     Response, Service, Sink, TargetForm, Turn, UploadDecision, WorkerScope,

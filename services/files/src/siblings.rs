@@ -5,7 +5,7 @@
 //! the header, or with an empty one, the file is sent plain. A sibling is only looked at when the
 //! file itself is there, and is trusted to be up to date.
 
-use flatpath_http::headers::{AcceptEncoding, ContentCoding};
+use flatpath_http::header_values::{AcceptEncoding, ContentCoding};
 
 /// The forms that a file may have, in the order that this server would choose.
 const FORMS: [ContentCoding; 3] = [

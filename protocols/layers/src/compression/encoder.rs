@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::mem;
 
-use flatpath_http::headers::ContentCoding;
+use flatpath_http::header_values::ContentCoding;
 
 /// The codings that there are, in the order that this server would choose: zstd takes a tenth of
 /// the time of the others for about the same length, and brotli's is shorter than gzip's.

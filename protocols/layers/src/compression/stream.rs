@@ -113,7 +113,7 @@ impl Read for Compressed {
 
 #[cfg(test)]
 mod tests {
-    use flatpath_http::headers::ContentCoding;
+    use flatpath_http::header_values::ContentCoding;
 
     use super::*;
     use crate::compression::encoder::{CODINGS, Effort};

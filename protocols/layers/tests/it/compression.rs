@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use flatpath_files::Files;
-use flatpath_http::headers::ContentCoding;
+use flatpath_http::header_values::ContentCoding;
 use flatpath_http::http::StatusCode;
 use flatpath_http::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, VARY,

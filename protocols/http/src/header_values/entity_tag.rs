@@ -19,7 +19,7 @@ pub enum Comparison {
 /// thing in it that is no entity tag.
 ///
 /// ```
-/// use flatpath_http::headers::{Comparison, lists_tag};
+/// use flatpath_http::header_values::{Comparison, lists_tag};
 ///
 /// let header: &[u8] = br#""a", W/"b""#;
 /// assert!(lists_tag([header], Some(br#""b""#), Comparison::Weak));

@@ -10,7 +10,7 @@ pub use entity_tag::{Comparison, lists_tag};
 /// out (RFC 9110, 5.6.1). Not for lists of quoted strings.
 ///
 /// ```
-/// let elements = flatpath_http::headers::elements(b"gzip, ,br").collect::<Vec<_>>();
+/// let elements = flatpath_http::header_values::elements(b"gzip, ,br").collect::<Vec<_>>();
 /// assert_eq!(elements, [&b"gzip"[..], b"br"]);
 /// ```
 pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -24,7 +24,7 @@ const CODINGS: usize = 4;
 /// The codings that a client takes of those that a server has, best first.
 ///
 /// ```
-/// use flatpath_http::headers::{AcceptEncoding, ContentCoding};
+/// use flatpath_http::header_values::{AcceptEncoding, ContentCoding};
 ///
 /// // In the order in which the server would choose.
 /// let ours = [ContentCoding::Brotli, ContentCoding::Gzip, ContentCoding::Identity];
