@@ -28,9 +28,12 @@
 
 mod framed;
 mod handler;
+mod replies;
+mod reply;
 
 pub use framed::Framed;
-pub use handler::{Handler, Inline, Next, Pooled};
+pub use handler::{Handler, Inline, Input, Next, Place, Pooled};
+pub use reply::Reply;
 
 use memchr::{memchr, memmem};
 
@@ -46,6 +49,23 @@ pub struct TooLong {
 flatpath_structures::impl_error! {
     TooLong {
         Self { bytes_max } => "a message of more than {bytes_max} bytes",
+    }
+}
+
+/// A message that no framing of its kind can carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// It is longer than the framing allows.
+    TooLong(TooLong),
+    /// It has the end of a message in it.
+    Divided,
+}
+
+flatpath_structures::impl_error! {
+    EncodeError {
+        Self::TooLong(too_long) => "{too_long}",
+        Self::Divided => "a message with the end of a message in it",
     }
 }
 
@@ -66,6 +86,22 @@ pub trait Framing: Send + Sync + 'static {
     /// # Errors
     /// [`TooLong`] as soon as it is clear that the message will be too long.
     fn first<'a>(&self, input: &'a [u8]) -> Result<Option<Frame<'a>>, TooLong>;
+
+    /// Appends a message to `output`, with what marks its length or end, as [`Framing::first`] finds
+    /// it: for clients, and for replies that are framed as requests are.
+    ///
+    /// ```
+    /// use flatpath::framing::{Framing, LengthPrefix, Lines};
+    ///
+    /// let mut output = Vec::new();
+    /// LengthPrefix::u16(100).encode(b"abc", &mut output).expect("it is short");
+    /// assert_eq!(output, b"\0\x03abc");
+    /// assert!(Lines::new(100).encode(b"two\nlines", &mut output).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// The message would not be found again. Nothing was appended.
+    fn encode(&self, message: &[u8], output: &mut Vec<u8>) -> Result<(), EncodeError>;
 
     /// The whole messages at the front of `input`, in order.
     fn messages<'a>(&'a self, input: &'a [u8]) -> Messages<'a, Self>
@@ -122,6 +158,7 @@ impl Lines {
     ///
     /// # Panics
     /// When the longest cannot be held: see the module.
+    #[track_caller]
     pub fn new(bytes_max: usize) -> Lines {
         assert_fits(bytes_max, b"\r\n".len());
         Lines { bytes_max }
@@ -144,6 +181,25 @@ impl Framing for Lines {
         let bytes = end + 1;
         Ok(Some(Frame { message, bytes }))
     }
+
+    fn encode(&self, message: &[u8], output: &mut Vec<u8>) -> Result<(), EncodeError> {
+        // A CR at the end would be taken for half of a line end.
+        let is_divided = memchr(b'\n', message).is_some() || message.ends_with(b"\r");
+        check(message, self.bytes_max, is_divided)?;
+        output.extend_from_slice(message);
+        output.push(b'\n');
+        Ok(())
+    }
+}
+
+fn check(message: &[u8], bytes_max: usize, is_divided: bool) -> Result<(), EncodeError> {
+    if message.len() > bytes_max {
+        return Err(EncodeError::TooLong(TooLong { bytes_max }));
+    }
+    match is_divided {
+        true => Err(EncodeError::Divided),
+        false => Ok(()),
+    }
 }
 
 /// Messages that end in the same bytes, which are not part of the message.
@@ -158,6 +214,7 @@ impl Delimited {
     ///
     /// # Panics
     /// When the delimiter is empty, or the longest message cannot be held: see the module.
+    #[track_caller]
     pub fn new(delimiter: &'static [u8], bytes_max: usize) -> Delimited {
         assert!(!delimiter.is_empty(), "a delimiter has bytes");
         assert_fits(bytes_max, delimiter.len());
@@ -180,6 +237,19 @@ impl Framing for Delimited {
             bytes: end + self.delimiter.len(),
         }))
     }
+
+    fn encode(&self, message: &[u8], output: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let from = output.len();
+        output.extend_from_slice(message);
+        output.extend_from_slice(self.delimiter);
+        // The delimiter may begin within the message.
+        let is_divided = memmem::find(&output[from..], self.delimiter) != Some(message.len());
+        let checked = check(message, self.bytes_max, is_divided);
+        if checked.is_err() {
+            output.truncate(from);
+        }
+        checked
+    }
 }
 
 /// Messages with their length in front, big endian; the length does not count itself.
@@ -194,6 +264,7 @@ impl LengthPrefix {
     ///
     /// # Panics
     /// When the longest cannot be held: see the module.
+    #[track_caller]
     pub fn u16(bytes_max: usize) -> LengthPrefix {
         LengthPrefix::of(size_of::<u16>(), bytes_max)
     }
@@ -202,10 +273,12 @@ impl LengthPrefix {
     ///
     /// # Panics
     /// As [`LengthPrefix::u16`].
+    #[track_caller]
     pub fn u32(bytes_max: usize) -> LengthPrefix {
         LengthPrefix::of(size_of::<u32>(), bytes_max)
     }
 
+    #[track_caller]
     fn of(prefix_bytes: usize, bytes_max: usize) -> LengthPrefix {
         assert_fits(bytes_max, prefix_bytes);
         LengthPrefix {
@@ -230,6 +303,14 @@ impl Framing for LengthPrefix {
         }
         let bytes = self.prefix_bytes + length;
         Ok(rest.get(..length).map(|message| Frame { message, bytes }))
+    }
+
+    fn encode(&self, message: &[u8], output: &mut Vec<u8>) -> Result<(), EncodeError> {
+        check(message, self.bytes_max, false)?;
+        let length = (message.len() as u64).to_be_bytes();
+        output.extend_from_slice(&length[length.len() - self.prefix_bytes..]);
+        output.extend_from_slice(message);
+        Ok(())
     }
 }
 
@@ -348,6 +429,47 @@ mod tests {
                 assert_eq!(held, b"");
             }
         }
+    }
+
+    #[test]
+    fn model_what_is_encoded_is_found_and_what_would_not_be_is_refused() {
+        let framings: [&dyn Framing; 4] = [
+            &Lines::new(5),
+            &Delimited::new(b"ab\n", 5),
+            &Delimited::new(b"aa", 5),
+            &LengthPrefix::u16(5),
+        ];
+        let (mut encoded, mut refused) = (0, 0);
+        // All messages of these four bytes, up to one too long.
+        for framing in framings {
+            for (length, number) in (0..=6)
+                .flat_map(|length| (0..1 << (2 * length)).map(move |number| (length, number)))
+            {
+                let message: Vec<u8> = (0..length)
+                    .map(|at: u32| b"ab\n\r"[number >> (2 * at) & 3])
+                    .collect();
+                let mut output = b"before".to_vec();
+                match framing.encode(&message, &mut output) {
+                    Ok(()) => {
+                        output.extend_from_slice(b"more of it, long enough");
+                        let found = framing.first(&output[6..]);
+                        let found = found.expect("short").expect("whole");
+                        assert_eq!(found.message, message);
+                        assert_eq!(&output[6 + found.bytes..], b"more of it, long enough");
+                        encoded += 1;
+                    }
+                    Err(_) => {
+                        assert_eq!(output, b"before");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+        assert!(encoded > 1000 && refused > 1000, "{encoded} and {refused}");
+        let long = LengthPrefix::u16(5).encode(b"sixsix", &mut Vec::new());
+        assert_eq!(long, Err(EncodeError::TooLong(TooLong { bytes_max: 5 })));
+        let divided = Lines::new(5).encode(b"a\n", &mut Vec::new());
+        assert_eq!(divided, Err(EncodeError::Divided));
     }
 
     #[test]

@@ -10,6 +10,11 @@ use crate::phase::Phase;
 /// unconsumed part would be longer. One buffer of the third class.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
+/// Messages of one connection that may be with workers at a time
+/// ([`Framed::at_work_max`](crate::framing::Framed::at_work_max)): as many replies may wait for the
+/// one before them.
+pub const AT_WORK_MAX: u32 = 256;
+
 /// Output queued on one connection at which [`Io::output_is_full`] begins to hold, in bytes.
 ///
 /// [`Io::output_is_full`]: crate::Io::output_is_full

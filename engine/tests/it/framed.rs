@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use flatpath::framing::{Framed, Handler, LengthPrefix, Lines, Next};
+use flatpath::framing::{Framed, Handler, Input, LengthPrefix, Lines, Next, Place, Reply};
 use flatpath::memory::{Part, Payload};
 use flatpath::simulation::Random;
 use flatpath::{DriverChoice, Io, Limits, NoRoom, Server};
@@ -35,6 +35,7 @@ fn number(words: &str) -> usize {
 
 impl Handler for Commands {
     type Session = ();
+    type Work = ();
 
     fn message(&self, (): &mut (), io: &mut Io<'_>, line: &[u8]) -> Result<Next, NoRoom> {
         let line = std::str::from_utf8(line).expect("text");
@@ -63,15 +64,20 @@ impl Handler for Commands {
         Ok(Next::Message)
     }
 
-    fn is_pooled(&self, (): &(), line: &[u8]) -> bool {
-        line.starts_with(b"work") || line == b"panic"
+    fn place(&self, (): &(), line: &[u8]) -> Place<()> {
+        match line.starts_with(b"work") || line == b"panic" {
+            true => Place::Worker(()),
+            false => Place::Here,
+        }
     }
 
-    fn work(&self, line: &[u8], reply: &mut Vec<u8>) {
+    fn work(&self, (): &mut (), input: &mut Input, reply: &mut Reply) -> Next {
+        let line = input.message();
         assert_ne!(line, b"panic", "as asked");
         let line = std::str::from_utf8(line).expect("text");
         let padding = "-".repeat(number(line));
-        reply.extend(format!("done {padding}\n").into_bytes());
+        reply.write(format!("done {padding}\n").as_bytes());
+        Next::Message
     }
 }
 
@@ -319,10 +325,12 @@ fn sim_a_drain_answers_what_has_come_and_ends_what_is_idle() {
 #[test]
 fn both_drivers_answer_messages_inline_and_pooled() {
     for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
-        let reverse = |message: &[u8], reply: &mut Vec<u8>| {
+        let reverse = |message: &[u8], reply: &mut Reply| {
             let length = u16::try_from(message.len()).expect("short");
-            reply.extend(length.to_be_bytes());
-            reply.extend(message.iter().rev());
+            reply.write(&length.to_be_bytes());
+            let reversed: Vec<u8> = message.iter().rev().copied().collect();
+            reply.write(&reversed);
+            Next::Message
         };
         let reverse = Framed::pooled("reverse", LengthPrefix::u16(1000), reverse);
         let server = Server::new().driver(choice);

@@ -20,6 +20,8 @@ struct Cache(Lock<HashMap<String, Vec<u8>>>);
 impl Handler for Cache {
     /// The key whose data comes next.
     type Session = String;
+    /// Nothing goes to a worker.
+    type Work = ();
 
     fn message(&self, key: &mut String, io: &mut Io<'_>, line: &[u8]) -> Result<Next, NoRoom> {
         let line = String::from_utf8_lossy(line);
