@@ -54,14 +54,35 @@
 //! | the drain                                      | [`SimulatedServer::drain`]               |
 //! | counters                                       | [`SimulatedServer::statistics`]          |
 //! | what was not given back                        | [`TestServer::end`]                      |
+//! | requests of HTTP, and their replies            | [`Requests`], [`HttpConnection`], [`Reply`] |
+//! | messages of a framed protocol                  | [`MessageClient`]                        |
+//! | the same on a real address                     | [`HttpClient`], [`MessageClient::connect`] |
+//!
+//! # Speed
+//!
+//! Without optimisation the simulation takes several times as long, and tests of many seeds are
+//! most of a suite. Cargo builds dependencies of tests without it unless the program's `Cargo.toml`
+//! says otherwise:
+//!
+//! ```toml
+//! [profile.dev.package."*"]
+//! opt-level = 1
+//! ```
 //!
 //! Not simulated: threads of a program's own, files, and other sockets than the listeners'.
 #![forbid(unsafe_code)]
 
+mod http;
+mod messages;
 mod server;
 
 pub use flatpath::simulation::{
     Client, ClientState, Conditions, Fault, Faults, Injected, Leaks, Random, SimulatedServer,
     World, each_seed,
 };
+pub use flatpath_test_client::{Socket, Wire};
+pub use http::{
+    Http, HttpClient, HttpConnection, OnServer, Received, Reply, Request, Requests, Upload,
+};
+pub use messages::MessageClient;
 pub use server::TestServer;

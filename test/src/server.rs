@@ -3,6 +3,7 @@
 //! Invariants
 //! - T1: every wait ends: simulated time passes in each turn, and turns are counted.
 //! - T2: a server that is dropped has given everything back, or the test fails.
+//! - T3: requests of the server itself share a connection; one that has ended is replaced.
 
 use std::ops::{Deref, DerefMut};
 use std::thread::panicking;
@@ -10,6 +11,10 @@ use std::time::Duration;
 
 use flatpath::Protocol;
 
+use flatpath::framing::Framing;
+
+use crate::http::{Http, HttpConnection, Requests};
+use crate::messages::MessageClient;
 use crate::{Client, ClientState, Conditions, SimulatedServer};
 
 /// What a wait takes at most, in simulated time.
@@ -21,10 +26,30 @@ const TURNS_MAX: u32 = 1_000_000;
 const QUIET_TURNS: u32 = 4;
 
 /// A [`SimulatedServer`] that a test waits for; the methods of that can be called on it as well.
+///
+/// With [`Requests`] it sends HTTP requests, one after the other on a connection of its own:
+///
+/// ```no_run
+/// use flatpath_test::{Conditions, Requests, TestServer};
+/// # fn served() -> impl flatpath::Protocol { flatpath::framing::Framed::inline(
+/// #     "", flatpath::framing::Lines::new(1), |(), _, _| Ok(flatpath::framing::Next::Message)) }
+///
+/// // `served()` is an `Http` of the crate `flatpath-http`.
+/// let mut server = TestServer::new(Conditions::calm(1), served());
+/// assert_eq!(server.get("/hello").expect(200).text(), "hello");
+/// server.post("/notes").header("content-type", "text/plain").body("buy milk").expect(201);
+/// ```
 pub struct TestServer {
+    waiting: Waiting,
+    ends_within: Duration,
+    /// For requests of the server itself (T3).
+    http: Option<HttpConnection>,
+}
+
+/// The server, and how long each wait for it may take.
+pub(crate) struct Waiting {
     server: SimulatedServer,
     wait_max: Duration,
-    ends_within: Duration,
 }
 
 flatpath::opaque_debug! {
@@ -36,15 +61,18 @@ impl TestServer {
     pub fn new<P: Protocol>(conditions: Conditions, protocol: P) -> TestServer {
         let ends_within = conditions.limits.drain_timeout + WAIT_MAX;
         TestServer {
-            server: SimulatedServer::new(conditions, protocol),
-            wait_max: WAIT_MAX,
+            waiting: Waiting {
+                server: SimulatedServer::new(conditions, protocol),
+                wait_max: WAIT_MAX,
+            },
             ends_within,
+            http: None,
         }
     }
 
     /// How much simulated time each of the following waits may take; a minute unless set.
     pub fn set_wait_max(&mut self, wait_max: Duration) {
-        self.wait_max = wait_max;
+        self.waiting.wait_max = wait_max;
     }
 
     /// Lets the server run until `condition` holds; it is asked before each turn.
@@ -54,7 +82,8 @@ impl TestServer {
     /// [`TestServer::set_wait_max`] says.
     #[track_caller]
     pub fn run_until(&mut self, mut condition: impl FnMut() -> bool) {
-        self.wait("the condition", |_| condition().then_some(()));
+        self.waiting
+            .wait("the condition", |_| condition().then_some(()));
     }
 
     /// Lets the server run until nothing happens any more by itself: all that clients sent is
@@ -66,7 +95,7 @@ impl TestServer {
     #[track_caller]
     pub fn settle(&mut self) {
         let mut quiet_turns = 0;
-        self.wait("quiet", |server| {
+        self.waiting.wait("quiet", |server| {
             quiet_turns = if server.is_settled() {
                 quiet_turns + 1
             } else {
@@ -103,7 +132,7 @@ impl TestServer {
     #[track_caller]
     pub fn read_to_end(&mut self, client: &Client) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let state = self.wait("the end of the stream", |_| {
+        let state = self.waiting.wait("the end of the stream", |_| {
             bytes.extend(client.read());
             Some(client.state()).filter(|state| *state != ClientState::Open)
         });
@@ -114,6 +143,30 @@ impl TestServer {
             panic!("seed {seed}: reset after {} bytes", bytes.len());
         }
         bytes
+    }
+
+    /// Some of what the client gets next; `None` when the server has ended the connection, or reset
+    /// it.
+    ///
+    /// # Panics
+    /// As [`TestServer::run_until`].
+    #[track_caller]
+    pub fn read_some(&mut self, client: &Client) -> Option<Vec<u8>> {
+        self.waiting.read_some(client)
+    }
+
+    pub(crate) fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    /// Connects a client that talks in messages.
+    pub fn connect_messages<F: Framing>(&mut self, framing: F) -> MessageClient<Client, F> {
+        MessageClient::new(self.connect(), framing)
+    }
+
+    /// A connection for requests of HTTP beside the server's own.
+    pub fn connect_http(&mut self) -> HttpConnection {
+        HttpConnection::new(self.connect())
     }
 
     /// Drains the server, and checks that it gives back every socket, page and buffer. A server
@@ -128,7 +181,7 @@ impl TestServer {
     fn read(&mut self, client: &Client, missing: impl Fn(&[u8]) -> usize) -> Vec<u8> {
         let seed = self.world().seed();
         let mut bytes = Vec::new();
-        self.wait("bytes", |_| {
+        self.waiting.wait("bytes", |_| {
             loop {
                 match missing(&bytes) {
                     0 => return Some(()),
@@ -151,38 +204,19 @@ impl TestServer {
         bytes
     }
 
-    #[track_caller]
-    fn wait<T>(
-        &mut self,
-        what: &str,
-        mut condition: impl FnMut(&SimulatedServer) -> Option<T>,
-    ) -> T {
-        let until = self.world().now() + self.wait_max;
-        for _ in 0..TURNS_MAX {
-            if let Some(value) = condition(&self.server) {
-                return value;
-            }
-            if self.world().now() >= until {
-                break;
-            }
-            self.server.turn();
-        }
-        let (seed, wait_max) = (self.world().seed(), self.wait_max);
-        panic!("seed {seed}: {what} did not come within {wait_max:?} of simulated time");
-    }
-
     /// See [`TestServer::end`].
     fn check_end(&mut self) {
+        self.http = None;
         // Steps long enough for the deadlines of a drain.
         const STEP: Duration = Duration::from_millis(50);
-        self.server.drain();
+        self.waiting.server.drain();
         self.world().set_step_max(STEP);
-        self.wait_max = self.ends_within;
-        self.wait("the end of the drain", |server| {
+        self.waiting.wait_max = self.ends_within;
+        self.waiting.wait("the end of the drain", |server| {
             server.has_ended().then_some(())
         });
         let seed = self.world().seed();
-        let (leaks, bytes) = self.server.leaks();
+        let (leaks, bytes) = self.waiting.server.leaks();
         assert!(
             leaks.is_none() && bytes == 0,
             "seed {seed}: not given back: {leaks:?} and {bytes} bytes of buffers"
@@ -190,17 +224,63 @@ impl TestServer {
     }
 }
 
+impl Waiting {
+    #[track_caller]
+    pub(crate) fn read_some(&mut self, client: &Client) -> Option<Vec<u8>> {
+        self.wait("bytes or the end", |_| {
+            // The state first: what came before the end can still be read after it.
+            let state = client.state();
+            let bytes = client.read();
+            match bytes.is_empty() {
+                false => Some(Some(bytes)),
+                true => (state != ClientState::Open).then_some(None),
+            }
+        })
+    }
+
+    #[track_caller]
+    fn wait<T>(
+        &mut self,
+        what: &str,
+        mut condition: impl FnMut(&SimulatedServer) -> Option<T>,
+    ) -> T {
+        let until = self.server.world().now() + self.wait_max;
+        for _ in 0..TURNS_MAX {
+            if let Some(value) = condition(&self.server) {
+                return value;
+            }
+            if self.server.world().now() >= until {
+                break;
+            }
+            self.server.turn();
+        }
+        let (seed, wait_max) = (self.server.world().seed(), self.wait_max);
+        panic!("seed {seed}: {what} did not come within {wait_max:?} of simulated time");
+    }
+}
+
+impl Requests for TestServer {
+    fn http(&mut self) -> Http<'_> {
+        let Self { waiting, http, .. } = self;
+        let connection = match http.take().filter(|connection| !connection.has_ended()) {
+            Some(open) => http.insert(open),
+            None => http.insert(HttpConnection::new(waiting.server.connect())),
+        };
+        connection.lend(waiting)
+    }
+}
+
 impl Deref for TestServer {
     type Target = SimulatedServer;
 
     fn deref(&self) -> &SimulatedServer {
-        &self.server
+        &self.waiting.server
     }
 }
 
 impl DerefMut for TestServer {
     fn deref_mut(&mut self) -> &mut SimulatedServer {
-        &mut self.server
+        &mut self.waiting.server
     }
 }
 

@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use flatpath::framing::{LengthPrefix, Lines};
 use flatpath::memory::Buffer;
 use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
-use flatpath_test::{ClientState, Conditions, Fault, Faults, TestServer, each_seed};
+use flatpath_test::{ClientState, Conditions, Fault, Faults, Requests, TestServer, each_seed};
 
 /// What the protocol below keeps although it should not.
 static KEPT: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
@@ -163,4 +164,71 @@ fn a_server_that_is_dropped_is_checked_and_one_of_a_failed_test_is_not() {
         panic!("the test's own words");
     });
     assert_eq!(words, "the test's own words");
+}
+
+#[test]
+fn sim_messages_are_sent_and_read_with_their_framing() {
+    each_seed(50, |seed| {
+        let mut server = TestServer::new(Conditions::rough(seed), Echo);
+        let mut client = server.connect_messages(LengthPrefix::u16(1000));
+        for message in ["one", "", "three"] {
+            client.send(message);
+        }
+        for message in ["one", "", "three"] {
+            assert_eq!(client.read(&mut server), message.as_bytes());
+        }
+        client.connection().shutdown_write();
+        client.read_end(&mut server);
+    });
+}
+
+#[test]
+fn a_message_that_is_not_as_expected_fails_with_what_came() {
+    // Sends bytes to be echoed, and nothing after them.
+    let said = |bytes: &[u8]| {
+        let mut server = calm();
+        let client = server.connect_messages(Lines::new(10));
+        client.connection().write(bytes);
+        client.connection().shutdown_write();
+        (server, client)
+    };
+    let (mut server, mut client) = said(b"half");
+    let words = failure(|| drop(client.read(&mut server)));
+    assert_eq!(words, "the connection ended within a message: \"half\"");
+    let (mut server, mut client) = said(b"");
+    let words = failure(|| drop(client.read(&mut server)));
+    assert_eq!(words, "the connection has ended, and a message was due");
+    let (mut server, mut client) = said(b"more\n");
+    let words = failure(|| client.read_end(&mut server));
+    assert_eq!(words, "a message came where the end was due: \"more\"");
+    let (mut server, mut client) = said(b"much too long\n");
+    let words = failure(|| drop(client.read(&mut server)));
+    assert_eq!(words, "the server sent a message of more than 10 bytes");
+    let words = failure(|| client.send("two\nlines"));
+    let why = "a message with the end of a message in it";
+    assert_eq!(words, format!("the message cannot be sent: {why}"));
+}
+
+#[test]
+fn a_reply_that_is_none_fails_with_the_request_and_what_came() {
+    let mut server = calm();
+    let words = failure(|| drop(server.get("/x").send()));
+    let came = "not a status line: \"GET /x HTTP/1.1\"";
+    assert!(
+        words.starts_with(&format!("GET /x: {came}; received: \"GET /x")),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_reply_that_does_not_come_fails_after_the_wait() {
+    let mut server = calm();
+    server.set_wait_max(Duration::from_secs(5));
+    // It is kept, and not echoed.
+    let words = failure(|| drop(server.request("keep", "/x").send()));
+    KEPT.lock().expect("whole").clear();
+    assert!(
+        words.contains("did not come within 5s of simulated time"),
+        "{words}"
+    );
 }

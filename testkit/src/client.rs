@@ -11,6 +11,8 @@ use socket2::SockRef;
 
 use crate::deadline::Deadline;
 use crate::reply::{self, Asked, Progress, Reply};
+use flatpath_test_client::Wire;
+pub use flatpath_test_client::request_bytes;
 
 /// Bytes asked of the socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -331,18 +333,19 @@ impl Client {
     }
 }
 
-/// The bytes of a request without a body. A `Host` is added unless the fields have one.
-pub fn request_bytes(method: &str, target: &str, fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut text = format!("{method} {target} HTTP/1.1\r\n");
-    if !fields
-        .iter()
-        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
-    {
-        text.push_str("Host: localhost\r\n");
+/// The kit of the library's users: `HttpClient::new(client)`.
+impl Wire for Client {
+    fn send(&mut self, bytes: &[u8]) {
+        // What the server has sent before it closed is read all the same.
+        let _ = self.try_send(bytes);
     }
-    for (name, value) in fields {
-        text.push_str(&format!("{name}: {value}\r\n"));
+
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        if !self.is_open() {
+            return None;
+        }
+        let bytes = self.unread().to_vec();
+        self.start = self.buffer.len();
+        Some(bytes)
     }
-    text.push_str("\r\n");
-    text.into_bytes()
 }

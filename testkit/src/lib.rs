@@ -8,7 +8,8 @@
 //! has a deadline ([`Deadline`]) and names what it waited for; no test asserts a time. A server
 //! that panics fails its test, whatever the test itself saw.
 //!
-//! The kit depends on no crate of this workspace, so that every crate's tests can use it.
+//! The kit depends on no crate of this workspace but the client for tests, which depends on none,
+//! so that every crate's tests can use it.
 //!
 //! Environment: `FLATPATH` names another binary to aim at; `CI=true` turns a missing tool into a
 //! failure.
@@ -29,7 +30,6 @@ pub mod lossy;
 pub mod mount;
 pub mod nfs;
 pub mod process;
-pub mod reply;
 pub mod scanner;
 pub mod seeds;
 pub mod server;
@@ -46,11 +46,11 @@ pub use child::Child;
 pub use client::Client;
 pub use deadline::{Deadline, Over, PATIENCE, until, until_true};
 pub use driver::Driver;
+pub use flatpath_test_client::{Reply, reply};
 pub use freeze::Frozen;
 pub use fuse::Fuse;
 pub use lossy::Lossy;
 pub use process::Process;
-pub use reply::Reply;
 pub use seeds::noise;
 pub use server::{Launch, Server, handovers};
 pub use site::Site;

@@ -18,6 +18,7 @@ pub(crate) const PRODUCT: &[&str] = &[
     "structures",
     "driver",
     "engine",
+    "test/client",
     "test",
     "pairing",
     "protocols",

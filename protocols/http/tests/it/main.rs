@@ -19,6 +19,7 @@ mod model;
 mod peer;
 mod push;
 mod router;
+mod test_client;
 mod unread;
 mod upgrade;
 mod uploads;

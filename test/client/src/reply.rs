@@ -48,8 +48,60 @@ impl Reply {
     }
 
     /// The body as text.
+    ///
+    /// # Panics
+    /// When it is not UTF-8.
+    #[track_caller]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("a body that is text")
+    }
+
+    /// The body, from JSON.
+    ///
+    /// # Panics
+    /// When it is not JSON, or not that of a `T`: with the reply.
+    #[cfg(feature = "json")]
+    #[track_caller]
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> T {
+        let value = serde_json::from_slice(&self.body);
+        value.unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Compares the status.
+    ///
+    /// # Panics
+    /// When it is another: with the reply.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert!(self.status == status, "{status} expected: {self:?}");
+        self
+    }
+
+    /// The whole reply as a text that is the same each time, for a snapshot: status, headers in the
+    /// order of their names, body. Values of `Date` and of the headers named in `masked` are left
+    /// out; a body that is not text is told by its length.
+    pub fn snapshot(&self, masked: &[&str]) -> String {
+        let mut headers: Vec<_> = self
+            .fields
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .collect();
+        // Those of one name stay in their order.
+        headers.sort_by(|one, other| one.0.cmp(&other.0));
+        let is_masked = |name: &str| {
+            let mut all = masked.iter().chain(&["date"]);
+            all.any(|other| other.eq_ignore_ascii_case(name))
+        };
+        let mut text = format!("{}\n", self.status);
+        for (name, value) in headers {
+            let value = if is_masked(&name) { "[masked]" } else { value };
+            text += &format!("{name}: {value}\n");
+        }
+        text.push('\n');
+        match std::str::from_utf8(&self.body) {
+            Ok(body) => text + body,
+            Err(_) => text + &format!("[{} bytes]", self.body.len()),
+        }
     }
 }
 
@@ -300,6 +352,21 @@ mod tests {
             "{}",
             text.len()
         );
+    }
+
+    #[test]
+    fn a_snapshot_is_sorted_and_has_nothing_of_the_moment() {
+        let (reply, _) = whole(
+            "HTTP/1.1 200 OK\r\nX-B: 2\r\nDate: now\r\nETag: \"a\"\r\nx-b: 1\r\n\
+             Content-Length: 2\r\n\r\nhi",
+        );
+        let head = "200\ncontent-length: 2\ndate: [masked]\netag: [masked]\nx-b: 2\nx-b: 1\n\n";
+        assert_eq!(reply.snapshot(&["ETag"]), format!("{head}hi"));
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff";
+        let Ok(Progress::Whole(reply, _)) = read(bytes, false, Asked::Any) else {
+            panic!()
+        };
+        assert_eq!(reply.snapshot(&[]), "200\ncontent-length: 1\n\n[1 bytes]");
     }
 
     #[test]
