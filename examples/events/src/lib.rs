@@ -11,10 +11,10 @@
 //! What has no body is answered on the network threads, where nothing here can block.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use flatpath::lock::Lock;
 use flatpath_http::http::{HeaderMap, StatusCode};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Html, Response, Router, State, routing};
@@ -26,17 +26,23 @@ const SAID_BYTES_MAX: u64 = 4 * 1024;
 const REMEMBERED_MAX: usize = 50;
 
 /// One chat. Clones are the same one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Chat {
-    listeners: Broadcast,
-    said: Arc<Lock<Said>>,
+    /// What was said last, and all who listen.
+    said: Broadcast,
+    next: Arc<AtomicU64>,
 }
 
-/// What was said, numbered.
-#[derive(Default)]
-struct Said {
-    latest: VecDeque<(u64, String)>,
-    count: u64,
+impl Default for Chat {
+    fn default() -> Self {
+        // No id is given twice, whenever the server is started again: clients may come back.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let first = now.map_or(0, |now| now.as_micros() as u64);
+        Chat {
+            said: Broadcast::with_history(REMEMBERED_MAX),
+            next: Arc::new(AtomicU64::new(first)),
+        }
+    }
 }
 
 impl Chat {
@@ -65,30 +71,18 @@ fn page() -> Html<&'static str> {
 }
 
 fn listen(State(chat): State<Chat>, headers: HeaderMap) -> Response {
-    let last_id = headers.get("last-event-id");
-    let last_id = last_id.and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
-    // Under the lock: nothing is missing between what was said and what will be, nor comes twice.
-    let said = chat.said.lock();
-    let missed = said
-        .latest
-        .iter()
-        .filter(|it| last_id.is_none_or(|id| it.0 > id));
-    let missed = missed.map(|(number, words)| event(*number, words));
-    chat.listeners.response_after(missed)
+    match headers.contains_key("last-event-id") {
+        true => chat.said.response_to(&headers),
+        false => chat.said.response_with_history(),
+    }
 }
 
 fn count(State(chat): State<Chat>) -> String {
-    chat.listeners.listeners().to_string()
+    chat.said.listeners().to_string()
 }
 
 fn say(State(chat): State<Chat>, words: String) -> StatusCode {
-    let mut said = chat.said.lock();
-    let number = said.count;
-    said.count += 1;
-    chat.listeners.send(event(number, &words));
-    if said.latest.len() == REMEMBERED_MAX {
-        said.latest.pop_front();
-    }
-    said.latest.push_back((number, words));
+    let number = chat.next.fetch_add(1, Ordering::Relaxed);
+    chat.said.send(event(number, &words));
     StatusCode::NO_CONTENT
 }

@@ -9,7 +9,7 @@
 //! | a listener              | yes              | another one, yes                  |
 //!
 //! Invariants
-//! - B1: the history holds at most `events_max` events, the latest ones, in order.
+//! - B1: the history holds at most `events_max` events, the latest ones, in order (`history.rs`).
 //! - B2: a listener takes each event after its beginning once and in order, or is cut off: it finds
 //!   that the next one is not in the history any more.
 //! - B4: while anyone listens, the history is charged to the memory of the server, once, and so is
@@ -25,7 +25,6 @@
 //! for each ([`ConnectionHandle::wake`]); the table is locked for [`WAKES_PER_LOCK`] of them at a
 //! time, so that no network thread waits for long. A listener is a place in the table and a number.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -36,7 +35,8 @@ use flatpath::{ConnectionHandle, Io};
 
 use crate::encode::ReplyFraming;
 use crate::event::Event;
-use crate::feed::{CHUNK_LINE_BYTES_MAX, Fed, chunk_line, write_piece};
+use crate::feed::{Fed, write_piece};
+use crate::history::{History, Kept, content};
 
 /// Events that are kept for listeners which are slow, unless the program says otherwise.
 const EVENTS_MAX: usize = 256;
@@ -58,7 +58,7 @@ const WAKES_PER_LOCK: usize = 128;
 /// A listener that does not read has 64 KiB on its way, less while memory is short, and then misses
 /// events. One that has missed more than the history holds (256 events, or what
 /// [`Broadcast::with_history`] says) is cut off when it reads again; its browser comes back, and
-/// tells the last id that it has seen.
+/// tells the last id that it has seen: [`Broadcast::response_to`] sends what it has missed.
 ///
 /// ```
 /// use flatpath_http::{Http, Router, sse::{Broadcast, Event}};
@@ -82,79 +82,6 @@ struct Shared {
     changed: Condition,
     table: Lock<Table>,
     events_max: usize,
-}
-
-#[derive(Default)]
-struct History {
-    events: VecDeque<Kept>,
-    /// The number of the event that comes next.
-    next: u64,
-    is_over: bool,
-    /// How many connections listen, and one of their server, to whose memory events are charged.
-    listeners: usize,
-    connection: Option<ConnectionHandle>,
-}
-
-/// An event, framed as a chunk (B5).
-struct Kept {
-    chunk: Bytes,
-    /// The same, once it is charged.
-    charged: Option<Bytes>,
-}
-
-const CHUNK_END: &[u8] = b"\r\n";
-
-impl Kept {
-    fn new(event: &[u8]) -> Self {
-        let mut line = [0; CHUNK_LINE_BYTES_MAX];
-        let chunk = [chunk_line(event.len(), &mut line), event, CHUNK_END].concat();
-        Self {
-            chunk: chunk.into(),
-            charged: None,
-        }
-    }
-}
-
-/// The event in a chunk.
-fn content(chunk: &Bytes) -> Bytes {
-    let line = chunk.iter().position(|byte| *byte == b'\n');
-    chunk.slice(line.map_or(0, |at| at + 1)..chunk.len() - CHUNK_END.len())
-}
-
-impl History {
-    /// Charges what is not charged yet, the newest first; where there is no memory the oldest leave
-    /// (B4).
-    fn charge(&mut self) {
-        let Some(connection) = &self.connection else {
-            return;
-        };
-        let is_missing = |kept: &&mut Kept| kept.charged.is_none();
-        while let Some(kept) = self.events.iter_mut().rev().find(is_missing) {
-            kept.charged = connection.hold_common(&kept.chunk);
-            if kept.charged.is_none() {
-                if self.events.len() == 1 {
-                    return;
-                }
-                self.events.pop_front(); // OURS: an event is text of ours.
-            }
-        }
-    }
-
-    /// Another connection listens.
-    fn joined(&mut self, connection: ConnectionHandle) {
-        self.listeners += 1;
-        self.connection.get_or_insert(connection);
-        self.charge();
-    }
-
-    /// With the last listener nothing of it waits for a client.
-    fn left(&mut self) {
-        self.listeners -= 1;
-        if self.listeners == 0 {
-            self.connection = None; // OURS: a name.
-            self.events.iter_mut().for_each(|kept| kept.charged = None);
-        }
-    }
 }
 
 #[derive(Default)]
@@ -184,27 +111,41 @@ impl Broadcast {
 
     /// Sends an event to all who listen. Does not block.
     pub fn send(&self, event: impl Into<Event>) {
-        let event = Kept::new(&Bytes::from(event.into()));
+        let event = Kept::new(event.into());
         let shared = &self.0.0;
-        let mut history = shared.history.lock();
-        // The latest events alone are kept (B1).
-        let oldest = match history.events.len() == shared.events_max {
-            true => history.events.pop_front(),
-            false => None,
-        };
-        history.events.push_back(event);
-        history.next += 1;
-        history.charge();
-        drop(history);
+        let oldest = shared.history.lock().push(event, shared.events_max);
         drop(oldest);
         shared.wake_all();
     }
 
     /// One who takes what is given first, and then the events that are sent from now on.
     pub(crate) fn listener(&self, first: Bytes) -> Listener {
+        let next = self.0.0.history.lock().next;
+        self.listener_from(next, first)
+    }
+
+    /// One who takes the events after the one with this id; all that are kept, after `missed`, if
+    /// there is none.
+    pub(crate) fn listener_since(&self, id: &[u8], missed: &'static [u8]) -> Listener {
+        let history = self.0.0.history.lock();
+        let (next, first) = match history.after(id.trim_ascii()) {
+            Some(next) => (next, &[][..]),
+            None => (history.oldest(), missed),
+        };
+        drop(history);
+        self.listener_from(next, Bytes::from_static(first))
+    }
+
+    /// One who takes the events that are kept, and then those that are sent.
+    pub(crate) fn listener_to_all(&self) -> Listener {
+        let oldest = self.0.0.history.lock().oldest();
+        self.listener_from(oldest, Bytes::new())
+    }
+
+    fn listener_from(&self, next: u64, first: Bytes) -> Listener {
         Listener {
             first,
-            next: self.0.0.history.lock().next,
+            next,
             is_first_charged: false,
             shared: Arc::clone(&self.0.0),
             place: None,

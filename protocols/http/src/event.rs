@@ -4,6 +4,7 @@
 //! program put into it: a line break in a value begins a line of its own with the same name, or
 //! becomes a space where a value has one line only.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -63,6 +64,22 @@ impl Event {
     /// Adds a comment, which clients ignore.
     pub fn comment(self, text: impl AsRef<str>) -> Self {
         self.lines(": ", text.as_ref())
+    }
+
+    /// Where its last id is in what is sent, unless it has none, or an empty one, which a client
+    /// does not tell. Spaces around it are left out: no header has them.
+    pub(crate) fn last_id(&self) -> Option<Range<usize>> {
+        let mut end = self.lines.len();
+        for line in self.lines.split_inclusive('\n').rev() {
+            let start = end - line.len();
+            if let Some(id) = line.strip_prefix("id: ") {
+                let from = start + (line.len() - id.trim_ascii_start().len());
+                let id = id.trim_ascii();
+                return (!id.is_empty()).then(|| from..from + id.len());
+            }
+            end = start;
+        }
+        None
     }
 
     /// The event as it is sent, with the empty line that ends it.
@@ -174,6 +191,16 @@ mod tests {
             assert!(!text.contains("\n\n\n") && !text[..text.len() - 2].contains("\n\n"));
         }
         assert!(!text(Event::new().id(bad)).contains('\0'));
+    }
+
+    #[test]
+    fn the_last_id_is_found_and_nothing_else_is_one() {
+        let id_of = |event: Event| event.last_id().map(|at| text(event)[at].to_owned());
+        let event = Event::new().data("id: 1").comment("id: 2");
+        assert_eq!(id_of(event.clone()), None);
+        assert_eq!(id_of(event.id("3").data("id: 4")).as_deref(), Some("3"));
+        assert_eq!(id_of(Event::new().id("  5 6 ")).as_deref(), Some("5 6"));
+        assert_eq!(id_of(Event::new().id("7").id(" ")), None);
     }
 
     /// What a browser makes of a stream, by WHATWG HTML, 9.2.6: name, id and data of its events.

@@ -226,6 +226,7 @@ mod stream;
 mod channel;
 mod event;
 mod broadcast;
+mod history;
 mod feed;
 mod push;
 pub mod sse;

@@ -39,8 +39,8 @@
 
 use std::fmt;
 
-use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
 
 use crate::channel::{self, Kind, SendError, Sender, TrySendError};
 use crate::message::{Body, Response};
@@ -50,6 +50,12 @@ pub use crate::event::Event;
 
 /// What may wait for one client, in bytes.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
+
+/// The header of a client that comes back (WHATWG HTML, 9.2.4).
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// What a client is told that has missed events.
+const MISSED: &[u8] = b"event: missed\ndata: \n\n";
 
 /// The response that its client gets events with, and what sends them. At most 64 KiB of events
 /// wait for the client to read.
@@ -66,8 +72,57 @@ impl Broadcast {
         self.response_after([])
     }
 
-    /// The same, of these events first: what happened before, or since the client's
-    /// `Last-Event-ID`.
+    /// The response to a client that may come back: with the events since its `Last-Event-ID`
+    /// ([`Broadcast::response_since`]) if it has that header, and of those that are sent from now
+    /// on if not.
+    ///
+    /// ```
+    /// use flatpath_http::http::HeaderMap;
+    /// use flatpath_http::sse::{Broadcast, Event};
+    /// use flatpath_http::{Router, routing};
+    ///
+    /// let news = Broadcast::with_history(1000);
+    /// let listen = news.clone();
+    /// let listen = move |headers: HeaderMap| listen.response_to(&headers);
+    /// let router: Router = Router::new().route("/news", routing::get(listen).inline());
+    /// news.send(Event::new().id("2026-11-27/1").data("hello"));
+    /// # let _ = router;
+    /// ```
+    #[must_use]
+    pub fn response_to(&self, headers: &HeaderMap) -> Response {
+        match headers.get(LAST_EVENT_ID) {
+            Some(id) => self.response_since(id.as_bytes()),
+            None => self.response(),
+        }
+    }
+
+    /// The response with all events that were sent after the one with this id, and those that will
+    /// be: each once and in order, whatever is sent meanwhile. They are those of the history,
+    /// shared, and not copied for this client.
+    ///
+    /// If no event of the history has the id, because that one has left it, or was sent by another
+    /// server, or never was, nobody knows how many the client has missed. Its stream begins with an
+    /// event named `missed`, with empty data and without an id, and then has the whole history, of
+    /// which the client has seen nothing. So a page reloads what it shows when it gets `missed`.
+    ///
+    /// Ids are to be different for as long as clients may come back, across restarts of the
+    /// server; of several events with the same the latest counts. An event without an id comes
+    /// again with those after the last id that the client has seen, so give each one.
+    #[must_use]
+    pub fn response_since(&self, last_event_id: impl AsRef<[u8]>) -> Response {
+        let listener = self.listener_since(last_event_id.as_ref(), MISSED);
+        response(Body::Channel(listener.into()))
+    }
+
+    /// The response with all events of the history, and those that will be sent: for newcomers that
+    /// are to know what happened last.
+    #[must_use]
+    pub fn response_with_history(&self) -> Response {
+        response(Body::Channel(self.listener_to_all().into()))
+    }
+
+    /// As [`Broadcast::response`], of these events first: what a newcomer is to know that is not
+    /// in the history.
     ///
     /// No event is left out and none comes twice if a lock is held while an event is recorded and
     /// sent, and while the record is read and this is called.

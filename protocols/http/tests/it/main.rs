@@ -18,6 +18,7 @@ mod layers;
 mod model;
 mod peer;
 mod push;
+mod replay;
 mod router;
 mod test_client;
 mod unread;
