@@ -9,19 +9,18 @@
 //! not wait for it.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-
-use flatpath::lock::Lock;
 use flatpath_http::http::header;
 use flatpath_http::{Html, IntoResponse, Request, Response, Router, http::StatusCode, routing};
-use flatpath_websocket::{Close, Handler, Limits, Message, Socket, WebSocket, code};
+use flatpath_websocket::{
+    Broadcast, Close, Handler, Limits, Member, Message, Socket, WebSocket, code,
+};
 
 /// What may be said at once, in bytes.
 const SAID_BYTES_MAX: usize = 4 * 1024;
 
 /// One chat. Clones are the same one.
 #[derive(Clone, Default)]
-pub struct Chat(Arc<Lock<Vec<Socket>>>);
+pub struct Chat(Broadcast);
 
 impl Chat {
     /// The routes of this chat.
@@ -41,19 +40,9 @@ impl Chat {
             )
             .route("/chat", routing::get(join).inline())
     }
-
-    fn tell(&self, words: String) {
-        // All share its bytes.
-        let message = Message::from(words);
-        for socket in self.0.lock().iter() {
-            if socket.try_send(message.clone()).is_err() {
-                socket.close(code::POLICY, "you do not keep up");
-            }
-        }
-    }
 }
 
-fn join(chat: &Chat, sockets: &WebSocket<Member>, request: &Request) -> Response {
+fn join(chat: &Chat, sockets: &WebSocket<Guest>, request: &Request) -> Response {
     // Any page may open a socket to any server: only this server's own pages may join.
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
@@ -62,38 +51,39 @@ fn join(chat: &Chat, sockets: &WebSocket<Member>, request: &Request) -> Response
     if origin.is_some_and(|origin| !is_own(origin)) {
         return StatusCode::FORBIDDEN.into_response();
     }
-    let member = Member {
+    let guest = Guest {
         chat: chat.clone(),
         name: None,
     };
-    sockets.accept(request, member).into_response()
+    sockets.accept(request, guest).into_response()
 }
 
 /// One client.
-struct Member {
+struct Guest {
     chat: Chat,
-    name: Option<String>,
+    /// Once it has told it, and is a member.
+    name: Option<(String, Member)>,
 }
 
-impl Handler for Member {
+impl Handler for Guest {
     fn message(&mut self, socket: &Socket, message: Message) {
         let Some(words) = message.text() else {
             return socket.close(code::UNSUPPORTED, "only text is said here");
         };
+        let Chat(all) = &self.chat;
         match &self.name {
-            Some(name) => self.chat.tell(format!("{name}: {words}")),
+            Some((name, _)) => all.send(format!("{name}: {words}")),
             None => {
-                self.chat.0.lock().push(socket.clone());
-                self.chat.tell(format!("{words} has come"));
-                self.name = Some(words.to_owned());
+                self.name = Some((words.to_owned(), all.join(socket)));
+                all.send(format!("{words} has come"))
             }
-        }
+        };
     }
 
-    fn closed(&mut self, socket: &Socket, _: &Close) {
-        if let Some(name) = self.name.take() {
-            self.chat.0.lock().retain(|other| other != socket);
-            self.chat.tell(format!("{name} has left"));
+    fn closed(&mut self, _: &Socket, _: &Close) {
+        if let Some((name, member)) = self.name.take() {
+            drop(member);
+            self.chat.0.send(format!("{name} has left"));
         }
     }
 }

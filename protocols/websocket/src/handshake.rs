@@ -2,12 +2,13 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use flatpath_http::http::header::{
     HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION,
 };
-use flatpath_http::http::{HeaderMap, Method, StatusCode, header};
-use flatpath_http::{IntoResponse, Request, Response};
+use flatpath_http::http::{self, HeaderMap, Method, StatusCode, header};
+use flatpath_http::{Body, IntoResponse, Request, Response};
 
 /// The version that RFC 6455 defines.
 const VERSION: &str = "13";
@@ -23,7 +24,7 @@ const KEY_BYTES: usize = 16;
 #[non_exhaustive]
 pub enum Rejection {
     /// 426: the request does not ask for a WebSocket, or not as HTTP/1.1.
-    NotAsked(Box<Response>),
+    NotAsked(Box<http::Response<Bytes>>),
     /// 426, with the version that is spoken: 13.
     Version,
     /// 400: a handshake is a `GET`.
@@ -45,7 +46,7 @@ impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let text = format!("{self}\n");
         match self {
-            Rejection::NotAsked(response) => *response,
+            Rejection::NotAsked(response) => response.map(Body::from),
             Rejection::Version => {
                 let headers = [
                     (SEC_WEBSOCKET_VERSION, VERSION),
@@ -55,6 +56,13 @@ impl IntoResponse for Rejection {
             }
             Rejection::Method | Rejection::Key => (StatusCode::BAD_REQUEST, text).into_response(),
         }
+    }
+}
+
+/// The refusal of HTTP, as what any thread may look at: a body in memory.
+impl From<Box<Response>> for Rejection {
+    fn from(response: Box<Response>) -> Self {
+        Rejection::NotAsked(Box::new(response.map(Body::into_bytes)))
     }
 }
 
@@ -129,6 +137,27 @@ pub(crate) fn complete(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// So errors of crates that want that can hold one.
+    #[test]
+    fn a_rejection_is_an_error_of_any_thread() {
+        fn is_one<E: std::error::Error + Send + Sync + 'static>() {}
+        is_one::<Rejection>();
+    }
+
+    #[test]
+    fn the_refusal_of_http_is_the_response() {
+        let refusal = (
+            StatusCode::UPGRADE_REQUIRED,
+            [(header::UPGRADE, "x")],
+            "why",
+        );
+        let rejection = Rejection::from(Box::new(refusal.into_response()));
+        let response = rejection.into_response();
+        assert_eq!(response.status(), StatusCode::UPGRADE_REQUIRED);
+        assert_eq!(response.headers()[header::UPGRADE], "x");
+        assert_eq!(response.into_body().into_bytes(), "why");
+    }
 
     #[test]
     fn the_key_of_section_1_3_is_answered() {

@@ -33,43 +33,27 @@
 //! compressed. [`Socket::send`] waits for a client that does not read; [`Socket::try_send`] gives
 //! the message back.
 //!
+//! A [`Broadcast`] sends a message to many sockets, with a rule for those that do not keep up:
+//!
 //! ```
-//! use std::sync::{Arc, Mutex};
-//!
-//! use flatpath_websocket::{Close, Handler, Message, Socket};
-//!
-//! /// Everybody who listens.
-//! #[derive(Clone, Default)]
-//! struct Hub(Arc<Mutex<Vec<Socket>>>);
-//!
-//! impl Hub {
-//!     fn tell(&self, message: impl Into<Message>) {
-//!         let message = message.into();
-//!         for socket in self.0.lock().expect("no panic under it").iter() {
-//!             // Who does not keep up misses it.
-//!             let _ = socket.try_send(message.clone());
-//!         }
-//!     }
-//! }
+//! use flatpath_websocket::{Broadcast, Handler, Member, Message, Socket};
 //!
 //! /// One client, with what the server keeps for it.
 //! struct Listener {
-//!     hub: Hub,
+//!     all: Broadcast,
+//!     /// With the handler the socket leaves: there is nothing to do in `closed`.
+//!     member: Option<Member>,
 //!     heard: u64,
 //! }
 //!
 //! impl Handler for Listener {
 //!     fn opened(&mut self, socket: &Socket) {
-//!         self.hub.0.lock().expect("no panic under it").push(socket.clone());
+//!         self.member = Some(self.all.join(socket));
 //!     }
 //!
 //!     fn message(&mut self, _: &Socket, message: Message) {
 //!         self.heard += 1;
-//!         self.hub.tell(message);
-//!     }
-//!
-//!     fn closed(&mut self, socket: &Socket, _: &Close) {
-//!         self.hub.0.lock().expect("no panic under it").retain(|other| other != socket);
+//!         self.all.send(message);
 //!     }
 //! }
 //! ```
@@ -154,7 +138,7 @@
 //! | extension | `deflate`, `codec`                      | messages compressed and inflated     |
 //! | work      | `handler`, `session`, `conversation`    | who handles what, and when it ends   |
 //! | carriers  | `protocol`, `stream`                    | a connection, a stream of HTTP/2     |
-//! | output    | `encode`, `socket`                      | from any thread to the connection    |
+//! | output    | `encode`, `socket`, `broadcast`         | from any thread to connections       |
 //!
 //! [`Decoder`] and [`Frame`] touch no descriptor, clock or thread, and are open to tests and
 //! fuzzing.
@@ -180,6 +164,7 @@ mod offer;
 mod deflate;
 mod codec;
 mod socket;
+mod broadcast;
 mod handler;
 mod session;
 mod conversation;
@@ -187,6 +172,7 @@ mod protocol;
 mod stream;
 mod websocket;
 
+pub use broadcast::{Broadcast, Member, Slow};
 pub use close::{Close, code};
 pub use decoder::{Decoder, Event, Received, Stopped};
 #[cfg(feature = "deflate")]

@@ -128,7 +128,7 @@ impl<H: Handler> WebSocket<H> {
             let begin = move || std::mem::take(&mut *session.lock());
             upgrade(request, "websocket", self.successor.begin(begin))
         };
-        let mut response = asked.map_err(Rejection::NotAsked)?;
+        let mut response = asked?;
         handshake::check(request)?;
         let accept = match is_stream {
             // RFC 8441 section 5: there is no key to be answered.

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "deflate")]
 mod bombs;
+mod broadcast;
 mod client;
 mod endings;
 mod frames;
