@@ -328,6 +328,15 @@ impl<F: Framing, H: Handler> Framed<F, H> {
         Ok(())
     }
 
+    /// Gives a body that has waited for its turn: there may be no input with which it would be.
+    fn give_waiting(&self, context: &mut Context<'_, Self>) {
+        if context.session.missing == Some(0)
+            && let Err(on @ (Stall::Memory | Stall::Jobs)) = self.step(context, &[])
+        {
+            context.stall(on);
+        }
+    }
+
     fn follow(context: &mut Context<'_, Self>, next: Next) {
         match next {
             Next::Message => {}
@@ -477,10 +486,13 @@ impl<F: Framing, H: Handler> Protocol for Framed<F, H> {
     }
 
     fn input_ended(&self, context: &mut Context<'_, Self>, _: &[u8]) {
-        let session = &mut *context.session;
-        session.has_ended = true;
+        context.session.has_ended = true;
+        if context.session.missing == Some(0) {
+            self.give_waiting(context);
+            return Self::settle(context, true);
+        }
         // A body that is incomplete stays so.
-        session.missing = session.missing.filter(|missing| *missing == 0);
+        context.session.missing = None;
         if Self::rests(context) {
             context.close_after_output();
         }
@@ -505,11 +517,8 @@ impl<F: Framing, H: Handler> Protocol for Framed<F, H> {
         }
         if let Err(NoRoom) = self.pay(context) {
             context.stall(Stall::Memory);
-        } else if context.session.missing == Some(0)
-            && let Err(on @ (Stall::Memory | Stall::Jobs)) = self.step(context, &[])
-        {
-            // It has waited for its turn without any input.
-            context.stall(on);
+        } else {
+            self.give_waiting(context);
         }
         Self::settle(context, true);
     }

@@ -93,15 +93,6 @@ impl Reply {
             self.cut();
         }
         while let Some(piece) = self.pieces.pop_front() {
-            if piece.len() <= SHARED_COPY_BYTES_MAX {
-                // Copied before a shared one.
-                let written = io.write(&piece);
-                if written.is_err() {
-                    self.pieces.push_front(piece);
-                    return written;
-                }
-                continue;
-            }
             match io.hold(piece) {
                 Ok(piece) => io.write_held(piece),
                 Err(piece) => {

@@ -3,8 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use flatpath::framing::{Framed, Handler, Input, Lines, Next, Place, Reply};
@@ -164,6 +163,40 @@ fn rough(seed: u64, random: &mut Random) -> Conditions {
     conditions
 }
 
+/// How many messages go to workers of what a client says in one turn, before any worker has run.
+fn dispatched(said: &str, served: Framed<Lines, Words>) -> u64 {
+    let mut server = TestServer::new(Conditions::calm(1), served);
+    let client = server.connect();
+    assert_eq!(server.read_line(&client), GREETING);
+    client.write(said.as_bytes());
+    while server.statistics().jobs_dispatched == 0 {
+        server.turn();
+    }
+    let dispatched = server.statistics().jobs_dispatched;
+    client.shutdown_write();
+    let heard = String::from_utf8(server.read_to_end(&client)).expect("text");
+    assert_eq!(heard.lines().count(), said.lines().count());
+    dispatched
+}
+
+#[test]
+fn sim_no_more_than_so_many_messages_are_at_work_and_none_beside_one_that_is_alone() {
+    for at_work_max in [1, 3, 8] {
+        let said = "work w\n".repeat(20);
+        let dispatched = dispatched(&said, served(at_work_max));
+        assert_eq!(dispatched, u64::from(at_work_max));
+    }
+    for said in [
+        "work w\nname n\n",
+        "name n\nwork w\n",
+        "name n\nnow w\nwork w\n",
+    ] {
+        assert_eq!(dispatched(said, served(8)), 1, "{said:?}");
+        let as_ready = served(8).replies_as_ready();
+        assert_eq!(dispatched(said, as_ready), 1, "{said:?}");
+    }
+}
+
 /// What each client hears until its end.
 fn hear_all(server: &mut TestServer, clients: &[Client]) -> Vec<String> {
     server.set_wait_max(Duration::from_secs(1000));
@@ -258,59 +291,6 @@ fn sim_replies_as_they_are_ready_are_whole_and_what_is_alone_divides_them() {
     assert!(had_other_order);
 }
 
-/// Greets, answers a line with much and asks for an empty body, and answers that. What it writes
-/// finds room at every third call only.
-#[derive(Default)]
-struct Halting(AtomicU32);
-
-const MUCH: usize = 300_000;
-
-impl Halting {
-    fn halts(&self) -> Result<Next, NoRoom> {
-        match self.0.fetch_add(1, SeqCst) % 3 {
-            2 => Ok(Next::Message),
-            _ => Err(NoRoom),
-        }
-    }
-}
-
-impl Handler for Halting {
-    type Session = ();
-    type Work = ();
-
-    fn connected(&self, (): &mut (), io: &mut Io<'_>) -> Result<Next, NoRoom> {
-        io.write(GREETING.as_bytes())?;
-        self.halts()
-    }
-
-    fn message(&self, (): &mut (), io: &mut Io<'_>, _: &[u8]) -> Result<Next, NoRoom> {
-        io.write_static(&[b'x'; MUCH]);
-        self.halts().map(|_| Next::Body(0))
-    }
-
-    fn body(&self, (): &mut (), io: &mut Io<'_>, _: &Payload) -> Result<Next, NoRoom> {
-        io.write(b"body\n")?;
-        self.halts()
-    }
-}
-
-#[test]
-fn sim_a_greeting_and_an_empty_body_come_once_without_any_more_input() {
-    each_seed(50, |seed| {
-        let halting = Framed::new("halting", Lines::new(10), Halting::default());
-        let mut server = TestServer::new(Conditions::rough(seed), halting);
-        server.world().set_window_bytes(10_000);
-        let client = server.connect();
-        assert_eq!(server.read_line(&client), GREETING);
-        client.write(b"line\n");
-        server.settle();
-        let owed = format!("{}body\n", "x".repeat(MUCH));
-        assert!(server.read_exact(&client, owed.len()) == owed.as_bytes());
-        server.settle();
-        assert_eq!(client.read(), b"");
-    });
-}
-
 /// What a client hears that says all of this at once.
 fn hears(seed: u64, said: &str, served: Framed<Lines, Words>) -> String {
     let mut server = TestServer::new(Conditions::rough(seed), served);
@@ -381,29 +361,18 @@ fn sim_a_drain_answers_all_that_is_at_work() {
 }
 
 #[test]
-fn sim_a_reply_that_waits_for_its_client_is_charged_and_one_for_which_memory_is_short_waits() {
+fn sim_a_reply_that_waits_for_its_client_is_charged_until_it_is_read() {
     const BYTES: usize = 400_000;
-    let mut conditions = Conditions::calm(1);
-    conditions.limits.buffer_bytes_max = 1 << 20;
-    let mut server = TestServer::new(conditions, served(1));
+    let mut server = TestServer::new(Conditions::calm(1), served(1));
     server.world().set_window_bytes(1000);
-    let clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
-    for client in &clients {
-        client.write(format!("shared {BYTES} w\n").as_bytes());
-    }
+    let client = server.connect();
+    client.write(format!("shared {BYTES} w\n").as_bytes());
     server.settle();
     let charged = server.handle().pool_statistics().charged_bytes;
-    assert!((BYTES..1 << 20).contains(&charged), "{charged}");
-    // All get theirs, as others read.
+    assert!((BYTES..BYTES + 100_000).contains(&charged), "{charged}");
+    server.world().set_window_bytes(1 << 20);
     let owed = format!("{GREETING}{}w\n", "s".repeat(BYTES));
-    let mut heard = vec![Vec::new(); clients.len()];
-    server.run_until(|| {
-        for (client, heard) in clients.iter().zip(&mut heard) {
-            heard.extend(client.read());
-        }
-        heard.iter().all(|heard| heard.len() >= owed.len())
-    });
-    assert!(heard.iter().all(|heard| heard == owed.as_bytes()));
+    assert!(server.read_exact(&client, owed.len()) == owed.as_bytes());
     server.settle();
     assert_eq!(server.handle().pool_statistics().charged_bytes, 0);
 }
@@ -444,14 +413,8 @@ fn no_message_at_work_is_refused() {
     let _ = served(0);
 }
 
-/// Calls that run at a time, and the most that did.
-#[derive(Default)]
-struct Running {
-    now: AtomicU32,
-    most: AtomicU32,
-}
-
-fn talk(address: std::net::SocketAddr, said: &[u8]) -> String {
+/// What a server says to a client that says this, until the end.
+pub(crate) fn talk(address: std::net::SocketAddr, said: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("connect");
     let patience = Some(Duration::from_secs(60));
     stream.set_read_timeout(patience).expect("settable");
@@ -460,37 +423,6 @@ fn talk(address: std::net::SocketAddr, said: &[u8]) -> String {
     let mut heard = String::new();
     stream.read_to_string(&mut heard).expect("read");
     heard
-}
-
-#[test]
-fn both_drivers_run_as_many_messages_of_a_connection_as_may_and_no_more() {
-    const AT_WORK_MAX: u32 = 3;
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
-        let running = Running::default();
-        // Each waits for the others that may run beside it, so that all of them have to.
-        let answer = move |line: &[u8], reply: &mut Reply| {
-            let now = running.now.fetch_add(1, SeqCst) + 1;
-            running.most.fetch_max(now, SeqCst);
-            let until = Instant::now() + Duration::from_secs(60);
-            while running.most.load(SeqCst) < AT_WORK_MAX {
-                assert!(Instant::now() < until, "fewer run than may");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            reply.write(line);
-            reply.write(format!(" {}\n", running.most.load(SeqCst) > AT_WORK_MAX).as_bytes());
-            running.now.fetch_sub(1, SeqCst);
-            Next::Message
-        };
-        let served = Framed::pooled("beside", Lines::new(100), answer).at_work_max(AT_WORK_MAX);
-        let server = Server::new().driver(choice).listen("127.0.0.1:0", served);
-        let server = server.start().expect("it starts");
-        let said: String = (0..20).map(|number| format!("{number}\n")).collect();
-        let owed: String = (0..20).map(|number| format!("{number} false\n")).collect();
-        let heard = talk(server.addresses()[0].address, said.as_bytes());
-        assert_eq!(heard, owed, "{choice:?}");
-        server.handle().drain();
-        server.wait().expect("it ends");
-    }
 }
 
 #[test]

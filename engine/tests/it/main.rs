@@ -7,6 +7,7 @@ mod ends;
 mod excess;
 mod figures;
 mod framed;
+mod framed_bounds;
 mod framed_work;
 mod gate;
 mod growth;

@@ -117,7 +117,6 @@ impl<'a> Http<'a> {
     }
 
     /// A request of any method, such as `OPTIONS`, for a target, such as `/search?q=x`.
-    #[must_use]
     pub fn request(self, method: &str, target: &str) -> Request<'a> {
         Request {
             http: self,
