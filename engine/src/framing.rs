@@ -87,8 +87,8 @@ pub trait Framing: Send + Sync + 'static {
     /// [`TooLong`] as soon as it is clear that the message will be too long.
     fn first<'a>(&self, input: &'a [u8]) -> Result<Option<Frame<'a>>, TooLong>;
 
-    /// Appends a message to `output`, with what marks its length or end, as [`Framing::first`] finds
-    /// it: for clients, and for replies that are framed as requests are.
+    /// Appends a message to `output`, with what marks its length or end, as [`Framing::first`]
+    /// finds it: for clients, and for replies that are framed as requests are.
     ///
     /// ```
     /// use flatpath::framing::{Framing, LengthPrefix, Lines};

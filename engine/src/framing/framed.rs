@@ -8,9 +8,9 @@
 //! - FM1: a message is given to the handler once, but for one whose reply found no room.
 //! - FM2: at most `at_work_max` messages of a connection are with workers or wait, answered, for
 //!   their turn to be sent. One that is alone has none beside it, before or after.
-//! - FM3: replies have the order of their messages, unless the protocol sends them as they are ready
-//!   (`replies.rs`). In order, what the network thread writes waits until no worker has a message.
-//!   Out of order it does not, but never divides a reply.
+//! - FM3: replies have the order of their messages, unless the protocol sends them as they are
+//!   ready (`replies.rs`). In order, what the network thread writes waits until no worker has a
+//!   message. Out of order it does not, but never divides a reply.
 //! - FM4: a message, or a body, whose reply is not written yet is consumed only if the session or a
 //!   job holds it.
 //! - FM5: after the end that a handler asked for no message is begun.

@@ -30,8 +30,8 @@ pub enum Next {
 pub enum Place<W = Infallible> {
     /// On the network thread, by [`Handler::message`] or [`Handler::body`].
     Here,
-    /// On a worker, by [`Handler::work`], which gets this value. Later messages are begun meanwhile,
-    /// as many as [`Framed::at_work_max`](super::Framed::at_work_max) allows.
+    /// On a worker, by [`Handler::work`], which gets this value. Later messages are begun
+    /// meanwhile, as many as [`Framed::at_work_max`](super::Framed::at_work_max) allows.
     Worker(W),
     /// The same, but alone: after all messages before it, and no later one is begun before its
     /// reply is written. For work that changes the session, or how later messages are understood.
@@ -108,8 +108,8 @@ impl Input {
 ///         }
 ///     }
 ///
-///     fn message(&self, session: &mut Session, io: &mut Io<'_>, _: &[u8]) -> Result<Next, NoRoom> {
-///         let Session { user, peer } = session;
+///     fn message(&self, of: &mut Session, io: &mut Io<'_>, _: &[u8]) -> Result<Next, NoRoom> {
+///         let Session { user, peer } = of;
 ///         io.write(format!("{user:?} from {peer:?}\n").as_bytes())?;
 ///         Ok(Next::Message)
 ///     }

@@ -1,15 +1,16 @@
 //! A key-value store: messages with a length of four bytes in front, big endian, both ways.
 //!
-//! | request            | reply                                            | answered on            |
-//! |--------------------|--------------------------------------------------|------------------------|
-//! | `g KEY`            | `+VALUE`, or `-no such key`                      | the network thread     |
-//! | `s KEY\nVALUE`     | `+`                                              | the network thread     |
-//! | `l PREFIX`         | `+KEY\nKEY\n…`, all keys with that prefix        | a worker               |
-//! | `q`                | `+`, then the end                                | the network thread     |
-//! | anything else      | `-` and what is wrong, then the end              | the network thread     |
+//! | request        | reply                               | answered on        |
+//! |----------------|-------------------------------------|--------------------|
+//! | `g KEY`        | `+VALUE`, or `-no such key`         | the network thread |
+//! | `s KEY\nVALUE` | `+`                                 | the network thread |
+//! | `l PREFIX`     | `+` and all such keys, a line each  | a worker           |
+//! | `q`            | `+`, then the end                   | the network thread |
+//! | anything else  | `-` and what is wrong, then the end | the network thread |
 //!
 //! A list may be long, and takes a while to make: so a worker makes it, and other clients do not
-//! wait for it. One client has up to [`LISTS_MAX`] made at a time, and its replies keep their order.
+//! wait for it. One client has up to [`LISTS_MAX`] made at a time, and its replies keep their
+//! order.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

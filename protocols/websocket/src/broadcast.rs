@@ -9,9 +9,9 @@
 //! | `send`, `join`       | yes, one after the other  | the same           |
 //!
 //! Invariants
-//! - B1: messages have one order, the same for all members: a send holds the table until it has been
-//!   to each. A member gets every message that is sent while it is one, or the rule for slow ones
-//!   ([`Slow`]) is applied to it.
+//! - B1: messages have one order, the same for all members: a send holds the table until it has
+//!   been to each. A member gets every message that is sent while it is one, or the rule for slow
+//!   ones ([`Slow`]) is applied to it.
 //! - B2: a socket that is closed is no member any more after the next send, and one whose `Member`
 //!   is dropped at once. So no handler needs to do anything in `closed`.
 //! - B3: no code of a program runs under the lock: messages are dropped after it, and sockets have
