@@ -1,10 +1,10 @@
 //! Which reply of a connection is due, where several of its messages are with workers.
 //!
 //! Invariants
-//! - R1: [`Order::Kept`]: replies become due in the order in which their messages were begun.
+//! - RO1: [`Order::Kept`]: replies become due in the order in which their messages were begun.
 //!   [`Order::AsReady`]: in the order in which they come back.
-//! - R2: a reply that is due stays so until it is finished; none after it is due before that.
-//! - R3: messages at work are those that were begun and whose reply is not finished.
+//! - RO2: a reply that is due stays so until it is finished; none after it is due before that.
+//! - RO3: messages at work are those that were begun and whose reply is not finished.
 //!
 //! Cost: nothing for a connection without late replies but three words. A reply that comes back
 //! before others are finished is sorted in from the end: as many steps as there are later ones.
@@ -54,7 +54,7 @@ impl<T> Replies<T> {
         number
     }
 
-    /// Messages at work (R3).
+    /// Messages at work (RO3).
     pub(super) fn at_work(&self) -> u32 {
         self.begun.wrapping_sub(self.finished)
     }
