@@ -377,7 +377,11 @@ impl<S> FromRequest<S> for String {
     type Rejection = StringRejection;
 
     fn from_request(request: &mut Request, _: &S) -> Result<Self, StringRejection> {
-        String::from_utf8(take_bytes(request).into()).map_err(|_| StringRejection)
+        String::from_utf8(take_bytes(request).into()).map_err(|refused| {
+            // The body stays where it is, for what is tried next (`Either`).
+            *request.body_mut() = refused.into_bytes().into();
+            StringRejection
+        })
     }
 }
 

@@ -53,19 +53,48 @@ pub trait IntoResponse {
     fn into_response(self) -> Response;
 }
 
-/// Adds headers to a response.
+/// Adds headers to a response: put in front of it, `(headers, response)`.
+///
+/// A header takes the place of those of its name that the response had before. Of one array, `Vec`,
+/// tuple of pairs or `HeaderMap` all are kept, in their order: several cookies are several pairs.
+/// [`AppendHeaders`] leaves what was there before, too.
+///
+/// ```
+/// use flatpath_http::{Html, IntoResponse};
+///
+/// let cookies = [("set-cookie", "a=1"), ("set-cookie", "b=2"), ("content-type", "text/plain")];
+/// let response = (cookies, Html("<p>")).into_response();
+/// assert_eq!(response.headers().get_all("set-cookie").iter().count(), 2);
+/// assert_eq!(response.headers()["content-type"], "text/plain");
+///
+/// // Values of several types.
+/// let response = ((("age", 60), ("x-by", "us".to_owned())), "hello\n").into_response();
+/// assert_eq!(response.headers()["age"], "60");
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no set of headers",
     label = "neither an array of names and values nor a `HeaderMap`",
     note = "headers stand before the content: `([(\"cache-control\", \"no-store\")], \"text\")`"
 )]
 pub trait IntoHeaders {
-    /// Sets each header, in place of those of its name.
+    /// Sets each header.
     ///
     /// # Errors
     /// A name or a value that HTTP does not know: the response becomes a 500.
     fn set(self, headers: &mut HeaderMap) -> Result<(), InvalidHeader>;
 }
+
+/// Headers that are added to those which a response has already: an array or a `Vec` of pairs.
+///
+/// ```
+/// use flatpath_http::{AppendHeaders, IntoResponse};
+///
+/// let inner = ([("vary", "accept")], "hello\n");
+/// let response = (AppendHeaders([("vary", "accept-encoding")]), inner).into_response();
+/// assert_eq!(response.headers().get_all("vary").iter().count(), 2);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AppendHeaders<I>(pub I);
 
 /// A name or a value that cannot stand in a head.
 #[derive(Debug)]
@@ -74,6 +103,12 @@ pub struct InvalidHeader(String);
 flatpath::impl_error! {
     InvalidHeader {
         Self(text) => "a header is not valid: {text}",
+    }
+}
+
+impl InvalidHeader {
+    pub(crate) fn of(name: &HeaderName, reason: &dyn Display) -> Self {
+        Self(format!("{name}: {reason}"))
     }
 }
 
@@ -262,18 +297,92 @@ impl IntoHeaders for HeaderMap {
     }
 }
 
+/// A pair in the types of a head.
+fn header<K, V>((name, value): (K, V)) -> Result<(HeaderName, HeaderValue), InvalidHeader>
+where
+    K: TryInto<HeaderName, Error: Display>,
+    V: TryInto<HeaderValue, Error: Display>,
+{
+    let name = name.try_into();
+    let name = name.map_err(|reason| InvalidHeader(reason.to_string()))?;
+    let value = value.try_into();
+    let value = value.map_err(|reason| InvalidHeader::of(&name, &reason))?;
+    Ok((name, value))
+}
+
+/// Sets headers that belong together: the first of a name replaces, the others are added. It
+/// compares each with those before it.
+fn set_together(
+    together: impl IntoIterator<Item = Result<(HeaderName, HeaderValue), InvalidHeader>>,
+    names: &mut [Option<HeaderName>],
+    headers: &mut HeaderMap,
+) -> Result<(), InvalidHeader> {
+    for (at, header) in together.into_iter().enumerate() {
+        let (name, value) = header?;
+        match names[..at].iter().flatten().any(|known| *known == name) {
+            true => drop(headers.append(&name, value)),
+            false => drop(headers.insert(&name, value)),
+        }
+        names[at] = Some(name);
+    }
+    Ok(())
+}
+
 impl<K, V, const N: usize> IntoHeaders for [(K, V); N]
 where
     K: TryInto<HeaderName, Error: Display>,
     V: TryInto<HeaderValue, Error: Display>,
 {
     fn set(self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
-        for (name, value) in self {
-            let name = name.try_into();
-            let name = name.map_err(|reason| InvalidHeader(reason.to_string()))?;
-            let value = value.try_into();
-            let value = value.map_err(|reason| InvalidHeader(format!("{name}: {reason}")))?;
-            headers.insert(name, value);
+        set_together(self.map(header), &mut [const { None }; N], headers)
+    }
+}
+
+impl<K, V> IntoHeaders for Vec<(K, V)>
+where
+    K: TryInto<HeaderName, Error: Display>,
+    V: TryInto<HeaderValue, Error: Display>,
+{
+    fn set(self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
+        let mut names = vec![None; self.len()];
+        set_together(self.into_iter().map(header), &mut names, headers)
+    }
+}
+
+/// Tuples of pairs, whose values may have several types.
+macro_rules! tuples_of_pairs {
+    ($($name:ident $value:ident $pair:tt),+) => {
+        impl<$($name, $value,)+> IntoHeaders for ($(($name, $value),)+)
+        where
+            $($name: TryInto<HeaderName, Error: Display>,)+
+            $($value: TryInto<HeaderValue, Error: Display>,)+
+        {
+            fn set(self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
+                let together = [$(header(self.$pair)),+];
+                let mut names = [$({ let _: usize = $pair; None }),+];
+                set_together(together, &mut names, headers)
+            }
+        }
+    };
+}
+
+tuples_of_pairs!(A AA 0);
+tuples_of_pairs!(A AA 0, B BB 1);
+tuples_of_pairs!(A AA 0, B BB 1, C CC 2);
+tuples_of_pairs!(A AA 0, B BB 1, C CC 2, D DD 3);
+tuples_of_pairs!(A AA 0, B BB 1, C CC 2, D DD 3, E EE 4);
+tuples_of_pairs!(A AA 0, B BB 1, C CC 2, D DD 3, E EE 4, F FF 5);
+
+impl<I, K, V> IntoHeaders for AppendHeaders<I>
+where
+    I: IntoIterator<Item = (K, V)>,
+    K: TryInto<HeaderName, Error: Display>,
+    V: TryInto<HeaderValue, Error: Display>,
+{
+    fn set(self, headers: &mut HeaderMap) -> Result<(), InvalidHeader> {
+        for pair in self.0 {
+            let (name, value) = header(pair)?;
+            headers.append(name, value);
         }
         Ok(())
     }
@@ -334,6 +443,48 @@ mod tests {
         assert_eq!(response.headers().get_all("set-cookie").iter().count(), 2);
         assert_eq!(parts(([("a", "line\nbreak")], "a")).0, 500);
         assert_eq!(parts(([("a b", "a".to_owned())], "a")).0, 500);
+    }
+
+    /// The values of a header, in their order.
+    fn values(response: &Response, name: &str) -> Vec<String> {
+        let values = response.headers().get_all(name).iter();
+        values
+            .map(|value| value.to_str().expect("ASCII").to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn headers_that_belong_together_are_all_kept_and_replace_what_was_there() {
+        let inner = || ([("a", "old"), ("b", "old"), ("a", "older")], "content");
+        assert_eq!(values(&inner().into_response(), "a"), ["old", "older"]);
+        let array = ([("a", "1"), ("c", "x"), ("A", "2"), ("a", "3")], inner());
+        let vec = (array.0.to_vec(), inner());
+        let tuple = (
+            (
+                ("a", 1),
+                (HeaderName::from_static("c"), "x"),
+                ("A", "2"),
+                ("a", "3".to_owned()),
+            ),
+            inner(),
+        );
+        for response in [
+            array.into_response(),
+            vec.into_response(),
+            tuple.into_response(),
+        ] {
+            assert_eq!(values(&response, "a"), ["1", "2", "3"]);
+            assert_eq!(values(&response, "b"), ["old"]);
+            assert_eq!(values(&response, "c"), ["x"]);
+        }
+        let appended = (AppendHeaders([("a", "1"), ("a", "2")]), inner()).into_response();
+        assert_eq!(values(&appended, "a"), ["old", "older", "1", "2"]);
+        for invalid in ["line\nbreak", "nul\0"] {
+            let response = ((("a", 1), ("b", invalid)), "a").into_response();
+            assert_eq!(response.status(), 500);
+            let response = (AppendHeaders(vec![("b", invalid)]), "a").into_response();
+            assert_eq!(response.status(), 500);
+        }
     }
 
     #[test]

@@ -29,7 +29,9 @@
 //!
 //! A [`Router`] sends requests to handlers by path and method. [`Parameters`] are those of the
 //! path, [`State`] is what all handlers share, [`Extension`] what a layer hands on; what a type of
-//! your own is made of is told by [`FromRequestParts`] and [`FromRequest`].
+//! your own is made of is told by [`FromRequestParts`] and [`FromRequest`]. [`Host`], [`Peer`] and
+//! [`Tls`] tell where a request is sent to and where it comes from, [`Either`] is one of two.
+//!
 //! ## Through serde
 //!
 //! With the feature `json`, `Path`, `Query`, `Form` and `Json` are arguments of any type that serde
@@ -179,6 +181,7 @@
 // | routes  | `matched_path`, `mount`              | a route's path; services in a router |
 // | routes  | `layer`, `answer`, `time_out`        | what is around handlers             |
 // | routes  | `streamed`                           | uploads                             |
+// | handler | `either`, `host`                     | more of what they take and return   |
 // | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
 // | state   | `state`                              | listener, network thread, session   |
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
@@ -246,6 +249,8 @@ mod into_response;
 mod deferred;
 mod answer;
 mod extract;
+mod either;
+mod host;
 mod handler;
 mod closures;
 mod parameters;
@@ -277,6 +282,7 @@ pub use body::{Decoder, Piece};
 pub use channel::{SendError, Sender, TrySendError};
 pub use closures::{HandlerService, HandlerState, Route};
 pub use deferred::{Deferred, Responder, ResponderClosed};
+pub use either::Either;
 pub use exchange::Exchange;
 pub use extract::{
     Asks, Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,
@@ -293,8 +299,9 @@ pub use flatpath::{Turn, WorkerScope};
 pub use form::{Form, FormRejection, Query, QueryRejection};
 pub use handler::{ByReference, Handler};
 pub use head::{Framing, Head, KnownHeader, TargetForm};
+pub use host::{Host, HostRejection};
 pub use hosts::{HostPattern, Hosts, InvalidHost};
-pub use into_response::{Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
+pub use into_response::{AppendHeaders, Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
 #[cfg(feature = "json")]
 pub use json::{Json, JsonRejection};
 pub use layer::{Layer, Next};

@@ -19,6 +19,7 @@ use crate::parameters::Parameters;
 /// |------------------------------|-----------------------------------------------|
 /// | `String`, `u64`, an `enum`…  | the only parameter                            |
 /// | a tuple, a `Vec`             | all of them, in their order                   |
+/// | a `Vec` of pairs             | all of them with their names, in their order  |
 /// | a struct, a map              | all of them, by their names                   |
 ///
 /// A parameter that does not fit is answered with a [`PathRejection`]. `Option<Path<T>>` is none on
@@ -361,7 +362,22 @@ impl<'de> Deserializer<'de> for Value<'de> {
         chosen.map_err(|failure: Failure| failure.at(self.name))
     }
 
+    /// With its name.
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        if count != 2 {
+            let reason = format!("a parameter and its name are 2, not {count}");
+            return Err(Failure::in_route(reason));
+        }
+        let Value { name, .. } = self;
+        let named = [Value { name, text: name }, self];
+        visitor.visit_seq(SeqDeserializer::new(named.into_iter()))
+    }
+
     serde::forward_to_deserialize_any! {
-        str string unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        str string unit unit_struct seq tuple_struct map struct identifier ignored_any
     }
 }

@@ -11,10 +11,10 @@ use flatpath_http::{
 use flatpath_test::{Conditions, TestServer, each_seed};
 use serde::{Deserialize, Serialize};
 
-const FORM: &str = "application/x-www-form-urlencoded";
+pub(crate) const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A connection that sends this in several parts, and is closed by the last reply.
-fn ask_under(conditions: Conditions, router: Router, requests: &[String]) -> String {
+pub(crate) fn ask_under(conditions: Conditions, router: Router, requests: &[String]) -> String {
     let mut server = TestServer::new(conditions, Http::service(router));
     let client = server.connect();
     for request in requests {
@@ -24,7 +24,7 @@ fn ask_under(conditions: Conditions, router: Router, requests: &[String]) -> Str
 }
 
 /// One request with a body, and its content type unless that is empty.
-fn request(line: &str, of_type: &str, body: &str) -> String {
+pub(crate) fn request(line: &str, of_type: &str, body: &str) -> String {
     let of_type = match of_type {
         "" => String::new(),
         of_type => format!("Content-Type: {of_type}\r\n"),
@@ -33,12 +33,17 @@ fn request(line: &str, of_type: &str, body: &str) -> String {
     format!("{line} HTTP/1.1\r\nHost: h\r\n{of_type}Content-Length: {length}\r\n\r\n{body}")
 }
 
-fn last(request: &str) -> String {
+pub(crate) fn last(request: &str) -> String {
     request.replacen("Host: h\r\n", "Host: h\r\nConnection: close\r\n", 1)
 }
 
 /// Status and content of the reply.
-fn ask(router: &dyn Fn() -> Router, line: &str, of_type: &str, body: &str) -> (u16, String) {
+pub(crate) fn ask(
+    router: &dyn Fn() -> Router,
+    line: &str,
+    of_type: &str,
+    body: &str,
+) -> (u16, String) {
     let sent = last(&request(line, of_type, body));
     let reply = ask_under(Conditions::rough(11), router(), &[sent]);
     let (head, content) = reply.split_once("\r\n\r\n").expect("a whole head");

@@ -21,6 +21,7 @@ mod push;
 mod replay;
 mod router;
 mod test_client;
+mod typed;
 mod unread;
 mod upgrade;
 mod uploads;
