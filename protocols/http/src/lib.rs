@@ -32,6 +32,9 @@
 //! your own is made of is told by [`FromRequestParts`] and [`FromRequest`]. [`Host`], [`Peer`] and
 //! [`Tls`] tell where a request is sent to and where it comes from, [`Either`] is one of two.
 //!
+//! [`Multipart`] is a form with files, and [`MultipartUpload`] takes a large one while it arrives:
+//! see [`multipart`].
+//!
 //! ## Through serde
 //!
 //! With the feature `json`, `Path`, `Query`, `Form` and `Json` are arguments of any type that serde
@@ -182,6 +185,7 @@
 // | routes  | `layer`, `answer`, `time_out`        | what is around handlers             |
 // | routes  | `streamed`                           | uploads                             |
 // | handler | `either`, `host`                     | more of what they take and return   |
+// | handler | `multipart`                          | forms with files                    |
 // | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
 // | state   | `state`                              | listener, network thread, session   |
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
@@ -200,6 +204,7 @@
 // | HTTP/2  | `h2`                                 | streams, of the parts above         |
 
 pub mod limits;
+pub mod multipart;
 pub mod testing;
 
 mod chars;
@@ -310,6 +315,7 @@ pub use matched_path::{MatchedPath, MatchedPathRejection};
 pub use message::{Body, Reader, Request, Response};
 pub use methods::Methods;
 pub use mount::Mount;
+pub use multipart::{Multipart, MultipartUpload};
 pub use origins::{InvalidOrigin, OriginPattern, Origins};
 pub use parameters::Parameters;
 #[cfg(feature = "json")]

@@ -146,7 +146,8 @@ where
     }
 }
 
-fn broken(reason: &dyn std::fmt::Display) -> Response {
+/// The 500 for what cannot be written.
+pub(crate) fn broken(reason: &dyn std::fmt::Display) -> Response {
     log::error!("a body that arrived cannot be written: {reason}");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }

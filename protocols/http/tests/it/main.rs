@@ -16,6 +16,7 @@ mod h2_rules;
 mod hosts;
 mod layers;
 mod model;
+mod multipart;
 mod peer;
 mod push;
 mod replay;
