@@ -33,7 +33,8 @@
 //! [`Tls`] tell where a request is sent to and where it comes from, [`Either`] is one of two.
 //!
 //! [`Multipart`] is a form with files, and [`MultipartUpload`] takes a large one while it arrives:
-//! see [`multipart`].
+//! see [`multipart`]. With the feature `cookies` there are jars of cookies, with `secure-cookies`
+//! those that clients cannot change, and with `typed-headers` headers of the crate `headers`.
 //!
 //! ## Through serde
 //!
@@ -186,7 +187,9 @@
 // | routes  | `streamed`                           | uploads                             |
 // | handler | `either`, `host`                     | more of what they take and return   |
 // | handler | `multipart`                          | forms with files                    |
+// | handler | `cookies`, `typed_header`            | headers as types                    |
 // | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
+// | serde   | `problem`                            | errors for programs                 |
 // | state   | `state`                              | listener, network thread, session   |
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
 // | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
@@ -203,6 +206,8 @@
 // | end     | `upgrade`, `tunnel`                  | other protocols on the connection   |
 // | HTTP/2  | `h2`                                 | streams, of the parts above         |
 
+#[cfg(feature = "cookies")]
+pub mod cookies;
 pub mod limits;
 pub mod multipart;
 pub mod testing;
@@ -274,6 +279,10 @@ mod path;
 mod form;
 #[cfg(feature = "json")]
 mod json;
+#[cfg(feature = "json")]
+mod problem;
+#[cfg(feature = "typed-headers")]
+mod typed_header;
 
 pub mod routing {
     //! Functions that begin the handlers of a path: `routing::get(list).post(add)`.
@@ -281,6 +290,8 @@ pub mod routing {
     pub use crate::methods::{any, delete, get, head, options, patch, post, put};
 }
 
+#[cfg(feature = "typed-headers")]
+pub use ::headers;
 pub use ::http;
 pub use answer::{Answer, IntoAnswer};
 pub use body::{Decoder, Piece};
@@ -321,6 +332,8 @@ pub use parameters::Parameters;
 #[cfg(feature = "json")]
 pub use path::{Path, PathRejection};
 pub use peer::{Peer, PeerRejection, Tls, TlsRejection};
+#[cfg(feature = "json")]
+pub use problem::Problem;
 pub use reply::{Disposition, Reply};
 pub use router::{Router, RouterState};
 pub use scan::Scan;
@@ -330,4 +343,6 @@ pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;
 pub use time_out::TimeOut;
 pub use tunnel::{Tunnel, TunnelStream, TunnelWork};
+#[cfg(feature = "typed-headers")]
+pub use typed_header::{TypedHeader, TypedHeaderRejection};
 pub use upgrade::{tunnel, upgrade};

@@ -1,4 +1,5 @@
 //! HTTP in simulations, and its parts.
+mod cookies;
 mod counted;
 mod deadlines;
 mod deferred;
