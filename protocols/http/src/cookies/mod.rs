@@ -12,14 +12,14 @@
 //! - `HttpOnly`: scripts of the page do not see it;
 //! - `SameSite=Lax`: other sites' pages send it only with links that are followed;
 //! - `Path=/`;
-//! - `Secure` where the request has come over TLS ([`Tls`](crate::Tls)). A proxy that ends TLS in
+//! - `Secure` where the request has come over TLS ([`Tls`]). A proxy that ends TLS in
 //!   front of this server is not seen: say [`CookieJar::secure`] there.
 //!
 //! Values may be any text: they are percent-encoded, as are names. Of several cookies with one name
 //! the first counts, which browsers send for the longest path (RFC 6265 section 5.4). What is no
 //! cookie is passed over.
 //!
-//! A handler with a jar costs what [`Tls`](crate::Tls) does, and a copy of the cookies.
+//! A handler with a jar costs what [`Tls`] does, and a copy of the cookies.
 //!
 //! A cookie lasts until the browser ends, unless it has a `max_age`. The server remembers none: a
 //! copy of an old cookie, signed or private too, is as good as the cookie. Where it has to end in

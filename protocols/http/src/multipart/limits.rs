@@ -15,8 +15,8 @@ pub struct MultipartLimits {
     pub fields_max: usize,
     /// Bytes of the headers of one field, and of what stands before the first. By default 8 KiB.
     pub header_bytes_max: usize,
-    /// Bytes of the content of one field; [`FieldHead::limit`] lowers it for one. By default as
-    /// many as the form may have.
+    /// Bytes of the content of one field; [`FieldHead::limit`](super::FieldHead::limit) lowers it
+    /// for one. By default as many as the form may have.
     pub field_bytes_max: u64,
     /// Bytes of the whole body. By default 1 GiB; the bound of the route
     /// ([`Methods::body_bytes_max`](crate::Methods::body_bytes_max)), or of the listener for a
