@@ -4,8 +4,8 @@ pub use flatpath_test_client::{Http, HttpClient, Received, Reply, Request, Reque
 
 use flatpath_test_client::Wire;
 
-use crate::server::Waiting;
-use crate::{Client, ClientState, TestServer};
+use crate::server::{TestServer, Waiting};
+use crate::{Client, ClientState};
 
 /// A client's connection to a [`TestServer`], for requests one after the other.
 ///

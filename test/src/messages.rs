@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use flatpath::framing::Framing;
 use flatpath_test_client::{Socket, Wire};
 
-use crate::{Client, TestServer};
+use crate::Client;
+use crate::server::TestServer;
 
 /// A client that sends messages and reads messages, over a simulated connection or a socket.
 ///

@@ -255,6 +255,23 @@ pub(crate) fn is_ours(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(ours)
 }
 
+/// The longest line before a chunk, of 16 hexadecimal digits.
+pub(crate) const CHUNK_LINE_BYTES_MAX: usize = 16 + 2;
+
+/// The line before a chunk of so many bytes: its length in hexadecimal digits.
+pub(crate) fn chunk_line(bytes: usize, line: &mut [u8; CHUNK_LINE_BYTES_MAX]) -> &[u8] {
+    *line = *b"                \r\n";
+    let mut left = bytes;
+    for digit in line[..16].iter_mut().rev() {
+        *digit = b"0123456789abcdef"[left % 16];
+        left /= 16;
+        if left == 0 {
+            break;
+        }
+    }
+    line.trim_ascii_start()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

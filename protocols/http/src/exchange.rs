@@ -134,14 +134,14 @@ impl Exchange {
     }
 
     /// Makes this a request whose response an inline handler has deferred.
-    pub(crate) fn begin_deferred(&mut self, number: u32, request: RequestMeta, of: Box<Pending>) {
+    pub(crate) fn begin_deferred(&mut self, number: u32, request: RequestMeta, of: Pending) {
         self.begin(number, request, None);
         self.defer(of);
     }
 
     /// Waits for the response without a buffer for it.
-    fn defer(&mut self, pending: Box<Pending>) {
-        (self.pending, self.buffer) = (Some(pending), None);
+    fn defer(&mut self, pending: Pending) {
+        (self.pending, self.buffer) = (Some(Box::new(pending)), None);
         self.state = State::Deferred;
     }
 
@@ -295,7 +295,7 @@ impl Exchange {
 
     fn answer(&mut self, mut response: Response, pool: PoolHandle<'_>) {
         if let Some(pending) = Pending::take(&mut response) {
-            return self.defer(Box::new(pending));
+            return self.defer(pending);
         }
         let (mut parts, body) = response.into_parts();
         let is_upgraded = upgrade::is_made(&parts);
@@ -304,7 +304,7 @@ impl Exchange {
                 self.adopt(head, written, body);
                 let upgrade = parts.extensions.remove().filter(|_| is_upgraded);
                 if let Some(reply) = &mut self.reply {
-                    reply.upgrade = upgrade;
+                    reply.set_upgrade(upgrade);
                 }
                 self.note = parts.extensions;
             }

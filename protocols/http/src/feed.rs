@@ -8,7 +8,7 @@ use flatpath::{ConnectionHandle, Io, NoRoom};
 
 use crate::broadcast::Listener;
 use crate::channel::{Kind, Pieces};
-use crate::encode::ReplyFraming;
+use crate::encode::{CHUNK_LINE_BYTES_MAX, ReplyFraming, chunk_line};
 
 /// A comment, which the client of an event stream ignores (WHATWG HTML, 9.2.6).
 const COMMENT: &[u8] = b":\n\n";
@@ -140,23 +140,6 @@ pub(crate) fn write_piece(
     }
     framing.queued(piece.len() as u64);
     Ok(())
-}
-
-/// The longest line before a chunk, of 16 hexadecimal digits.
-pub(crate) const CHUNK_LINE_BYTES_MAX: usize = 16 + 2;
-
-/// The line before a chunk of so many bytes: its length in hexadecimal digits.
-pub(crate) fn chunk_line(bytes: usize, line: &mut [u8; CHUNK_LINE_BYTES_MAX]) -> &[u8] {
-    *line = *b"                \r\n";
-    let mut left = bytes;
-    for digit in line[..16].iter_mut().rev() {
-        *digit = b"0123456789abcdef"[left % 16];
-        left /= 16;
-        if left == 0 {
-            break;
-        }
-    }
-    line.trim_ascii_start()
 }
 
 impl fmt::Debug for Receiver {

@@ -16,8 +16,8 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use flatpath::ConnectionHandle;
 
+use crate::encode::{CHUNK_LINE_BYTES_MAX, chunk_line};
 use crate::event::Event;
-use crate::feed::{CHUNK_LINE_BYTES_MAX, chunk_line};
 
 #[derive(Default)]
 pub(crate) struct History {

@@ -34,10 +34,17 @@ pub(crate) struct Outgoing {
     pub(crate) framing: ReplyFraming,
     /// Of the request, and whether the connection continues after this.
     pub(crate) request: RequestMeta,
+    /// What few replies are.
+    special: Option<Box<Special>>,
+}
+
+/// A reply that is more than a head and a body, or less.
+#[derive(Debug)]
+enum Special {
     /// After this the connection is another protocol's.
-    pub(crate) upgrade: Option<Upgrade>,
+    Upgrade(Upgrade),
     /// The reply itself is made later: this stands for it.
-    pub(crate) pending: Option<Box<Pending>>,
+    Pending(Pending),
 }
 
 /// Where the head is.
@@ -74,14 +81,53 @@ impl Outgoing {
             is_charged: false,
             framing: ReplyFraming::Length(0),
             request,
-            upgrade: None,
-            pending: None,
+            special: None,
         }
     }
 
     /// Constant words, after which the connection ends.
     pub(crate) fn words(words: &'static str) -> Self {
         Self::new(OutgoingHead::Words(words), RequestMeta::default())
+    }
+
+    /// After it the connection is another protocol's, if there is one.
+    pub(crate) fn set_upgrade(&mut self, upgrade: Option<Upgrade>) {
+        self.special = upgrade.map(|upgrade| Box::new(Special::Upgrade(upgrade)));
+    }
+
+    /// It is made later.
+    pub(crate) fn set_pending(&mut self, pending: Pending) {
+        self.special = Some(Box::new(Special::Pending(pending)));
+    }
+
+    /// Whether it has to leave the output for what comes after its head, or instead of it.
+    pub(crate) fn is_special(&self) -> bool {
+        self.special.is_some()
+    }
+
+    /// Whether the connection is another protocol's after it.
+    pub(crate) fn is_upgrade(&self) -> bool {
+        matches!(self.special.as_deref(), Some(Special::Upgrade(_)))
+    }
+
+    pub(crate) fn take_upgrade(&mut self) -> Option<Upgrade> {
+        let upgrade = self
+            .special
+            .take_if(|it| matches!(**it, Special::Upgrade(_)));
+        match *upgrade? {
+            Special::Upgrade(upgrade) => Some(upgrade),
+            Special::Pending(_) => None,
+        }
+    }
+
+    pub(crate) fn take_pending(&mut self) -> Option<Pending> {
+        let pending = self
+            .special
+            .take_if(|it| matches!(**it, Special::Pending(_)));
+        match *pending? {
+            Special::Pending(pending) => Some(pending),
+            Special::Upgrade(_) => None,
+        }
     }
 
     /// Whether the head is queued.

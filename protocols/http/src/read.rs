@@ -326,7 +326,7 @@ fn answered<S: Service>(
         log(connection).came(head);
         log(connection).numbered();
     }
-    if reply.upgrade.is_some() {
+    if reply.is_upgrade() {
         connection.session.awaits_reply |= head.asks_upgrade && !has_body;
     }
     write::send_inline(connection, number, reply);

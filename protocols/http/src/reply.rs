@@ -149,7 +149,9 @@ impl<'a> Reply<'a> {
     /// Answers with a response of the http crate. A body that has to be read is left to workers.
     pub fn response(&mut self, mut response: Response) -> Disposition<'static> {
         self.roll_back();
-        self.reply.pending = Pending::take(&mut response).map(Box::new);
+        if let Some(pending) = Pending::take(&mut response) {
+            self.reply.set_pending(pending);
+        }
         let (mut parts, body) = response.into_parts();
         let request = self.reply.request;
         let head = respond::head(&mut self.out, &parts, &body, request);
@@ -158,7 +160,7 @@ impl<'a> Reply<'a> {
         self.reply.request.keep_alive = head.keep_alive || is_upgraded;
         self.end_head();
         if is_upgraded {
-            self.reply.upgrade = parts.extensions.remove();
+            self.reply.set_upgrade(parts.extensions.remove());
         }
         match (head.body, body) {
             (None, body) => discard_body(body),
@@ -176,7 +178,7 @@ impl<'a> Reply<'a> {
             }
             (Some(framing), body) => (self.reply.body, self.reply.framing) = (body, framing),
         }
-        if is_upgraded || self.reply.pending.is_some() || !matches!(self.reply.body, Body::Empty) {
+        if self.reply.is_special() || !matches!(self.reply.body, Body::Empty) {
             // The head is queued once it is known that it may be.
             self.out.leave_output();
         }

@@ -64,7 +64,7 @@ pub(crate) fn send_inline<S: Service>(
     number: u32,
     mut reply: Outgoing,
 ) {
-    if let Some(pending) = reply.pending.take() {
+    if let Some(pending) = reply.take_pending() {
         let Some(mut job) = connection.job() else {
             send_words(connection, REFUSAL);
             return;
@@ -206,7 +206,7 @@ pub(crate) fn deliver_due<S: Service>(connection: &mut Connection<'_, S>) {
 
 /// Queues the reply that is due. True when that is all of it.
 pub(crate) fn send<S: Service>(connection: &mut Connection<'_, S>, mut reply: Outgoing) -> bool {
-    if let Some(upgrade) = reply.upgrade.take() {
+    if let Some(upgrade) = reply.take_upgrade() {
         return switch(connection, reply, &upgrade);
     }
     announce_end(connection, &mut reply);

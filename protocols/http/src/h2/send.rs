@@ -79,7 +79,7 @@ impl Sending {
 impl<S: Service> Stream<S> {
     /// Sends a reply that was made on this thread, or a whole one of a worker.
     pub(super) fn reply(&mut self, connection: &mut Connection<'_, S>, mut reply: Outgoing) {
-        if let Some(pending) = reply.pending.take() {
+        if let Some(pending) = reply.take_pending() {
             let Some(mut job) = connection.job() else {
                 return self.begin(connection, Outgoing::words(REFUSAL));
             };
@@ -177,7 +177,7 @@ impl<S: Service> Stream<S> {
         mut has_more: bool,
     ) {
         let mut status = reply.status();
-        let next = reply.upgrade.take().and_then(|upgrade| upgrade.take());
+        let next = reply.take_upgrade().and_then(|upgrade| upgrade.take());
         let tunnel = match (next, self.asked_tunnel.take()) {
             (Some(Next::Stream(tunnel)), Some(body)) => Some((tunnel, body)),
             _ => None,
