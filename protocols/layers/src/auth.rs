@@ -23,6 +23,7 @@ use std::sync::Arc;
 use flatpath_http::{IntoResponse, Request, Response};
 use http::StatusCode;
 use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use subtle::Choice;
 
 pub use basic::BasicAuth;
 pub use bearer::BearerAuth;
@@ -59,6 +60,24 @@ impl fmt::Display for AuthUser {
 
 /// What a check of credentials ends with: the request with what is known of its sender.
 type Check<C> = Box<dyn Fn(&C, &mut Request) -> bool + Send + Sync>;
+
+/// The entry of a list whose secrets `is_it` finds right. It is asked for all entries, whatever
+/// came before.
+fn find<K>(known: &[(K, AuthUser)], is_it: impl Fn(&K) -> Choice) -> Option<AuthUser> {
+    let mut found = None;
+    for (secrets, user) in known {
+        if is_it(secrets).into() {
+            found = Some(user.clone());
+        }
+    }
+    found
+}
+
+/// Puts what is known of a sender into the request; false if nothing is.
+fn admit<U: Clone + Send + Sync + 'static>(user: Option<U>, request: &mut Request) -> bool {
+    let user = user.map(|user| request.extensions_mut().insert(user));
+    user.is_some()
+}
 
 /// The challenge of a realm.
 #[track_caller]

@@ -9,7 +9,7 @@ use flatpath_http::{Answer, Layer, Next, Request};
 use http::header::HeaderValue;
 
 use super::secret::{SECRET_BYTES_MAX, Secret};
-use super::{AuthUser, Check, challenge, credentials, refuse};
+use super::{AuthUser, Check, admit, challenge, credentials, find, refuse};
 
 /// Some clients leave out the padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -69,14 +69,9 @@ impl BasicAuth {
         Self::checked(realm, move |name, password| {
             let (name, password) =
                 Secret::new(name.as_bytes()).zip(Secret::new(password.as_bytes()))?;
-            let mut found = None;
-            for ((known_name, known_password), user) in &known {
-                // Both, and all entries, whatever came before.
-                if (known_name.is(&name) & known_password.is(&password)).into() {
-                    found = Some(user.clone());
-                }
-            }
-            found
+            find(&known, |(known_name, known_password)| {
+                known_name.is(&name) & known_password.is(&password)
+            })
         })
     }
 
@@ -109,9 +104,7 @@ impl BasicAuth {
         Self {
             challenge: challenge("Basic", realm, ", charset=\"UTF-8\""),
             check: Box::new(move |sent: &Sent, request: &mut Request| {
-                let user = check(&sent.name, &sent.password);
-                user.map(|user| request.extensions_mut().insert(user))
-                    .is_some()
+                admit(check(&sent.name, &sent.password), request)
             }),
         }
     }

@@ -6,7 +6,7 @@ use flatpath_http::{Answer, Layer, Next, Request};
 use http::header::{AUTHORIZATION, HeaderValue};
 
 use super::secret::{SECRET_BYTES_MAX, Secret};
-use super::{AuthUser, Check, challenge, credentials, refuse};
+use super::{AuthUser, Check, admit, challenge, credentials, find, refuse};
 
 /// Lets requests in that come with a token which is right: 401 for all others.
 ///
@@ -50,14 +50,7 @@ impl BearerAuth {
         }
         Self::checked(realm, move |token| {
             let token = Secret::new(token.as_bytes())?;
-            let mut found = None;
-            for (known_token, user) in &known {
-                // All entries, whatever came before.
-                if known_token.is(&token).into() {
-                    found = Some(user.clone());
-                }
-            }
-            found
+            find(&known, |known_token: &Secret| known_token.is(&token))
         })
     }
 
@@ -91,11 +84,7 @@ impl BearerAuth {
         Self {
             without: challenge("Bearer", realm, ""),
             invalid: challenge("Bearer", realm, ", error=\"invalid_token\""),
-            check: Box::new(move |token: &str, request: &mut Request| {
-                let user = check(token);
-                user.map(|user| request.extensions_mut().insert(user))
-                    .is_some()
-            }),
+            check: Box::new(move |token: &str, request: &mut Request| admit(check(token), request)),
         }
     }
 }
