@@ -5,6 +5,7 @@ use http::{StatusCode, header};
 
 use crate::encode::{self, ReplyFraming, Sink};
 use crate::head::RequestMeta;
+use crate::header_values::elements;
 use crate::message::Body;
 use crate::upgrade;
 
@@ -84,10 +85,7 @@ fn asks_to_close(parts: &Parts) -> bool {
         .headers
         .get_all(header::CONNECTION)
         .iter()
-        .any(|value| {
-            let mut options = value.as_bytes().split(|byte| *byte == b',');
-            options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
-        })
+        .any(|value| elements(value.as_bytes()).any(|option| option.eq_ignore_ascii_case(b"close")))
 }
 
 /// The `Content-Length` that the handler wrote by itself.

@@ -9,6 +9,7 @@ use flatpath::lock::Lock;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
+use crate::header_values::elements;
 use crate::into_response::refused;
 use crate::message::{Body, Request, Response};
 use crate::tunnel::Tunnel;
@@ -157,8 +158,7 @@ fn lists(headers: &HeaderMap, name: header::HeaderName, element: &str) -> bool {
 }
 
 fn has_element(list: &[u8], element: &str) -> bool {
-    let mut elements = list.split(|byte| *byte == b',');
-    elements.any(|it| it.trim_ascii().eq_ignore_ascii_case(element.as_bytes()))
+    elements(list).any(|it| it.eq_ignore_ascii_case(element.as_bytes()))
 }
 
 /// Whether this response hands its connection over, or its stream: [`upgrade`] and [`tunnel`] make
