@@ -481,8 +481,8 @@ impl Limits {
         (self.share_bytes() / UNSENT_PART).max(SHARE_BYTES_MIN)
     }
 
-    /// How long a connection may be in a phase; for a body, how long it may be silent; for
-    /// [`Phase::Timed`], which has its own end, no longer. `None`: for ever.
+    /// How long a connection may be in a phase; for a body, how long it may be silent. Zero for
+    /// [`Phase::Timed`], whose end the protocol sets. `None`: for ever.
     pub fn of_phase(&self, phase: Phase) -> Option<Duration> {
         match phase {
             Phase::Idle => Some(self.idle_timeout),

@@ -63,8 +63,8 @@ impl Connection {
         self.clocks.phase.since_ns = now_ns;
     }
 
-    /// Whether the connection goes on after a phase that expired: the protocol was called, and has
-    /// started that anew since it began at `since_ns`, or another.
+    /// Whether the protocol, called because a phase expired that began at `since_ns`, has restarted
+    /// that phase or begun another.
     pub(crate) fn has_restarted(&self, phase: Phase, since_ns: u64) -> bool {
         (self.phase, self.clocks.phase.since_ns) != (phase, since_ns) && !self.is_closing()
     }

@@ -352,7 +352,7 @@ impl<F: Framing, H: Handler> Framed<F, H> {
         context.close_lingering();
     }
 
-    /// Gives up what workers have brought and nobody is sent.
+    /// Drops replies of workers that are no longer sent.
     fn drop_late(context: &mut Context<'_, Self>) {
         for job in context.session.replies.take_all() {
             Self::reuse(context, job);

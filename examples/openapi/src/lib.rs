@@ -9,9 +9,8 @@
 //! | `GET /tasks/{id}`    | the task                                                  |
 //! | `DELETE /tasks/{id}` | 204                                                       |
 //!
-//! The description of a handler stands at the handler, and types describe themselves. Errors are
-//! problems (RFC 9457), whoever finds them. A test asks each documented operation, and finds each
-//! answer documented.
+//! Each handler and each type has its own description. All errors are problems (RFC 9457). A test
+//! sends every documented request, and checks that every answer is documented.
 #![forbid(unsafe_code)]
 #![allow(
     unused_qualifications,
