@@ -1,9 +1,9 @@
 //! What a request comes to, for layers: a response that is there, or one that is still to come.
 //!
-//! A handler that takes a body piece by piece has no response yet when its layers get to see what
-//! it made, and a service may have to wait for its turn. What a layer does to the response
-//! is a function therefore ([`Answer::map`]): called at once where the response is there, else when
-//! it is, whoever makes it: the end of an upload, its refusal on the way, the 500 for a panic.
+//! A handler that takes a body piece by piece has no response yet when it returns to its layers,
+//! and a service may have to wait for its turn. So a layer changes the response by a function
+//! ([`Answer::map`]). It is called at once for a response that is there, and otherwise when there
+//! is one: the end of an upload, a refusal before that, the 500 for a panic.
 //!
 //! | answer   | its response is made by                             | then                       |
 //! |----------|-----------------------------------------------------|----------------------------|
@@ -16,13 +16,11 @@
 //! - A1: a change runs once, with the one response of its request, or not at all: where no response
 //!   is sent, as the client is gone.
 
-use std::sync::Arc;
-
-use flatpath::lock::Lock;
 use flatpath::memory::Payload;
 use flatpath::{WorkerScope, contain};
 use http::StatusCode;
 
+use crate::carried::Carried;
 use crate::deferred::Pending;
 use crate::into_response::{IntoHeaders, IntoResponse, refused};
 use crate::message::{Request, Response};
@@ -86,8 +84,7 @@ impl Answer {
         }
     }
 
-    /// The response, or what stands for it until it is made, where no body follows that it waits
-    /// for.
+    /// The response, or its placeholder until it is made. Not for answers that wait for a body.
     pub(crate) fn into_response_now(self) -> Response {
         match self.0 {
             Kind::Ready(response) => response,
@@ -224,8 +221,8 @@ impl<F: FnOnce(Response) -> Response + Send> Sink for Changed<F> {
     }
 }
 
-/// A request that has been through its layers, and whose service waits for its turn in a limit: the
-/// job runs again, and goes on from here. So layers run once.
+/// A request that has been through its layers, and whose service waits for its turn in a limit. The
+/// next run of its job begins here, so that layers run once.
 pub(crate) struct Waiting {
     pub(crate) rest: Rest,
     /// Innermost first.
@@ -243,10 +240,6 @@ pub(crate) enum Rest {
     /// Nothing: a layer has answered in its place.
     Answered(Box<Answer>),
 }
-
-/// On its way from one run of a job to the next: an extension of the job's request.
-#[derive(Clone)]
-struct Carried(Arc<Lock<Option<Waiting>>>);
 
 impl Waiting {
     pub(crate) fn new(rest: Rest) -> Self {
@@ -269,19 +262,16 @@ impl Waiting {
 
     /// What an earlier run has left.
     pub(crate) fn take(request: &mut Request) -> Option<Self> {
-        let Carried(carried) = request.extensions_mut().remove()?;
-        let mut waiting = carried.lock();
-        waiting.take()
+        Carried::take(request.extensions_mut())
     }
 
     /// Leaves it to the next run.
     pub(crate) fn leave(self, request: &mut Request) {
-        let carried = Carried(Arc::new(Lock::new(Some(self))));
-        request.extensions_mut().insert(carried);
+        Carried::put(request.extensions_mut(), self);
     }
 
-    /// Goes on: `ask` asks the service with this number again, with so many bytes of the path cut
-    /// off.
+    /// Continues in the next run. `ask` gets the number of the service, how many bytes of the path
+    /// are cut off, and the request.
     pub(crate) fn resume(self, ask: impl FnOnce(usize, usize, Request) -> Answer) -> Answer {
         let answer = match self.rest {
             Rest::Service {

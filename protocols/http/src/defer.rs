@@ -7,9 +7,10 @@
 
 use std::time::Duration;
 
-use flatpath::Job;
+use flatpath::{Io, Job};
 
 use crate::encode::REFUSAL;
+use crate::exchange::Exchange;
 use crate::limits::REPLY_BUFFER_BYTES;
 use crate::outgoing::Outgoing;
 use crate::service::Service;
@@ -19,22 +20,17 @@ use crate::{time_out, write};
 /// The number of a job that is for no request.
 const NO_REQUEST: u32 = 0;
 
-/// A job waits for its response, or goes on if that is there.
+/// A job waits for its response, or continues if that is there.
 pub(crate) fn wait<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
     if !begin(connection, &mut job) {
         let number = job.number;
         write::recycle(connection, job);
         let words = Outgoing::words(REFUSAL);
-        if number == connection.session.next_reply {
-            if write::send(connection, words) {
-                write::deliver_due(connection);
-            }
-            return;
-        }
-        return keep(connection, number, QueuedReply::Here(Box::new(words)));
+        keep(connection, number, QueuedReply::Here(Box::new(words)));
+        return write::deliver_due(connection);
     }
-    match is_ready(connection, &mut job) {
-        true => go_on(connection, job),
+    match is_ready(&connection.io, &mut job) {
+        true => resume_job(connection, job),
         false => keep(connection, job.number, QueuedReply::Job(job)),
     }
 }
@@ -65,47 +61,32 @@ pub(crate) fn begin<S: Service>(
 /// Sends the jobs whose responses are there to workers.
 pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) {
     let io = &connection.io;
-    let mut ready = Vec::new();
-    for place in connection.session.deferred() {
-        let is_ready = |reply: &mut QueuedReply<S>| match reply {
-            QueuedReply::Job(job) => {
-                let pending = job.pending.as_mut();
-                pending.is_some_and(|pending| pending.is_ready(|| io.handle()))
-            }
-            QueuedReply::Here(_) => false,
-        };
-        ready.extend(place.take_if(is_ready));
-    }
-    for reply in ready {
-        if let QueuedReply::Job(job) = reply {
-            go_on(connection, job);
+    let deferred = connection.session.deferred();
+    let ready = deferred.filter_map(|job| is_ready(io, job).then_some(job.number));
+    let ready: Vec<u32> = ready.collect();
+    for number in ready {
+        if let Some(job) = connection.session.take_kept(number) {
+            resume_job(connection, job);
         }
     }
 }
 
-/// The first time that is over for a response that is made elsewhere.
+/// The earliest time-out of a response that is made elsewhere.
 pub(crate) fn end<S: Service>(connection: &mut Connection<'_, S>) -> Option<Duration> {
     let deferred = connection.session.deferred();
-    let ends = deferred.filter_map(|place| match place {
-        Some(QueuedReply::Job(job)) => job.pending.as_ref()?.end(),
-        _ => None,
-    });
-    ends.min()
+    deferred.filter_map(|job| job.pending.as_ref()?.end()).min()
 }
 
-/// The time is over for some: they are answered, and go on.
+/// Answers those whose time is over, and sends them to workers.
 pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>) {
     let now = connection.turn().now();
-    for place in connection.session.deferred() {
-        if let Some(QueuedReply::Job(job)) = place {
-            give_up(job, now);
-        }
-    }
+    let deferred = connection.session.deferred();
+    deferred.for_each(|job| give_up(job, now));
     resume(connection);
 }
 
 /// Answers a job otherwise if its time is over.
-pub(crate) fn give_up<S: Service>(job: &mut Job<Http<S>>, now: Duration) {
+pub(crate) fn give_up(job: &mut Exchange, now: Duration) {
     if let Some(pending) = &mut job.pending
         && pending.end().is_some_and(|end| end <= now)
     {
@@ -114,20 +95,20 @@ pub(crate) fn give_up<S: Service>(job: &mut Job<Http<S>>, now: Duration) {
 }
 
 /// Whether the response of a job is there; if not, its connection is woken when it is.
-pub(crate) fn is_ready<S: Service>(connection: &Connection<'_, S>, job: &mut Job<Http<S>>) -> bool {
+pub(crate) fn is_ready(io: &Io<'_>, job: &mut Exchange) -> bool {
     let pending = job.pending.as_mut();
-    pending.is_none_or(|pending| pending.is_ready(|| connection.io.handle()))
+    pending.is_none_or(|pending| pending.is_ready(|| io.handle()))
 }
 
 /// The response is there: a worker writes it.
-pub(crate) fn go_on<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+fn resume_job<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
     take_buffer(connection, &mut job);
     connection.dispatch(job);
 }
 
-/// A job that goes on gets a buffer for its head. Without one the worker looks for it again, and
-/// refuses the client if there is none.
-pub(crate) fn take_buffer<S: Service>(connection: &Connection<'_, S>, job: &mut Job<Http<S>>) {
+/// Takes a buffer for the head. Without one the worker looks for it again, and refuses the client
+/// if there is none.
+pub(crate) fn take_buffer<S: Service>(connection: &Connection<'_, S>, job: &mut Exchange) {
     job.buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
 }
 

@@ -37,6 +37,7 @@ use flatpath::{ConnectionHandle, Turn};
 use http::StatusCode;
 
 use crate::answer::{Answer, Change, Kind, failed};
+use crate::carried::Carried;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
 use crate::tunnel::TunnelWork;
@@ -197,8 +198,11 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        let is_answered = self.slot.0.lock().is_answered;
-        if !is_answered {
+        let state = self.slot.0.lock();
+        // Of a client that is gone nothing has to be said.
+        let is_awaited = !state.is_answered && !state.is_closed;
+        drop(state);
+        if is_awaited {
             log::error!("a responder was dropped without a response; its client gets a 500");
             let _sent = self.slot.answer(Made::Response(Box::new(failed())));
         }
@@ -230,6 +234,18 @@ impl Slot {
         }
         drop(on_close);
         Ok(())
+    }
+
+    /// What makes the response now, if it was deferred again.
+    fn take_elsewhere(&self) -> Option<Pending> {
+        let mut state = self.0.lock();
+        match state
+            .made
+            .take_if(|made| matches!(made, Made::Elsewhere(_)))?
+        {
+            Made::Elsewhere(pending) => Some(pending),
+            Made::Response(_) => None,
+        }
     }
 
     fn on_close(&self, act: OnClose) {
@@ -306,9 +322,10 @@ impl Pending {
         self.end
     }
 
-    /// This is the response, in place of its responder's.
+    /// This is the response, in place of its responder's, if there is none yet.
     pub(crate) fn answer_otherwise(&mut self, response: Response) {
         self.end = None;
+        self.follow();
         let mut state = self.slot.0.lock();
         if std::mem::replace(&mut state.is_answered, true) {
             return;
@@ -322,9 +339,7 @@ impl Pending {
 
     /// The response that a handler has deferred, out of what it has answered with.
     pub(crate) fn take(response: &mut Response) -> Option<Self> {
-        let Carried(carried) = response.extensions_mut().remove()?;
-        let mut pending = carried.lock();
-        pending.take()
+        Carried::take(response.extensions_mut())
     }
 
     /// Has the response changed when it is there.
@@ -336,21 +351,23 @@ impl Pending {
     /// Whether the response is there; if not, this connection is woken when it is.
     pub(crate) fn is_ready(&mut self, connection: impl Fn() -> ConnectionHandle) -> bool {
         loop {
+            self.follow();
             let mut state = self.slot.0.lock();
-            let mut inner = match state.made.take() {
-                Some(Made::Elsewhere(inner)) => inner,
+            match &state.made {
+                Some(Made::Response(_)) => return true,
+                // It was deferred again meanwhile.
+                Some(Made::Elsewhere(_)) => {}
                 None => {
                     state.connection.get_or_insert_with(connection);
                     return false;
                 }
-                response => {
-                    let none = std::mem::replace(&mut state.made, response);
-                    drop(state);
-                    debug_assert!(none.is_none(), "it was taken");
-                    return true;
-                }
-            };
-            drop(state);
+            }
+        }
+    }
+
+    /// Waits for the responder's responder where that has deferred the response again.
+    fn follow(&mut self) {
+        while let Some(mut inner) = self.slot.take_elsewhere() {
             std::mem::swap(&mut self.slot, &mut inner.slot);
             let outer = std::mem::replace(&mut self.changes, std::mem::take(&mut inner.changes));
             self.changes.extend(outer);
@@ -404,16 +421,11 @@ impl fmt::Debug for Pending {
     }
 }
 
-/// On its way from a handler to its connection: an extension of a response.
-#[derive(Clone)]
-struct Carried(Arc<Lock<Option<Pending>>>);
-
 impl IntoResponse for Pending {
     fn into_response(self) -> Response {
         let reason = "the response is made later, which is not possible here";
         let mut response = refused(StatusCode::INTERNAL_SERVER_ERROR, &reason);
-        let carried = Carried(Arc::new(Lock::new(Some(self))));
-        response.extensions_mut().insert(carried);
+        Carried::put(response.extensions_mut(), self);
         response
     }
 }
@@ -421,5 +433,43 @@ impl IntoResponse for Pending {
 impl IntoResponse for Deferred {
     fn into_response(self) -> Response {
         self.0.into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_time_out_answers_in_place_of_what_was_deferred_again() {
+        for is_looked_at in [false, true] {
+            let (outer, Deferred(pending)) = Deferred::new();
+            let (inner, again) = Deferred::new();
+            let closed = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&closed);
+            inner.on_close(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+            });
+            outer
+                .answer(again.into_response().into())
+                .expect("it is awaited");
+            let mut pending = pending.then(Box::new(|mut response| {
+                response.headers_mut().insert("x-outer", 1.into());
+                response
+            }));
+            if is_looked_at {
+                pending.follow();
+            }
+            pending.answer_otherwise(StatusCode::SERVICE_UNAVAILABLE.into_response());
+            assert_eq!(closed.load(Ordering::Relaxed), 1, "its responder knows");
+            inner.send("too late").expect_err("it is answered");
+            let response = pending.response();
+            assert_eq!(
+                (response.status().as_u16(), response.headers().len()),
+                (503, 1)
+            );
+        }
     }
 }

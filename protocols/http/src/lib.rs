@@ -256,6 +256,7 @@ mod read;
 mod records;
 mod protocol;
 mod into_response;
+mod carried;
 mod deferred;
 mod answer;
 mod extract;

@@ -431,11 +431,14 @@ impl<S: Service> Session<S> {
         due.take_if(|reply| !reply.is_deferred())
     }
 
-    /// Jobs whose responses are made elsewhere, each at its place.
-    pub(crate) fn deferred(&mut self) -> impl Iterator<Item = &mut Option<QueuedReply<S>>> {
+    /// The jobs whose responses are made elsewhere.
+    pub(crate) fn deferred(&mut self) -> impl Iterator<Item = &mut Job<Http<S>>> {
         let places = self.reorder_buffer.iter_mut();
         let places = places.flat_map(|reorder_buffer| &mut reorder_buffer.places);
-        places.filter(|place| place.as_ref().is_some_and(QueuedReply::is_deferred))
+        places.filter_map(|place| match place {
+            Some(QueuedReply::Job(job)) if job.is_deferred() => Some(job),
+            _ => None,
+        })
     }
 
     /// The job of a request, if it waits in the reorder buffer.

@@ -5,14 +5,13 @@
 //! other. The router takes the sink out again; where no router does, the response is a 500.
 
 use std::io::Write;
-use std::sync::Arc;
 
 use flatpath::WorkerScope;
-use flatpath::lock::Lock;
 use flatpath::memory::Payload;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
 
+use crate::carried::Carried;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
 use crate::sink::{Begun, Sink};
@@ -152,25 +151,18 @@ pub(crate) fn broken(reason: &dyn std::fmt::Display) -> Response {
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
-/// A sink on its way from a handler to its router: an extension of a response.
-#[derive(Clone)]
-struct Carried(Arc<Lock<Option<Box<dyn Sink>>>>);
-
 impl IntoResponse for Upload {
     fn into_response(self) -> Response {
         let reason = "the handler takes a body piece by piece, and its route is not streamed";
         let mut response = refused(StatusCode::INTERNAL_SERVER_ERROR, &reason);
-        let carried = Carried(Arc::new(Lock::new(Some(self.0))));
-        response.extensions_mut().insert(carried);
+        Carried::put(response.extensions_mut(), self.0);
         response
     }
 }
 
 /// The sink that a handler has answered with.
 pub(crate) fn take(response: &mut Response) -> Option<Box<dyn Sink>> {
-    let Carried(carried) = response.extensions_mut().remove()?;
-    let mut sink = carried.lock();
-    sink.take()
+    Carried::take(response.extensions_mut())
 }
 
 /// Whether the head already tells that the body is longer.

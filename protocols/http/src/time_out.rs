@@ -18,6 +18,8 @@ use crate::tunnel::TunnelWork;
 /// answers then is dropped. A future ([`Deferred::spawn`](crate::Deferred)) is dropped. The layers
 /// around see the 503; those inside see what the handler answers at last.
 ///
+/// Of several around one handler the outermost counts, and those inside do nothing.
+///
 /// The handler and the layers inside run on a worker that need not be the one of the layers around,
 /// which costs a second way to a worker. Around inline handlers, which must not take long, around
 /// mounted services and uploads that are streamed, whose clients have deadlines of their own, it

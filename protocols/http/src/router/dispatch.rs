@@ -128,55 +128,54 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// Finds who answers, and gives the request what that asks for; or says why it is refused.
     fn prepare(&self, request: &mut Request, opens: bool) -> (Found<'_, S>, Option<Refusal>) {
         let (method, path) = (request.method().as_str(), request.uri().path());
-        if path == "*" {
-            return (self.find_below(path), Some(Refusal::Options));
-        }
         let (found, parameters) = self.find(method, path);
-        let parameters = parameters.filter(|parameters| !parameters.is_empty());
-        let decoded = parameters.map(|parameters| Parameters::decode(parameters.iter()));
+        let parameters = decode(parameters);
+        found.prepare(parameters, request, opens)
+    }
+}
+
+/// The parameters of a path, if it has some, or why they are refused.
+fn decode(parameters: Option<matchit::Params<'_, '_>>) -> Option<Result<Parameters, &'static str>> {
+    let parameters = parameters.filter(|parameters| !parameters.is_empty())?;
+    Some(Parameters::decode(parameters.iter()))
+}
+
+impl<S> Found<'_, S> {
+    /// Gives the request what its endpoint asks for; or says why it is refused.
+    fn prepare(
+        self,
+        parameters: Option<Result<Parameters, &'static str>>,
+        request: &mut Request,
+        opens: bool,
+    ) -> (Self, Option<Refusal>) {
+        if request.uri().path() == "*" {
+            return (self, Some(Refusal::Options));
+        }
         let Endpoint {
             asks,
             body_bytes_max,
             ..
-        } = *found.endpoint;
-        if let Some(pattern) = found.pattern.filter(|_| asks.pattern) {
+        } = *self.endpoint;
+        if let Some(pattern) = self.pattern.filter(|_| asks.pattern) {
             let matched = MatchedPath::new(pattern);
             request.extensions_mut().insert(matched);
         }
-        match decoded {
+        match parameters {
             None => {}
-            Some(Ok(decoded)) => {
-                request.extensions_mut().insert(decoded);
+            Some(Ok(parameters)) => {
+                request.extensions_mut().insert(parameters);
             }
-            Some(Err(reason)) => return (found, Some(Refusal::Parameters(reason))),
+            Some(Err(reason)) => return (self, Some(Refusal::Parameters(reason))),
         }
         let bytes_max = body_bytes_max.filter(|_| opens);
         let is_longer = |bytes_max| streamed::is_longer(request.headers(), bytes_max);
         let is_too_long = bytes_max.is_some_and(is_longer);
-        (found, is_too_long.then_some(Refusal::TooLong))
-    }
-
-    /// The mounted service that answers on the network thread by its own methods, with the head
-    /// that it gets: none where a layer is around it.
-    fn service_of<'a>(&self, head: &Head<'a>) -> Option<(usize, Head<'a>)> {
-        let (found, _) = self.find(head.method(), head.path());
-        let number = found.endpoint.service_number()?;
-        Some((number, head.within(found.prefix_bytes)))
+        (self, is_too_long.then_some(Refusal::TooLong))
     }
 }
 
 impl Router {
     /// Answers a request through layers, on a worker if there is one.
-    fn answer(
-        &self,
-        request: &mut Request,
-        worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
-    ) -> Answer {
-        let opens = matches!(worker, Some((mount::Body::ToCome, _)));
-        let prepared = self.prepare(request, opens);
-        self.answer_prepared(prepared, request, worker)
-    }
-
     fn answer_prepared(
         &self,
         (found, refusal): (Found<'_, ()>, Option<Refusal>),
@@ -217,7 +216,10 @@ impl Router {
         scope: &mut WorkerScope<'_>,
     ) -> Answer {
         let answer = match Waiting::take(request) {
-            None => self.answer(request, Some((body, scope))),
+            None => {
+                let prepared = self.prepare(request, body == mount::Body::ToCome);
+                self.answer_prepared(prepared, request, Some((body, scope)))
+            }
             Some(waiting) => waiting.resume(|number, prefix_bytes, mut request| {
                 let service = (number, &*self.services[number]);
                 mount::ask(service, prefix_bytes, body, &mut request, scope)
@@ -286,14 +288,17 @@ impl Service for Router {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        if !self.services.is_empty()
-            && let Some((number, head)) = self.service_of(head)
-        {
-            let thread = &mut *thread.services[number];
+        let (found, parameters) = self.find(head.method(), head.path());
+        if let Some(number) = found.endpoint.service_number() {
+            let (thread, head) = (
+                &mut *thread.services[number],
+                head.within(found.prefix_bytes),
+            );
             return self.services[number].inline(thread, turn, &head, reply);
         }
         thread.handlers.answer(head, reply, |request| {
-            let answer = self.answer(request, None);
+            let prepared = found.prepare(decode(parameters), request, false);
+            let answer = self.answer_prepared(prepared, request, None);
             answer.into_response_now()
         })
     }
@@ -306,14 +311,16 @@ impl Service for Router {
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        if !self.services.is_empty()
-            && let Some((number, head)) = self.service_of(head)
-        {
-            let thread = &mut *thread.services[number];
+        let (found, parameters) = self.find(head.method(), head.path());
+        if let Some(number) = found.endpoint.service_number() {
+            let (thread, head) = (
+                &mut *thread.services[number],
+                head.within(found.prefix_bytes),
+            );
             return self.services[number].prompt(thread, turn, &head, pool, reply);
         }
         thread.handlers.answer_if(head, reply, |request| {
-            let prepared = self.prepare(request, false);
+            let prepared = found.prepare(decode(parameters), request, false);
             if let (found, None) = &prepared
                 && let Some(attempted) = found.endpoint.attempt(request)
             {
