@@ -32,8 +32,10 @@ use fuser::{
     ReplyOpen, ReplyWrite, Request, SessionACL, TimeOrNow, WriteFlags,
 };
 
+use rustix::mount::UnmountFlags;
+
 use self::disk::{Disk, Inode};
-use crate::tools;
+use crate::{deadline, tools};
 
 /// The kernel keeps neither names nor attributes.
 const VALID: Duration = Duration::ZERO;
@@ -220,7 +222,13 @@ impl Drop for Lossy {
         if std::thread::panicking() {
             drop(session);
         } else {
-            session.umount_and_join().expect("it is unmounted");
+            // What another test starts has copies of this one's descriptors until it runs.
+            deadline::until("nothing uses the file system any more", || {
+                let unmounted = rustix::mount::unmount(&self.at, UnmountFlags::empty());
+                (unmounted != Err(rustix::io::Errno::BUSY)).then_some(unmounted)
+            })
+            .expect("it is unmounted");
+            session.join().expect("it ends");
         }
     }
 }

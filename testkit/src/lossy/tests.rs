@@ -70,7 +70,8 @@ fn each_operation_fails_as_often_as_it_is_told_to() {
     reader.read_to_string(&mut text).expect("read");
     assert_eq!(text.len(), 2, "what was lost can be read until the crash");
     drop((reader, file));
-    assert_eq!(lossy.count(Operation::Flush), 2);
+    // What another test starts meanwhile closes its copies of the descriptors too.
+    assert!(lossy.count(Operation::Flush) >= 2);
 }
 
 #[test]
