@@ -125,6 +125,9 @@ impl Epoll {
     pub(super) fn open(&mut self, socket: OwnedFd) -> Socket {
         let descriptor = socket.as_raw_fd();
         let entries = self.entries.len().max(descriptor as usize + 1);
+        // A power of two, so that its size does not depend on the order in which numbers come.
+        let room = entries.next_power_of_two() - self.entries.len();
+        self.entries.reserve_exact(room);
         self.entries.resize_with(entries, Entry::default);
         let entry = self.entry_of(descriptor);
         debug_assert!(
