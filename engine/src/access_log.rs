@@ -21,7 +21,7 @@ mod lines;
 
 use std::fmt;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +88,13 @@ pub struct RequestLine<'a> {
     pub referer: Option<&'a [u8]>,
     /// The header `User-Agent`.
     pub user_agent: Option<&'a [u8]>,
+    /// The client, where the peer is a proxy that has named it: it stands in the peer's place, and
+    /// the peer, in the JSON format, after it.
+    pub client: Option<IpAddr>,
+    /// What the path was found by, as the program has it (`/users/{id}`): in the JSON format.
+    pub route: Option<&'a [u8]>,
+    /// The name that the program has given the request: in the JSON format.
+    pub id: Option<&'a [u8]>,
 }
 
 /// What a line says of a connection that has ended.
@@ -130,7 +137,7 @@ pub struct LoggedPeer {
 impl LoggedPeer {
     pub(crate) fn new(peer: Option<SocketAddr>, tls: Option<&Arc<TlsTerms>>) -> LoggedPeer {
         LoggedPeer {
-            address: PeerText::new(peer),
+            address: PeerText::new(peer.map(|peer| peer.ip())),
             tls: tls.cloned(),
         }
     }
@@ -147,14 +154,14 @@ struct PeerText {
 const PEER_BYTES_MAX: usize = 39;
 
 impl PeerText {
-    fn new(peer: Option<SocketAddr>) -> PeerText {
+    fn new(peer: Option<IpAddr>) -> PeerText {
         let mut made = PeerText {
             text: [0; PEER_BYTES_MAX],
             bytes: 0,
         };
         if let Some(peer) = peer {
             let mut room = &mut made.text[..];
-            let written = write!(room, "{}", peer.ip().to_canonical());
+            let written = write!(room, "{}", peer.to_canonical());
             debug_assert!(written.is_ok(), "the longest address fits");
             made.bytes = (PEER_BYTES_MAX - room.len()) as u8;
         }
@@ -282,6 +289,7 @@ impl AccessLog {
             time: &self.time,
             listener,
             peer: peer.address.as_bytes(),
+            proxy: None,
             tls: peer.tls.as_deref(),
         };
         Some((&mut self.lines, begin))
@@ -296,7 +304,12 @@ impl AccessLog {
         line: &RequestLine<'_>,
     ) {
         let format = self.format;
-        if let Some((lines, begin)) = self.begin(turn, listener, peer) {
+        let client = line.client.map(|client| PeerText::new(Some(client)));
+        if let Some((lines, mut begin)) = self.begin(turn, listener, peer) {
+            if let Some(client) = &client {
+                let proxy = std::mem::replace(&mut begin.peer, client.as_bytes());
+                begin.proxy = Some(proxy);
+            }
             lines::request(lines, format, begin, line);
         }
     }

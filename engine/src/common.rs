@@ -42,6 +42,8 @@ pub(crate) struct Common {
     pub(crate) tries: Tries,
     /// Of each listener: whether its protocol may begin TLS.
     pub(crate) may_start_tls: Box<[bool]>,
+    /// Of each listener: whether its connections come by a Unix socket.
+    pub(crate) is_unix: Box<[bool]>,
     pub(crate) access_log: Option<AccessLog>,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,

@@ -170,6 +170,13 @@ impl Io<'_> {
         client.or_else(|| self.driver.peer_of(self.connection.socket()))
     }
 
+    /// Whether the connection has come by a Unix socket: its client has no address, and the
+    /// socket's permissions decide who may connect.
+    pub fn is_unix(&self) -> bool {
+        let listener = usize::from(self.connection.listener());
+        self.common.is_unix.get(listener) == Some(&true)
+    }
+
     /// The load balancer that a connection has come through: one system call. `None` for one that
     /// came directly.
     pub fn proxy_peer(&self) -> Option<SocketAddr> {

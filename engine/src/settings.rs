@@ -55,6 +55,8 @@ pub(crate) struct Preamble {
     pub(crate) tls: Option<TlsConfig>,
     /// When that is.
     pub(crate) tls_begins: TlsBegins,
+    /// Connections come by a Unix socket.
+    pub(crate) is_unix: bool,
 }
 
 impl Preamble {

@@ -405,6 +405,7 @@ impl Thread {
             tls: None,
             #[cfg(not(feature = "tls"))]
             tls_begins: TlsBegins::AtOnce,
+            is_unix: false,
         };
         let preambles: Vec<_> = (0..protocols.len()).map(preamble).collect();
         let spoken = protocols.iter().zip(&preambles);

@@ -129,9 +129,8 @@ fn preambles_of(endpoints: &[Endpoint], listening: &[Listening]) -> Vec<Preamble
     let both = endpoints.iter().zip(listening);
     let preambles = both.map(|(endpoint, listening)| {
         let mut preamble = endpoint.preamble.clone();
-        if let (ListenAddress::Unix(_), Some(balancers)) =
-            (&listening.address, &mut preamble.balancers)
-        {
+        preamble.is_unix = matches!(listening.address, ListenAddress::Unix(_));
+        if let (true, Some(balancers)) = (preamble.is_unix, &mut preamble.balancers) {
             *balancers = Arc::new(Balancers::Permitted);
         }
         preamble

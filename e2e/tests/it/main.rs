@@ -30,6 +30,8 @@ mod ingest_handover;
 mod kubernetes;
 mod lasting;
 mod log;
+mod log_lines;
+mod logged_requests;
 mod logrotate;
 mod memory;
 mod pipelining;

@@ -2,10 +2,10 @@
 //! `h2` crate has two of them and a page on one connection, and the access log has a line for each.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use flatpath::access_log::{LogFormat, LogOutput, LogSink};
+use flatpath::access_log::LogFormat;
 use flatpath::tls::TlsConfig;
 use flatpath::{Bytes, Server};
 use flatpath_http::{Http, Request, Router};
@@ -16,7 +16,6 @@ use h2::client::SendRequest;
 use h2::ext::Protocol;
 use h2::{RecvStream, SendStream};
 use http::{Method, StatusCode};
-use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -24,6 +23,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::choice;
+use crate::log_lines::Lines;
 use crate::websocket_frames::{close, frame, frames};
 
 each_driver!(sockets_and_a_page_share_a_connection);
@@ -32,36 +32,6 @@ const PAGE_BYTES: usize = 100_000;
 
 /// A message.
 const LONG_BYTES: usize = 50_000;
-
-/// Lines of an access log.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    fn all(&self) -> Vec<Value> {
-        let lines = self.0.lock().expect("no panic");
-        let lines = lines.split_inclusive(|byte| *byte == b'\n');
-        lines
-            .map(|line| serde_json::from_slice(line).expect("JSON"))
-            .collect()
-    }
-}
-
-impl LogSink for Lines {
-    fn open(&self) -> Box<dyn LogOutput> {
-        Box::new(self.clone())
-    }
-
-    fn dropped(&self, lines: u64) {
-        panic!("{lines} lines were dropped");
-    }
-}
-
-impl LogOutput for Lines {
-    fn write(&mut self, lines: &mut Vec<u8>) {
-        self.0.lock().expect("no panic").append(lines);
-    }
-}
 
 /// A client that speaks what TLS has chosen, by ALPN: HTTP/2.
 async fn connect(address: SocketAddr, certificate: &str) -> SendRequest<Bytes> {

@@ -21,6 +21,8 @@ pub(super) struct Begin<'a> {
     pub(super) listener: &'a str,
     /// Empty: it is not known.
     pub(super) peer: &'a [u8],
+    /// What has named the peer.
+    pub(super) proxy: Option<&'a [u8]>,
     pub(super) tls: Option<&'a TlsTerms>,
 }
 
@@ -30,7 +32,13 @@ pub(super) fn request(
     begin: Begin<'_>,
     line: &RequestLine<'_>,
 ) {
-    let texts = [Some(line.target), line.referer, line.user_agent];
+    let texts = [
+        Some(line.target),
+        line.referer,
+        line.user_agent,
+        line.route,
+        line.id,
+    ];
     out.reserve(LINE_BYTES + texts.into_iter().flatten().map(<[u8]>::len).sum::<usize>());
     match format {
         LogFormat::Combined => combined_request(out, begin, line),
@@ -121,6 +129,7 @@ fn json_begin(out: &mut Vec<u8>, begin: Begin<'_>) {
     escape_json(out, begin.listener.as_bytes());
     out.extend_from_slice(b"\",\"peer\":");
     json_text(out, (!begin.peer.is_empty()).then_some(begin.peer));
+    json_known(out, b",\"proxy\":", begin.proxy);
 }
 
 fn json_request(out: &mut Vec<u8>, begin: Begin<'_>, line: &RequestLine<'_>) {
@@ -137,6 +146,8 @@ fn json_request(out: &mut Vec<u8>, begin: Begin<'_>, line: &RequestLine<'_>) {
         out.extend_from_slice(name);
         json_text(out, value);
     }
+    json_known(out, b",\"route\":", line.route);
+    json_known(out, b",\"id\":", line.id);
     out.extend_from_slice(b",\"status\":");
     number(out, u64::from(line.status));
     out.extend_from_slice(b",\"bytes\":");
@@ -197,6 +208,14 @@ fn json_text(out: &mut Vec<u8>, text: Option<&[u8]>) {
     out.push(b'"');
     escape_json(out, text);
     out.push(b'"');
+}
+
+/// A field that is there where it is known.
+fn json_known(out: &mut Vec<u8>, name: &[u8], text: Option<&[u8]>) {
+    if text.is_some() {
+        out.extend_from_slice(name);
+        json_text(out, text);
+    }
 }
 
 /// Decimal digits.

@@ -156,6 +156,7 @@ impl<D: Driver> Thread<D> {
         preambles: Vec<Preamble>,
         places: usize,
     ) {
+        self.common.is_unix = preambles.iter().map(|it| it.is_unix).collect();
         for (listener, preamble) in listeners.iter_mut().zip(preambles) {
             listener.balancers = preamble.balancers;
             #[cfg(feature = "tls")]
@@ -216,6 +217,7 @@ impl<D: Driver> Network<D> {
             refusals: Refusals::default(),
             tries: Tries::default(),
             may_start_tls: Box::default(),
+            is_unix: Box::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
         };
         let mut thread = Thread::new(driver, common, &listeners, (places, region_count));

@@ -305,6 +305,7 @@ impl Exchange {
                 let upgrade = parts.extensions.remove().filter(|_| is_upgraded);
                 if let Some(reply) = &mut self.reply {
                     reply.set_upgrade(upgrade);
+                    reply.set_request_id(parts.extensions.remove());
                 }
                 self.note = parts.extensions;
             }

@@ -126,6 +126,8 @@ pub struct Head<'a> {
     pub(crate) bytes: usize,
     /// The prefix of a router that was cut off the path.
     pub(crate) mount: &'a str,
+    /// What the path was found by, once the service has said so.
+    pub(crate) route: Option<&'a str>,
     /// Where the service asks for it.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) tls: Option<Arc<TlsTerms>>,

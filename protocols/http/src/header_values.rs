@@ -2,6 +2,7 @@
 
 mod accept_encoding;
 mod entity_tag;
+pub(crate) mod parameters;
 
 pub use accept_encoding::{AcceptEncoding, ContentCoding};
 pub use entity_tag::{Comparison, lists_tag};

@@ -24,7 +24,7 @@ use crate::message::{Request, Response};
 ///
 /// let router: Router = Router::new().get("/users/{id}", || "a user\n").layer(count);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatchedPath(Arc<str>);
 
 impl MatchedPath {

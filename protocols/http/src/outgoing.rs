@@ -20,6 +20,7 @@ use crate::encode::{self, ReplyFraming};
 use crate::head::RequestMeta;
 use crate::limits::STREAM_PRESSED_BYTES;
 use crate::message::Body;
+use crate::request_id::RequestId;
 use crate::upgrade::Upgrade;
 
 /// See the module.
@@ -34,13 +35,20 @@ pub(crate) struct Outgoing {
     pub(crate) framing: ReplyFraming,
     /// Of the request, and whether the connection continues after this.
     pub(crate) request: RequestMeta,
-    /// What few replies are.
+    /// What few replies have.
     special: Option<Box<Special>>,
 }
 
-/// A reply that is more than a head and a body, or less.
+/// What only few replies have.
+#[derive(Debug, Default)]
+struct Special {
+    then: Option<Then>,
+    request_id: Option<RequestId>,
+}
+
+/// What a reply is that is more than a head and a body, or less.
 #[derive(Debug)]
-enum Special {
+enum Then {
     /// After this the connection is another protocol's.
     Upgrade(Upgrade),
     /// The reply itself is made later: this stands for it.
@@ -92,41 +100,59 @@ impl Outgoing {
 
     /// After it the connection is another protocol's, if there is one.
     pub(crate) fn set_upgrade(&mut self, upgrade: Option<Upgrade>) {
-        self.special = upgrade.map(|upgrade| Box::new(Special::Upgrade(upgrade)));
+        if let Some(upgrade) = upgrade {
+            self.special().then = Some(Then::Upgrade(upgrade));
+        }
     }
 
     /// It is made later.
     pub(crate) fn set_pending(&mut self, pending: Pending) {
-        self.special = Some(Box::new(Special::Pending(pending)));
+        self.special().then = Some(Then::Pending(pending));
+    }
+
+    /// The request has this name.
+    pub(crate) fn set_request_id(&mut self, id: Option<RequestId>) {
+        if id.is_some() {
+            self.special().request_id = id;
+        }
+    }
+
+    fn special(&mut self) -> &mut Special {
+        self.special.get_or_insert_default()
+    }
+
+    /// The name of the request.
+    pub(crate) fn request_id(&self) -> Option<&RequestId> {
+        self.special.as_ref()?.request_id.as_ref()
+    }
+
+    fn then(&self) -> Option<&Then> {
+        self.special.as_ref()?.then.as_ref()
     }
 
     /// Whether it has to leave the output for what comes after its head, or instead of it.
     pub(crate) fn is_special(&self) -> bool {
-        self.special.is_some()
+        self.then().is_some()
     }
 
     /// Whether the connection is another protocol's after it.
     pub(crate) fn is_upgrade(&self) -> bool {
-        matches!(self.special.as_deref(), Some(Special::Upgrade(_)))
+        matches!(self.then(), Some(Then::Upgrade(_)))
     }
 
     pub(crate) fn take_upgrade(&mut self) -> Option<Upgrade> {
-        let upgrade = self
-            .special
-            .take_if(|it| matches!(**it, Special::Upgrade(_)));
-        match *upgrade? {
-            Special::Upgrade(upgrade) => Some(upgrade),
-            Special::Pending(_) => None,
+        let then = &mut self.special.as_mut()?.then;
+        match then.take_if(|it| matches!(it, Then::Upgrade(_)))? {
+            Then::Upgrade(upgrade) => Some(upgrade),
+            Then::Pending(_) => None,
         }
     }
 
     pub(crate) fn take_pending(&mut self) -> Option<Pending> {
-        let pending = self
-            .special
-            .take_if(|it| matches!(**it, Special::Pending(_)));
-        match *pending? {
-            Special::Pending(pending) => Some(pending),
-            Special::Upgrade(_) => None,
+        let then = &mut self.special.as_mut()?.then;
+        match then.take_if(|it| matches!(it, Then::Pending(_)))? {
+            Then::Pending(pending) => Some(pending),
+            Then::Upgrade(_) => None,
         }
     }
 

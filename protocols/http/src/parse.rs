@@ -70,6 +70,7 @@ pub(crate) fn parse<'a>(
         expect_continue: message.expect_continue,
         bytes: head.len(),
         mount: "",
+        route: None,
         peer: None,
         tls: None,
     })

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use flatpath::access_log::LogEnd;
 use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope};
 
+use crate::client::{Client, Known};
 use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
@@ -108,8 +109,12 @@ impl<S: Service> Protocol for Http<S> {
 
     fn connected(&self, connection: &mut Connection<'_, S>) {
         if connection.io.access_log().is_some() {
-            let records = Records::new(&connection.io);
-            connection.session.records = Some(Box::new(records));
+            let io = &connection.io;
+            let trusts_proxies = connection.protocol.proxies.is_some();
+            connection.session.known = Some(Box::new(Known {
+                client: trusts_proxies.then(|| Client::of(io)),
+                records: Some(Records::new(io)),
+            }));
         }
     }
 
@@ -184,7 +189,7 @@ impl<S: Service> Protocol for Http<S> {
 
     /// The output has room: the stream continues.
     fn drained(&self, connection: &mut Connection<'_, S>) {
-        if connection.session.records.is_some() {
+        if connection.session.is_logged() {
             log(connection).write_done();
         }
         if let Some(job) = connection.session.due.take_stream() {
@@ -276,7 +281,7 @@ impl<S: Service> Protocol for Http<S> {
         if session.stage == Stage::Http2 {
             return crate::h2::log_rest(session, log);
         }
-        if let Some(records) = &mut session.records {
+        if let Some(records) = session.records() {
             records.log_rest(log);
         }
     }

@@ -10,6 +10,7 @@ use flatpath::prompt::PromptRight;
 use flatpath::{Job, Pages, Phase, Stall};
 
 use crate::body::Piece;
+use crate::client::Client;
 use crate::encode;
 use crate::fault::Fault;
 use crate::head::{Framing, Head, RequestMeta, header_slots};
@@ -49,7 +50,7 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     end_input(connection);
     connection.session.lingers = true;
     let number = connection.session.take_number();
-    if connection.session.records.is_some() {
+    if connection.session.is_logged() {
         log(connection).numbered();
     }
     let reply = fault_reply(connection, fault);
@@ -109,12 +110,13 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         Err(fault) => return refuse_head(connection, input, fault),
     };
     if let Some(fault) = foreign(connection, &head) {
-        if connection.session.records.is_some() {
+        if connection.session.is_logged() {
             log(connection).came(&head);
         }
         return refuse(connection, fault);
     }
     let plan = connection.protocol.service.plan(&head);
+    head.route = plan.route;
     if plan.asks_peer {
         identify(connection, &mut head);
     }
@@ -138,7 +140,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
             return step;
         }
     }
-    if connection.session.records.is_some() {
+    if connection.session.is_logged() {
         log(connection).came(&head);
     }
     let taken = match body_bytes_max {
@@ -173,8 +175,12 @@ pub(crate) fn agreed_on<'a, S: Service>(connection: &'a Connection<'_, S>) -> Op
 }
 
 /// Looks up who the client is, as far as it is known.
-pub(crate) fn identify<S: Service>(connection: &Connection<'_, S>, head: &mut Head<'_>) {
-    head.peer = connection.io.peer();
+pub(crate) fn identify<S: Service>(connection: &mut Connection<'_, S>, head: &mut Head<'_>) {
+    let known = connection.session.known.get_or_insert_default();
+    let client = *known
+        .client
+        .get_or_insert_with(|| Client::of(&connection.io));
+    head.peer = client.address(connection.protocol.proxies.as_ref(), head);
     head.tls = connection.io.tls().cloned();
 }
 
@@ -316,13 +322,13 @@ fn answered<S: Service>(
     let number = connection.session.take_number();
     if reply.is_queued() {
         write::count_reply(connection, reply.status());
-        if connection.session.records.is_some() {
+        if connection.session.is_logged() {
             log(connection).answered(head, &reply);
         }
         write::reply_done(connection, reply.request.keep_alive);
         return Step::On(head.bytes());
     }
-    if connection.session.records.is_some() {
+    if connection.session.is_logged() {
         log(connection).came(head);
         log(connection).numbered();
     }
@@ -511,7 +517,7 @@ fn dispatch<S: Service>(
     request: RequestMeta,
 ) {
     job.begin(connection.session.take_number(), request, Some(buffer));
-    if connection.session.records.is_some() {
+    if connection.session.is_logged() {
         log(connection).numbered();
     }
     connection.dispatch(job);

@@ -10,15 +10,18 @@
 //! is logged then, with what the kernel has taken of it.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use flatpath::Io;
 use flatpath::access_log::{LogEnd, LoggedPeer, RequestLine};
 use http::Version;
 
+use crate::client::{Client, Proxies};
 use crate::head::Head;
 use crate::limits::{SPARES_MAX, UNSENT_BYTES_MAX};
 use crate::outgoing::Outgoing;
+use crate::request_id::RequestId;
 
 /// What a connection remembers for its lines.
 pub(crate) struct Records {
@@ -30,10 +33,13 @@ pub(crate) struct Records {
 /// A request that is not logged yet.
 #[derive(Default)]
 pub(crate) struct Record {
-    /// Method, target, referer and user agent, one after the other, and where each ends.
+    /// Method, target, referer, user agent and route, one after the other, and where each of the
+    /// first four ends.
     text: Vec<u8>,
     ends: [usize; 4],
     has: [bool; 2],
+    client: Option<IpAddr>,
+    id: Option<RequestId>,
     version: &'static str,
     since: Duration,
     /// Of the reply; 0 before it has begun.
@@ -52,10 +58,12 @@ struct Asked<'a> {
     version: &'static str,
     referer: Option<&'a [u8]>,
     user_agent: Option<&'a [u8]>,
+    route: Option<&'a str>,
+    client: Option<IpAddr>,
 }
 
 impl<'a> Asked<'a> {
-    fn of(head: &Head<'a>) -> Self {
+    fn of(head: &Head<'a>, client: Option<IpAddr>) -> Self {
         let (mut referer, mut user_agent) = (None, None);
         for header in head.headers {
             // The length alone rules out nearly every other header.
@@ -79,6 +87,8 @@ impl<'a> Asked<'a> {
             },
             referer,
             user_agent,
+            route: head.route,
+            client,
         }
     }
 
@@ -89,6 +99,8 @@ impl<'a> Asked<'a> {
             version: self.version,
             referer: self.referer,
             user_agent: self.user_agent,
+            route: self.route.map(str::as_bytes),
+            client: self.client,
             ..RequestLine::default()
         }
     }
@@ -105,12 +117,25 @@ impl Record {
             *end = self.text.len();
         }
         self.has = optional.map(|text| text.is_some());
-        self.version = asked.version;
+        (self.version, self.client) = (asked.version, asked.client);
+        self.found_by(asked.route.unwrap_or_default());
+    }
+
+    /// What its path was found by.
+    pub(crate) fn found_by(&mut self, route: &str) {
+        self.text.truncate(self.ends[3]);
+        self.text.extend_from_slice(route.as_bytes());
+    }
+
+    /// What the program calls it.
+    pub(crate) fn named(&mut self, id: Option<&RequestId>) {
+        self.id = id.cloned();
     }
 
     /// Its line at `now`, for a reply of whose connection the kernel has taken `sent_bytes`.
     fn line(&self, now: Duration, sent_bytes: u64) -> RequestLine<'_> {
         let [method, target, referer, agent] = self.ends;
+        let route = &self.text[agent..];
         let end = self.end.unwrap_or(u64::MAX);
         let body_end = match self.status {
             0 => 0,
@@ -126,6 +151,9 @@ impl Record {
             is_aborted: sent_bytes < end,
             referer: self.has[0].then(|| &self.text[target..referer]),
             user_agent: self.has[1].then(|| &self.text[referer..agent]),
+            client: self.client,
+            route: (!route.is_empty()).then_some(route),
+            id: self.id.as_ref().map(RequestId::as_bytes),
         }
     }
 }
@@ -186,8 +214,10 @@ const NAME: &str = "http";
 /// What lines of a connection are written with.
 pub(crate) struct Log<'a, 'io> {
     pub(crate) io: &'a mut Io<'io>,
+    /// Where it may be a proxy's, the peer, and which those are.
+    pub(crate) client: Option<(Client, &'a Proxies)>,
     /// The session's.
-    pub(crate) records: &'a mut Option<Box<Records>>,
+    pub(crate) records: Option<&'a mut Records>,
     /// The network thread's: recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) spares: &'a mut Vec<Box<Record>>,
@@ -197,15 +227,15 @@ impl Log<'_, '_> {
     /// A request was answered at once. All of its reply is in the output, as its last bytes.
     #[inline(never)]
     pub(crate) fn answered(&mut self, head: &Head<'_>, reply: &Outgoing) {
-        let turn = self.io.turn();
-        let Some(records) = self.records else {
+        let (turn, client) = (self.io.turn(), self.client_of(head));
+        let Some(records) = &mut self.records else {
             return;
         };
         if !records.owed.is_empty() {
             // Lines before this one wait.
             self.came(head);
             self.numbered();
-            return self.begun(reply.status(), reply.body_bytes());
+            return self.begun(reply.status(), reply.body_bytes(), reply.request_id());
         }
         // It had to wait before, and was read anew.
         if let Some(record) = records.pending.take() {
@@ -214,7 +244,8 @@ impl Log<'_, '_> {
         let line = RequestLine {
             status: reply.status(),
             body_bytes: reply.body_bytes() as u64,
-            ..Asked::of(head).line()
+            id: reply.request_id().map(RequestId::as_bytes),
+            ..Asked::of(head, client).line()
         };
         if let Some(log) = self.io.access_log() {
             log.request(turn, NAME, &records.peer, &line);
@@ -224,19 +255,19 @@ impl Log<'_, '_> {
     /// A request was read, and its reply will come later. It may come to this several times: while
     /// it has to wait for room, the request is read anew.
     pub(crate) fn came(&mut self, head: &Head<'_>) {
-        let now = self.io.turn().now();
-        if let Some(records) = self.records {
+        let (now, client) = (self.io.turn().now(), self.client_of(head));
+        if let Some(records) = &mut self.records {
             let record = records
                 .pending
                 .get_or_insert_with(|| spare(self.spares, now));
-            record.fill(&Asked::of(head));
+            record.fill(&Asked::of(head, client));
         }
     }
 
     /// A request has got its number. One that could not be read has no record yet.
     pub(crate) fn numbered(&mut self) {
         let now = self.io.turn().now();
-        if let Some(records) = self.records {
+        if let Some(records) = &mut self.records {
             let pending = records.pending.take();
             let record = pending.unwrap_or_else(|| spare(self.spares, now));
             records.owed.push_back(record);
@@ -244,10 +275,11 @@ impl Log<'_, '_> {
     }
 
     /// The head of the reply that is due is queued, and so much of its body.
-    pub(crate) fn begun(&mut self, status: u16, body_bytes: usize) {
+    pub(crate) fn begun(&mut self, status: u16, body_bytes: usize, id: Option<&RequestId>) {
         let body_from = self.io.output_bytes() - body_bytes as u64;
         if let Some(record) = self.due() {
             (record.status, record.body_from) = (status, body_from);
+            record.named(id);
         }
     }
 
@@ -268,7 +300,7 @@ impl Log<'_, '_> {
     /// Logs the replies that are queued completely.
     pub(crate) fn write_done(&mut self) {
         let (turn, output_bytes) = (self.io.turn(), self.io.output_bytes());
-        let Some(records) = self.records else {
+        let Some(records) = &mut self.records else {
             return;
         };
         let is_next =
@@ -288,7 +320,7 @@ impl Log<'_, '_> {
     #[cfg(feature = "http2")]
     pub(crate) fn of_stream(&mut self, head: &Head<'_>) -> Box<Record> {
         let mut record = spare(self.spares, self.io.turn().now());
-        record.fill(&Asked::of(head));
+        record.fill(&Asked::of(head, self.client_of(head)));
         record
     }
 
@@ -302,6 +334,12 @@ impl Log<'_, '_> {
             log.request(turn, NAME, &records.peer, &line);
         }
         recycle(self.spares, record);
+    }
+
+    /// The client of a request, where a proxy has named it.
+    fn client_of(&self, head: &Head<'_>) -> Option<IpAddr> {
+        let (client, proxies) = self.client?;
+        Some(client.named(proxies, head)?.ip())
     }
 
     fn due(&mut self) -> Option<&mut Record> {

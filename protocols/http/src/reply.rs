@@ -162,6 +162,7 @@ impl<'a> Reply<'a> {
         if is_upgraded {
             self.reply.set_upgrade(parts.extensions.remove());
         }
+        self.reply.set_request_id(parts.extensions.remove());
         match (head.body, body) {
             (None, body) => discard_body(body),
             (Some(_), Body::Bytes(bytes)) if bytes.len() <= SHARED_COPY_BYTES_MAX => {

@@ -27,9 +27,11 @@ pub struct Plan<'a> {
     pub place: Place<'a>,
     /// How its body is taken, if it has one.
     pub body: BodyPlan,
-    /// Whether the client's address is looked up, which costs a system call: [`Head::peer`], and
-    /// [`Peer`](crate::Peer) of the request.
+    /// Whether the client's address is looked up, which costs a system call for each connection:
+    /// [`Head::peer`], and [`Peer`](crate::Peer) of the request.
     pub asks_peer: bool,
+    /// What the path was found by (`/users/{id}`), for the access log.
+    pub route: Option<&'a str>,
 }
 
 /// Where a request is answered.

@@ -11,8 +11,9 @@
 //! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing
 //!   but its session.
 
-use flatpath::{Context, Job, Stall};
+use flatpath::{Context, Job, Stall, Subnet};
 
+use crate::client::{ForwardedHeader, Known, Proxies};
 use crate::date::DateLine;
 #[cfg(feature = "http2")]
 use crate::h2::heads::Heads;
@@ -38,6 +39,7 @@ pub struct Http<S> {
     pub(crate) limits: Limits,
     pub(crate) hosts: Hosts,
     pub(crate) origins: Origins,
+    pub(crate) proxies: Option<Proxies>,
     #[cfg(feature = "http2")]
     pub(crate) http2: bool,
 }
@@ -50,6 +52,7 @@ impl<S: Service> Http<S> {
             limits: Limits::default(),
             hosts: Hosts::any(),
             origins: Origins::any(),
+            proxies: None,
             #[cfg(feature = "http2")]
             http2: true,
         }
@@ -108,6 +111,39 @@ impl<S: Service> Http<S> {
     pub fn origins(self, origins: Origins) -> Self {
         Self { origins, ..self }
     }
+
+    /// Believes the proxies in these networks whom they forward for: that is then the client of a
+    /// request for [`Peer`](crate::Peer), for layers that count by address, and in the access log.
+    /// Limits of connections by address still count the proxy, whose they are; a balancer that
+    /// sends the PROXY header is for [`Server::behind_proxy`](flatpath::Server::behind_proxy).
+    ///
+    /// The header must be the one that these proxies write or add to: what they pass on of another
+    /// is their clients' to choose. Its list is read from the end, as long as what has written an
+    /// entry is in these networks; an entry without an address ends it, and the proxy that wrote it
+    /// is the client. A client whose port is not named has 0. Who may connect to a Unix socket is
+    /// a proxy, whatever the networks.
+    ///
+    /// ```
+    /// use flatpath_http::{ForwardedHeader, Http, Peer};
+    ///
+    /// # fn main() -> Result<(), flatpath_http::flatpath::BadSubnet> {
+    /// let http = Http::pooled(|Peer(client): Peer| format!("hello, {}\n", client.ip()))
+    ///     .behind_proxies(ForwardedHeader::XForwardedFor, ["10.0.0.0/8".parse()?]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn behind_proxies(
+        self,
+        header: ForwardedHeader,
+        networks: impl IntoIterator<Item = Subnet>,
+    ) -> Self {
+        let networks = networks.into_iter().collect();
+        Self {
+            proxies: Some(Proxies::new(header, networks)),
+            ..self
+        }
+    }
 }
 
 /// What one call of the engine works on.
@@ -115,9 +151,16 @@ pub(crate) type Connection<'a, S> = Context<'a, Http<S>>;
 
 /// For the lines of a session that has records.
 pub(crate) fn log<'a, 'io, S: Service>(connection: &'a mut Connection<'io, S>) -> Log<'a, 'io> {
+    let proxies = connection.protocol.proxies.as_ref();
+    let known = connection.session.known.as_deref_mut();
+    let (client, records) = match known {
+        Some(known) => (known.client.zip(proxies), known.records.as_mut()),
+        None => (None, None),
+    };
     Log {
         io: &mut connection.io,
-        records: &mut connection.session.records,
+        client,
+        records,
         spares: &mut connection.thread.records,
     }
 }
@@ -334,8 +377,8 @@ pub struct Session<S: Service> {
     pub(crate) next_reply: u32,
     pub(crate) pending_body: Option<Box<PendingBody>>,
     pub(crate) due: Due<S>,
-    /// What the access log will say of it, where there is one.
-    pub(crate) records: Option<Box<Records>>,
+    /// What is known of its client: few sessions have asked.
+    pub(crate) known: Option<Box<Known>>,
     reorder_buffer: Option<Box<ReorderBuffer<S>>>,
 }
 
@@ -356,13 +399,26 @@ impl<S: Service> Default for Session<S> {
             next_reply: 0,
             pending_body: None,
             due: Due::Nothing,
-            records: None,
+            known: None,
             reorder_buffer: None,
         }
     }
 }
 
 impl<S: Service> Session<S> {
+    /// Whether the access log has lines of it.
+    #[inline]
+    pub(crate) fn is_logged(&self) -> bool {
+        self.known
+            .as_ref()
+            .is_some_and(|known| known.records.is_some())
+    }
+
+    /// What the access log will say of it, where there is one.
+    pub(crate) fn records(&mut self) -> Option<&mut Records> {
+        self.known.as_mut()?.records.as_mut()
+    }
+
     /// Requests that were taken and whose replies are not queued completely.
     pub(crate) fn owed(&self) -> usize {
         self.next_request.wrapping_sub(self.next_reply) as usize

@@ -77,7 +77,7 @@ pub(crate) fn begin<S: Service>(
         connection.receive_into(Pages::Listener);
     }
     job.begin_upload(connection.session.take_number(), request);
-    if connection.session.records.is_some() {
+    if connection.session.is_logged() {
         log(connection).numbered();
     }
     connection.dispatch(job);

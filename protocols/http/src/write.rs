@@ -20,7 +20,7 @@ use crate::{defer, push};
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
     connection.session.next_reply = connection.session.next_reply.wrapping_add(1);
-    if connection.session.records.is_some() {
+    if connection.session.is_logged() {
         log(connection).done();
     }
     // Requests after the last reply stay without an answer, so their bytes may be unread.
@@ -409,7 +409,7 @@ fn queue<S: Service>(
     reply: &mut Outgoing,
 ) -> Result<(), NoRoom> {
     let status = reply.status();
-    let body_bytes = match connection.session.records.is_some() {
+    let body_bytes = match connection.session.is_logged() {
         true => reply.body_bytes(),
         false => 0,
     };
@@ -423,8 +423,8 @@ fn queue<S: Service>(
         OutgoingHead::Bytes(head) => queue_bytes(connection, reply, head)?,
     };
     count_reply(connection, status);
-    if connection.session.records.is_some() {
-        log(connection).begun(status, body_bytes + appended);
+    if connection.session.is_logged() {
+        log(connection).begun(status, body_bytes + appended, reply.request_id());
     }
     match std::mem::take(&mut reply.body) {
         Body::Empty => {}

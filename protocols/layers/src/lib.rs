@@ -9,6 +9,7 @@
 //! | [`Cors`]            | lets pages of other origins read responses |                          |
 //! | [`SetRequestId`]    | gives each request an id                   |                          |
 //! | [`SecurityHeaders`] | makes browsers more careful                |                          |
+//! | [`RouteMetrics`]    | counts responses by route                  |                          |
 //! | [`RateLimit`]       | refuses an address what is beyond a rate   |                          |
 //! | [`Compression`]     | compresses responses                       | `zstd`, `brotli`, `gzip` |
 //! | [`BasicAuth`]       | admits who sends a password                | `auth`                   |
@@ -62,6 +63,7 @@ mod cors;
 mod request_id;
 mod security_headers;
 mod rate_limit;
+mod route_metrics;
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 mod compression;
 #[cfg(feature = "auth")]
@@ -81,7 +83,8 @@ pub use body_etag::BodyEtag;
 pub use compression::{Compression, Effort};
 pub use cors::Cors;
 pub use rate_limit::RateLimit;
-pub use request_id::{RequestId, SetRequestId};
+pub use request_id::SetRequestId;
+pub use route_metrics::RouteMetrics;
 pub use security_headers::SecurityHeaders;
 #[cfg(feature = "tower")]
 pub use tower::{Tower, TowerBody, TowerHandler};

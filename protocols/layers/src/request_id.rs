@@ -6,68 +6,14 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flatpath_http::{
-    Answer, Asks, Extension, ExtensionRejection, FromRequestParts, Layer, Next, Request, Response,
-};
+use flatpath_http::{Answer, Layer, Next, Request, RequestId, Response};
 use http::header::{HeaderName, HeaderValue};
 
 /// The longest id that is taken from a request, in bytes.
 const TAKEN_BYTES_MAX: usize = 128;
 
-/// The id of a request: an argument of handlers behind [`SetRequestId`].
-///
-/// ```
-/// use flatpath_http::Router;
-/// use flatpath_layers::{RequestId, SetRequestId};
-///
-/// fn show(id: RequestId) -> String {
-///     format!("this is request {id}\n")
-/// }
-///
-/// let router: Router = Router::new().get("/", show).layer(SetRequestId::new());
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId(HeaderValue);
-
-impl RequestId {
-    /// The id of a request, where [`SetRequestId`] is around: for layers inside it.
-    #[must_use]
-    pub fn of(request: &Request) -> Option<&Self> {
-        request.extensions().get()
-    }
-
-    /// The id: visible ASCII.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.0.to_str().unwrap_or_default()
-    }
-
-    /// The id as a header's value: for requests to other services.
-    #[must_use]
-    pub fn as_header_value(&self) -> &HeaderValue {
-        &self.0
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
-
-impl<S> FromRequestParts<S> for RequestId {
-    type Rejection = ExtensionRejection;
-
-    const ASKS: Asks = Asks::NOTHING;
-
-    fn from_request_parts(request: &mut Request, state: &S) -> Result<Self, ExtensionRejection> {
-        let Extension(id) = FromRequestParts::from_request_parts(request, state)?;
-        Ok(id)
-    }
-}
-
-/// Gives each request an id, in its extensions ([`RequestId`]) and in the header `X-Request-Id` of
-/// its response.
+/// Gives each request an id: a [`RequestId`] for handlers, layers and the access log, and the header
+/// `X-Request-Id` of its response.
 ///
 /// An id that is made has 32 hexadecimal digits. It is unique as far as 128 bits that nothing
 /// predicts are, and tells nothing of time or of the number of requests.
@@ -156,10 +102,12 @@ impl fmt::Debug for SetRequestId {
 impl Layer for SetRequestId {
     fn call(&self, mut request: Request, next: &Next<'_>) -> Answer {
         let id = self.kept(&request).unwrap_or_else(|| self.make());
-        request.extensions_mut().insert(RequestId(id.clone()));
+        let named = RequestId::new(id.clone());
+        request.extensions_mut().insert(named.clone());
         let header = self.header.clone();
         next.run(request).map(move |mut response: Response| {
             response.headers_mut().insert(header, id);
+            response.extensions_mut().insert(named);
             response
         })
     }

@@ -2,11 +2,10 @@
 //!
 //! Cost: that of the program's subscriber; without one, a few loads.
 
-use flatpath_http::{Answer, Layer, MatchedPath, Next, Request, Response};
+use flatpath_http::{Answer, Layer, MatchedPath, Next, Request, RequestId, Response};
 use tracing::field::Empty;
 
 use crate::clock;
-use crate::request_id::RequestId;
 
 /// Puts a span around each request, at the level INFO: `request`, with `method`, `path`, `id`,
 /// `status` and `latency_us`.

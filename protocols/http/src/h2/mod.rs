@@ -167,10 +167,14 @@ pub(crate) fn abandoned<S: Service>(connection: &mut Connection<'_, S>) {
 
 /// Writes the lines of what has not ended.
 pub(crate) fn log_rest<S: Service>(session: &mut state::Session<S>, mut end: LogEnd<'_>) {
-    let (Due::Http2(streams), Some(records)) = (&mut session.due, &session.records) else {
+    let Due::Http2(streams) = &mut session.due else {
         return;
     };
     let Some(own) = streams.0.downcast_mut::<Session<S>>() else {
+        return;
+    };
+    let known = session.known.as_ref();
+    let Some(records) = known.and_then(|known| known.records.as_ref()) else {
         return;
     };
     for stream in &mut own.streams {

@@ -84,7 +84,7 @@ impl<S: Service> Stream<S> {
             head.framing = Framing::Chunked;
             head.expect_continue = head.known(KnownHeader::Expect).is_some();
         }
-        if connection.session.records.is_some() {
+        if connection.session.is_logged() {
             self.record = Some(log(connection).of_stream(&head));
         }
         if let Some(fault) = read::foreign(connection, &head) {
@@ -101,6 +101,9 @@ impl<S: Service> Stream<S> {
         body: Option<RecvStream>,
     ) -> Result<(), Fault> {
         let plan = connection.protocol.service.plan(&head);
+        if let (Some(record), Some(route)) = (&mut self.record, plan.route) {
+            record.found_by(route);
+        }
         if plan.asks_peer {
             read::identify(connection, &mut head);
         }

@@ -197,6 +197,9 @@ impl<S: Service> Stream<S> {
         }
         write::count_reply(connection, status);
         self.sent.status = status;
+        if let Some(record) = &mut self.record {
+            record.named(reply.request_id());
+        }
         let body = std::mem::take(&mut reply.body);
         let is_end = rest.is_empty() && matches!(body, Body::Empty) && !has_more;
         let Ok(stream) = self.respond.send_response(response, is_end) else {

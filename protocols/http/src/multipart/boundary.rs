@@ -3,8 +3,8 @@
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-use super::parameters::parameters;
 use super::rejection::MultipartRejection;
+use crate::header_values::parameters::parameters;
 
 /// The boundary that the content type names.
 pub(super) fn boundary(headers: &HeaderMap) -> Result<Vec<u8>, MultipartRejection> {

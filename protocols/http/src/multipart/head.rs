@@ -2,8 +2,8 @@
 
 use std::str;
 
-use super::parameters::parameters;
 use super::rejection::MultipartRejection;
+use crate::header_values::parameters::parameters;
 
 /// Headers of one field. RFC 7578 knows three.
 const HEADERS_MAX: usize = 16;

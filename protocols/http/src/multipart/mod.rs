@@ -18,7 +18,6 @@
 
 mod limits;
 mod rejection;
-mod parameters;
 mod boundary;
 mod head;
 mod parser;

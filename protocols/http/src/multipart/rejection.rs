@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use crate::header_values::parameters::Malformed;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
 
@@ -62,5 +63,11 @@ impl MultipartRejection {
 impl IntoResponse for MultipartRejection {
     fn into_response(self) -> Response {
         refused(self.status(), &self)
+    }
+}
+
+impl From<Malformed> for MultipartRejection {
+    fn from(Malformed: Malformed) -> Self {
+        Self::Malformed("a parameter of a header")
     }
 }

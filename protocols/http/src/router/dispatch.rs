@@ -247,11 +247,16 @@ impl Service for Router {
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
         let (found, _) = self.find(head.method(), head.path());
         let endpoint = found.endpoint;
+        let route = found.pattern.map(|pattern| &**pattern);
         let is_layered = !endpoint.layers.is_empty();
         if let Some(number) = endpoint.service_number() {
             let plan = self.services[number].plan(&head.within(found.prefix_bytes));
             // The prefix alone is another path to the service, which needs the query for itself.
             let is_bare = found.prefix_bytes == head.path().len();
+            let plan = Plan {
+                route: route.or(plan.route),
+                ..plan
+            };
             return match is_layered || is_bare {
                 true => Plan {
                     place: Place::Worker,
@@ -278,6 +283,7 @@ impl Service for Router {
             place,
             body,
             asks_peer: endpoint.asks.peer,
+            route,
         }
     }
 

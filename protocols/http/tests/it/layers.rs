@@ -301,7 +301,7 @@ impl Service for Teller {
                 "/upload" => BodyPlan::Streamed,
                 _ => BodyPlan::default(),
             },
-            asks_peer: false,
+            ..Plan::default()
         }
     }
 

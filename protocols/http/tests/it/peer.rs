@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use flatpath_http::flatpath::Bytes;
-use flatpath_http::{Answer, Http, Next, Peer, Request, Router, Upload, routing};
+use flatpath_http::{Answer, ForwardedHeader, Http, Next, Peer, Request, Router, Upload, routing};
 use flatpath_test::{Client, Conditions, TestServer};
 
 fn address(text: &str) -> SocketAddr {
@@ -122,5 +122,32 @@ fn sim_behind_a_balancer_it_is_the_client_that_the_balancer_names() {
     for path in ["/pooled", "/inline"] {
         let told = asked(&mut server, &client, &get(path));
         assert_eq!(told, "198.51.100.7:4711\n", "{path}");
+    }
+}
+
+#[test]
+fn sim_behind_proxies_each_request_has_the_client_that_they_name() {
+    let networks = ["192.0.2.0/24".parse().expect("a network")];
+    let http = Http::service(routes()).behind_proxies(ForwardedHeader::Forwarded, networks);
+    let mut server = TestServer::new(Conditions::rough(5), http);
+    let proxy = server.connect_from(Some(address("192.0.2.1:4000")));
+    let stranger = server.connect_from(Some(address("203.0.113.9:5000")));
+    let mut told = |client: &Client, path: &str, value: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: h\r\nForwarded: {value}\r\n\r\n");
+        asked(&mut server, client, &head)
+    };
+    for path in ["/pooled", "/inline"] {
+        // What was found for one request is not believed for the next.
+        for (value, client) in [
+            ("for=6.6.6.6, for=198.51.100.7", "198.51.100.7:0"),
+            (
+                "for=\"[2001:db8::1]:80\", for=192.0.2.2",
+                "[2001:db8::1]:80",
+            ),
+            ("for=unknown", "192.0.2.1:4000"),
+        ] {
+            assert_eq!(told(&proxy, path, value), format!("{client}\n"), "{path}");
+            assert_eq!(told(&stranger, path, value), "203.0.113.9:5000\n", "{path}");
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use flatpath_http::http::header::{REFERRER_POLICY, X_FRAME_OPTIONS};
 use flatpath_http::http::{HeaderName, HeaderValue};
-use flatpath_http::{Request, Router, routing};
-use flatpath_layers::{RequestId, SecurityHeaders, SetRequestId};
+use flatpath_http::{Request, RequestId, Router, routing};
+use flatpath_layers::{SecurityHeaders, SetRequestId};
 use flatpath_test::each_seed;
 
 use crate::{Site, upload};

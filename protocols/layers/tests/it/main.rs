@@ -7,6 +7,7 @@ mod cors;
 mod curl;
 mod identity;
 mod rate_limit;
+mod route_metrics;
 mod tower;
 mod tracing_span;
 
