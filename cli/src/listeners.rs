@@ -12,7 +12,7 @@ use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
 use flatpath_files::{Durability, EntityTags, Files, Hidden, WriteOptions, Writing};
-use flatpath_http::{Hosts, Http, Origins};
+use flatpath_http::{ForwardedHeader, Hosts, Http, Origins};
 use flatpath_ingest::{ControlThread, Ingest};
 use flatpath_nfs::{Nfs, Port};
 use flatpath_relay::Relay;
@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::memory::Parts;
 use crate::redirect::Redirect;
 use crate::service_metrics::Counting;
-use crate::settings::{Etag, ListenerProtocol, NfsTls, Settings, is_on};
+use crate::settings::{self, Etag, ListenerProtocol, NfsTls, Settings, is_on};
 use crate::tls::{Certificates, Secured};
 use crate::{ingest, nfs, relay};
 
@@ -328,7 +328,16 @@ impl Listener {
         let counting = &mut services.counting;
         counting.mounts.push((numbers, files.mount_limits()));
         let origins = Origins::own().and(settings.allow_origin.iter().cloned());
-        let http = Http::service(files).hosts(hosts).origins(origins);
+        let mut http = Http::service(files).hosts(hosts).origins(origins);
+        if !settings.forwarded_from.is_empty() {
+            let header = match settings.forwarded_header {
+                Some(settings::ForwardedHeader::Forwarded) => ForwardedHeader::Forwarded,
+                None | Some(settings::ForwardedHeader::XForwardedFor) => {
+                    ForwardedHeader::XForwardedFor
+                }
+            };
+            http = http.behind_proxies(header, settings.forwarded_from.iter().copied());
+        }
         Ok(server.listen_at(address, http))
     }
 }

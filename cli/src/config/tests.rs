@@ -51,6 +51,8 @@ const ALL_BY_FILE: &str = r#"
         hidden = true
         hosts = ["files.example.org", "*.example.net"]
         allow-origin = "https://app.example.org"
+        forwarded-from = "10.0.0.0/8"
+        forwarded-header = "forwarded"
         stat-age = 0.25
         etag = "portable"
         writable = true
@@ -83,6 +85,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
         --connections-per-address 0 --memory 64M --hidden=true \
         --hosts files.example.org,*.example.net --allow-origin https://app.example.org \
+        --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
         --stat-age 0.25 --etag portable --writable=true --put-max 2G \
         --durable=true --uploads-max 9 --uploads-bytes 5G \
         --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
@@ -109,6 +112,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"json\"",
             "\"info\"",
             "\"*\"",
+            "\"forwarded\"",
             "\"single\"",
         ] {
             if file(&format!("{name} = {value}")).is_ok() {
@@ -183,6 +187,8 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("etag", "weak"),
         ("nfs-allow", "10.0.0.0/33"),
         ("proxy-from", "balancer"),
+        ("forwarded-from", "proxy"),
+        ("forwarded-header", "via"),
         ("idle-timeout", "0"),
         ("stat-age", "30x"),
         ("hosts", "http://a:80"),

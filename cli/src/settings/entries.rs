@@ -15,7 +15,8 @@ use flatpath::{NetworkThreads, Subnet};
 use flatpath_http::{HostPattern, OriginPattern};
 
 use super::{
-    Accept, ClientAuth, Definition, Driver, Etag, ListenerProtocol, LogFormat, NfsTls, Setting,
+    Accept, ClientAuth, Definition, Driver, Etag, ForwardedHeader, ListenerProtocol, LogFormat,
+    NfsTls, Setting,
 };
 use crate::logging::levels;
 use crate::units::{
@@ -106,6 +107,17 @@ settings! {
     /// Let pages of these origins, SCHEME://HOST or SCHEME://HOST:PORT, or * for all, send requests
     /// that write. Those of other sites are refused (403) [default: the server's own pages]
     allow_origin: Vec<OriginPattern> = option(topic::HTTP, "ORIGIN", str::parse::<OriginPattern>)
+        .advanced()
+        .of(HTTP);
+
+    /// HTTP proxies of this network, such as 10.0.0.0/8, name the client of each request: it is in
+    /// the access log then; may be repeated. On a Unix socket, whoever may connect does
+    forwarded_from: Vec<Subnet> = option(topic::HTTP, "CIDR", str::parse::<Subnet>)
+        .advanced()
+        .of(HTTP);
+
+    /// The header in which they do: the one that they write or add to [default: x-forwarded-for]
+    forwarded_header: Option<ForwardedHeader> = option(topic::HTTP, "HEADER", word())
         .advanced()
         .of(HTTP);
 

@@ -43,7 +43,9 @@ mod values;
 mod entries;
 
 pub(crate) use entries::{SETTINGS, Settings};
-pub(crate) use values::{Accept, ClientAuth, Driver, Etag, ListenerProtocol, LogFormat, NfsTls};
+pub(crate) use values::{
+    Accept, ClientAuth, Driver, Etag, ForwardedHeader, ListenerProtocol, LogFormat, NfsTls,
+};
 
 /// The part of a file that a setting is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -115,6 +115,16 @@ values! {
 }
 
 values! {
+    /// The values of `--forwarded-header`.
+    ForwardedHeader {
+        /// Addresses in a list
+        XForwardedFor = "x-forwarded-for",
+        /// As RFC 7239 has it
+        Forwarded = "forwarded",
+    }
+}
+
+values! {
     /// The values of `--accept`.
     Accept {
         /// One accept serves every connection

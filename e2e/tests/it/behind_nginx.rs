@@ -11,6 +11,7 @@ use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools,
 each_driver!(
     its_stream_names_the_client,
     it_keeps_connections_for_requests_of_all_clients,
+    its_http_names_the_client_of_each_request,
 );
 
 /// Where Debian has it; the program itself is built without.
@@ -139,4 +140,52 @@ fn it_keeps_connections_for_requests_of_all_clients(driver: Driver) {
         .filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
         .sum::<u32>();
     assert_eq!(accepted, 2, "one connection of nginx to each socket");
+}
+
+fn its_http_names_the_client_of_each_request(driver: Driver) {
+    let (site, run) = (Site::new().with("file", "contents"), Site::new());
+    let options = ["--hosts", "tcp,unix", "--forwarded-from", "127.0.0.1"];
+    let server = serve(driver, &site, run.path(), &options);
+    let (tcp, unix) = (free(), free());
+    // It keeps one connection to each, for the requests of all clients.
+    let proxy = |name: &str, listen: SocketAddr, to: &str| {
+        format!(
+            "    upstream {name} {{ server {to}; keepalive 1; }}\n    server {{ listen {listen}; \
+             location / {{ proxy_pass http://{name}; proxy_http_version 1.1; \
+             proxy_set_header Connection \"\"; \
+             proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }} }}\n"
+        )
+    };
+    let configuration = format!(
+        "HEADhttp {{\n    access_log off;\n{}{}}}\n",
+        proxy("tcp", tcp, &server.address("http").to_string()),
+        proxy("unix", unix, &format!("unix:{}", run.at("http").display())),
+    );
+    let Some(mut nginx) = nginx(run.path(), &configuration) else {
+        return;
+    };
+    let mut expected = Vec::new();
+    for address in [tcp, unix] {
+        nginx.await_port(address.port()).expect("it listens");
+        for host in [2, 3, 2] {
+            let from = SocketAddr::from(([127, 0, 0, host], 0));
+            let mut client = Client::connect_from(from, address);
+            // What a client claims is not believed.
+            client.request("GET", "/file", &[("X-Forwarded-For", "192.0.2.1")]);
+            assert_eq!(client.reply().text(), "contents");
+            expected.push(format!("127.0.0.{host}"));
+        }
+    }
+    until_true("a line for each request", || {
+        peers(run.path()).len() == expected.len()
+    });
+    assert_eq!(peers(run.path()), expected);
+    // Who comes to the server itself, past nginx, is no proxy.
+    let from = SocketAddr::from(([127, 0, 0, 4], 0));
+    let mut stranger = Client::connect_from(from, server.address("http"));
+    stranger.request("GET", "/file", &[("X-Forwarded-For", "192.0.2.1")]);
+    assert_eq!(stranger.reply().text(), "contents");
+    expected.push("127.0.0.4".into());
+    until_true("its line", || peers(run.path()).len() == expected.len());
+    assert_eq!(peers(run.path()), expected);
 }
