@@ -38,6 +38,7 @@ impl Completion {
 
 /// The outcome of an operation.
 #[derive(Debug)]
+// Exhaustive: a caller of `Driver::wait` owns what each outcome brings.
 pub enum Outcome {
     /// Accept: a connection, the caller's to use and close, whatever `more` says.
     Accepted(Socket),

@@ -28,6 +28,7 @@ pub const USER_DATA_MAX: u64 = (1 << 62) - 1;
 
 /// How often an operation completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: an operation completes once or more often.
 pub enum OperationMode {
     /// Once; its only completion has `more` false.
     Single,
@@ -38,6 +39,7 @@ pub enum OperationMode {
 
 /// The next step for the socket after the last byte of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AfterSend {
     /// It stays open.
     KeepOpen,
@@ -50,6 +52,7 @@ pub enum AfterSend {
 
 /// Which operation [`Driver::cancel`] means.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Operation<'a> {
     /// The accept on this listener.
     Accept(&'a Listener),

@@ -62,6 +62,7 @@ pub(crate) const BUFFER_BYTES_MAX: u32 = 1 << 24;
 
 /// The kind of a region's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Backing {
     /// Memory of this process alone.
     #[default]
@@ -90,6 +91,7 @@ pub struct RegionConfig {
 
 /// What the pages of a region are filled by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Filling {
     /// Receives.
     #[default]
@@ -101,6 +103,7 @@ pub enum Filling {
 
 /// What receives that may be small take of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SmallReceives {
     /// A page each.
     #[default]

@@ -20,6 +20,7 @@ pub const SEGMENTS_MAX: usize = 8;
 
 /// Bytes to send, with their owner until they are sent.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Segment {
     /// Counted bytes: a cached file, a constant reply.
     Shared(Shared),

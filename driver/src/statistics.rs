@@ -3,6 +3,7 @@
 /// Counters since the driver was made, and gauges where it is noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct DriverStatistics {
     /// System calls of any kind, `enters` included.
     pub system_calls: u64,

@@ -60,6 +60,7 @@ pub struct WaitLimits {
 
 /// Counts of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockingFigures {
     /// Workers inside now.
     pub inside: u32,
@@ -74,6 +75,7 @@ pub struct BlockingFigures {
 /// The outcome for a job that asks to enter.
 #[derive(Debug)]
 #[must_use]
+// Exhaustive: a job has to act on each.
 pub enum Entry {
     /// It is inside until this is dropped.
     Entered(Permit),

@@ -134,6 +134,7 @@ impl<'a> From<&'a DescriptorBudget> for ConnectionDescriptors<'a> {
 
 /// The counts at a moment, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DescriptorFigures {
     /// Descriptors for connections, files and caches together.
     pub room: usize,

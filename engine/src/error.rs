@@ -89,6 +89,7 @@ flatpath_structures::impl_error! {
 
 /// A thread that did not end in time: a handler has not returned, or a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeftBehind {
     /// Which one: `worker 4711`, by the number that the kernel gave the thread, or
     /// `network thread 0`.

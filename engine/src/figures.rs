@@ -98,6 +98,7 @@ pub struct WorkerFigures {
 
 /// How long a turn has lasted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TurnAge {
     /// The listener that was called last, by its place in [`Figures::listeners`].
     pub listener: usize,

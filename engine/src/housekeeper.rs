@@ -35,6 +35,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a task runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// For the first time, or its time has come.
     Time,
@@ -46,6 +47,7 @@ pub enum Cause {
 
 /// When a task runs again, at the latest: a wake-up or its descriptor may come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Next {
     /// After this time.
     After(Duration),

@@ -50,6 +50,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 /// How far the end of a server has come; see [`Handle::state`](crate::Handle::state). Later states
 /// are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+// Exhaustive: each way to show it has a word for each.
 pub enum ServerState {
     /// It serves.
     #[default]

@@ -23,6 +23,7 @@ use flatpath_structures::lock::Lock;
 
 /// The pages of one region at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryFigures {
     /// Whose region it is: the protocol of its listener, or `common`.
     pub name: &'static str,

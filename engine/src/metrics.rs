@@ -35,6 +35,7 @@ use std::time::Duration;
 
 /// How a number moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: each way to show numbers has to know how each moves.
 pub enum Kind {
     /// It only grows, from the start of the server.
     Counter,
@@ -164,6 +165,7 @@ pub struct Sample {
 
 /// A number.
 #[derive(Clone, Debug, PartialEq)]
+// Exhaustive: each way to show numbers has to know each.
 pub enum Value {
     /// A whole one.
     Whole(u64),

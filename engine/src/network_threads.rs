@@ -29,6 +29,7 @@ const AUTO_MAX: usize = 16;
 /// # drop(server);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NetworkThreads {
     /// What suits the processors that this process may use: those of its affinity, and no more
     /// than its control group's quota pays for (`cpu.max`; version 1: `cpu.cfs_quota_us`). One

@@ -74,6 +74,7 @@ impl Piece for Bytes {
 
 /// Why a piece was not taken; it is given back.
 #[derive(Debug)]
+// Exhaustive: a piece is refused for now or for good.
 pub enum Refused<T> {
     /// As much waits as may, or there is no memory for more.
     Full(T),
@@ -87,6 +88,7 @@ pub struct Admitted(Option<Charge>);
 
 /// How far a flush came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a protocol has to act on each.
 pub enum Flushed {
     /// All that was queued is in the output.
     All,

@@ -35,6 +35,7 @@ pub struct Payload {
 
 /// Bytes that lie in one place.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Part {
     /// In a receive page.
     Kept(Fragment),

@@ -77,6 +77,7 @@ pub struct ClassFigures {
 /// How much memory a job waits for, see
 /// [`Context::dispatch_with_memory`](crate::Context::dispatch_with_memory).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wanted {
     /// A short reply as a whole, at most
     /// `RESERVE_TAKE_MAX`: the reserve will do.

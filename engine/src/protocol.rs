@@ -32,6 +32,7 @@ use crate::service_socket::ServiceSocket;
 /// How far a protocol has come with its input.
 #[must_use = "the engine offers again what was not consumed"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: what runs one protocol inside another has to act on each.
 pub enum Received {
     /// All of it was used.
     Consumed,

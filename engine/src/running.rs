@@ -24,6 +24,7 @@ use crate::worker::Shared;
 
 /// Where a listener with an internet address was bound, and what is spoken there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Bound {
     /// The protocol's name.
     pub name: &'static str,

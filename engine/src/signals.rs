@@ -52,6 +52,7 @@ type Reload = Box<dyn FnMut() + Send>;
 
 /// What a signal has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: there is a first signal, and there are later ones.
 pub enum Stopping {
     /// The first signal: the server drains.
     Draining,

@@ -88,6 +88,7 @@ impl fmt::Display for ListenAddress {
 
 /// A listener of a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listening {
     /// The protocol's name.
     pub name: &'static str,

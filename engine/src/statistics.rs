@@ -383,6 +383,7 @@ fn bucket_of(ns: u64) -> usize {
 
 /// A histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Durations {
     /// How many fell into each bucket: above the [bound](Durations::bound) of the one before, up to
     /// its own.

@@ -8,6 +8,7 @@ use flatpath_structures::pairing::{Consumer, Producer};
 
 /// What passes from a producer to its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a consumer that overlooks one loses what was sent.
 pub enum Item<'a> {
     /// The number of signals since the last item; never zero.
     Signal(u64),

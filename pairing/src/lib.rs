@@ -100,6 +100,7 @@ pub struct Pairings(Arc<Ends>);
 
 /// How many wait and how many have met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PairingFigures {
     /// Ends that wait for their other side now.
     pub waiting: u64,

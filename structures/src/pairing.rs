@@ -115,6 +115,7 @@ impl<T: ?Sized> Deref for Endpoint<T> {
 
 /// Why an object was not registered. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a caller has to answer each.
 pub enum RegisterError<E> {
     /// Its word is 0.
     EmptyKey,

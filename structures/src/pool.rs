@@ -69,6 +69,7 @@ impl Default for PoolConfig {
 
 /// The treatment of a returned buffer's contents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum Zero {
     /// The written part is zeroed before the next take can have the buffer. For buffers that
     /// serve one peer after the other.
@@ -109,6 +110,7 @@ struct Users {
 
 /// Counts since a pool was made, and the memory that it uses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct PoolStatistics {
     /// Buffers handed out that were idle.
     pub reused: u64,

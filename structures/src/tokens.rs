@@ -103,6 +103,7 @@ impl PageToken {
 
 /// Why there is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TakeError {
     NoSuchPage,
     TooManyTokens,

@@ -85,6 +85,7 @@ pub struct WorkerPoolLimits {
 
 /// The outcome of a wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a caller has to act on each.
 pub enum Wake {
     /// A sleeping worker was notified.
     Woken,
@@ -98,6 +99,7 @@ pub enum Wake {
 
 /// Why [`Worker::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a worker has to act on each.
 pub enum Wait {
     /// There may be work: try to take some, then call [`Worker::took_work`] if that succeeded.
     Work,
@@ -109,6 +111,7 @@ pub enum Wait {
 
 /// Counts of a pool, and its size. Counters are summed when asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WorkerPoolStatistics {
     /// Workers now, without those about to leave.
     pub workers: u32,

@@ -22,6 +22,7 @@ use crate::uring::setup::{self, TaskRun};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+// Exhaustive: a feature is required or not.
 pub enum Use {
     /// Without it, epoll is used.
     Required,

@@ -6,6 +6,7 @@ use super::random::Random;
 
 /// The possible faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// A receive brings fewer bytes than there are.
     ShortReceive,

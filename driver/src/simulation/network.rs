@@ -17,6 +17,7 @@ pub struct Network(Arc<Lock<World>>);
 
 /// Resources that the caller of the driver has not given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Leaks {
     /// Sockets that are open.
     pub sockets: Vec<u32>,

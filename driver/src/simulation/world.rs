@@ -11,6 +11,7 @@ use super::stream::Stream;
 
 /// How a connection stands for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: TCP has no other end.
 pub enum ClientState {
     /// The server may still send.
     Open,

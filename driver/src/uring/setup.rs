@@ -24,6 +24,7 @@ use crate::region::{BUFFER_BYTES_MAX, BUFFERS_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
 pub enum TaskRun {
     /// Only when this thread waits (SINGLE_ISSUER and DEFER_TASKRUN, Linux 6.1).
     Deferred,

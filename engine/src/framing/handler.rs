@@ -10,6 +10,7 @@ use crate::memory::Payload;
 
 /// What a handler expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Next {
     /// The next message.
     Message,
@@ -27,6 +28,7 @@ pub enum Next {
 
 /// Where a message, or a body, is answered; see [`Handler::place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place<W = Infallible> {
     /// On the network thread, by [`Handler::message`] or [`Handler::body`].
     Here,

@@ -13,6 +13,7 @@ use super::config::{TlsError, provider};
 
 /// Whether a client must have a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+// Exhaustive: a certificate is required or not.
 pub enum ClientAuth {
     /// A handshake without one fails.
     #[default]

@@ -159,6 +159,7 @@ fn words_of(credential: &Credential) -> Vec<u32> {
             group,
             groups,
         } => [&[1, *user, *group], groups.as_slice()].concat(),
+        _ => panic!("a credential that the model does not know"),
     }
 }
 

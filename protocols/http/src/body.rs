@@ -22,6 +22,7 @@ use crate::limits::{
 
 /// What [`Decoder::next`] found at the front of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a decoder has data, needs more, or is done.
 pub enum Piece<'a> {
     /// Data, not empty.
     Data(&'a [u8]),

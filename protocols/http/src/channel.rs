@@ -51,6 +51,7 @@ flatpath::impl_error! {
 
 /// Why [`Sender::try_send`] has not taken a piece, which it gives back.
 #[derive(Clone, Debug, PartialEq, Eq)]
+// Exhaustive: a piece is refused for now or for good.
 pub enum TrySendError {
     /// As much waits as may.
     Full(Bytes),

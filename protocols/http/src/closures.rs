@@ -18,6 +18,7 @@ use crate::state::Http;
 
 /// Where a router sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Route {
     /// To the network thread: the handler does not block for it and takes a few microseconds.
     Inline,

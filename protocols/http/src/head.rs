@@ -14,6 +14,7 @@ use crate::limits::HEADERS_MAX;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: RFC 9112 section 6.3 has no other.
 pub enum Framing {
     /// There is no body.
     Empty,
@@ -25,6 +26,7 @@ pub enum Framing {
 
 /// The form of a request target (RFC 9112 section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TargetForm {
     /// A path and perhaps a query: `/a?b`.
     Origin,
@@ -36,6 +38,7 @@ pub enum TargetForm {
 
 /// Headers that are looked up so often that their places are noted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KnownHeader {
     /// `Accept-Encoding`
     AcceptEncoding,

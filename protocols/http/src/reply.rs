@@ -27,6 +27,7 @@ use crate::upgrade;
 /// reply is dropped.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
+#[non_exhaustive]
 pub enum Disposition<'a> {
     /// Here and now: the reply is complete.
     Answered,

@@ -36,6 +36,7 @@ pub struct Plan<'a> {
 
 /// Where a request is answered.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub enum Place<'a> {
     /// On the network thread: by [`Service::inline`], which may still leave it to a worker.
     #[default]
@@ -48,6 +49,7 @@ pub enum Place<'a> {
 
 /// How the body of a request is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BodyPlan {
     /// It arrives completely before the request is answered. A longer one than `bytes_max` is
     /// answered with 413; `None` stands for the listener's

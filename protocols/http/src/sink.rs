@@ -124,6 +124,7 @@ impl Drop for Abandoned {
 }
 
 /// What a service makes of the head of a request whose body it takes piece by piece.
+// Exhaustive: a service that wraps another has to wrap each.
 pub enum UploadDecision {
     /// The body goes here.
     Sink(Box<dyn Sink>),

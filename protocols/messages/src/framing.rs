@@ -24,6 +24,7 @@ const TOKEN_BYTES: usize = 8;
 
 /// What the front of the input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: the framing has no other; a new one needs a new version.
 pub enum Part {
     /// The input is used up.
     Nothing,

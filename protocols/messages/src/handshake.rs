@@ -53,6 +53,7 @@ pub const DESCRIPTORS_MAX: usize = REGIONS_MAX + DESCRIPTORS_BESIDE;
 /// The server's answer to a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
+// Exhaustive: fixed by the version of the protocol.
 pub enum Status {
     /// Attached.
     Welcome = 0,
@@ -78,6 +79,7 @@ flatpath_structures::impl_error! {
 
 /// Why a packet was not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a packet of a version has no other fault.
 pub enum Misunderstanding {
     /// Not a packet of this protocol, or cut off.
     Malformed,

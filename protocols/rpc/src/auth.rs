@@ -14,6 +14,7 @@ const AUTH_TLS: u32 = 7;
 
 /// Why a caller is not accepted (RFC 5531 section 9, `auth_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AuthStatus {
     /// The credential cannot be read, or is of a kind not spoken here.
     BadCredential = 1,
@@ -34,6 +35,7 @@ pub(crate) enum NoCaller {
 
 /// What the caller claims to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Credential {
     /// No user in particular.
     #[default]

@@ -44,6 +44,7 @@ pub struct Call {
 
 /// How an accepted call ended (`accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: RFC 5531 section 9 has no other.
 pub enum Accepted {
     /// Results follow.
     Success,
@@ -80,6 +81,7 @@ impl Accepted {
 
 /// Why a call is refused before its program is looked at (`reject_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: RFC 5531 section 9 has no other.
 pub enum Denied {
     /// Not RPC version 2.
     RpcMismatch,
@@ -89,6 +91,7 @@ pub enum Denied {
 
 /// Why a record is no call to be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a server has to answer each.
 pub enum Refusal {
     /// It is no call at all, so that no reply is expected: the connection ends.
     NoCall,

@@ -14,6 +14,7 @@ use crate::xdr::Writer;
 
 /// Where a call is to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Route {
     /// On the network thread: no blocking, a few microseconds, results within
     /// [`INLINE_REPLY_BYTES_MAX`](crate::limits::INLINE_REPLY_BYTES_MAX).
@@ -33,6 +34,7 @@ pub enum Route {
 
 /// How a program served a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CallOutcome {
     /// Results were written.
     Results,

@@ -53,6 +53,7 @@ flatpath::impl_error! {
 
 /// Whether the last byte of a record may be taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: the last byte may be taken or not.
 pub enum Completion {
     /// There is room for the call.
     Allowed,
@@ -62,6 +63,7 @@ pub enum Completion {
 
 /// How far [`Assembly::feed`] came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: a caller has to act on each.
 pub enum Assembled {
     /// All of the input was used, or what is left is part of a marker.
     NeedMore,

@@ -27,6 +27,7 @@ use crate::utf8::Utf8;
 
 /// What has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
+// Exhaustive: RFC 6455 section 5.2 has no other frames.
 pub enum Event {
     /// A message.
     Message(Received),
@@ -51,6 +52,7 @@ pub struct Received {
 
 /// Why nothing more can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: the input is wrong, or comes again.
 pub enum Stopped {
     /// The connection is to be closed with the fault's code.
     Fault(Fault),

@@ -7,6 +7,7 @@ use crate::close::Close;
 
 /// What a frame is (section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: RFC 6455 section 5.2 has no other.
 pub enum Opcode {
     /// The next part of a message.
     Continuation = 0,

@@ -9,6 +9,7 @@ use crate::fault::Fault;
 
 /// A message. A clone shares its bytes, so one message can be sent to many sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
+// Exhaustive: RFC 6455 section 5.6 has no other.
 pub enum Message {
     /// Text.
     Text(ByteString),

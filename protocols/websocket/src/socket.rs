@@ -29,6 +29,7 @@ pub struct Socket(Arc<Shared>);
 
 /// Why a message is not sent; it is given back.
 #[derive(Debug)]
+// Exhaustive: a message is refused for now or for good.
 pub enum SendError {
     /// As much waits for the client as may.
     Full(Message),

@@ -29,6 +29,7 @@ const DATE_SECONDS_END: u64 = 253_402_300_800;
 
 /// The source of the entity tags of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EntityTags {
     /// What no change leaves as it is, as far as the kernel knows of it: device, inode, size, and
     /// both times of change in nanoseconds. A copy of the file has another tag.

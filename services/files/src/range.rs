@@ -35,6 +35,7 @@ pub struct Part {
 
 /// What to send for a `Range` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
+// Exhaustive: RFC 9110 section 14.2 has no other.
 pub enum Ranges {
     /// The whole file, as if there were no such header. 200.
     Whole,

@@ -53,6 +53,7 @@ pub(crate) struct Root {
 
 /// Turns paths into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Exhaustive: the kernel resolves paths, or this crate does.
 pub enum Resolution {
     /// `openat2` with `RESOLVE_BENEATH`.
     Kernel,

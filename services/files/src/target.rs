@@ -24,6 +24,7 @@ const WELL_KNOWN: &[u8] = b".well-known";
 
 /// Whether names with a leading dot are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Hidden {
     /// They look as if they did not exist, and listings leave them out; but for
     /// `/.well-known` (RFC 8615), which is read as other directories are, and never written.

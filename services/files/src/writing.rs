@@ -33,6 +33,7 @@ pub(crate) const CONDITIONS: [HeaderName; 3] = [
 
 /// Whether files may be replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Writing {
     /// No.
     #[default]
@@ -58,6 +59,7 @@ pub struct WriteOptions {
 
 /// When a file counts as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// When the kernel has it, or the server of a file system over a network: a power failure may
     /// lose it.

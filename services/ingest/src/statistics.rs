@@ -76,6 +76,7 @@ pub(crate) fn log_seldom(counter: &Counter, what: &dyn fmt::Display) {
 
 /// The counters of a listener and where its pages are, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Figures {
     /// Pages of all regions.
     pub pages: u64,

@@ -18,6 +18,7 @@ pub(crate) const NOBODY: u32 = 65_534;
 
 /// Which callers become `nobody`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Squash {
     /// User 0 and group 0, wherever they are listed.
     #[default]

@@ -13,6 +13,7 @@ use crate::identity::{Server, Squash, Who};
 
 /// The rights of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Access {
     /// Read.
     #[default]

@@ -24,6 +24,7 @@ pub struct Statistics {
 
 /// The counters at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Clients that wait for their partner now.
     pub waiting: u64,

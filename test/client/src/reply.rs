@@ -7,6 +7,7 @@ use std::fmt;
 
 /// One reply, read whole.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reply {
     /// The three digits.
     pub status: u16,
@@ -107,6 +108,7 @@ impl Reply {
 
 /// What was asked, as far as it decides where the reply ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Asked {
     /// Anything but HEAD.
     Any,
@@ -116,6 +118,7 @@ pub enum Asked {
 
 /// How far the bytes so far go.
 #[derive(Debug, PartialEq, Eq)]
+// Exhaustive: a reply is whole or not.
 pub enum Progress {
     /// More bytes are needed.
     More,

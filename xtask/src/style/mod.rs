@@ -13,6 +13,7 @@ use crate::workspace;
 
 mod atomics;
 mod drills;
+mod exhaustive;
 mod files;
 mod forbidden;
 mod hazard_table;
@@ -70,6 +71,7 @@ const FILE_RULES: &[FileRule] = &[
     names::check,
     forbidden::check,
     user_code::check,
+    exhaustive::check,
 ];
 
 /// Runs every rule over the workspace at `root`; the faults in order of file and line.

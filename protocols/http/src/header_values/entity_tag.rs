@@ -6,7 +6,7 @@
 
 /// How two entity tags are compared (RFC 9110, 8.8.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "the RFC has these two")]
+// Exhaustive: the RFC has these two.
 pub enum Comparison {
     /// Both have to be strong: for `If-Match` and `If-Range`.
     Strong,
