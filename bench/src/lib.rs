@@ -21,6 +21,7 @@
 //! reports disturbances. The program is `flatpath-bench`, which `flatpath bench` runs. Its tests
 //! run each bench with tiny inputs. Not here: whole servers beside other servers (`bench/peers`).
 #![forbid(unsafe_code)]
+#![allow(missing_debug_implementations, reason = "benches print none of these")]
 
 mod published;
 mod baseline;

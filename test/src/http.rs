@@ -24,6 +24,11 @@ pub struct HttpConnection {
     received: Received,
 }
 
+flatpath::opaque_debug! {
+    impl[] HttpConnection as "HttpConnection";
+    impl[] OnServer<'_> as "OnServer";
+}
+
 impl HttpConnection {
     /// A connection of a client that has read nothing yet.
     #[must_use]

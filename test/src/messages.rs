@@ -34,6 +34,10 @@ pub struct MessageClient<C, F> {
     received: Vec<u8>,
 }
 
+flatpath::opaque_debug! {
+    impl[C, F] MessageClient<C, F> as "MessageClient";
+}
+
 impl<C, F: Framing> MessageClient<C, F> {
     /// A client over a connection of which nothing is read yet.
     pub fn new(connection: C, framing: F) -> Self {

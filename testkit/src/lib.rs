@@ -14,6 +14,7 @@
 //! Environment: `FLATPATH` names another binary to aim at; `CI=true` turns a missing tool into a
 //! failure.
 #![forbid(unsafe_code)]
+#![allow(missing_debug_implementations, reason = "tests print none of these")]
 
 pub mod authority;
 pub mod binary;

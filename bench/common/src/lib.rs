@@ -34,6 +34,7 @@
 //! Every candidate gets the same work, in the same run, in turns. A missed target is printed; it
 //! fails nothing.
 #![forbid(unsafe_code)]
+#![allow(missing_debug_implementations, reason = "benches print none of these")]
 
 pub mod crowd;
 pub mod generator;

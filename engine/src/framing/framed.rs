@@ -147,6 +147,12 @@ pub struct Session<F: Framing, H: Handler> {
     end: End,
 }
 
+flatpath_structures::opaque_debug! {
+    impl[F, H] Framed<F, H> as "Framed";
+    impl[F: Framing, H: Handler] Session<F, H> as "Session";
+    impl[W] Task<W> as "Task";
+}
+
 /// How far the connection is with its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {

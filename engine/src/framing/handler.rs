@@ -232,6 +232,11 @@ where
 /// A function on workers as a handler; see [`Framed::pooled`](super::Framed::pooled).
 pub struct Pooled<T>(pub(super) T);
 
+flatpath_structures::opaque_debug! {
+    impl[S, T] Inline<S, T> as "Inline";
+    impl[T] Pooled<T> as "Pooled";
+}
+
 impl<T> Handler for Pooled<T>
 where
     T: Fn(&[u8], &mut Reply) -> Next + Send + Sync + 'static,

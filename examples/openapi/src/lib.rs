@@ -62,7 +62,7 @@ struct ProblemDetails {
 struct Tasks(Arc<Lock<BTreeMap<u64, Task>>>);
 
 /// The description: what its handlers say.
-#[derive(OpenApi)]
+#[derive(Debug, OpenApi)]
 #[openapi(info(title = "Tasks"), paths(list, add, find, remove))]
 pub struct Description;
 

@@ -66,6 +66,10 @@ type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Admin(Arc<Shared>);
 
+flatpath::opaque_debug! {
+    impl[] Admin as "Admin";
+}
+
 #[derive(Default)]
 struct Shared {
     shown: OnceLock<Handle>,

@@ -115,6 +115,10 @@ pub struct CallCounts {
     replies: ReplyCounts,
 }
 
+flatpath::opaque_debug! {
+    impl[] CallCounts as "CallCounts";
+}
+
 impl CallCounts {
     pub(crate) fn new(export: &Arc<Export>, replies: ReplyCounts) -> CallCounts {
         CallCounts {

@@ -132,6 +132,10 @@ pub struct Nfs {
     port: Port,
 }
 
+flatpath::opaque_debug! {
+    impl[] Nfs as "Nfs";
+}
+
 impl Nfs {
     /// Opens the directory and the key.
     ///

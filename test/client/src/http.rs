@@ -5,7 +5,7 @@
 //!   comes after a reply without a request fails the next one.
 //! - H2: interim replies (1xx, but 101) are skipped: the one that ends the exchange counts.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::reply::{self, Asked, Progress, Reply};
 use crate::wire::{Socket, Wire};
@@ -107,6 +107,12 @@ pub struct Http<'a> {
     received: &'a mut Received,
 }
 
+impl fmt::Debug for Http<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Http").finish_non_exhaustive()
+    }
+}
+
 impl<'a> Http<'a> {
     /// For a kit with connections of its own.
     pub fn new(wire: impl Wire + 'a, received: &'a mut Received) -> Http<'a> {
@@ -168,6 +174,16 @@ pub struct Request<'a> {
     target: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut request = formatter.debug_struct("Request");
+        request.field("method", &self.method);
+        request
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Request<'a> {
@@ -276,6 +292,15 @@ pub struct Upload<'a> {
     http: Http<'a>,
     asking: Asking,
     is_chunked: bool,
+}
+
+impl fmt::Debug for Upload<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut upload = formatter.debug_struct("Upload");
+        upload
+            .field("line", &self.asking.line)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Upload<'_> {
