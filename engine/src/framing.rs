@@ -79,6 +79,11 @@ pub struct Frame<'a> {
 }
 
 /// Finds messages in a stream.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not tell where a message ends",
+    label = "not a `Framing`",
+    note = "`LengthPrefix`, `Lines` and `Delimited` are framings"
+)]
 pub trait Framing: Send + Sync + 'static {
     /// The message at the front of `input`; `None` while it is incomplete. It must be found, or
     /// refused, before it takes [`INPUT_BYTES_MAX`] of the input.

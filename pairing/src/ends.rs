@@ -58,6 +58,7 @@ impl From<WatchError> for Refused {
 
 /// An end that items come from. Its methods are called by the registry only; see [the crate](crate)
 /// for their order.
+#[diagnostic::on_unimplemented(message = "no items come from `{Self}`", label = "not a `Source`")]
 pub trait Source: Send + Sync {
     /// From now on, but for what `stop` holds back, its items go to this consumer.
     ///
@@ -83,6 +84,7 @@ pub trait Source: Send + Sync {
 
 /// An end that items go to. Its methods are called by the registry only; see [the crate](crate) for
 /// their order.
+#[diagnostic::on_unimplemented(message = "no items go to `{Self}`", label = "not a `Sink`")]
 pub trait Sink: Send + Sync {
     /// From now on it is called by this producer.
     ///

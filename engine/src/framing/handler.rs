@@ -138,6 +138,11 @@ impl Input {
 /// let login = Framed::new("login", Lines::new(100), Login);
 /// # let _ = login;
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not answer framed messages",
+    label = "not a `framing::Handler`",
+    note = "a function becomes a protocol by `Framed::inline` or `Framed::pooled`"
+)]
 pub trait Handler: Send + Sync + Sized + 'static {
     /// What one connection keeps. Keep it small, idle ones count. Dropped on the network thread.
     type Session: Default + 'static;

@@ -60,6 +60,10 @@ impl CallOutcome {
 pub struct Found(pub u64);
 
 /// The programs behind a listener.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a set of RPC programs",
+    label = "does not implement `Programs`"
+)]
 pub trait Programs: Send + Sync + 'static {
     /// The word in `listening NAME ADDR` and in logs.
     fn name(&self) -> &'static str;

@@ -8,6 +8,36 @@ use crate::socket::Socket;
 /// its own, so what it keeps belongs to that client.
 ///
 /// A closure `|socket: &Socket, message: Message|` is one.
+///
+/// ```
+/// use flatpath_websocket::{Close, Handler, Message, Socket};
+///
+/// /// Counts the messages of one client.
+/// #[derive(Default)]
+/// struct Count(u64);
+///
+/// impl Handler for Count {
+///     fn opened(&mut self, socket: &Socket) {
+///         let _ = socket.send("welcome");
+///     }
+///
+///     fn message(&mut self, socket: &Socket, _: Message) {
+///         self.0 += 1;
+///         let _ = socket.send(self.0.to_string());
+///     }
+///
+///     fn closed(&mut self, _: &Socket, close: &Close) {
+///         println!("{} messages, then {}", self.0, close.code);
+///     }
+/// }
+/// # let _ = Count::default();
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not answer the messages of a WebSocket",
+    label = "not a handler",
+    note = "a closure `|socket: &Socket, message: Message|` is one: its arguments have these \
+            types, and it returns nothing"
+)]
 pub trait Handler: Send + 'static {
     /// The handshake is over, and its answer on the way to the client. What is sent here comes
     /// first. Called where messages are, and before the first of them: of a

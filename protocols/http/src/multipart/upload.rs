@@ -188,6 +188,11 @@ impl<S> FromRequestParts<S> for MultipartUpload {
 /// }
 /// # let _ = longest;
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot take a form field by field",
+    label = "not a `FormSink`",
+    note = "`Multipart` gives a handler the form as a whole"
+)]
 pub trait FormSink: Send {
     /// What answers the request instead of taking more of it; the connection ends after it.
     type Refusal: IntoResponse;
