@@ -11,13 +11,15 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::{dist, loom, process};
+use crate::{dist, face, loom, process, semver};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Step {
     Format,
     Lint,
     Docs,
+    /// The public items are those of `docs/face`.
+    Face,
     /// What is published compiles with the other C library: its types differ in places that no
     /// test of this machine sees. Needs the target (`rustup target add`), as `.ci/run` installs it,
     /// which leaves this one to the static build of `dist`.
@@ -26,6 +28,8 @@ pub(crate) enum Step {
     Aarch64,
     /// What is published builds from its packages alone.
     Package,
+    /// Nothing breaks programs that were written for the last release. Needs `cargo-semver-checks`.
+    Semver,
     Test,
     Loom,
     /// The Debian package, the units, the static build and the container's image do their work.
@@ -65,6 +69,7 @@ fn run_step(step: Step) -> Result<()> {
             command.env("RUSTDOCFLAGS", "-D warnings");
             command
         }
+        Step::Face => return face::run(&face::Options::default()),
         Step::Musl => check_for(&musl, None)?,
         Step::Aarch64 => check_for(AARCH64, Some(CRYPTOGRAPHY))?,
         Step::Package => {
@@ -75,6 +80,7 @@ fn run_step(step: Step) -> Result<()> {
             }
             command
         }
+        Step::Semver => return semver::run(),
         Step::Test => process::cargo(&["test"]),
         Step::Dist => return dist::check(),
         Step::Loom => return loom::run("loom", &["loom_"], &[]),
@@ -108,7 +114,23 @@ fn published() -> Result<Vec<String>> {
     Ok(names.flatten().map(String::from).collect())
 }
 
-/// What cargo reads from the manifests of those crates.
+/// The published crates that others build on.
+pub(crate) fn libraries() -> Result<Vec<String>> {
+    let is_library = |package: &&Value| {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        targets.into_iter().any(|target| target["kind"][0] == "lib")
+    };
+    let packages = published_manifests()?;
+    let names = packages
+        .iter()
+        .filter(is_library)
+        .map(|package| &package["name"]);
+    names
+        .map(|name| Ok(name.as_str().context("a name")?.to_owned()))
+        .collect()
+}
+
+/// What cargo reads from the manifests of published crates.
 fn published_manifests() -> Result<Vec<Value>> {
     let mut command = process::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
     let text = process::output(&mut command).context("cargo metadata fails")?;

@@ -11,6 +11,7 @@
 mod ci;
 mod dist;
 mod drill;
+mod face;
 mod fuzz;
 mod loom;
 mod metrics;
@@ -18,6 +19,7 @@ mod miri;
 mod mutate;
 mod path;
 mod refused;
+mod semver;
 mod style;
 mod tsan;
 
@@ -36,6 +38,8 @@ enum Command {
     Ci { steps: Vec<ci::Step> },
     /// Make the packages: a Debian package, a static file, an image of a container
     Dist(dist::Options),
+    /// Compare the public items of the published crates with the committed text
+    Face(face::Options),
     /// Check the rules of the repository: headers, orderings, layers, lengths, names
     Style,
     /// Print circles of imports, imports through roots, and lines outside tests
@@ -78,6 +82,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Ci { steps } => ci::run(&steps),
         Command::Dist(options) => dist::run(&options),
+        Command::Face(options) => face::run(&options),
         Command::Style => style::run(),
         Command::Metrics => metrics::run(),
         Command::Refused { arguments } => refused::run(&arguments),
