@@ -19,7 +19,7 @@ use flatpath_websocket::{
 const SAID_BYTES_MAX: usize = 4 * 1024;
 
 /// One chat. Clones are the same one.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Chat(Broadcast);
 
 impl Chat {

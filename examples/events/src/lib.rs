@@ -26,7 +26,7 @@ const SAID_BYTES_MAX: u64 = 4 * 1024;
 const REMEMBERED_MAX: usize = 50;
 
 /// One chat. Clones are the same one.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Chat {
     /// What was said last, and all who listen.
     said: Broadcast,

@@ -34,7 +34,7 @@ const KEYS_PER_LOCK: usize = 256;
 const LIST_BYTES_MAX: usize = 16 << 20;
 
 /// One store.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Store(Lock<BTreeMap<String, Bytes>>);
 
 impl Store {

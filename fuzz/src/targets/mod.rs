@@ -12,6 +12,7 @@ mod tls;
 mod websocket;
 
 /// One target.
+#[derive(Debug)]
 pub struct Target {
     /// Also the name of its folder of seeds and of its libFuzzer program.
     pub name: &'static str,
