@@ -153,6 +153,13 @@ impl<'a, F: Framing> Iterator for Messages<'a, F> {
 }
 
 /// Lines that end in LF or CRLF, which is not part of the message.
+///
+/// ```
+/// use flatpath::framing::{Framing, Lines};
+///
+/// let first = Lines::new(80).first(b"one\r\ntwo").expect("it is short").expect("it is whole");
+/// assert_eq!((first.message, first.bytes), (&b"one"[..], 5));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
     bytes_max: usize,
@@ -208,6 +215,15 @@ fn check(message: &[u8], bytes_max: usize, is_divided: bool) -> Result<(), Encod
 }
 
 /// Messages that end in the same bytes, which are not part of the message.
+///
+/// ```
+/// use flatpath::framing::{Delimited, Framing};
+///
+/// let records = Delimited::new(b"\0", 80);
+/// let first = records.first(b"one\0two").expect("it is short").expect("it is whole");
+/// assert_eq!((first.message, first.bytes), (&b"one"[..], 4));
+/// assert!(records.first(b"two").expect("it is short").is_none(), "its end is missing");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Delimited {
     delimiter: &'static [u8],
@@ -258,6 +274,14 @@ impl Framing for Delimited {
 }
 
 /// Messages with their length in front, big endian; the length does not count itself.
+///
+/// ```
+/// use flatpath::framing::{Framing, LengthPrefix};
+///
+/// let framing = LengthPrefix::u32(4096);
+/// let first = framing.first(b"\0\0\0\x03onetwo").expect("it is short").expect("it is whole");
+/// assert_eq!((first.message, first.bytes), (&b"one"[..], 7));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct LengthPrefix {
     prefix_bytes: usize,

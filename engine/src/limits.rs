@@ -410,6 +410,21 @@ pub(crate) const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 pub(crate) const APPEND_BYTES_MAX: usize = 4 * 1024;
 
 /// Bounds an operator may set. All durations are deadlines, none is a hint.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use flatpath::{Limits, Server};
+///
+/// let limits = Limits {
+///     connections_max: 10_000,
+///     connections_per_address: 100,
+///     idle_timeout: Duration::from_secs(30),
+///     ..Limits::default()
+/// };
+/// let server = Server::new().limits(limits);
+/// # drop(server);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at once. Zero: as many as the descriptor limit allows after

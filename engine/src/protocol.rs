@@ -78,6 +78,38 @@ impl Received {
 }
 
 /// A protocol with its service, as a listener has it.
+///
+/// Where messages are found by a length or an end, [`Framed`](crate::framing::Framed) is shorter.
+///
+/// ```
+/// use flatpath::{Context, Protocol, Received};
+///
+/// /// Says everything twice.
+/// struct Twice;
+///
+/// impl Protocol for Twice {
+///     type ThreadState = ();
+///     type Session = ();
+///     type Job = ();
+///
+///     fn name(&self) -> &'static str {
+///         "twice"
+///     }
+///
+///     fn thread_state(&self) {}
+///
+///     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+///         match context.write(&input.repeat(2)) {
+///             Ok(()) => Received::Consumed,
+///             Err(flatpath::NoRoom) => Received::Blocked {
+///                 consumed: 0,
+///                 on: flatpath::Stall::Memory,
+///             },
+///         }
+///     }
+/// }
+/// # let _ = Twice;
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a protocol that a server can listen with",
     label = "not a protocol",

@@ -33,6 +33,21 @@ pub struct Bound {
 }
 
 /// A running server. Dropping it drains it and waits.
+///
+/// ```no_run
+/// use flatpath::{Protocol, Server};
+///
+/// # fn serve(protocol: impl Protocol) -> Result<(), flatpath::Error> {
+/// let running = Server::new().listen("127.0.0.1:0", protocol).start()?;
+/// println!("listening on {}", running.addresses()[0].address);
+/// let handle = running.handle();
+/// std::thread::spawn(move || {
+///     // When it is time to end:
+///     handle.drain();
+/// });
+/// running.wait()
+/// # }
+/// ```
 #[must_use = "dropped, the server drains: wait for it, or keep it for as long as it is to run"]
 pub struct Running {
     pub(crate) listening: Vec<Listening>,
@@ -45,6 +60,22 @@ pub struct Running {
 }
 
 /// A hold on a running server that any thread may keep.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use flatpath::{Handle, ServerState};
+///
+/// fn watch(handle: &Handle) {
+///     while handle.state() == ServerState::Running {
+///         for slow in handle.handlers(Duration::from_secs(10)) {
+///             eprintln!("still running: {slow:?}");
+///         }
+///         std::thread::sleep(Duration::from_secs(1));
+///     }
+/// }
+/// # let _ = watch;
+/// ```
 #[derive(Clone)]
 #[must_use = "it does nothing by itself"]
 pub struct Handle(pub(crate) Arc<Shared>);

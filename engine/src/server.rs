@@ -36,6 +36,21 @@ use crate::worker::DEFAULT_NAME;
 
 /// A server that has not started yet.
 /// The README of the project has a whole program.
+///
+/// ```no_run
+/// use flatpath::Server;
+/// use flatpath::framing::{Framed, Lines, Next};
+///
+/// # fn main() -> Result<(), flatpath::Error> {
+/// let upper = Framed::pooled("upper", Lines::new(4096), |line, reply| {
+///     reply.write(&line.to_ascii_uppercase());
+///     reply.write(b"\n");
+///     Next::Message
+/// });
+/// let server = Server::new().network_threads(2).workers(2..=16);
+/// server.listen("127.0.0.1:7000", upper).run() // until SIGTERM
+/// # }
+/// ```
 #[must_use = "a server does nothing before it is run or started"]
 pub struct Server {
     pub(crate) endpoints: Vec<Endpoint>,

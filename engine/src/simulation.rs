@@ -31,6 +31,14 @@ use crate::subnet::Subnet;
 use crate::worker::{ListenerName, Shared};
 
 /// What a simulated server is made of.
+///
+/// ```
+/// use flatpath::simulation::Conditions;
+///
+/// let calm = Conditions::calm(1); // nothing goes wrong
+/// let rough = Conditions::rough(2); // the seed decides what comes late, short or twice
+/// # let _ = (calm, rough);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// Decides every fault and every order that is left open.

@@ -34,6 +34,18 @@ use crate::protocol::{Protocol, Received};
 use crate::scope::WorkerScope;
 
 /// A protocol of messages: `F` finds them, `H` answers them. See [the module](super).
+///
+/// ```
+/// use flatpath::framing::{Framed, LengthPrefix, Next};
+///
+/// // Answered at once, on the network thread; a new connection has a new count.
+/// let counts = Framed::inline("counts", LengthPrefix::u16(1024), |count: &mut u64, io, message| {
+///     *count += message.len() as u64;
+///     io.write(&count.to_be_bytes())?;
+///     Ok(Next::Message)
+/// });
+/// # let _ = counts;
+/// ```
 pub struct Framed<F, H> {
     name: &'static str,
     framing: F,
