@@ -67,6 +67,23 @@ flatpath::impl_error! {
 }
 
 /// Feeds a response body; see [`Body::channel`](crate::Body::channel). Dropped, it ends the body.
+///
+/// ```
+/// use flatpath_http::{Body, Response};
+///
+/// fn rows() -> Response {
+///     let (sender, body) = Body::channel(64 * 1024);
+///     std::thread::spawn(move || {
+///         for row in 0..1_000_000 {
+///             if sender.send(format!("{row}\n")).is_err() {
+///                 return; // the client is gone
+///             }
+///         }
+///     });
+///     Response::new(body)
+/// }
+/// # let _ = rows;
+/// ```
 #[must_use = "dropped, it ends the body"]
 pub struct Sender(Arc<Outbox<Bytes, End>>);
 

@@ -94,6 +94,31 @@ pub trait FromRequestParts<S>: Sized {
 /// Made of a whole request: it may take the body, so it stands last in a handler's arguments.
 ///
 /// `M` tells what takes the body from what does not; an implementation leaves it out.
+///
+/// ```
+/// use std::fmt::Display;
+///
+/// use flatpath_http::http::StatusCode;
+/// use flatpath_http::{FromRequest, Http, Request};
+///
+/// /// The numbers of a body, one in each line.
+/// struct Numbers(Vec<u64>);
+///
+/// impl<S> FromRequest<S> for Numbers {
+///     type Rejection = (StatusCode, String);
+///
+///     fn from_request(request: &mut Request, state: &S) -> Result<Self, Self::Rejection> {
+///         let bad = |reason: &dyn Display| (StatusCode::BAD_REQUEST, format!("{reason}\n"));
+///         let text = <String as FromRequest<S>>::from_request(request, state);
+///         let text = text.map_err(|refusal| bad(&refusal))?;
+///         let numbers: Result<Vec<u64>, _> = text.lines().map(str::parse).collect();
+///         Ok(Self(numbers.map_err(|error| bad(&error))?))
+///     }
+/// }
+///
+/// let http = Http::pooled(|Numbers(all): Numbers| format!("{}\n", all.iter().sum::<u64>()));
+/// # let _ = http;
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a handler",
     label = "not made of a request",

@@ -25,6 +25,23 @@ use crate::message::{Request, Response};
 /// What cannot be extracted answers the request with its rejection, and the handler is not called.
 /// `M` only tells these kinds of functions apart; `S` is the state of the
 /// router.
+///
+/// ```
+/// use flatpath_http::http::{Method, Uri};
+/// use flatpath_http::{Request, Router};
+///
+/// fn describe(method: Method, uri: Uri, body: String) -> String {
+///     format!("{method} {uri} with {} bytes\n", body.len())
+/// }
+///
+/// fn agent(request: &Request) -> Option<String> {
+///     let name = request.headers().get("user-agent")?;
+///     Some(name.to_str().ok()?.to_owned())
+/// }
+///
+/// let router: Router = Router::new().post("/describe", describe).get("/agent", agent);
+/// # let _ = router;
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler",
     label = "not a handler of a router whose state is `{S}`",

@@ -113,10 +113,27 @@ impl InvalidHeader {
 }
 
 /// HTML, as `text/html; charset=utf-8`.
+///
+/// ```
+/// use flatpath_http::{Html, IntoResponse};
+///
+/// let response = Html("<h1>hello</h1>").into_response();
+/// assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Html<T>(pub T);
 
 /// Sends the client elsewhere.
+///
+/// ```
+/// use flatpath_http::{IntoResponse, Redirect, Router};
+///
+/// let router: Router = Router::new()
+///     .post("/notes", || Redirect::to("/notes/1"))
+///     .get("/old", || Redirect::permanent("/new"));
+/// # let _ = router;
+/// assert_eq!(Redirect::to("/notes/1").into_response().status(), 303);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Redirect {
     status: StatusCode,

@@ -74,6 +74,21 @@ pub(crate) fn share<M: 'static>(layer: impl Layer<M>) -> Shared {
 }
 
 /// What a layer calls to go on: the layer inside, or at last the handler.
+///
+/// ```
+/// use flatpath_http::{Answer, Next, Request, Router};
+///
+/// fn logged(request: Request, next: &Next<'_>) -> Answer {
+///     let target = request.uri().clone();
+///     next.run(request).map(move |response| {
+///         println!("{target}: {}", response.status());
+///         response
+///     })
+/// }
+///
+/// let router: Router = Router::new().get("/", || "hello\n").layer(logged);
+/// # let _ = router;
+/// ```
 pub struct Next<'a> {
     /// From the innermost.
     layers: &'a [Shared],

@@ -117,6 +117,17 @@ pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const INLINE_COPY_BYTES_MAX: usize = 1024;
 
 /// What a server may set, in bytes but for the number of headers.
+///
+/// ```
+/// use flatpath_http::{Http, Limits};
+///
+/// let limits = Limits {
+///     body_bytes_max: 1 << 20,
+///     ..Limits::default()
+/// };
+/// let http = Http::pooled(|body: String| body).limits(limits);
+/// # let _ = http;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest request target, at most [`TARGET_BYTES_MAX`]; a longer one is answered with 414.

@@ -213,6 +213,14 @@ impl Endpoint<()> {
 ///
 /// `HEAD` is answered by the handler of `GET` unless it has its own; `OPTIONS` by the list of the
 /// methods; any other method with 405 and that list.
+///
+/// ```
+/// use flatpath_http::{Router, routing};
+///
+/// let notes = routing::get(|| "all notes\n").post(|text: String| text).body_bytes_max(4096);
+/// let router: Router = Router::new().route("/notes", notes);
+/// # let _ = router;
+/// ```
 pub struct Methods<S = ()> {
     /// `None` stands for every method that is not named.
     endpoints: Vec<(Option<Method>, Endpoint<S>)>,

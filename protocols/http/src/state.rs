@@ -33,6 +33,21 @@ const _: () = assert!(
 );
 
 /// A service, spoken to in HTTP/1.1.
+///
+/// ```
+/// use flatpath_http::{Http, Limits, Router};
+///
+/// // One function for all requests, on workers.
+/// let hello = Http::pooled(|| "hello\n");
+///
+/// // Or a router, with limits of its own.
+/// let router = Router::new().get("/", || "hello\n");
+/// let site = Http::service(router).limits(Limits {
+///     body_bytes_max: 64 * 1024,
+///     ..Limits::default()
+/// });
+/// # let _ = (hello, site);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Http<S> {
     pub(crate) service: S,
