@@ -95,6 +95,20 @@ impl PairingKey for Token {
 type Ends = Registry<Token, dyn Source, dyn Sink>;
 
 /// The registry for ends of any kind; see [the crate](crate). Clones are the same registry.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use flatpath_pairing::{Callback, Endpoint, Pairings, Sender, Token};
+///
+/// let pairings = Pairings::new(100);
+/// let sender = Arc::new(Endpoint::new(Sender::new()));
+/// let printer = Arc::new(Endpoint::new(Callback::new(|item| println!("{item:?}"))));
+/// let produced = pairings.produce(Token(7), &sender).expect("the token is free");
+/// let consumed = pairings.consume(Token(7), &printer).expect("the token is free");
+/// assert_eq!(pairings.figures().paired, 1);
+/// # drop((produced, consumed));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pairings(Arc<Ends>);
 

@@ -24,6 +24,21 @@ use crate::message::Message;
 
 /// One connection, for sending to it from any thread. A clone is the same connection. It may
 /// outlive the connection: then nothing can be sent.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use flatpath_websocket::Socket;
+///
+/// fn tick(socket: Socket) {
+///     std::thread::spawn(move || {
+///         while socket.send("tick").is_ok() {
+///             std::thread::sleep(Duration::from_secs(1));
+///         }
+///     });
+/// }
+/// # let _ = tick;
+/// ```
 #[derive(Clone)]
 pub struct Socket(Arc<Shared>);
 

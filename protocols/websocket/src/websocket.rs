@@ -21,6 +21,22 @@ use crate::stream::StreamSocket;
 
 /// Sockets whose messages handlers of type `H` answer. Made once and used for every request;
 /// a clone is the same.
+///
+/// ```
+/// use flatpath_http::{Request, Router};
+/// use flatpath_websocket::{Limits, Message, Socket, WebSocket};
+///
+/// let sockets = WebSocket::pooled().limits(Limits {
+///     message_bytes_max: 64 * 1024,
+///     ..Limits::default()
+/// });
+/// let echo = |socket: &Socket, message: Message| {
+///     let _ = socket.send(message); // an error means that the client is gone
+/// };
+/// let router: Router =
+///     Router::new().get("/echo", move |request: Request| sockets.accept(&request, echo));
+/// # let _ = router;
+/// ```
 pub struct WebSocket<H: Handler> {
     place: Place,
     limits: Limits,

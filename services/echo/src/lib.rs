@@ -24,6 +24,12 @@ use flatpath::limits::OUTPUT_BYTES_HIGH;
 use flatpath::{Context, NoRoom, Phase, Protocol, Received, Stall};
 
 /// The service. It has no settings.
+///
+/// ```no_run
+/// # fn main() -> Result<(), flatpath::Error> {
+/// flatpath::Server::new().listen("127.0.0.1:7777", flatpath_echo::Echo).run()
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echo;
 

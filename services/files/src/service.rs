@@ -40,6 +40,22 @@ use crate::writing::{WriteOptions, Writing};
 ///
 /// GET and HEAD; PUT and uploads by tus where it is writable; OPTIONS lists them; everything else
 /// is 405. See the crate's front page for what is served and what is not.
+///
+/// ```no_run
+/// use flatpath_files::{Files, WriteOptions, Writing};
+/// use flatpath_http::Http;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let options = WriteOptions {
+///     bytes_max: 1 << 30,
+///     ..WriteOptions::default()
+/// };
+/// let files = Files::open("public".as_ref())?.writable(Writing::Allowed(options));
+/// let service = Http::service(files);
+/// # let _ = service;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Files {
     root: Arc<Root>,

@@ -33,6 +33,17 @@ use crate::{mount, portmap, procedures, sweep};
 const PRIVILEGED_PORTS_END: u16 = 1024;
 
 /// How a directory is served.
+///
+/// ```
+/// use flatpath_nfs::{Access, Options};
+///
+/// let options = Options {
+///     access: Access::ReadWrite,
+///     allowed: vec!["10.0.0.0/8".parse().expect("a network")],
+///     ..Options::new("/srv/www")
+/// };
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The exported directory.
@@ -126,6 +137,17 @@ impl Port {
 }
 
 /// The NFS service.
+///
+/// ```no_run
+/// use flatpath::Server;
+/// use flatpath_nfs::{Nfs, Options};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (nfs, config) = (Nfs::open(Options::new("/srv/www"))?, Nfs::driver_config());
+/// Server::new().driver_config(config).listen("127.0.0.1:2049", nfs.protocol()).run()?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Nfs {
     pub(crate) state: State,
     admission: Admission,

@@ -74,6 +74,16 @@ const IMPATIENT: &[u8] = b"impatient\n";
 const TAKEN: &[u8] = b"taken\n";
 
 /// The service. Clones share their counters, and their clients meet each other.
+///
+/// ```no_run
+/// use flatpath::Server;
+/// use flatpath_relay::Relay;
+///
+/// # fn main() -> Result<(), flatpath::Error> {
+/// let relay = Relay::new().waiting_max(10_000);
+/// Server::new().listen("127.0.0.1:4001", relay).run()
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Relay {
     waiting_max: Option<u32>,

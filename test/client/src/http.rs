@@ -11,6 +11,13 @@ use crate::reply::{self, Asked, Progress, Reply};
 use crate::wire::{Socket, Wire};
 
 /// A client over one connection. See [the crate](crate).
+///
+/// ```no_run
+/// use flatpath_test_client::{HttpClient, Requests};
+///
+/// let mut client = HttpClient::connect("127.0.0.1:8080".parse().expect("an address"));
+/// assert_eq!(client.get("/").expect(200).text(), "hello\n");
+/// ```
 #[derive(Debug)]
 pub struct HttpClient<W> {
     wire: W,
@@ -167,6 +174,14 @@ struct Asking {
 }
 
 /// A request that is put together; [`Request::expect`] or [`Request::send`] sends it.
+///
+/// ```no_run
+/// # use flatpath_test_client::{HttpClient, Requests};
+/// # let mut client = HttpClient::connect("127.0.0.1:8080".parse().expect("an address"));
+/// let posted = client.post("/notes").header("content-type", "text/plain").body("buy milk");
+/// let reply = posted.expect(201);
+/// assert_eq!(reply.field("location"), Some("/notes/1"));
+/// ```
 #[must_use = "it is not sent yet"]
 pub struct Request<'a> {
     http: Http<'a>,
