@@ -26,6 +26,20 @@ const READS_PER_LOOK: u32 = 64;
 
 /// A consumer of the messages of a server, and of those that it hands over to. One thread at a time
 /// receives; any thread may have the messages.
+///
+/// ```no_run
+/// use flatpath_consumer::Consumer;
+///
+/// # fn main() -> Result<(), flatpath_consumer::Error> {
+/// let mut consumer = Consumer::attach("/run/flatpath/ingest")?;
+/// while let Some(message) = consumer.receive()? {
+///     for fragment in message.fragments() {
+///         println!("{} bytes", fragment.len());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Consumer {
     current: Attachment,

@@ -63,6 +63,20 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;
 
 /// The admin service of a server; clones serve the same one.
+///
+/// ```no_run
+/// use flatpath_admin::{Admin, flatpath::{Error, Protocol, Server}};
+///
+/// fn serve(protocol: impl Protocol) -> Result<(), Error> {
+///     let admin = Admin::new();
+///     let beside = admin.serve("127.0.0.1:9090")?; // not ready yet
+///     let running = Server::new().listen("127.0.0.1:8080", protocol).start()?;
+///     admin.attach(running.handle());
+///     running.wait()?;
+///     beside.handle().force();
+///     beside.wait()
+/// }
+/// ```
 #[derive(Clone, Default)]
 pub struct Admin(Arc<Shared>);
 

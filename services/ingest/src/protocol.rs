@@ -26,6 +26,18 @@ use crate::statistics::{Figures, log_seldom};
 const PAGES_MAX: u32 = 1 << 30;
 
 /// The service: a protocol for the engine, and what the control thread shares with it.
+///
+/// ```no_run
+/// use flatpath::Server;
+/// use flatpath_ingest::{Ingest, Settings};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (ingest, control) = Ingest::open(Settings::new("/run/myapp/ingest"))?;
+/// Server::new().listen("127.0.0.1:7001", ingest).run()?;
+/// drop(control); // consumers are told that it ends
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Ingest(Arc<Shared>);
 
