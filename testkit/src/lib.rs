@@ -40,6 +40,7 @@ pub mod supervised;
 pub mod swarm;
 pub mod tls;
 pub mod tools;
+pub mod websocket;
 
 pub use authority::{Authority, Issued};
 pub use cgroup::MemoryGroup;

@@ -5,18 +5,10 @@ use flatpath_example_chat::Chat;
 use flatpath_http::Http;
 use flatpath_test::{Conditions, TestServer, each_seed};
 use flatpath_testkit::Client;
+use flatpath_testkit::websocket::{CLOSE, HANDSHAKE, TEXT, frame, next_frame, open};
 
-const HANDSHAKE: [(&str, &str); 4] = [
-    ("Connection", "Upgrade"),
-    ("Upgrade", "websocket"),
-    ("Sec-WebSocket-Version", "13"),
-    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-];
-
-/// A short text as a client sends it, masked with zeros.
 fn text(words: &str) -> Vec<u8> {
-    let head = [0x81, 0x80 | words.len() as u8, 0, 0, 0, 0];
-    [&head, words.as_bytes()].concat()
+    frame(TEXT, words)
 }
 
 fn serve(choice: DriverChoice) -> Running {
@@ -28,24 +20,14 @@ fn serve(choice: DriverChoice) -> Running {
 /// A client that has joined.
 fn join(running: &Running, name: &str) -> Client {
     let mut client = Client::connect(running.addresses()[0].address);
-    client.request("GET", "/chat", &HANDSHAKE);
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.extend(client.exactly(1));
-    }
-    assert!(head.starts_with(b"HTTP/1.1 101 "));
+    open(&mut client, "/chat");
     client.send(text(name));
     client
 }
 
-/// The next short frame: its first byte and its payload.
-fn frame(client: &mut Client) -> (u8, Vec<u8>) {
-    let head = client.exactly(2);
-    (head[0], client.exactly(head[1].into()))
-}
-
 fn hears(client: &mut Client, words: &str) {
-    assert_eq!(frame(client), (0x81, words.as_bytes().to_vec()));
+    let heard = next_frame(|bytes| client.exactly(bytes));
+    assert_eq!(heard, (TEXT, words.as_bytes().to_vec()));
 }
 
 #[test]
@@ -67,7 +49,8 @@ fn all_get_what_one_says_and_learn_who_leaves() {
         drop(bob);
         hears(&mut ada, "Bob has left");
         running.handle().drain();
-        assert_eq!(frame(&mut ada), (0x88, 1001_u16.to_be_bytes().to_vec()));
+        let farewell = next_frame(|bytes| ada.exactly(bytes));
+        assert_eq!(farewell, (CLOSE, 1001_u16.to_be_bytes().to_vec()));
         drop(ada);
         running.wait().expect("it ends");
     }
