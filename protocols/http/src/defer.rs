@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use flatpath::{Io, Job};
+use flatpath::{Io, Job, Turn};
 
 use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
@@ -15,6 +15,7 @@ use crate::limits::REPLY_BUFFER_BYTES;
 use crate::outgoing::Outgoing;
 use crate::service::Service;
 use crate::state::{Connection, Http, QueuedReply};
+use crate::tunnel::TunnelWork;
 use crate::{time_out, write};
 
 /// The number of a job that is for no request.
@@ -22,53 +23,42 @@ const NO_REQUEST: u32 = 0;
 
 /// A job waits for its response, or continues if that is there.
 pub(crate) fn wait<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
-    if !begin(connection, &mut job) {
+    if !connection.lasts(&mut job) {
         let number = job.number;
         write::recycle(connection, job);
         let words = Outgoing::words(REFUSAL);
         keep(connection, number, QueuedReply::Here(Box::new(words)));
         return write::deliver_due(connection);
     }
-    match is_ready(&connection.io, &mut job) {
+    match is_ready(connection, &mut job) {
         true => resume_job(connection, job),
         false => keep(connection, job.number, QueuedReply::Job(job)),
     }
 }
 
-/// A job comes to its connection to wait. False: as many wait as may, and it is to be refused.
-pub(crate) fn begin<S: Service>(
-    connection: &mut Connection<'_, S>,
-    job: &mut Job<Http<S>>,
-) -> bool {
-    if !connection.lasts(job) {
-        return false;
-    }
+/// Sends the jobs whose responses are there to workers, and has others make what is made in turn.
+/// Whether there was any of that: then it may have a time-out, which `end` knows.
+pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) -> bool {
     let turn = connection.turn();
-    let Some(pending) = &mut job.pending else {
-        return true;
-    };
-    if let Some(work) = pending.begin(turn) {
-        let Some(mut other) = connection.job() else {
-            flatpath::discard(work);
-            return false;
-        };
-        other.begin_work(NO_REQUEST, work);
-        connection.dispatch(other);
-    }
-    true
-}
-
-/// Sends the jobs whose responses are there to workers.
-pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) {
     let io = &connection.io;
-    let deferred = connection.session.deferred();
-    let ready = deferred.filter_map(|job| is_ready(io, job).then_some(job.number));
-    let ready: Vec<u32> = ready.collect();
+    let (mut ready, mut works) = (Vec::new(), Vec::new());
+    for job in connection.session.deferred() {
+        match look(io, turn, job) {
+            Made::Ready => ready.push(job.number),
+            Made::By(work) => works.push(work),
+            Made::Elsewhere => {}
+        }
+    }
+    let has_begun = !works.is_empty();
+    for work in works {
+        run(connection, work);
+    }
     for number in ready {
         if let Some(job) = connection.session.take_kept(number) {
             resume_job(connection, job);
         }
     }
+    has_begun
 }
 
 /// The earliest time-out of a response that is made elsewhere.
@@ -90,14 +80,48 @@ pub(crate) fn give_up(job: &mut Exchange, now: Duration) {
     if let Some(pending) = &mut job.pending
         && pending.end().is_some_and(|end| end <= now)
     {
-        pending.answer_otherwise(time_out::too_slow());
+        pending.give_up(now, time_out::too_slow());
+    }
+}
+
+/// How a response is made.
+enum Made {
+    Ready,
+    /// By work for a worker, which has not begun.
+    By(Box<dyn TunnelWork>),
+    /// The connection is woken when it is there.
+    Elsewhere,
+}
+
+fn look(io: &Io<'_>, turn: Turn, job: &mut Exchange) -> Made {
+    match &mut job.pending {
+        Some(pending) => match pending.is_ready(|| io.handle()) {
+            true => Made::Ready,
+            false => pending.begin(turn).map_or(Made::Elsewhere, Made::By),
+        },
+        None => Made::Ready,
     }
 }
 
 /// Whether the response of a job is there; if not, its connection is woken when it is.
-pub(crate) fn is_ready(io: &Io<'_>, job: &mut Exchange) -> bool {
-    let pending = job.pending.as_mut();
-    pending.is_none_or(|pending| pending.is_ready(|| io.handle()))
+pub(crate) fn is_ready<S: Service>(connection: &mut Connection<'_, S>, job: &mut Exchange) -> bool {
+    match look(&connection.io, connection.turn(), job) {
+        Made::Ready => return true,
+        Made::By(work) => run(connection, work),
+        Made::Elsewhere => {}
+    }
+    false
+}
+
+/// A worker makes a response. Without a job for it, it is dropped, which is a response as well.
+fn run<S: Service>(connection: &mut Connection<'_, S>, work: Box<dyn TunnelWork>) {
+    match connection.job() {
+        Some(mut job) => {
+            job.begin_work(NO_REQUEST, work);
+            connection.dispatch(job);
+        }
+        None => flatpath::discard(work),
+    }
 }
 
 /// The response is there: a worker writes it.

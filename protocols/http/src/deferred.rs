@@ -23,8 +23,8 @@
 //!   responder's response: outside of the lock, and on a network thread contained.
 //!
 //! A [`TimeOut`](crate::TimeOut) is one whose responder is work for another worker, and which is
-//! answered otherwise when its time is over. The handler may have deferred its response in turn:
-//! then that takes the place of the first.
+//! answered otherwise when its time is over. What is inside may have deferred its response in turn,
+//! another `TimeOut` among it: then that takes the place of the first, which keeps its time.
 //!
 //! Ordering: a lock.
 
@@ -281,12 +281,19 @@ pub(crate) struct Pending {
     slot: Arc<Slot>,
     /// What layers do to the response, innermost first.
     changes: Vec<Change>,
-    /// What another worker does to make it.
+    /// What another worker does to make it, until that has begun.
     work: Option<Box<dyn TunnelWork>>,
-    /// How long it may take.
-    time: Option<Duration>,
-    /// Until when, once it is with its connection, in the time of `Turn::now`.
+    /// How long it may take: one for each time-out that is around.
+    bounds: Vec<Bound>,
+}
+
+/// A time-out.
+struct Bound {
+    time: Duration,
+    /// When it is over, once it is with its connection, in the time of `Turn::now`.
     end: Option<Duration>,
+    /// How many of the changes are those of layers inside of it.
+    inside: usize,
 }
 
 impl Pending {
@@ -295,8 +302,7 @@ impl Pending {
             slot,
             changes: Vec::new(),
             work: None,
-            time: None,
-            end: None,
+            bounds: Vec::new(),
         }
     }
 
@@ -307,34 +313,60 @@ impl Pending {
     ) -> Self {
         let (responder, Deferred(pending)) = Deferred::new();
         let mut pending = pending;
-        (pending.work, pending.time) = (Some(work(responder)), Some(time));
+        pending.work = Some(work(responder));
+        pending.bounds.push(Bound {
+            time,
+            end: None,
+            inside: 0,
+        });
         pending
     }
 
     /// It is with its connection from now on: what another worker has to do for it.
     pub(crate) fn begin(&mut self, turn: Turn) -> Option<Box<dyn TunnelWork>> {
-        self.end = self.time.map(|time| turn.now().saturating_add(time));
+        for bound in &mut self.bounds {
+            let end = turn.now().saturating_add(bound.time);
+            bound.end.get_or_insert(end);
+        }
         self.work.take()
     }
 
-    /// When its time is over.
+    /// When its time is over: the first of its time-outs.
     pub(crate) fn end(&self) -> Option<Duration> {
-        self.end
+        self.bounds.iter().filter_map(|bound| bound.end).min()
     }
 
-    /// This is the response, in place of its responder's, if there is none yet.
-    pub(crate) fn answer_otherwise(&mut self, response: Response) {
-        self.end = None;
+    /// If a time-out is over, this is the response, in place of its responder's, if there is none
+    /// yet. The layers around that time-out change it.
+    pub(crate) fn give_up(&mut self, now: Duration, response: Response) {
         self.follow();
+        let ended = self.bounds.iter().filter(|bound| bound.end.is_some());
+        let Some(first) = ended.min_by_key(|bound| bound.end) else {
+            return;
+        };
+        let inside = first.inside;
+        if first.end.is_none_or(|end| end > now) {
+            return;
+        }
         let mut state = self.slot.0.lock();
         if std::mem::replace(&mut state.is_answered, true) {
+            // It came in time after all, if late.
             return;
         }
         let none = state.made.replace(Made::Response(Box::new(response)));
         let on_close = state.on_close.take();
         drop(state);
         debug_assert!(none.is_none(), "it was not answered");
+        self.bounds.clear();
         call_on_close(on_close);
+        if let Some(work) = self.work.take() {
+            flatpath::discard(work);
+        }
+        let around = self.changes.split_off(inside);
+        let inside = std::mem::replace(&mut self.changes, around);
+        if !inside.is_empty() {
+            flatpath::discard(inside);
+        }
     }
 
     /// The response that a handler has deferred, out of what it has answered with.
@@ -370,7 +402,13 @@ impl Pending {
         while let Some(mut inner) = self.slot.take_elsewhere() {
             std::mem::swap(&mut self.slot, &mut inner.slot);
             let outer = std::mem::replace(&mut self.changes, std::mem::take(&mut inner.changes));
+            for bound in &mut self.bounds {
+                bound.inside += self.changes.len();
+            }
             self.changes.extend(outer);
+            self.bounds.append(&mut inner.bounds);
+            debug_assert!(self.work.is_none(), "what has not begun has no result");
+            self.work = inner.work.take();
         }
     }
 
@@ -440,13 +478,25 @@ impl IntoResponse for Deferred {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use http::HeaderName;
+
     use super::*;
+
+    /// A layer that adds a header.
+    fn named(name: &'static str) -> Change {
+        Box::new(move |mut response| {
+            response.headers_mut().insert(name, 1.into());
+            response
+        })
+    }
 
     #[test]
     fn a_time_out_answers_in_place_of_what_was_deferred_again() {
         for is_looked_at in [false, true] {
-            let (outer, Deferred(pending)) = Deferred::new();
-            let (inner, again) = Deferred::new();
+            let (outer, Deferred(mut pending)) = Deferred::new();
+            let (inner, Deferred(again)) = Deferred::new();
+            // A layer between: it is inside of the time-out.
+            let again = again.then(named("x-inner"));
             let closed = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&closed);
             inner.on_close(move || {
@@ -455,21 +505,25 @@ mod tests {
             outer
                 .answer(again.into_response().into())
                 .expect("it is awaited");
-            let mut pending = pending.then(Box::new(|mut response| {
-                response.headers_mut().insert("x-outer", 1.into());
-                response
-            }));
+            pending.bounds.push(Bound {
+                time: Duration::ZERO,
+                end: Some(Duration::ZERO),
+                inside: 0,
+            });
+            let mut pending = pending.then(named("x-outer"));
             if is_looked_at {
                 pending.follow();
             }
-            pending.answer_otherwise(StatusCode::SERVICE_UNAVAILABLE.into_response());
+            pending.give_up(
+                Duration::ZERO,
+                StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            );
             assert_eq!(closed.load(Ordering::Relaxed), 1, "its responder knows");
             inner.send("too late").expect_err("it is answered");
             let response = pending.response();
-            assert_eq!(
-                (response.status().as_u16(), response.headers().len()),
-                (503, 1)
-            );
+            let headers: Vec<_> = response.headers().keys().map(HeaderName::as_str).collect();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(headers, ["x-outer"]);
         }
     }
 }

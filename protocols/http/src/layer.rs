@@ -116,7 +116,7 @@ impl Detached {
     pub(crate) fn run(&self, request: Request) -> Answer {
         let core = Core {
             call: &*self.call,
-            detach: &|| None,
+            detach: &|| Some(Arc::clone(&self.call)),
         };
         let layers = &self.layers;
         Next { layers, core }.run(request)

@@ -204,7 +204,7 @@ impl<S: Service> Protocol for Http<S> {
     /// There is more of a body that is fed from elsewhere, or room for it, or a response that was
     /// made elsewhere.
     fn notified(&self, connection: &mut Connection<'_, S>) {
-        defer::resume(connection);
+        let has_begun = defer::resume(connection);
         match &connection.session.due {
             Due::Fed(_) => {
                 push::resume(connection);
@@ -212,6 +212,8 @@ impl<S: Service> Protocol for Http<S> {
             }
             #[cfg(feature = "http2")]
             Due::Http2(_) => crate::h2::woken(connection),
+            // A time-out has begun with it.
+            _ if has_begun => conclude(connection),
             Due::Nothing | Due::Upload(_) | Due::Stream(_) | Due::Waiting(_) => {}
         }
     }

@@ -18,10 +18,11 @@ use crate::tunnel::TunnelWork;
 /// answers then is dropped. A future ([`Deferred::spawn`](crate::Deferred)) is dropped. The layers
 /// around see the 503; those inside see what the handler answers at last.
 ///
-/// Of several around one handler the outermost counts, and those inside do nothing.
+/// Of several around one handler, that whose time is over first answers: a route may have less time
+/// than its router.
 ///
 /// The handler and the layers inside run on a worker that need not be the one of the layers around,
-/// which costs a second way to a worker. Around inline handlers, which must not take long, around
+/// so each time-out costs another way to a worker. Around inline handlers, which must not take long, around
 /// mounted services and uploads that are streamed, whose clients have deadlines of their own, it
 /// does nothing.
 ///
@@ -63,8 +64,19 @@ pub(crate) fn too_slow() -> Response {
     refused(StatusCode::SERVICE_UNAVAILABLE, &reason)
 }
 
-/// What the other worker does, once.
+/// What the other worker does, once. Dropped before that, it answers: there was no room for it.
 struct Work(Option<(Detached, Request, Responder)>);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Some((_, _, responder)) = self.0.take() {
+            let reason = "The server has too much to do.";
+            let busy = refused(StatusCode::SERVICE_UNAVAILABLE, &reason);
+            // Its client may be gone.
+            let _sent = responder.send(busy);
+        }
+    }
+}
 
 impl TunnelWork for Work {
     fn run(&mut self) {

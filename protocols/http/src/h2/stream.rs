@@ -172,7 +172,7 @@ impl<S: Service> Stream<S> {
 
     /// A job waits for a response that is made elsewhere, or continues if that is there.
     pub(super) fn defer(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
-        if !defer::begin(connection, &mut job) {
+        if !connection.lasts(&mut job) {
             write::recycle(connection, job);
             return self.refuse(connection);
         }
@@ -184,7 +184,7 @@ impl<S: Service> Stream<S> {
     pub(super) fn resume_deferred(&mut self, connection: &mut Connection<'_, S>) {
         if let Home::Here(job) = &mut self.job
             && job.is_deferred()
-            && defer::is_ready(&connection.io, job)
+            && defer::is_ready(connection, job)
             && let Home::Here(mut job) = std::mem::take(&mut self.job)
         {
             defer::take_buffer(connection, &mut job);

@@ -4,28 +4,27 @@
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use flatpath_http::http::StatusCode;
 use flatpath_http::{
     Answer, Deferred, Http, IntoResponse, Next, Parameters, Payload, Request, Responder, Response,
-    Router, Sink, State, TimeOut, Upload, WorkerScope, routing,
+    Router, Sink, State, Upload, WorkerScope, routing,
 };
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
 
 use crate::h2_client::Peer;
 
-const SEEDS: u64 = 20;
+pub(crate) const SEEDS: u64 = 20;
 
 /// The responders of all requests that wait, with what they asked for.
 #[derive(Clone, Default)]
-struct Waiting {
+pub(crate) struct Waiting {
     responders: Arc<Mutex<Vec<(String, Responder)>>>,
     closed: Arc<AtomicUsize>,
 }
 
 impl Waiting {
-    fn wait(&self, name: &str) -> Deferred {
+    pub(crate) fn wait(&self, name: &str) -> Deferred {
         let (responder, deferred) = Deferred::new();
         let closed = Arc::clone(&self.closed);
         responder.on_close(move || {
@@ -36,16 +35,16 @@ impl Waiting {
         deferred
     }
 
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.responders.lock().expect("no panic").len()
     }
 
-    fn closed(&self) -> usize {
+    pub(crate) fn closed(&self) -> usize {
         self.closed.load(Ordering::Relaxed)
     }
 
     /// The responder of a request.
-    fn take(&self, name: &str) -> Responder {
+    pub(crate) fn take(&self, name: &str) -> Responder {
         let mut responders = self.responders.lock().expect("no panic");
         let at = responders.iter().position(|(known, _)| known == name);
         responders.swap_remove(at.expect("it waits")).1
@@ -62,7 +61,7 @@ impl Waiting {
 }
 
 /// Its end is made elsewhere too.
-struct Count(usize, Waiting);
+pub(crate) struct Count(pub(crate) usize, pub(crate) Waiting);
 
 impl Sink for Count {
     fn write(&mut self, piece: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
@@ -110,7 +109,7 @@ fn routes(waiting: &Waiting) -> Router {
         .with_state(waiting.clone())
 }
 
-fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
 }
 
@@ -379,118 +378,5 @@ fn streams_wait_each_for_its_own() {
             Some(StatusCode::INTERNAL_SERVER_ERROR)
         );
         assert_eq!(waiting.closed(), 1, "seed {seed}");
-    });
-}
-
-/// Conditions in which time-outs of 100 ms are a matter of turns.
-const TIME: Duration = Duration::from_millis(100);
-
-/// Handlers that are too slow, as far as a test says, around which a layer is.
-fn timed(waiting: &Waiting) -> Router {
-    let mark = |request: Request, next: &Next<'_>| -> Answer {
-        next.run(request).map(|response: Response| {
-            let seen = response.status().as_u16().to_string();
-            ([("x-seen", seen)], response)
-        })
-    };
-    let defer = |State(waiting): State<Waiting>, parameters: Parameters| {
-        waiting.wait(parameters.get("name").unwrap_or_default())
-    };
-    let fails = || -> &'static str { panic_any("the handler panics on purpose") };
-    let upload = |State(waiting): State<Waiting>| Upload::new(Count(0, waiting));
-    Router::new()
-        .get("/defer/{name}", defer)
-        .get("/now", || "now")
-        .post("/echo", |body: String| body)
-        .get("/fails", fails)
-        .route("/inline", routing::get(|| "inline").inline())
-        .route("/upload", routing::put(upload).streamed())
-        .layer(TimeOut::after(TIME))
-        .layer(mark)
-        .with_state(waiting.clone())
-}
-
-#[test]
-fn sim_a_time_out_answers_in_place_of_what_is_too_slow() {
-    each_seed(SEEDS, |seed| {
-        let waiting = Waiting::default();
-        let http = Http::service(timed(&waiting));
-        let mut server = TestServer::new(Conditions::rough(seed), http);
-        let client = server.connect();
-        for path in [
-            "/now",
-            "/defer/slow",
-            "/fails",
-            "/defer/quick",
-            "/inline",
-            "/none",
-        ] {
-            client.write(get(path).as_bytes());
-        }
-        client.write(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody");
-        server.run_until(|| waiting.count() == 2);
-        waiting.take("quick").send("quick").expect("it waits");
-        // Its responder learns of it.
-        server.run_until(|| waiting.closed() == 1);
-        let responder = waiting.take("slow");
-        assert!(
-            responder.send("slow").is_err(),
-            "seed {seed}: it is too late"
-        );
-        client.write(
-            get("/now")
-                .replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
-                .as_bytes(),
-        );
-        let replies = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
-        let seen = replies
-            .lines()
-            .filter_map(|line| line.strip_prefix("X-Seen: "));
-        let seen: Vec<_> = seen.collect();
-        let expected = ["200", "503", "500", "200", "200", "404", "200", "200"];
-        assert_eq!(seen, expected, "seed {seed}: {replies}");
-        assert_eq!(waiting.closed(), 1, "seed {seed}");
-        assert!(replies.contains("took too long"), "seed {seed}: {replies}");
-    });
-}
-
-#[test]
-fn sim_uploads_have_deadlines_of_their_own() {
-    let waiting = Waiting::default();
-    let http = Http::service(timed(&waiting));
-    let mut server = TestServer::new(Conditions::calm(1), http);
-    let client = server.connect();
-    client.write(b"PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
-    let end = server.world().now() + 2 * TIME;
-    while server.world().now() < end {
-        server.turn();
-    }
-    client.write(b"body");
-    server.run_until(|| waiting.count() == 1);
-    waiting.take("4 bytes").send("all of it").expect("it waits");
-    while server.read_line(&client) != "\r\n" {}
-    assert_eq!(server.read_exact(&client, 9), b"all of it");
-}
-
-#[test]
-fn streams_have_each_a_time_out_of_its_own() {
-    each_seed(SEEDS, |seed| {
-        let waiting = Waiting::default();
-        let http = Http::service(timed(&waiting));
-        let mut server = TestServer::new(Conditions::rough(seed), http);
-        let mut peer = Peer::new(&mut server);
-        let asked = ["/defer/a", "/now", "/defer/b", "/defer/c", "/fails"];
-        let asked = asked.map(|path| peer.get(path));
-        peer.until(&mut server, |_| waiting.count() == 3);
-        waiting.take("b").send("b").expect("it waits");
-        peer.finish(&mut server);
-        let status = |index: &usize| peer.reply(*index).status.map(|status| status.as_u16());
-        let statuses: Vec<_> = asked.iter().filter_map(status).collect();
-        assert_eq!(statuses, [503, 200, 200, 503, 500], "seed {seed}");
-        let all_seen = asked
-            .iter()
-            .all(|index| peer.reply(*index).headers.contains_key("x-seen"));
-        assert!(all_seen, "seed {seed}");
-        assert_eq!(waiting.closed(), 2, "seed {seed}");
     });
 }

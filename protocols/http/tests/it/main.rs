@@ -23,6 +23,7 @@ mod push;
 mod replay;
 mod router;
 mod test_client;
+mod time_outs;
 mod typed;
 mod unread;
 mod upgrade;
