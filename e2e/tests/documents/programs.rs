@@ -18,5 +18,7 @@ macro_rules! page {
 page!(Readme, "README.md");
 page!(Service, "book/src/service.md");
 page!(Layers, "book/src/layers.md");
+page!(Actix, "book/src/actix.md");
+page!(FlaskExpress, "book/src/flask-express.md");
 page!(Protocol, "book/src/protocol.md");
 page!(Pairing, "book/src/pairing.md");
