@@ -39,6 +39,19 @@ impl Event {
         self.lines("data: ", data.as_ref())
     }
 
+    /// Adds data: this value as JSON. With the feature `json`. A value that serde cannot write is
+    /// logged, and adds none.
+    #[cfg(feature = "json")]
+    pub fn json(self, value: &impl serde::Serialize) -> Self {
+        match serde_json::to_string(value) {
+            Ok(text) => self.data(text),
+            Err(reason) => {
+                log::error!("an event is sent without its data: {reason}");
+                self
+            }
+        }
+    }
+
     /// Names the event, so that listeners for that name get it instead of those for `message`. A
     /// line break in it becomes a space.
     pub fn event(self, name: impl AsRef<str>) -> Self {
@@ -171,6 +184,15 @@ mod tests {
             "data: a\ndata: b\ndata: c\ndata: \ndata: d\ndata: \n\n"
         );
         assert_eq!(text(Event::from("a").data(" b")), "data: a\ndata:  b\n\n");
+    }
+
+    #[cfg(feature = "json")]
+    #[test]
+    fn data_is_json_where_serde_can_write_it() {
+        let written = Event::new().id("7").json(&("two\nlines", 2));
+        assert_eq!(text(written), "id: 7\ndata: [\"two\\nlines\",2]\n\n");
+        let not_json = std::collections::BTreeMap::from([(vec![1], 2)]);
+        assert_eq!(text(Event::new().id("8").json(&not_json)), "id: 8\n\n");
     }
 
     #[test]
