@@ -67,6 +67,9 @@ impl Encoder {
         length: Option<u64>,
     ) -> io::Result<Self> {
         let window_bits = window_bits(length);
+        // The window of gzip is fixed.
+        #[cfg(not(any(feature = "brotli", feature = "zstd")))]
+        let _ = window_bits;
         match coding {
             #[cfg(feature = "brotli")]
             ContentCoding::Brotli => Ok(Self::Brotli(Box::new(brotli::CompressorWriter::new(
