@@ -1,0 +1,42 @@
+//! What is stored of a password: a salt and PBKDF2 with HMAC-SHA256 (RFC 8018, 5.2).
+
+use std::io;
+use std::num::NonZeroU32;
+
+use ring::pbkdf2::{self, PBKDF2_HMAC_SHA256};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::database::User;
+
+/// What OWASP recommends for this function; some tenths of a second.
+const ITERATIONS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
+
+/// What is stored of this password. It takes a while, by intention.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn hash(password: &str) -> io::Result<User> {
+    let (mut salt, mut hash) = ([0; 16], [0; 32]);
+    let filled = SystemRandom::new().fill(&mut salt);
+    filled.map_err(|_| io::Error::other("the system has no randomness"))?;
+    pbkdf2::derive(
+        PBKDF2_HMAC_SHA256,
+        ITERATIONS,
+        &salt,
+        password.as_bytes(),
+        &mut hash,
+    );
+    Ok(User { salt, hash })
+}
+
+/// Whether it is this user's password; never where there is no such user, which takes as long.
+#[must_use]
+pub fn is_correct(password: &str, user: Option<&User>) -> bool {
+    let nobody = User {
+        salt: [0; 16],
+        hash: [0; 32],
+    };
+    let User { salt, hash } = user.unwrap_or(&nobody);
+    let password = password.as_bytes();
+    pbkdf2::verify(PBKDF2_HMAC_SHA256, ITERATIONS, salt, password, hash).is_ok() && user.is_some()
+}
