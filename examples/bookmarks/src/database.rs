@@ -4,6 +4,7 @@
 //! write take turns at one. SQLite has one writer at a time, and lets others look again after
 //! sleeps of a millisecond and more; a lock wakes the next one at once. Readers do not wait for it.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// `AUTOINCREMENT`: a number that was used identifies an event, so it is never used again.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS users (
-        name TEXT PRIMARY KEY, salt BLOB NOT NULL, hash BLOB NOT NULL
+        name TEXT PRIMARY KEY, salt BLOB NOT NULL, hash BLOB NOT NULL, iterations INTEGER NOT NULL
     );
     CREATE TABLE IF NOT EXISTS bookmarks (
         id INTEGER PRIMARY KEY AUTOINCREMENT, url TEXT NOT NULL, title TEXT NOT NULL,
@@ -99,6 +100,8 @@ pub struct Page {
 pub struct User {
     pub salt: [u8; 16],
     pub hash: [u8; 32],
+    /// What the hash has cost: of a user of old less than of one of today.
+    pub iterations: NonZeroU32,
 }
 
 /// A database file. Threads call it at the same time; each call may block.
@@ -129,31 +132,36 @@ impl Database {
 
     /// Adds a user, or changes the password of one.
     pub fn put_user(&self, name: &str, user: &User) -> rusqlite::Result<()> {
-        let query = "INSERT OR REPLACE INTO users (name, salt, hash) VALUES (?1, ?2, ?3)";
+        let query =
+            "INSERT OR REPLACE INTO users (name, salt, hash, iterations) VALUES (?1, ?2, ?3, ?4)";
         let writer = self.writer.lock();
         writer
-            .execute(query, (name, user.salt, user.hash))
+            .execute(query, (name, user.salt, user.hash, user.iterations))
             .map(drop)
     }
 
     pub fn user(&self, name: &str) -> rusqlite::Result<Option<User>> {
-        let query = "SELECT salt, hash FROM users WHERE name = ?1";
+        let query = "SELECT salt, hash, iterations FROM users WHERE name = ?1";
         let mut statement = self.reader()?.prepare_cached(query)?;
         let user = statement.query_row([name], |row| {
-            let (salt, hash) = (row.get(0)?, row.get(1)?);
-            Ok(User { salt, hash })
+            Ok(User {
+                salt: row.get(0)?,
+                hash: row.get(1)?,
+                iterations: row.get(2)?,
+            })
         });
         user.optional()
     }
 
     pub fn list(&self, wanted: &Wanted) -> rusqlite::Result<Page> {
         let query = "SELECT * FROM bookmarks WHERE id > ?1 AND (?2 IS NULL OR EXISTS
-                     (SELECT 1 FROM json_each(tags) WHERE value = ?2)) ORDER BY id LIMIT ?3";
+                     (SELECT 1 FROM json_each(tags) WHERE value = ?2)) ORDER BY id";
         let mut statement = self.reader()?.prepare_cached(query)?;
         let limit = wanted.limit.clamp(1, Wanted::LIMITS.0);
-        let rows =
-            statement.query_map(params![wanted.after, wanted.tag, limit as i64], bookmark)?;
-        let bookmarks: Vec<Bookmark> = rows.collect::<Result<_, _>>()?;
+        // SQLite makes each row when it is asked for it. A `LIMIT ?` would have it plan the query
+        // anew each time, as the plan depends on the value.
+        let rows = statement.query_map(params![wanted.after, wanted.tag], bookmark)?;
+        let bookmarks: Vec<Bookmark> = rows.take(limit).collect::<Result<_, _>>()?;
         let last = bookmarks.last().filter(|_| bookmarks.len() == limit);
         let next = last.map(|bookmark| bookmark.id);
         Ok(Page { bookmarks, next })

@@ -43,7 +43,7 @@ use flatpath_http::sse::Broadcast;
 use flatpath_http::{Problem, Router, routing};
 use flatpath_layers::{Compression, RateLimit, SecurityHeaders, SetRequestId};
 
-pub use password::{hash, is_correct};
+pub use password::{ITERATIONS, hash, is_correct};
 
 use database::Database;
 
@@ -81,7 +81,9 @@ pub fn service(database: Database, secret: &[u8], public: &Path) -> Result<Route
         )
         .route(
             "/bookmarks/{id}",
+            // A page that the kernel has is read without a wait, and most are.
             routing::get(bookmarks::find)
+                .prompt()
                 .put(bookmarks::replace)
                 .delete(bookmarks::remove),
         )

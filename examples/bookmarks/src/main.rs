@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use flatpath::Server;
 use flatpath_example_bookmarks::database::Database;
-use flatpath_example_bookmarks::{hash, service};
+use flatpath_example_bookmarks::{ITERATIONS, hash, service};
 use flatpath_http::Http;
 
 /// Bookmarks of a team
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Command::SetPassword { name } => {
             let password = io::read_to_string(io::stdin())?;
-            database.put_user(&name, &hash(password.trim_end())?)?;
+            database.put_user(&name, &hash(password.trim_end(), ITERATIONS)?)?;
         }
     }
     Ok(())

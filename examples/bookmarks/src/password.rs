@@ -9,24 +9,23 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::database::User;
 
 /// What OWASP recommends for this function; some tenths of a second.
-const ITERATIONS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
+pub const ITERATIONS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
 
-/// What is stored of this password. It takes a while, by intention.
+/// What is stored of this password. With [`ITERATIONS`] it takes a while, by intention.
 ///
 /// # Errors
 /// The system has no randomness.
-pub fn hash(password: &str) -> io::Result<User> {
+pub fn hash(password: &str, iterations: NonZeroU32) -> io::Result<User> {
     let (mut salt, mut hash) = ([0; 16], [0; 32]);
     let filled = SystemRandom::new().fill(&mut salt);
     filled.map_err(|_| io::Error::other("the system has no randomness"))?;
-    pbkdf2::derive(
-        PBKDF2_HMAC_SHA256,
-        ITERATIONS,
-        &salt,
-        password.as_bytes(),
-        &mut hash,
-    );
-    Ok(User { salt, hash })
+    let password = password.as_bytes();
+    pbkdf2::derive(PBKDF2_HMAC_SHA256, iterations, &salt, password, &mut hash);
+    Ok(User {
+        salt,
+        hash,
+        iterations,
+    })
 }
 
 /// Whether it is this user's password; never where there is no such user, which takes as long.
@@ -35,8 +34,13 @@ pub fn is_correct(password: &str, user: Option<&User>) -> bool {
     let nobody = User {
         salt: [0; 16],
         hash: [0; 32],
+        iterations: ITERATIONS,
     };
-    let User { salt, hash } = user.unwrap_or(&nobody);
+    let User {
+        salt,
+        hash,
+        iterations,
+    } = user.unwrap_or(&nobody);
     let password = password.as_bytes();
-    pbkdf2::verify(PBKDF2_HMAC_SHA256, ITERATIONS, salt, password, hash).is_ok() && user.is_some()
+    pbkdf2::verify(PBKDF2_HMAC_SHA256, *iterations, salt, password, hash).is_ok() && user.is_some()
 }
