@@ -31,7 +31,9 @@ pub(crate) const PRODUCT: &[&str] = &[
 /// The layers of tools above them.
 const TOOLS: &[&str] = &["testkit", "bench/common", "bench"];
 /// What stands beside the layers.
-const BESIDE: &[&str] = &["bench/peers", "e2e", "examples", "fuzz", "xtask"];
+const BESIDE: &[&str] = &["e2e", "examples", "fuzz", "xtask"];
+/// What compares an example with the same program of others: above that.
+const PEERS: &str = "bench/peers";
 
 /// What `cargo metadata` prints.
 #[derive(Deserialize)]
@@ -91,6 +93,9 @@ fn check_packages(metadata: &Metadata, root: &Path, faults: &mut Vec<Fault>) {
 /// The height of a directory's layer; what stands beside the layers is above them all.
 fn height(directory: &str) -> Option<usize> {
     let is_in = |layer: &&str| Path::new(directory).starts_with(layer);
+    if is_in(&PEERS) {
+        return Some(PRODUCT.len() + TOOLS.len() + 1);
+    }
     if BESIDE.iter().any(is_in) {
         return Some(PRODUCT.len() + TOOLS.len());
     }
@@ -128,6 +133,8 @@ mod tests {
             assert_eq!(faults(directory, dependency, None), Vec::<String>::new());
         }
         assert_eq!(faults("e2e", "cli", None), Vec::<String>::new());
+        let example = "examples/hello";
+        assert_eq!(faults("bench/peers", example, None), Vec::<String>::new());
     }
 
     #[test]
@@ -139,6 +146,7 @@ mod tests {
         );
         assert_eq!(faults("services/a", "services/b", None).len(), 1);
         assert_eq!(faults("engine", "cli", Some("build")).len(), 1);
+        assert_eq!(faults("examples/hello", "bench/peers", None).len(), 1);
     }
 
     #[test]
