@@ -73,6 +73,8 @@ pub struct Load {
     pub path: String,
     /// What is posted; without it the path is read.
     pub json: Option<String>,
+    /// Lines of the head beside wrk's own, such as `Accept-Encoding: gzip`.
+    pub headers: Vec<String>,
     /// Connections at once.
     pub connections: u32,
     /// How long; wrk knows whole seconds only.
@@ -153,6 +155,9 @@ impl Wrk {
             .arg(&self.script);
         if load.lifetime == Lifetime::Close {
             command.args(["--header", "Connection: close"]);
+        }
+        for header in &load.headers {
+            command.args(["--header", header]);
         }
         command.arg(format!("{}{}", load.scheme.origin(load.address), load.path));
         if let Some(json) = &load.json {

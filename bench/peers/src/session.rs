@@ -68,11 +68,13 @@ pub(crate) enum Pinning {
 
 /// What wrk sends, again and again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct Target<'a> {
     pub(crate) scheme: Scheme,
     pub(crate) path: &'static str,
     /// What is posted; without it the path is read.
     pub(crate) json: Option<&'static str>,
+    /// Lines of the head beside the usual ones.
+    pub(crate) headers: &'a [String],
     pub(crate) connections: u32,
     pub(crate) lifetime: Lifetime,
     pub(crate) pinning: Pinning,
@@ -252,6 +254,7 @@ impl Session {
             scheme: Scheme::Http,
             path: work.path,
             json: None,
+            headers: &[],
             connections: work.connections,
             lifetime: work.lifetime,
             pinning: work.pinning,
@@ -266,7 +269,7 @@ impl Session {
     pub(crate) fn load(
         &self,
         server: &Server,
-        target: &Target,
+        target: &Target<'_>,
         reply_bytes: usize,
     ) -> io::Result<Run> {
         let load = Load {
@@ -274,6 +277,7 @@ impl Session {
             address: server.address,
             path: target.path.to_owned(),
             json: target.json.map(str::to_owned),
+            headers: target.headers.to_vec(),
             connections: target.connections,
             seconds: self.options.seconds(),
             lifetime: target.lifetime,

@@ -70,6 +70,7 @@ impl Case {
                 scheme: Scheme::Http,
                 path: self.path(),
                 json: self.json(),
+                headers: &[],
                 connections: CONNECTIONS,
                 lifetime: Lifetime::KeepAlive,
                 pinning: Pinning::Free,

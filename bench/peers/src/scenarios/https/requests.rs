@@ -57,6 +57,7 @@ impl Shape {
             scheme: Scheme::Https,
             path: self.path,
             json: None,
+            headers: &[],
             connections: self.connections,
             lifetime: Lifetime::KeepAlive,
             pinning: Pinning::Free,

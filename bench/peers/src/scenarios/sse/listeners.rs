@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use flatpath_bench_common::{http, scheduling, source::Source};
+use flatpath_bench_common::{scheduling, source::Source};
 use flatpath_testkit::child::refuse_if_interrupted;
 use flatpath_testkit::clients::{Clients, Connection};
 use rustix::net::SocketFlags;
@@ -29,7 +29,7 @@ const DATA: &[u8] = b"data:";
 const ACCEPTED: &[u8] = b"HTTP/1.1 200 ";
 
 /// All listeners of a server. Dropping this closes them.
-pub(super) struct Listeners {
+pub(in super::super) struct Listeners {
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,19 +52,19 @@ enum State {
 }
 
 impl Listeners {
-    /// Connects them all, and waits until each has the head of its reply or has ended. They get a
-    /// core last if `yields` is set.
+    /// Connects them all with this request, and waits until each has the head of its reply or has
+    /// ended. They get a core last if `yields` is set.
     ///
     /// # Errors
     /// `TimedOut`; if sockets cannot be made; or if the bench was told to stop.
-    pub(super) fn connect(
+    pub(in super::super) fn connect(
         address: SocketAddr,
         count: u64,
-        path: &str,
+        request: Vec<u8>,
         yields: bool,
     ) -> io::Result<Self> {
         let counts = Arc::new(Counts::default());
-        let (request, shared) = (http::request(path), Arc::clone(&counts));
+        let shared = Arc::clone(&counts);
         let listen = move || {
             let policy = match yields {
                 true => scheduling::is_other_clients().map(drop),
@@ -93,7 +93,7 @@ impl Listeners {
     }
 
     /// Events received so far, by all.
-    pub(super) fn events(&self) -> u64 {
+    pub(in super::super) fn events(&self) -> u64 {
         // ORDER: a count; nothing else is read by it. So are the next two.
         self.counts.events.load(Ordering::Relaxed)
     }
@@ -104,7 +104,7 @@ impl Listeners {
     }
 
     /// Clients that were refused, or whose stream has ended.
-    pub(super) fn ended(&self) -> u64 {
+    pub(in super::super) fn ended(&self) -> u64 {
         self.counts.ended.load(Ordering::Relaxed)
     }
 

@@ -16,7 +16,7 @@
 //!
 //! Memory is `RssAnon`, after the listeners have had events, less what it was before they came.
 
-mod listeners;
+pub(super) mod listeners;
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,8 +41,8 @@ use crate::session::{Pinning, Session, common};
 /// User-space memory a listener adds.
 const MEMORY: Metric = Metric::median("B/listener");
 /// CPU time of the server by the events received.
-const CPU_EVENT: Metric = Metric::median("CPU us/event");
-const EVENTS: Metric = Metric::median("events/s");
+pub(super) const CPU_EVENT: Metric = Metric::median("CPU us/event");
+pub(super) const EVENTS: Metric = Metric::median("events/s");
 /// 99th percentile of ordinary requests: without listeners, beside them, and to another process.
 const ALONE: Metric = Metric::median("alone p99 us");
 const BESIDE: Metric = Metric::median("beside p99 us");
@@ -97,7 +97,12 @@ fn measure(session: &Session, kind: Kind, clients: u32) -> io::Result<Run> {
     warm_up(server.address, HELLO_PATH, HELLO_PATH)?;
     let alone = ask(&server, seconds, is_full)?;
     let before = group_memory(server.group())?.anonymous_kib;
-    let listeners = Listeners::connect(server.address, clients.into(), EVENTS_PATH, is_full)?;
+    let listeners = Listeners::connect(
+        server.address,
+        clients.into(),
+        http::request(EVENTS_PATH),
+        is_full,
+    )?;
     thread::sleep(setup.every.mul_f64(SETTLE));
     let added = group_memory(server.group())?
         .anonymous_kib
