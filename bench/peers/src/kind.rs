@@ -51,6 +51,12 @@ pub(crate) enum Kind {
     RestEpoll,
     /// The same work in axum: two tokio threads, and `spawn_blocking` for SQLite.
     RestAxum,
+    /// The example `bookmarks` on io_uring, whatever `--driver` says.
+    AppUring,
+    /// That on epoll.
+    AppEpoll,
+    /// The same application in axum, and `spawn_blocking` for SQLite.
+    AppAxum,
     /// An echo of WebSocket messages on io_uring, whatever `--driver` says.
     SocketsUring,
     /// That on epoll.
@@ -148,12 +154,14 @@ impl Kind {
             Self::FlatpathUring
             | Self::PooledUring
             | Self::RestUring
+            | Self::AppUring
             | Self::SocketsUring
             | Self::HttpsUring
             | Self::SseUring => Some("uring"),
             Self::FlatpathEpoll
             | Self::PooledEpoll
             | Self::RestEpoll
+            | Self::AppEpoll
             | Self::SocketsEpoll
             | Self::HttpsEpoll
             | Self::SseEpoll => Some("epoll"),
@@ -162,8 +170,13 @@ impl Kind {
     }
 
     /// Whether it has a database.
-    pub(crate) fn is_rest(self) -> bool {
-        matches!(self, Self::RestUring | Self::RestEpoll | Self::RestAxum)
+    pub(crate) fn has_database(self) -> bool {
+        self.is_app() || matches!(self, Self::RestUring | Self::RestEpoll | Self::RestAxum)
+    }
+
+    /// Whether it is the application of bookmarks.
+    pub(crate) fn is_app(self) -> bool {
+        matches!(self, Self::AppUring | Self::AppEpoll | Self::AppAxum)
     }
 
     /// Whether it sends server-sent events.

@@ -37,7 +37,7 @@ use crate::session::Session;
 /// The lock file this binary was built from: the versions are the real ones.
 const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 /// The crates that are compared.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "axum",
     "hyper",
     "rusqlite",
@@ -45,6 +45,7 @@ const CRATES: [&str; 7] = [
     "tiny_http",
     "tokio",
     "tokio-rustls",
+    "tower-http",
 ];
 /// Descriptors beyond the clients: pipes, logs, epoll.
 const SPARE_DESCRIPTORS: u64 = 100;
@@ -97,6 +98,7 @@ fn require_descriptors(options: &Options) -> io::Result<()> {
         (Scenario::Operate, options.clients()),
         (Scenario::Idle, options.clients()),
         (Scenario::Burst, options.clients()),
+        (Scenario::App, options.app_listeners()),
         (Scenario::Sse, options.listeners()),
         (Scenario::Https, options.clients()),
         (Scenario::Http2, options.clients()),

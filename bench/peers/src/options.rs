@@ -75,6 +75,8 @@ pub(crate) enum Scenario {
     Idle,
     /// All clients connect at once
     Burst,
+    /// An application of real size, and its twin in axum; only if named
+    App,
     /// Many listen to server-sent events; only if named
     Sse,
     /// Files over TLS, full handshakes, connections that wait; only if named
@@ -201,6 +203,11 @@ impl Options {
     /// Listeners of server-sent events.
     pub(crate) fn listeners(&self) -> u32 {
         self.clients.unwrap_or(self.sized(50_000, 1000))
+    }
+
+    /// Listeners to the events of an application.
+    pub(crate) fn app_listeners(&self) -> u32 {
+        self.sized(1000, 100)
     }
 
     /// Time between two server-sent events.

@@ -218,8 +218,11 @@ fn own_command(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
         let every = setup.every.as_millis().to_string();
         command.args(["--every-ms", &every]);
     }
-    if kind.is_rest() {
+    if kind.has_database() {
         command.arg("--database").arg(state.join("items.db"));
+    }
+    if kind.is_app() {
+        command.arg("--public").arg(&setup.documents);
     }
     if let Some(pair) = setup.pair {
         command.arg("--certificate").arg(&pair.certificate);

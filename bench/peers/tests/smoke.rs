@@ -157,6 +157,32 @@ fn items_are_read_and_inserted_by_all() {
 }
 
 #[test]
+fn the_application_and_its_twin_are_measured() {
+    if tools::find("wrk").is_none() {
+        return;
+    }
+    let servers = "app-epoll,app-axum";
+    let report = measured(&["--quick", "--only", "app", "--servers", servers]);
+    // Four requests and the events, with the threads of both libraries' defaults.
+    assert_eq!(benches(&report).len(), 5, "{report}");
+    for (index, bench) in benches(&report).iter().enumerate() {
+        let names = match index {
+            4 => ["events/s", "CPU us/event", "heard p99 us"],
+            _ => ["req/s", "CPU us/req", "p99 us"],
+        };
+        assert_eq!(rows(bench), 2, "{bench}");
+        for row in 0..2 {
+            assert_eq!(figure(bench, row, "errors"), 0.0, "{bench}");
+            for name in names {
+                assert!(figure(bench, row, name) > 0.0, "{name} in {bench}");
+            }
+        }
+        let targets = bench["targets"].as_array().map(Vec::len);
+        assert_eq!(targets, Some(3), "{bench}");
+    }
+}
+
+#[test]
 fn listeners_hear_every_event() {
     let arguments = [
         "--quick",

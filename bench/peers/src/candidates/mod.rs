@@ -5,6 +5,7 @@
 //! | `ours`, `hyper`, `tiny`, `echo` | a fixed reply, or an echo |
 //! | `secured` | files over TLS, in hyper and tokio-rustls |
 //! | `rest` | JSON and SQLite: ours, and axum |
+//! | `app` | the example `bookmarks`, and its twin in axum |
 //! | `sockets` | an echo of WebSocket messages: ours, and tokio-tungstenite |
 //! | `sse` | server-sent events: ours, and axum |
 //! | `copying`, `share` | a tokio server that puts messages into the memory of consumers |
@@ -16,6 +17,7 @@
 //! Those of a fixed reply give it for every path; where a server sleeps it is for the path
 //! [`SLEEP_PATH`] only. They run until they are ended from outside.
 
+pub(crate) mod app;
 mod bare;
 mod copying;
 mod echo;
@@ -67,9 +69,12 @@ pub(crate) struct Serve {
     /// Where consumers attach.
     #[arg(long, default_value = "ingest")]
     socket: PathBuf,
-    /// Where a server of items makes its database.
+    /// Where a server makes its database.
     #[arg(long, default_value = "items.db")]
     database: PathBuf,
+    /// The files of an application.
+    #[arg(long, default_value = "public")]
+    public: PathBuf,
     /// The certificate of a server over TLS, in PEM.
     #[arg(long, default_value = "certificate.pem")]
     certificate: PathBuf,
@@ -94,6 +99,8 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
         Kind::RestUring | Kind::RestEpoll => rest::ours::run(serve),
         Kind::RestAxum => rest::axum::run(serve),
+        Kind::AppUring | Kind::AppEpoll => app::ours::run(serve),
+        Kind::AppAxum => app::twin::run(serve),
         Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours::run(serve),
         Kind::SocketsTungstenite => sockets::tungstenite::run(),
         Kind::SseUring | Kind::SseEpoll => sse::ours::run(serve),

@@ -1,6 +1,7 @@
 //! The scenarios: each has a function `run` that yields reports, a table with targets each. It
 //! fails only if the bench was told to stop: a server that fails is a line in its report.
 
+mod app;
 mod builds;
 mod busy;
 mod http2;
@@ -46,6 +47,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Put => vec![put::run(session)?],
             Scenario::Idle => vec![idle::run(session)?],
             Scenario::Burst => vec![burst::run(session)?],
+            Scenario::App => app::run(session)?,
             Scenario::Sse => vec![sse::run(session)?],
             Scenario::Https => https::run(session)?,
             Scenario::Http2 => http2::run(session)?,
@@ -83,6 +85,7 @@ pub(crate) fn need_wrk(options: &Options) -> bool {
         Scenario::Pooled,
         Scenario::Busy,
         Scenario::Rest,
+        Scenario::App,
         Scenario::Https,
     ];
     driven.iter().any(|scenario| options.wants(*scenario))
@@ -120,6 +123,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Put => &put::KINDS,
         Scenario::Idle => &idle::KINDS,
         Scenario::Burst => &burst::KINDS,
+        Scenario::App => &app::KINDS,
         Scenario::Sse => &sse::KINDS,
         Scenario::Https => &https::KINDS,
         Scenario::Http2 => &http2::KINDS,
@@ -168,7 +172,7 @@ mod tests {
         let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
         let named = [
             "--only",
-            "sse,https,http2,nfs,ingest,relay-stream,relay-match,relay-rate",
+            "app,sse,https,http2,nfs,ingest,relay-stream,relay-match,relay-rate",
         ];
         let mut started = servers(&options(&[]));
         started.extend(servers(&options(&before)));

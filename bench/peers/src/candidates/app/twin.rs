@@ -1,0 +1,34 @@
+//! The twin on the runtime of `#[tokio::main]`, or on one with few threads.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+
+use super::super::{Serve, announce, hyper};
+use super::{App, SECRET, axum};
+
+/// Runs until the process is ended.
+///
+/// # Errors
+/// If the database, the runtime or the listener cannot be made.
+pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
+    let App { database, public } = App::open(serve)?;
+    let mut builder = Builder::new_multi_thread();
+    builder.enable_all();
+    if let Some(workers) = serve.workers {
+        builder.worker_threads(hyper::NETWORK_THREADS);
+        builder.max_blocking_threads(workers as usize);
+    }
+    builder.build()?.block_on(async move {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        announce("http", listener.local_addr()?)?;
+        let twin = axum::App::new(database, SECRET);
+        let served = match twin {
+            Ok(twin) => twin.serve(listener, &public).await,
+            Err(error) => Err(error),
+        };
+        served.map_err(|error| io::Error::other(error.to_string()))
+    })
+}
