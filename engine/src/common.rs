@@ -40,13 +40,20 @@ pub(crate) struct Common {
     pub(crate) refusals: Refusals,
     /// Requests that were tried here in this turn.
     pub(crate) tries: Tries,
-    /// Of each listener: whether its protocol may begin TLS.
-    pub(crate) may_start_tls: Box<[bool]>,
-    /// Of each listener: whether its connections come by a Unix socket.
-    pub(crate) is_unix: Box<[bool]>,
+    /// Of each listener.
+    pub(crate) entrances: Box<[Entrance]>,
     pub(crate) access_log: Option<AccessLog>,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,
+}
+
+/// What protocols may know of the listener that a connection has come by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entrance {
+    /// They may begin TLS.
+    pub(crate) may_start_tls: bool,
+    /// It is a Unix socket.
+    pub(crate) is_unix: bool,
 }
 
 impl Common {

@@ -19,7 +19,7 @@ use flatpath_structures::slots::Key;
 
 use crate::access_log::AccessLog;
 use crate::address_limit::Cells;
-use crate::common::Common;
+use crate::common::{Common, Entrance};
 use crate::connection::{Closing, Connection, PageKind};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
@@ -173,8 +173,13 @@ impl Io<'_> {
     /// Whether the connection has come by a Unix socket: its client has no address, and the
     /// socket's permissions decide who may connect.
     pub fn is_unix(&self) -> bool {
+        self.entrance().is_unix
+    }
+
+    pub(crate) fn entrance(&self) -> Entrance {
         let listener = usize::from(self.connection.listener());
-        self.common.is_unix.get(listener) == Some(&true)
+        let entrance = self.common.entrances.get(listener);
+        entrance.copied().unwrap_or_default()
     }
 
     /// The load balancer that a connection has come through: one system call. `None` for one that

@@ -17,8 +17,7 @@ impl Io<'_> {
     /// ([`Server::with_start_tls`](crate::Server), feature `tls`), it has not begun, no job is with
     /// a worker, and the connection is not spliced, handed over or ending.
     pub fn may_start_tls(&self) -> bool {
-        let listener = usize::from(self.connection.listener());
-        let is_offered = self.common.may_start_tls.get(listener) == Some(&true);
+        let is_offered = self.entrance().may_start_tls;
         let connection = &*self.connection;
         let is_free = connection.may_be_handed_over() && !connection.is_becoming();
         is_offered && is_free && !connection.is_secured()

@@ -11,7 +11,7 @@ use crate::access_log::{AccessLog, LogTo};
 use crate::admission::Admission;
 use crate::arrivals::Arrivals;
 use crate::behind_proxy::ProxyHeader;
-use crate::common::Common;
+use crate::common::{Common, Entrance};
 use crate::descriptors::DescriptorBudget;
 use crate::episode::Refusals;
 use crate::holders::Holders;
@@ -156,7 +156,7 @@ impl<D: Driver> Thread<D> {
         preambles: Vec<Preamble>,
         places: usize,
     ) {
-        self.common.is_unix = preambles.iter().map(|it| it.is_unix).collect();
+        let mut entrances = Vec::with_capacity(listeners.len());
         for (listener, preamble) in listeners.iter_mut().zip(preambles) {
             listener.balancers = preamble.balancers;
             #[cfg(feature = "tls")]
@@ -173,9 +173,12 @@ impl<D: Driver> Thread<D> {
                 let header = ErasedListener::new(Arc::new(ProxyHeader), places);
                 self.proxy_header = self.successors.add_own(Box::new(header));
             }
+            entrances.push(Entrance {
+                may_start_tls: listener.start_tls > 0,
+                is_unix: preamble.is_unix,
+            });
         }
-        let may_start = listeners.iter().map(|listener| listener.start_tls > 0);
-        self.common.may_start_tls = may_start.collect();
+        self.common.entrances = entrances.into();
     }
 }
 
@@ -216,8 +219,7 @@ impl<D: Driver> Network<D> {
             counters,
             refusals: Refusals::default(),
             tries: Tries::default(),
-            may_start_tls: Box::default(),
-            is_unix: Box::default(),
+            entrances: Box::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
         };
         let mut thread = Thread::new(driver, common, &listeners, (places, region_count));
