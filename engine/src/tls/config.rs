@@ -58,6 +58,18 @@ impl std::error::Error for TlsError {}
 /// replaces it is used by every listener that has one, for handshakes that begin from then on.
 ///
 /// A configuration has its own cryptographic provider; none is installed for the process.
+///
+/// ```no_run
+/// use flatpath::tls::TlsConfig;
+/// use flatpath::{Protocol, Server};
+///
+/// # fn serve(protocol: impl Protocol) -> Result<(), Box<dyn std::error::Error>> {
+/// let (certificates, key) = (std::fs::read("chain.pem")?, std::fs::read("key.pem")?);
+/// let tls = TlsConfig::from_pem(&certificates, &key)?;
+/// Server::new().listen_tls("127.0.0.1:8443", &tls, protocol).run()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TlsConfig(Arc<Shared>);
 
