@@ -67,7 +67,7 @@ mod tests {
             "/// A.\n#[derive(Debug)]\npub enum A<T> { B(T) }",
             "#[non_exhaustive]\nstruct A;\npub enum B { C }",
             "// Exhaustive: it has all.\npub struct A {}\npub enum B { C }",
-            "// Exhaustive: \n\npub enum B { C }",
+            "// Exhaustive: \n#[derive(Debug)]\npub enum B { C }",
             "// Exhaustive: the item after a line between.\n\npub enum B { C }",
             "/// Exhaustive: for users to read.\n///\npub enum B { C }",
         ] {
@@ -91,5 +91,6 @@ mod tests {
         assert_eq!(lines("protocols/http/src/router/a.rs", bare), [1]);
         assert_eq!(lines("testkit/src/a.rs", bare), [0; 0]);
         assert_eq!(lines("engine/tests/it/a.rs", bare), [0; 0]);
+        assert_eq!(lines("pairing/examples/a.rs", bare), [0; 0]);
     }
 }
