@@ -43,6 +43,7 @@ targets!(
     ranges,
     proxy_header,
     tls_records,
+    multipart_forms,
     uploads,
     websocket_frames,
 );

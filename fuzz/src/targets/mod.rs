@@ -7,6 +7,7 @@ mod ingest;
 mod relay;
 mod ranges;
 mod proxy_header;
+mod multipart;
 mod uploads;
 mod tls;
 mod websocket;
@@ -67,6 +68,11 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "tls_records",
         body: tls::run,
+        mutations: 1_000,
+    },
+    Target {
+        name: "multipart_forms",
+        body: multipart::run,
         mutations: 1_000,
     },
     Target {
