@@ -43,6 +43,13 @@ pub use exchange::TowerHandler;
 /// polled: those that wait for a timer or a task get their clients a 500, and those that need the
 /// runtime of tokio panic, which is a 500, too.
 ///
+/// A request for a route that is [`streamed`](flatpath_http::Methods::streamed) has no body when it
+/// passes: its body goes to the [`Upload`](flatpath_http::Upload) that the handler has returned,
+/// and the response passes at its end. So a service that bounds or changes the bodies of requests
+/// does so there by what the headers say, and no further. It may ask the handler again only after a
+/// response that was there at once: after an upload or a [`Deferred`](flatpath_http::Deferred) its
+/// client gets a 500.
+///
 /// A body that the service wraps in one of its own is taken from there while it is sent, by a
 /// worker that waits for it. A body that is fed ([`Body::channel`], events) could make it wait for
 /// long, so that is a 500: a service may pass it on, and not wrap it.
@@ -129,8 +136,11 @@ where
                 return answer.map(move |response: Response| {
                     self.was_fed |= is_fed(&response);
                     place.put(response);
-                    // Inside there is nothing any more that another request could be for.
-                    self.poll().unwrap_or_else(|| failed(&NotReady))
+                    self.poll()
+                        .unwrap_or_else(|| match self.exchange.take_request() {
+                            Some(_) => failed(&AsksAgain),
+                            None => failed(&NotReady),
+                        })
                 });
             };
             self.was_fed |= is_fed(response);
@@ -163,6 +173,18 @@ struct NotReady;
 flatpath::impl_error! {
     NotReady {
         Self => "it is not ready: it waits for what only a runtime can bring, such as a timer",
+    }
+}
+
+/// The service has a second request for the handler when there is nothing inside any more that
+/// could answer it.
+#[derive(Debug)]
+struct AsksAgain;
+
+flatpath::impl_error! {
+    AsksAgain {
+        Self => "it asks its handler again after a response that was made later: at the end of an \
+                 upload, whose body is gone, or of a `Deferred`",
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flatpath_http::{Body, Http, Mount, Request, Response, Router, Upload, routing, sse};
+use flatpath_http::{Body, Deferred, Http, Mount, Request, Response, Router, Upload, routing, sse};
 use flatpath_layers::{Tower, TowerBody, TowerHandler};
 use flatpath_test::each_seed;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -230,6 +230,10 @@ fn sim_a_layer_may_change_bodies() {
         site.ask_from(None, "POST /echo", &[], "eleven byte").status,
         413
     );
+    // The body of an upload goes past the layer, which sees its length.
+    let mut upload = |body: &str| site.ask_from(None, "PUT /upload", &[], body);
+    assert_eq!(upload("four").text(), "<4 bytes>");
+    assert_eq!(upload("eleven byte").status, 413);
 }
 
 /// A layer of the test's own.
@@ -387,8 +391,24 @@ fn sim_a_layer_may_ask_the_handler_again() {
         0 => Err(StatusCode::INTERNAL_SERVER_ERROR),
         _ => Ok("at last"),
     };
-    let router = Router::new().get("/", sometimes).layer(Tower::new(again));
-    assert_eq!(Site::new(8, router).ask("GET /", &[]).text(), "at last");
+    // What is made later is answered for: the handler cannot be asked any more then.
+    let busy = || StatusCode::SERVICE_UNAVAILABLE;
+    let later = move || {
+        let (responder, deferred) = Deferred::new();
+        responder.send(busy()).expect("it is awaited");
+        deferred
+    };
+    let upload = routing::put(move || Upload::to(io::sink(), move |_| busy()));
+    let router = Router::new()
+        .get("/", sometimes)
+        .get("/later", later)
+        .route("/upload", upload.streamed())
+        .layer(Tower::new(again));
+    let mut site = Site::new(8, router);
+    assert_eq!(site.ask("GET /", &[]).text(), "at last");
+    assert_eq!(site.ask("GET /later", &[]).status, 500);
+    let upload = site.ask_from(None, "PUT /upload", &[], "body");
+    assert_eq!(upload.status, 500);
 }
 
 #[test]
