@@ -1,10 +1,13 @@
 //! A live dashboard: what a thread measures of this machine, at once in every browser that looks.
 //!
-//! | request       | answer                                                                |
-//! |---------------|-----------------------------------------------------------------------|
-//! | `GET /`       | a page that shows it                                                  |
-//! | `GET /events` | server-sent events: what was measured last, or since the client's `Last-Event-ID`, and from then on every measurement |
-//! | `GET /socket` | a WebSocket: the last measurement, and from then on those that the client keeps up with; takes [`Command`]s |
+//! | request       | answer                                                                   |
+//! |---------------|--------------------------------------------------------------------------|
+//! | `GET /`       | a page that shows it                                                     |
+//! | `GET /events` | server-sent events: every measurement, the last ones first               |
+//! | `GET /socket` | a WebSocket: the last measurement and those after it; takes [`Command`]s |
+//!
+//! A listener that comes back gets what was measured since its `Last-Event-ID`. A socket that does
+//! not keep up misses measurements.
 //!
 //! A client of either kind holds no thread, and a measurement is encoded once for all of them. The
 //! events suit a client that wants each measurement, the socket one that wants the latest, or has

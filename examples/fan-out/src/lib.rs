@@ -1,8 +1,9 @@
 //! One request asks several other services at once, and answers with what they have said in time.
 //!
-//! | request         | answer                                                              |
-//! |-----------------|---------------------------------------------------------------------|
-//! | `GET /overview` | an object with a member for each service: what it has answered, or `{"error": ...}`; 502 if none has answered |
+//! | request         | answer                                                          |
+//! |-----------------|-----------------------------------------------------------------|
+//! | `GET /overview` | an object with what each has answered, or its `{"error": ...}`; |
+//! |                 | 502 if none has answered                                        |
 //!
 //! The requests are futures on a runtime of tokio, so no worker waits for them. Each has a time of
 //! its own. A client that goes away drops those that are under way.

@@ -22,9 +22,9 @@ use crate::tunnel::TunnelWork;
 /// than its router.
 ///
 /// The handler and the layers inside run on a worker that need not be the one of the layers around,
-/// so each time-out costs another way to a worker. Around inline handlers, which must not take long, around
-/// mounted services and uploads that are streamed, whose clients have deadlines of their own, it
-/// does nothing.
+/// so each time-out costs another way to a worker. Around inline handlers, which must not take
+/// long, around mounted services and uploads that are streamed, whose clients have deadlines of
+/// their own, it does nothing.
 ///
 /// ```
 /// use std::time::Duration;
