@@ -13,6 +13,7 @@ use flatpath::{Handle, Limits, Server};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, IntoResponse, Request};
 use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::websocket::{CLOSE, TEXT, frame, next_frame, open};
 use flatpath_testkit::{Client, Driver, Over, Site, each_driver, handovers, until_true};
 use flatpath_websocket::{Message, Socket, WebSocket};
 
@@ -22,8 +23,6 @@ each_driver!(sockets_and_event_streams_are_told_first);
 
 /// Clients of each kind.
 const EACH: usize = 4;
-const TEXT: u8 = 0x81;
-const CLOSE: u8 = 0x88;
 const GOING_AWAY: [u8; 2] = 1001_u16.to_be_bytes();
 
 /// A server of the library: `/socket` echoes, `/events` has numbered events.
@@ -76,35 +75,9 @@ impl Relieving {
     }
 }
 
-/// A frame of the client, masked with zeros.
-fn frame(head: u8, data: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(data.len()).expect("short");
-    [&[head, 0x80 | length, 0, 0, 0, 0], data].concat()
-}
-
-/// A frame of the server, which is short.
-fn next_frame(client: &mut Client) -> (u8, Vec<u8>) {
-    let head = client.exactly(2);
-    (head[0], client.exactly(usize::from(head[1])))
-}
-
 fn open_socket(address: SocketAddr) -> Client {
     let mut client = Client::connect(address).patient(LONG_PATIENCE);
-    let fields = [
-        ("Connection", "Upgrade"),
-        ("Upgrade", "websocket"),
-        ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-    ];
-    client.request("GET", "/socket", &fields);
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.extend(client.exactly(1));
-    }
-    if !head.starts_with(b"HTTP/1.1 101 ") {
-        head.extend(client.rest().0);
-        panic!("no socket: {}", String::from_utf8_lossy(&head));
-    }
+    open(&mut client, "/socket");
     client
 }
 
@@ -128,7 +101,7 @@ impl Seen {
     /// The server has said that it goes, and ends the connection once it is answered.
     fn part(&self, mut client: Client, reason: &[u8]) {
         assert_eq!(reason[..2], GOING_AWAY);
-        client.send(frame(CLOSE, &GOING_AWAY));
+        client.send(frame(CLOSE, GOING_AWAY));
         client.expect_closed();
         self.told.fetch_add(1, Ordering::Relaxed);
     }
@@ -146,8 +119,8 @@ fn talk(address: SocketAddr, is_over: &Over, seen: &Seen) {
     loop {
         number += 1;
         let text = number.to_string();
-        client.send(frame(TEXT, text.as_bytes()));
-        match next_frame(&mut client) {
+        client.send(frame(TEXT, &text));
+        match next_frame(|bytes| client.exactly(bytes)) {
             (TEXT, data) => {
                 assert_eq!(data, text.as_bytes());
                 seen.echoed.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +141,7 @@ fn talk(address: SocketAddr, is_over: &Over, seen: &Seen) {
 fn rest(address: SocketAddr, is_over: &Over, seen: &Seen) {
     while !is_over.is_set() {
         let mut client = seen.open_socket(address);
-        let (head, reason) = next_frame(&mut client);
+        let (head, reason) = next_frame(|bytes| client.exactly(bytes));
         assert_eq!(head, CLOSE);
         seen.part(client, &reason);
     }
