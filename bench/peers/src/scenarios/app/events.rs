@@ -47,8 +47,8 @@ pub(super) fn run(session: &Session, workers: Option<u32>) -> io::Result<BenchRe
 fn measure(session: &Session, kind: Kind, workers: Option<u32>, clients: u32) -> io::Result<Run> {
     // Near its limit a server closes what rests, to have room for newcomers.
     let Started { server, user } = Started::of(session, kind, workers, clients + clients / 8)?;
-    let is_full = !session.options.common.quick;
-    let listeners = Listeners::connect(server.address, clients.into(), user.listen(), is_full)?;
+    // They get cores as the server does: the next bookmark waits for them.
+    let listeners = Listeners::connect(server.address, clients.into(), user.listen(), false)?;
     let mut socket = http::connect(server.address)?;
     let mut add = || user.add_on(&mut socket).map(drop);
     hear(&listeners, clients, SETTLE, &mut add)?;

@@ -1,11 +1,11 @@
 //! What was added, to everybody who listens; those who come back get what they have missed.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
+use flatpath::lock::Lock;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::broadcast::{self, Receiver, Sender};
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use super::session::User;
 const EVENTS_MAX: usize = 256;
 
 pub(super) struct Added {
-    history: Mutex<VecDeque<(String, Event)>>,
+    history: Lock<VecDeque<(String, Event)>>,
     listeners: Sender<Event>,
     is_over: watch::Sender<bool>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Added {
 impl Added {
     pub(super) fn new() -> Self {
         Self {
-            history: Mutex::default(),
+            history: Lock::default(),
             listeners: broadcast::channel(EVENTS_MAX).0,
             is_over: watch::Sender::new(false),
         }
@@ -35,7 +35,7 @@ impl Added {
 
     pub(super) fn send(&self, id: i64, event: Event) {
         let event = event.id(id.to_string());
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut history = self.history.lock();
         if history.len() == EVENTS_MAX {
             history.pop_front();
         }
@@ -52,7 +52,7 @@ impl Added {
     /// What was sent after the event with this id, and what will be. If that event is not there
     /// any more, the first one says so.
     fn listen(&self, last_id: Option<&str>) -> (Vec<Event>, Receiver<Event>) {
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = self.history.lock();
         let mut missed = Vec::new();
         let mut begin = history.len();
         if let Some(last_id) = last_id {
