@@ -12,6 +12,9 @@ use crate::database::{Bookmark, Draft, Page, Wanted};
 use crate::error::Error;
 use crate::session::User;
 
+/// Where what was made is.
+type Location = [(&'static str, String); 1];
+
 pub(crate) fn list(
     _: User,
     State(app): State<Arc<App>>,
@@ -33,7 +36,7 @@ pub(crate) fn add(
     User(name): User,
     State(app): State<Arc<App>>,
     Json(draft): Json<Draft>,
-) -> Result<(StatusCode, [(&'static str, String); 1], Json<Bookmark>), Error> {
+) -> Result<(StatusCode, Location, Json<Bookmark>), Error> {
     draft.check().map_err(Error::Invalid)?;
     let bookmark = app.database.insert(&draft, &name)?;
     let event = Event::new().event("added").id(bookmark.id.to_string());

@@ -105,6 +105,7 @@ pub struct User {
 }
 
 /// A database file. Threads call it at the same time; each call may block.
+#[derive(Debug)]
 pub struct Database {
     path: PathBuf,
     readers: ThreadLocal<Connection>,

@@ -50,9 +50,10 @@ pub struct Command {
 }
 
 /// One dashboard. Clones are the same one.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Dashboard(Arc<Shared>);
 
+#[derive(Debug)]
 struct Shared {
     listeners: Broadcast,
     /// Of a measurement that a client is too slow for, the next one takes the place.
@@ -62,6 +63,7 @@ struct Shared {
     changed: Condvar,
 }
 
+#[derive(Debug)]
 struct Measuring {
     interval: Duration,
     /// No id is given twice, whenever the server is started again: clients may come back.
@@ -238,6 +240,7 @@ impl Handler for Viewer {
 }
 
 /// The thread that measures. Dropped, it ends.
+#[derive(Debug)]
 #[must_use = "dropped, it measures no more"]
 pub struct Meter {
     dashboard: Dashboard,
