@@ -148,127 +148,144 @@ fn events(socket: &mut Socket, last: &str) -> Vec<String> {
     lines
 }
 
-/// Everything that is asked, with what came back.
-fn day(twin: &Twin) -> Vec<String> {
-    let mut client = HttpClient::connect(twin.address);
-    let mut seen = Vec::new();
-    let mut see = |what: &str, reply: &Reply| seen.push(told(what, reply));
-    let sign_in = |password: &str| json!({"name": "ada", "password": password});
-    see(
-        "wrong password",
-        &client.post("/api/session").json(&sign_in("byron")).send(),
-    );
-    let signed_in = client
-        .post("/api/session")
-        .json(&sign_in("lovelace"))
-        .send();
-    see("signed in", &signed_in);
-    let (session, attributes) = cookie(&signed_in);
-    see("signed out", &client.get("/api/bookmarks").send());
-    let tampered = format!("{session}x");
-    see(
-        "tampered",
-        &client
-            .get("/api/bookmarks/1")
-            .header("cookie", &tampered)
-            .send(),
-    );
+/// A client with a session, and what was answered so far.
+struct Day {
+    address: SocketAddr,
+    client: HttpClient<Socket>,
+    session: String,
+    seen: Vec<String>,
+}
 
-    let draft = |title: &str| json!({"url": "https://a.example", "title": title, "tags": ["a"]});
-    let listen = |last: &str| {
-        let mut socket = Socket::connect(twin.address);
-        let head =
-            format!("GET /api/events HTTP/1.1\r\nHost: h\r\nCookie: {session}\r\n{last}\r\n");
-        socket.send(head.as_bytes());
-        socket
-    };
-    let mut ask = |method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]| {
-        let request = client
-            .request(method, path)
-            .header("cookie", &session)
-            .body(body);
+const ONE: &str = "/api/bookmarks/1";
+const ALL: &str = "/api/bookmarks";
+const TYPED: [(&str, &str); 1] = [("content-type", "application/json")];
+
+fn draft(title: &str) -> Value {
+    json!({"url": "https://a.example", "title": title, "tags": ["a"]})
+}
+
+impl Day {
+    fn begin(twin: &Twin) -> Self {
+        let mut day = Self {
+            address: twin.address,
+            client: HttpClient::connect(twin.address),
+            session: String::new(),
+            seen: Vec::new(),
+        };
+        for path in [ALL, ONE, "/api/events"] {
+            day.ask("GET", path, &[], b"");
+        }
+        let mut sign_in = |password: &str| {
+            let body = json!({"name": "ada", "password": password}).to_string();
+            day.ask("POST", "/api/session", &TYPED, body.as_bytes())
+        };
+        sign_in("byron");
+        let (session, attributes) = cookie(&sign_in("lovelace"));
+        day.seen.push(attributes);
+        day.session = format!("{session}x");
+        day.ask("GET", ALL, &[], b"");
+        day.session = session;
+        day
+    }
+
+    fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Reply {
+        let request = self.client.request(method, path).body(body);
+        let request = request.header("cookie", &self.session);
         let fields = fields.iter();
-        let request = fields.fold(request, |request, (name, value)| {
+        let with = fields.fold(request, |request, (name, value)| {
             request.header(name, value)
         });
-        let reply = request.send();
+        let reply = with.send();
         let about = String::from_utf8_lossy(&body[..body.len().min(100)]);
-        see(&format!("{method} {path} {about}"), &reply);
+        self.seen
+            .push(told(&format!("{method} {path} {about}"), &reply));
         reply
-    };
-    let typed = [("content-type", "application/json")];
-    let one = "/api/bookmarks/1";
-    for (method, path, body) in [
-        ("POST", "/api/bookmarks", draft("one")),
-        ("POST", "/api/bookmarks", draft(" ")),
-        (
-            "POST",
-            "/api/bookmarks",
-            json!({"url": "ftp://a", "title": "a"}),
-        ),
-        (
-            "POST",
-            "/api/bookmarks",
-            json!({"url": "https://a.example"}),
-        ),
-        ("PUT", one, draft("two")),
-        ("PUT", "/api/bookmarks/9", draft("two")),
-    ] {
-        ask(method, path, &typed, body.to_string().as_bytes());
     }
-    ask("POST", "/api/bookmarks", &typed, b"{");
-    ask("POST", "/api/bookmarks", &[], b"{}");
-    for path in [
-        one,
-        "/api/bookmarks/9",
-        "/api/bookmarks/one",
-        "/api/bookmarks?after=one",
-    ] {
-        ask("GET", path, &[], b"");
+
+    fn send(&mut self, method: &str, path: &str, body: &Value) {
+        self.ask(method, path, &TYPED, body.to_string().as_bytes());
     }
-    ask("GET", "/api/bookmarks", &[], b"");
-    ask("GET", "/api/nothing", &[], b"");
-    ask("PUT", "/api/bookmarks", &typed, b"{}");
-    for file in ["/", "/app.js", "/nothing"] {
-        ask("GET", file, &[], b"");
+
+    fn bookmarks(&mut self) {
+        self.send("POST", ALL, &draft("one"));
+        self.send("POST", ALL, &draft(" "));
+        self.send("POST", ALL, &json!({"url": "ftp://a", "title": "a"}));
+        self.send("POST", ALL, &json!({"url": "https://a.example"}));
+        self.send("PUT", ONE, &draft("two"));
+        self.send("PUT", "/api/bookmarks/9", &draft("two"));
+        self.ask("POST", ALL, &TYPED, b"{");
+        self.ask("POST", ALL, &[], b"{}");
+        self.ask("PUT", ALL, &TYPED, b"{}");
+        for path in [
+            ONE,
+            ALL,
+            "/api/bookmarks/9",
+            "/api/bookmarks/one",
+            "/api/bookmarks?after=one",
+            "/api/nothing",
+            "/",
+            "/app.js",
+            "/nothing",
+        ] {
+            self.ask("GET", path, &[], b"");
+        }
     }
-    let drafts: Vec<_> = (0..120)
-        .map(|number| draft(&format!("title {number}")))
-        .collect();
-    let form = [("content-type", FORM)];
-    let import = |file: &Value| format!("{PART}{file}\r\n--b--\r\n").into_bytes();
-    ask("POST", "/api/import", &form, &import(&json!(drafts)));
-    ask("POST", "/api/import", &form, &import(&json!("none")));
-    ask("POST", "/api/import", &form, b"--b--\r\n");
-    let gzip = [("accept-encoding", "gzip")];
-    for query in [
-        "limit=100",
-        "limit=1000&after=10",
-        "after=100&tag=a",
-        "tag=b",
-    ] {
-        ask("GET", &format!("/api/bookmarks?{query}"), &gzip, b"");
+
+    fn imports(&mut self) {
+        let titles = (0..120).map(|number| draft(&format!("title {number}")));
+        let drafts = Value::from(titles.collect::<Vec<_>>());
+        let form = [("content-type", FORM)];
+        for file in [drafts, json!("none")] {
+            let body = format!("{PART}{file}\r\n--b--\r\n");
+            self.ask("POST", "/api/import", &form, body.as_bytes());
+        }
+        self.ask("POST", "/api/import", &form, b"--b--\r\n");
+        let gzip = [("accept-encoding", "gzip")];
+        for query in [
+            "limit=100",
+            "limit=1000&after=10",
+            "after=100&tag=a",
+            "tag=b",
+        ] {
+            self.ask("GET", &format!("{ALL}?{query}"), &gzip, b"");
+        }
     }
-    let mut late = listen("Last-Event-ID: 1\r\n");
-    ask(
-        "POST",
-        "/api/bookmarks",
-        &typed,
-        draft("last").to_string().as_bytes(),
-    );
-    ask("DELETE", one, &[], b"");
-    ask("DELETE", one, &[], b"");
-    let out = ask("DELETE", "/api/session", &[], b"");
-    // What else a cookie says that is over means nothing.
-    let (over, about) = cookie(&out);
-    assert!(
-        about.contains("Max-Age=0") && about.contains("Path=/"),
-        "{about}"
-    );
-    seen.extend([attributes, over]);
-    seen.extend(events(&mut late, "id: 122"));
-    seen.extend(events(&mut listen("Last-Event-ID: 77\r\n"), "id: 122"));
-    seen
+
+    fn listen(&self, last: u32) -> Socket {
+        let mut socket = Socket::connect(self.address);
+        let cookie = &self.session;
+        let head = format!("GET /api/events HTTP/1.1\r\nHost: h\r\nCookie: {cookie}\r\n");
+        socket.send(format!("{head}Last-Event-ID: {last}\r\n\r\n").as_bytes());
+        socket
+    }
+
+    /// The last bookmark has the number 122.
+    fn end(mut self) -> Vec<String> {
+        let mut late = self.listen(1);
+        self.send("POST", ALL, &draft("last"));
+        self.ask("DELETE", ONE, &[], b"");
+        self.ask("DELETE", ONE, &[], b"");
+        let out = self.ask("DELETE", "/api/session", &[], b"");
+        // What else a cookie says that is over means nothing.
+        let (over, about) = cookie(&out);
+        assert!(
+            about.contains("Max-Age=0") && about.contains("Path=/"),
+            "{about}"
+        );
+        self.seen.push(over);
+        self.seen.extend(events(&mut late, "id: 122"));
+        // An event that never was.
+        self.seen.extend(events(&mut self.listen(77), "id: 122"));
+        self.seen
+    }
+}
+
+/// Everything that is asked, with what came back.
+fn day(twin: &Twin) -> Vec<String> {
+    let mut day = Day::begin(twin);
+    day.bookmarks();
+    day.imports();
+    day.end()
 }
 
 #[test]

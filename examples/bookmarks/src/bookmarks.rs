@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use flatpath_http::http::{HeaderMap, StatusCode};
 use flatpath_http::sse::Event;
-use flatpath_http::{Json, Multipart, Path, Query, Response, State};
+use flatpath_http::{IntoResponse, Json, Multipart, Path, Query, Response, State};
 use serde_json::{Value, json};
 
 use crate::App;
 use crate::database::{Bookmark, Draft, Page, Wanted};
 use crate::error::Error;
 use crate::session::User;
-
-/// Where what was made is.
-type Location = [(&'static str, String); 1];
 
 pub(crate) fn list(
     _: User,
@@ -36,7 +33,7 @@ pub(crate) fn add(
     User(name): User,
     State(app): State<Arc<App>>,
     Json(draft): Json<Draft>,
-) -> Result<(StatusCode, Location, Json<Bookmark>), Error> {
+) -> Result<impl IntoResponse, Error> {
     draft.check().map_err(Error::Invalid)?;
     let bookmark = app.database.insert(&draft, &name)?;
     let event = Event::new().event("added").id(bookmark.id.to_string());

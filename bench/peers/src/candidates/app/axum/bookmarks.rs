@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Multipart, Path, Query, State};
 use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use axum::response::sse::Event;
 use flatpath_example_bookmarks::database::{Bookmark, Draft, Page, Wanted};
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ pub(super) async fn add(
     User(name): User,
     State(app): State<App>,
     Json(draft): Json<Draft>,
-) -> Result<(StatusCode, [(&'static str, String); 1], Json<Bookmark>), Error> {
+) -> Result<impl IntoResponse, Error> {
     draft.check().map_err(Error::Invalid)?;
     let bookmark = app
         .database(move |database| database.insert(&draft, &name))
