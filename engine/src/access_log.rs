@@ -407,6 +407,9 @@ mod tests {
         is_aborted: false,
         referer: None,
         user_agent: Some(b"curl/8"),
+        client: None,
+        route: None,
+        id: None,
     };
 
     #[test]
