@@ -513,7 +513,8 @@ mod tests {
     #[test]
     fn addresses_are_written_without_their_ports() {
         let text = |address: &str| {
-            let peer = PeerText::new(Some(address.parse().expect("an address")));
+            let peer: SocketAddr = address.parse().expect("an address");
+            let peer = LoggedPeer::new(Some(peer), None).address;
             String::from_utf8(peer.as_bytes().to_vec()).expect("text")
         };
         assert_eq!(text("192.0.2.1:80"), "192.0.2.1");

@@ -166,15 +166,11 @@ pub(crate) type Connection<'a, S> = Context<'a, Http<S>>;
 
 /// For the lines of a session that has records.
 pub(crate) fn log<'a, 'io, S: Service>(connection: &'a mut Connection<'io, S>) -> Log<'a, 'io> {
-    let proxies = connection.protocol.proxies.as_ref();
     let known = connection.session.known.as_deref_mut();
-    let (client, records) = match known {
-        Some(known) => (known.client.zip(proxies), known.records.as_mut()),
-        None => (None, None),
-    };
+    let (client, records) = known.map_or((None, None), |it| (it.client, it.records.as_mut()));
     Log {
         io: &mut connection.io,
-        client,
+        client: client.zip(connection.protocol.proxies.as_ref()),
         records,
         spares: &mut connection.thread.records,
     }

@@ -12,8 +12,8 @@ use http::header::{HeaderName, HeaderValue};
 /// The longest id that is taken from a request, in bytes.
 const TAKEN_BYTES_MAX: usize = 128;
 
-/// Gives each request an id: a [`RequestId`] for handlers, layers and the access log, and the header
-/// `X-Request-Id` of its response.
+/// Gives each request an id: a [`RequestId`] for handlers, layers and the access log, and the
+/// header `X-Request-Id` of its response.
 ///
 /// An id that is made has 32 hexadecimal digits. It is unique as far as 128 bits that nothing
 /// predicts are, and tells nothing of time or of the number of requests.

@@ -1,4 +1,4 @@
-//! Counts by route.
+//! Counts by route: each response counts once, whatever has made it.
 
 use flatpath_http::flatpath::metrics::{Family, Value};
 use flatpath_http::{Router, routing};
