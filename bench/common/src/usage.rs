@@ -131,6 +131,16 @@ pub fn group_ticks(group: u32) -> io::Result<Ticks> {
     ))
 }
 
+/// CPU time of all children of this process that have ended and been waited for, and of theirs.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn ended_children() -> io::Result<Ticks> {
+    let stat = Process::myself().and_then(|this| this.stat());
+    let stat = stat.map_err(io::Error::other)?;
+    Ok(Ticks((stat.cutime + stat.cstime).unsigned_abs()))
+}
+
 /// Memory of every process of the group, added up. Pages shared between them count once for each.
 ///
 /// # Errors

@@ -83,6 +83,8 @@ pub(crate) enum Scenario {
     Https,
     /// HTTP/2 with and without TLS: files, connections that wait; only if named
     Http2,
+    /// Hello world and axum's: crates, time to build, size; only if named
+    Adopt,
     /// NFSv3: ours and nfs-ganesha; only if named
     Nfs,
     /// NFSv3: ours with more and more workers; only if named
@@ -185,7 +187,8 @@ impl Options {
         self.common.runs(match scenario {
             Scenario::Burst => 20,
             Scenario::Builds if self.instructions => 1,
-            Scenario::Idle
+            Scenario::Adopt
+            | Scenario::Idle
             | Scenario::Sse
             | Scenario::RelayStream
             | Scenario::RelayMatch

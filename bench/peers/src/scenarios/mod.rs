@@ -2,6 +2,7 @@
 //! fails only if the bench was told to stop: a server that fails is a line in its report.
 
 mod app;
+mod adopt;
 mod builds;
 mod busy;
 mod http2;
@@ -52,6 +53,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Https => https::run(session)?,
             Scenario::Http2 => http2::run(session)?,
             Scenario::Builds => builds::run(session)?,
+            Scenario::Adopt => vec![adopt::run(session)?],
             Scenario::Nfs => nfs::compare(session)?,
             Scenario::NfsSweep => nfs::sweep(session)?,
             Scenario::Ingest => vec![ingest::run(session)?],
@@ -129,7 +131,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Http2 => &http2::KINDS,
         Scenario::Builds => &builds::KINDS,
         Scenario::Nfs => &nfs::KINDS,
-        Scenario::NfsSweep => &[],
+        Scenario::Adopt | Scenario::NfsSweep => &[],
         Scenario::Ingest => &ingest::KINDS,
         Scenario::RelayStream => &relay::STREAM,
         Scenario::RelayMatch | Scenario::RelayWait => &relay::MATCH,
