@@ -179,7 +179,7 @@ fn what_is_no_bookmark_is_refused_with_the_reason() {
         let many = vec!["tag"; 21];
         for (body, status, reason) in [
             (
-                json!({"url": "ftp://a", "title": "a"}),
+                json!({"url": "http:/a", "title": "a"}),
                 422,
                 "the url begins with http",
             ),
