@@ -88,8 +88,8 @@ pub struct RequestLine<'a> {
     pub referer: Option<&'a [u8]>,
     /// The header `User-Agent`.
     pub user_agent: Option<&'a [u8]>,
-    /// The client, where the peer is a proxy that has named it: it stands in the peer's place, and
-    /// the peer, in the JSON format, after it.
+    /// The client, if the peer is a proxy that has named it. The line has it as the peer; the JSON
+    /// format also has the proxy.
     pub client: Option<IpAddr>,
     /// What the path was found by, as the program has it (`/users/{id}`): in the JSON format.
     pub route: Option<&'a [u8]>,

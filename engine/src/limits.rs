@@ -497,7 +497,7 @@ impl Limits {
     }
 
     /// How long a connection may be in a phase; for a body, how long it may be silent. Zero for
-    /// [`Phase::Timed`], whose end the protocol sets. `None`: for ever.
+    /// [`Phase::Timed`], whose end the protocol sets. `None`: no limit.
     pub fn of_phase(&self, phase: Phase) -> Option<Duration> {
         match phase {
             Phase::Idle => Some(self.idle_timeout),

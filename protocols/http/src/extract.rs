@@ -27,7 +27,8 @@ impl Asks {
         pattern: false,
     };
     /// The client's address ([`Peer`](crate::Peer)) and the terms of its connection
-    /// ([`Tls`](crate::Tls)): a system call for each request.
+    /// ([`Tls`](crate::Tls)): a system call for the first such request of a
+    /// connection.
     pub const PEER: Self = Self {
         peer: true,
         ..Self::NOTHING

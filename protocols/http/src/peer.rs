@@ -16,7 +16,8 @@ use crate::message::{Request, Response};
 /// none.
 ///
 /// Requests have it whose handler has it among its arguments or is in a layer: a system call for
-/// each. Other requests have no address.
+/// the first such request of a connection. Other requests have no address. Behind HTTP proxies it
+/// is the client that they name ([`Http::behind_proxies`](crate::Http::behind_proxies)).
 ///
 /// ```
 /// use flatpath_http::{Answer, Next, Peer, Request, Router};

@@ -37,6 +37,21 @@ pub(super) enum Blocking {
     Sleepers,
 }
 
+/// The runtime of `#[tokio::main]`; with a number of workers, one with [`NETWORK_THREADS`] and with
+/// that many threads that may block.
+///
+/// # Errors
+/// If its threads cannot be started.
+pub(super) fn runtime(workers: Option<u32>) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.enable_all();
+    if let Some(workers) = workers {
+        builder.worker_threads(NETWORK_THREADS);
+        builder.max_blocking_threads(workers as usize);
+    }
+    builder.build()
+}
+
 /// Answers in the future itself, on one thread.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What a first program costs whoever tries a library: its crates, the time to build it, its size.
+//! What hello world costs with each library: its crates, the time to build it, its size.
 //!
 //! Hello world with ours and with axum, as their documents have it: a package of its own outside of
 //! this workspace, in the release profile with cargo's defaults, and each build from an empty

@@ -1,7 +1,7 @@
 //! REST with SQLite: an item by its number, and an insertion, driven by wrk.
 //!
 //! Once as both libraries come, with as many threads as they start for it, and once with few:
-//! SQLite has locks of its own, so threads beyond the cores make every request dearer.
+//! SQLite has locks of its own, so threads beyond the cores make every request cost more.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;

@@ -4,7 +4,6 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
-use tokio::runtime::Builder;
 
 use super::super::{Serve, announce, hyper};
 use super::{App, SECRET, axum};
@@ -15,13 +14,7 @@ use super::{App, SECRET, axum};
 /// If the database, the runtime or the listener cannot be made.
 pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
     let App { database, public } = App::open(serve)?;
-    let mut builder = Builder::new_multi_thread();
-    builder.enable_all();
-    if let Some(workers) = serve.workers {
-        builder.worker_threads(hyper::NETWORK_THREADS);
-        builder.max_blocking_threads(workers as usize);
-    }
-    builder.build()?.block_on(async move {
+    hyper::runtime(serve.workers)?.block_on(async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         announce("http", listener.local_addr()?)?;
         let twin = axum::App::new(database, SECRET);

@@ -13,7 +13,6 @@ use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use tokio::net::TcpListener;
-use tokio::runtime::Builder;
 use tokio::task;
 
 use super::super::{Serve, announce, hyper};
@@ -30,13 +29,7 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
         .route("/items/{id}", get(read))
         .route("/items", post(add))
         .with_state(database);
-    let mut builder = Builder::new_multi_thread();
-    builder.enable_all();
-    if let Some(workers) = serve.workers {
-        builder.worker_threads(hyper::NETWORK_THREADS);
-        builder.max_blocking_threads(workers as usize);
-    }
-    builder.build()?.block_on(async move {
+    hyper::runtime(serve.workers)?.block_on(async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         announce("http", listener.local_addr()?)?;
         // A socket that refuses only answers later.

@@ -44,7 +44,7 @@ impl User {
         format!("Cookie: {}", self.cookie)
     }
 
-    /// Adds so many bookmarks.
+    /// Adds this many bookmarks.
     pub(super) fn import(&self, address: SocketAddr, count: usize) -> io::Result<()> {
         let drafts: Vec<Value> = (1..=count).map(draft).collect();
         let part = "--b\r\ncontent-disposition: form-data; name=\"file\"\r\n\r\n";

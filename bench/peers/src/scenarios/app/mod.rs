@@ -3,7 +3,7 @@
 //!
 //! Both have a session to check, JSON, SQLite, and layers around each reply. Once with as many
 //! threads as each library starts, and once with few that may block: SQLite has locks of its own,
-//! so threads beyond the cores make every request dearer.
+//! so threads beyond the cores make every request cost more.
 
 mod client;
 mod events;
