@@ -110,13 +110,13 @@ settings! {
         .advanced()
         .of(HTTP);
 
-    /// HTTP proxies of this network, such as 10.0.0.0/8, name the client of each request: it is in
-    /// the access log then; may be repeated. On a Unix socket, whoever may connect does
+    /// Trust HTTP proxies of this network, such as 10.0.0.0/8, to name the client of each request,
+    /// for the access log; may be repeated. On a Unix socket, every peer is trusted
     forwarded_from: Vec<Subnet> = option(topic::HTTP, "CIDR", str::parse::<Subnet>)
         .advanced()
         .of(HTTP);
 
-    /// The header in which they do: the one that they write or add to [default: x-forwarded-for]
+    /// The header that names it, which they must write or add to [default: x-forwarded-for]
     forwarded_header: Option<ForwardedHeader> = option(topic::HTTP, "HEADER", word())
         .advanced()
         .of(HTTP);

@@ -100,30 +100,40 @@ fn its_stream_names_the_client(driver: Driver) {
     assert_eq!(stranger.rest().0, b"");
 }
 
+/// nginx with a proxy to each address of the server, which keeps connections to it and sends it
+/// these headers as well; and where the two listen.
+fn proxies(server: &Server, run: &Site, headers: &str) -> Option<(Child, [SocketAddr; 2])> {
+    let addresses = [free(), free()];
+    let proxy = |name: &str, listen: SocketAddr, to: &str| {
+        format!(
+            "    upstream {name} {{ server {to}; keepalive 4; }}\n    server {{ listen {listen}; \
+             location / {{ proxy_pass http://{name}; proxy_http_version 1.1; \
+             proxy_set_header Connection \"\"; {headers}}} }}\n"
+        )
+    };
+    let unix = format!("unix:{}", run.at("http").display());
+    let configuration = format!(
+        "HEADhttp {{\n    access_log off;\n{}{}}}\n",
+        proxy("tcp", addresses[0], &server.address("http").to_string()),
+        proxy("unix", addresses[1], &unix),
+    );
+    let mut nginx = nginx(run.path(), &configuration)?;
+    for address in addresses {
+        nginx.await_port(address.port()).expect("it listens");
+    }
+    Some((nginx, addresses))
+}
+
 fn it_keeps_connections_for_requests_of_all_clients(driver: Driver) {
     const REQUESTS: usize = 20;
     let (site, run) = (Site::new().with("file", "contents"), Site::new());
     // nginx sends the name of the upstream as the host.
     let options = ["--admin", "127.0.0.1:0", "--hosts", "tcp,unix"];
     let server = serve(driver, &site, run.path(), &options);
-    let (tcp, unix) = (free(), free());
-    let proxy = |name: &str, listen: SocketAddr, to: &str| {
-        format!(
-            "    upstream {name} {{ server {to}; keepalive 4; }}\n    server {{ listen {listen}; \
-             location / {{ proxy_pass http://{name}; proxy_http_version 1.1; \
-             proxy_set_header Connection \"\"; }} }}\n"
-        )
-    };
-    let configuration = format!(
-        "HEADhttp {{\n    access_log off;\n{}{}}}\n",
-        proxy("tcp", tcp, &server.address("http").to_string()),
-        proxy("unix", unix, &format!("unix:{}", run.at("http").display())),
-    );
-    let Some(mut nginx) = nginx(run.path(), &configuration) else {
+    let Some((_nginx, addresses)) = proxies(&server, &run, "") else {
         return;
     };
-    for address in [tcp, unix] {
-        nginx.await_port(address.port()).expect("it listens");
+    for address in addresses {
         for _ in 0..REQUESTS {
             let reply = Client::connect(address).get("/file");
             assert_eq!((reply.status, reply.text()), (200, "contents"));
@@ -146,27 +156,13 @@ fn its_http_names_the_client_of_each_request(driver: Driver) {
     let (site, run) = (Site::new().with("file", "contents"), Site::new());
     let options = ["--hosts", "tcp,unix", "--forwarded-from", "127.0.0.1"];
     let server = serve(driver, &site, run.path(), &options);
-    let (tcp, unix) = (free(), free());
     // It keeps one connection to each, for the requests of all clients.
-    let proxy = |name: &str, listen: SocketAddr, to: &str| {
-        format!(
-            "    upstream {name} {{ server {to}; keepalive 1; }}\n    server {{ listen {listen}; \
-             location / {{ proxy_pass http://{name}; proxy_http_version 1.1; \
-             proxy_set_header Connection \"\"; \
-             proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }} }}\n"
-        )
-    };
-    let configuration = format!(
-        "HEADhttp {{\n    access_log off;\n{}{}}}\n",
-        proxy("tcp", tcp, &server.address("http").to_string()),
-        proxy("unix", unix, &format!("unix:{}", run.at("http").display())),
-    );
-    let Some(mut nginx) = nginx(run.path(), &configuration) else {
+    let header = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; ";
+    let Some((_nginx, addresses)) = proxies(&server, &run, header) else {
         return;
     };
     let mut expected = Vec::new();
-    for address in [tcp, unix] {
-        nginx.await_port(address.port()).expect("it listens");
+    for address in addresses {
         for host in [2, 3, 2] {
             let from = SocketAddr::from(([127, 0, 0, host], 0));
             let mut client = Client::connect_from(from, address);
@@ -180,7 +176,7 @@ fn its_http_names_the_client_of_each_request(driver: Driver) {
         peers(run.path()).len() == expected.len()
     });
     assert_eq!(peers(run.path()), expected);
-    // Who comes to the server itself, past nginx, is no proxy.
+    // A client that connects directly is not a trusted proxy.
     let from = SocketAddr::from(([127, 0, 0, 4], 0));
     let mut stranger = Client::connect_from(from, server.address("http"));
     stranger.request("GET", "/file", &[("X-Forwarded-For", "192.0.2.1")]);
