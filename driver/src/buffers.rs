@@ -43,6 +43,7 @@ impl Buffers {
     }
 
     /// True when no buffer is free.
+    #[cfg(feature = "simulation")]
     pub(crate) fn is_empty(&self) -> bool {
         self.free.is_empty()
     }

@@ -64,7 +64,7 @@ impl Eventfd {
         Eventfd(Source::Descriptor(descriptor))
     }
 
-    /// One for [`Simulation`](crate::simulation::Simulation): a number, without a kernel.
+    /// One for the simulation: a number, without a kernel.
     pub fn simulated() -> Eventfd {
         Eventfd(Source::Simulated(AtomicU64::new(0)))
     }
@@ -128,6 +128,7 @@ impl Eventfd {
     }
 
     /// Whether a simulated one has something to take.
+    #[cfg(feature = "simulation")]
     pub(crate) fn is_raised(&self) -> bool {
         match &self.0 {
             Source::Descriptor(_) => false,

@@ -200,6 +200,7 @@ impl SendList {
     ///
     /// # Errors
     /// The kernel's error.
+    #[cfg(feature = "simulation")]
     pub(crate) fn empty_pipes(&mut self) -> io::Result<()> {
         let mut left = self.segments.iter_mut().flatten();
         left.try_for_each(Segment::empty_pipe)

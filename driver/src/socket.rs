@@ -41,6 +41,7 @@ impl Socket {
     }
 
     /// The number, for the simulation that it is of.
+    #[cfg(feature = "simulation")]
     pub(crate) fn number(self) -> u32 {
         match self.0 {
             Handle::Descriptor(_) => unreachable!("a real socket in a simulation"),
@@ -88,6 +89,7 @@ pub struct Listener {
 #[derive(Debug)]
 enum Source {
     Descriptor(Arc<OwnedFd>),
+    #[cfg_attr(not(feature = "simulation"), expect(dead_code, reason = "made by it alone"))]
     Simulated(u32),
 }
 
@@ -155,6 +157,7 @@ impl Listener {
     }
 
     /// A listener of a simulation.
+    #[cfg(feature = "simulation")]
     pub(crate) fn simulated(number: u32) -> Listener {
         Listener {
             source: Source::Simulated(number),
@@ -166,6 +169,7 @@ impl Listener {
     ///
     /// # Panics
     /// When it is a real one.
+    #[cfg(feature = "simulation")]
     pub(crate) fn number(&self) -> u32 {
         match &self.source {
             Source::Descriptor(_) => unreachable!("a real listener in a simulation"),

@@ -89,6 +89,7 @@ impl Waker {
     }
 
     /// A waker for a driver that never sleeps.
+    #[cfg(feature = "simulation")]
     pub(crate) fn simulated() -> Waker {
         Waker::of(None)
     }

@@ -158,7 +158,7 @@
 //! | [`metrics`]     | tables of what is counted, which every output walks                 |
 //! | [`prompt`]      | requests that need not wait, answered where they arrive             |
 //! | [`proxy_header`] | where a client comes from, as a load balancer says it              |
-//! | [`simulation`]  | what the crate `flatpath-test` is built on                           |
+//! | `simulation`    | what the crate `flatpath-test` is built on (a feature)               |
 //! | [`statistics`]  | counters                                                            |
 //! | [`watch`]       | eventfds that call a function on a network thread                   |
 //!
@@ -176,6 +176,7 @@ pub mod memory;
 pub mod metrics;
 pub mod prompt;
 pub mod proxy_header;
+#[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod statistics;
 pub mod handover;

@@ -161,6 +161,7 @@ impl WatchQueue {
     }
 
     /// From now on there is no memory for it, or there is again; for simulations.
+    #[cfg(feature = "simulation")]
     pub(crate) fn starve(&self, is_out_of_memory: bool) {
         self.list().is_out_of_memory = is_out_of_memory;
     }

@@ -255,6 +255,7 @@ impl<D: Driver> Network<D> {
     }
 
     /// What the acceptor with this number accepts from, while it does.
+    #[cfg(feature = "simulation")]
     pub(crate) fn source(&self, index: usize) -> Option<&flatpath_driver::Listener> {
         self.acceptors.get(index)?.source.as_ref()
     }
