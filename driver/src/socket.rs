@@ -89,7 +89,10 @@ pub struct Listener {
 #[derive(Debug)]
 enum Source {
     Descriptor(Arc<OwnedFd>),
-    #[cfg_attr(not(feature = "simulation"), expect(dead_code, reason = "made by it alone"))]
+    #[cfg_attr(
+        not(feature = "simulation"),
+        expect(dead_code, reason = "made by it alone")
+    )]
     Simulated(u32),
 }
 

@@ -44,6 +44,7 @@ pub(crate) const SPLICE_PIPES_MAX: usize = 64;
 
 /// Shared bytes up to this length are copied after the reply's head: one buffer and one segment
 /// cost less than a second segment and a vectored send.
+#[doc(hidden)]
 pub const SHARED_COPY_BYTES_MAX: usize = 8 * 1024;
 
 /// What may wait for a client without a charge, in bytes: a short message. It is part of what a

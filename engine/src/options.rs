@@ -6,6 +6,17 @@ use flatpath_driver::RegionConfig;
 use crate::listener_limits::ListenerLimits;
 
 /// What the engine has to know of a protocol besides its methods. The default is right for most.
+///
+/// ```
+/// use flatpath::ListenerOptions;
+///
+/// // For `Protocol::options` of a protocol with short connections, whose client speaks first.
+/// let options = ListenerOptions {
+///     defer_accept: true,
+///     ..ListenerOptions::default()
+/// };
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ListenerOptions {
     /// True where the client speaks first and connections are short: accept then waits for the

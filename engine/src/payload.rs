@@ -27,6 +27,21 @@ const COPY_BYTES_MIN: usize = 4 * 1024;
 /// A payload is an owned list of fragments of receive pages, and of pooled buffers where bytes had
 /// to be copied. It may outlive its request and its connection, and be sent to other threads. What
 /// is read from the front is given back at once, fragment by fragment; the rest when it is dropped.
+///
+/// ```
+/// use std::io::Read;
+///
+/// use flatpath::memory::Payload;
+///
+/// /// What a handler does with a body that has arrived.
+/// fn text(mut body: Payload) -> std::io::Result<String> {
+///     let mut text = String::with_capacity(body.len());
+///     body.read_to_string(&mut text)?; // read in place: `body.parts()`
+///     Ok(text)
+/// }
+/// # assert_eq!(text(Payload::new())?, "");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     parts: VecDeque<Part>,

@@ -62,6 +62,17 @@ pub enum Stopping {
 
 /// Signals, being watched. [`Server::run`](crate::Server::run) does all of this by itself; programs
 /// that call [`Server::start`](crate::Server::start) may want the same.
+///
+/// ```no_run
+/// use flatpath::{Error, Running, Server, SignalWatch};
+///
+/// # fn serve(server: Server) -> Result<(), Error> {
+/// let signals = SignalWatch::begin()?; // before there are threads to interrupt
+/// let running: Running = server.start()?;
+/// let signals = signals.reloading(|| eprintln!("SIGHUP: reading settings again"));
+/// signals.run(running) // until SIGTERM or SIGINT, and the drain that follows
+/// # }
+/// ```
 pub struct SignalWatch {
     signals: Signals,
     report: Option<Report>,

@@ -6,6 +6,24 @@ use crate::ends::{Intake, Item, Refused, Sink, Source};
 use crate::gate::{Gate, Passed};
 
 /// A consumer that is a function; see [`Intake`] for what it may do.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use flatpath_pairing::{Callback, Endpoint, Item, Pairings, Sender, Token};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pairings = Pairings::new(100);
+/// let sender = Arc::new(Endpoint::new(Sender::new()));
+/// let shown = Arc::new(Endpoint::new(Callback::new(|item| println!("{item:?}"))));
+/// let produced = pairings.produce(Token(1), &sender)?;
+/// assert!(!sender.send(Item::Bytes(b"too early"))); // nobody consumes
+/// let consumed = pairings.consume(Token(1), &shown)?;
+/// assert!(sender.send(Item::Bytes(b"hello")));
+/// # drop((produced, consumed));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Callback(Arc<Intake>);
 
 impl Callback {

@@ -143,10 +143,12 @@ pub trait FromRequest<S, M = ViaRequest>: Sized {
 
 /// Marks what is made of a head: it may stand last too.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub enum ViaParts {}
 
 /// Marks what is made of a whole request.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub enum ViaRequest {}
 
 impl<S, T: FromRequestParts<S>> FromRequest<S, ViaParts> for T {

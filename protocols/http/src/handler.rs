@@ -61,6 +61,7 @@ pub trait Handler<M, S = ()>: Send + Sync + 'static {
 
 /// Marks handlers that look at the request.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub enum ByReference {}
 
 impl<F, R, S> Handler<ByReference, S> for F

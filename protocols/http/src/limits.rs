@@ -110,7 +110,7 @@ pub(crate) const SPARES_MAX: usize = 1024;
 
 /// Replies count as sent, in the access log, when no more of the connection's output than this is
 /// left: less than a socket takes at once.
-pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Shared bodies up to this many bytes are copied after an inline head at once; the engine
 /// decides about longer ones.

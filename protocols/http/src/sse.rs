@@ -59,6 +59,30 @@ const MISSED: &[u8] = b"event: missed\ndata: \n\n";
 
 /// The response that its client gets events with, and what sends them. At most 64 KiB of events
 /// wait for the client to read.
+///
+/// ```
+/// use std::thread;
+/// use std::time::Duration;
+///
+/// use flatpath_http::{Response, Router, sse};
+///
+/// /// A number each second, until the client is gone or the server drains.
+/// fn numbers() -> Response {
+///     let (events, response) = sse::channel();
+///     thread::spawn(move || {
+///         for number in 1_u64.. {
+///             if events.send(number.to_string()).is_err() {
+///                 return;
+///             }
+///             thread::sleep(Duration::from_secs(1));
+///         }
+///     });
+///     response
+/// }
+///
+/// let router: Router = Router::new().get("/numbers", numbers);
+/// # let _ = router;
+/// ```
 #[must_use]
 pub fn channel() -> (Events, Response) {
     let (sender, pieces) = channel::channel(WAITING_BYTES_MAX, Kind::Events);

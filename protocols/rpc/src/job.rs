@@ -15,6 +15,7 @@ use crate::reply::Reply;
 
 /// See the module.
 #[derive(Debug, Default)]
+#[doc(hidden)]
 pub struct RpcJob {
     pub(crate) call: Call,
     pub(crate) record: Record,

@@ -95,6 +95,7 @@ impl<S: Programs> Rpc<S> {
 
 /// What one connection keeps: a record on its way in.
 #[derive(Debug, Default)]
+#[doc(hidden)]
 pub struct RpcSession {
     assembly: Assembly,
     idle_periods: u8,
@@ -110,6 +111,7 @@ pub struct RpcSession {
 
 /// What a network thread keeps: what replies are built with here, between two, and what it counts.
 #[derive(Debug, Default)]
+#[doc(hidden)]
 pub struct RpcThread {
     reply: Reply,
     counts: ThreadCounts,

@@ -7,6 +7,22 @@ use crate::fault::Fault;
 use crate::limits::REASON_BYTES_MAX;
 
 /// Why a socket is closed.
+///
+/// ```
+/// use flatpath_websocket::{Close, Handler, Message, Socket, code};
+///
+/// struct Client;
+///
+/// impl Handler for Client {
+///     fn message(&mut self, socket: &Socket, _: Message) {
+///         socket.close(code::POLICY, "this server only talks");
+///     }
+///
+///     fn closed(&mut self, _: &Socket, close: &Close) {
+///         println!("{} {}", close.code, close.reason);
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Close {
     /// One of [`code`], or of the program's own: 3000 to 4999.

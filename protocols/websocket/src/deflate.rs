@@ -18,6 +18,19 @@ use crate::message::Message;
 use crate::offer::{Agreed, WINDOW_BITS_MAX};
 
 /// How messages are compressed; see [`WebSocket::deflate`](crate::WebSocket::deflate).
+///
+/// ```
+/// use flatpath_websocket::{Deflate, Message, Socket, WebSocket};
+///
+/// type Handler = fn(&Socket, Message);
+/// // Many sockets that wait: no memory is kept between the messages of one.
+/// let sockets = WebSocket::<Handler>::pooled().deflate(Some(Deflate {
+///     server_takeover: false,
+///     client_takeover: false,
+///     ..Deflate::default()
+/// }));
+/// # let _ = sockets;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deflate {
     /// From 1 (fast) to 9 (small).

@@ -1,6 +1,16 @@
 //! Every bound of the crate: what a client may send, and what waits for it.
 
 /// What a program sets; see [`WebSocket::limits`](crate::WebSocket::limits).
+///
+/// ```
+/// use flatpath_websocket::Limits;
+///
+/// let limits = Limits {
+///     message_bytes_max: 64 * 1024,
+///     ..Limits::default()
+/// };
+/// # let _ = limits;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of a client's message, its fragments together, inflated. A longer one ends the

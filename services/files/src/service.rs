@@ -80,6 +80,7 @@ enum WriteKind {
 }
 
 /// State of one network thread: its cache of small files.
+#[doc(hidden)]
 pub struct FilesState {
     cache: Cache,
     requests: HandlerState,

@@ -43,6 +43,17 @@ pub enum Writing {
 }
 
 /// How files are made and replaced.
+///
+/// ```
+/// use flatpath_files::{Durability, WriteOptions, Writing};
+///
+/// let writing = Writing::Allowed(WriteOptions {
+///     bytes_max: 100 << 20,
+///     durability: Durability::Disk, // a file that is answered for survives a power cut
+///     ..WriteOptions::default()
+/// });
+/// # let _ = writing;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
     /// The longest file, in bytes.

@@ -55,6 +55,7 @@ impl Refusal {
 
 /// What a network thread keeps for a router: the request that its handlers get, and the state of
 /// each mounted service.
+#[doc(hidden)]
 pub struct RouterState {
     handlers: HandlerState,
     services: Vec<Box<dyn Any>>,

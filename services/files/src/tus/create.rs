@@ -164,7 +164,7 @@ fn make_room(uploads: &Uploads, store: &Store, from: Option<IpAddr>) -> Result<(
             false => unfinished += 1,
         }
     }
-    if unfinished < uploads_max || from.is_some() && !is_over && end_longest(uploads, store) {
+    if unfinished < uploads_max || from.is_some() && !is_over && end_longest(uploads) {
         return Ok(());
     }
     report_full(unfinished);
@@ -174,11 +174,14 @@ fn make_room(uploads: &Uploads, store: &Store, from: Option<IpAddr>) -> Result<(
 
 /// Removes the upload that has been left alone longest, of those whose address has more than its
 /// share: one without a byte, if there is any. False: there is none, or each is written to.
-fn end_longest(uploads: &Uploads, store: &Store) -> bool {
+fn end_longest(uploads: &Uploads) -> bool {
     let of_excess = uploads.ledger.of_excess(uploads.options.unfinished_max);
     let mut by_age: Vec<_> = of_excess
         .into_iter()
-        .map(|(id, has_bytes)| (has_bytes, store.written(id.digits().as_bytes()), id))
+        .filter_map(|(id, has_bytes)| {
+            let upload = Upload::find(uploads, &id).ok()?;
+            Some((has_bytes, upload.written(), id))
+        })
         .collect();
     by_age.sort_by_key(|(has_bytes, written, _)| (*has_bytes, *written));
     let removed = by_age.iter().take(UPLOADS_REMOVED_TRIES).any(|(_, _, id)| {

@@ -464,9 +464,9 @@ fn an_address_leaves_unfinished_uploads_to_others_and_what_it_left_alone_longest
             address
         })
         .collect();
-    // Files that are made within one tick of the kernel's clock have one time.
+    // The last that was begun got its bytes longest ago.
     for (number, address) in (0..).zip(&all) {
-        let made = SystemTime::now() - Duration::from_secs(60 - number);
+        let made = SystemTime::now() - Duration::from_secs(number);
         let file = fs::File::options().write(true).open(site.data(address));
         file.expect("there").set_modified(made).expect("ours");
     }
@@ -477,16 +477,16 @@ fn an_address_leaves_unfinished_uploads_to_others_and_what_it_left_alone_longest
     assert_eq!(create_from(&site, other, "other").0, 201);
     assert_eq!(site.offset(&all[0]), Ok(2), "it has bytes");
     assert_eq!(
-        site.offset(&all[1]),
+        site.offset(&all[7]),
         Err(404),
         "it had none, and was the oldest"
     );
-    assert_eq!(site.offset(&all[2]), Ok(0));
+    assert_eq!(site.offset(&all[6]), Ok(0));
     assert_eq!(create_from(&site, crowd, "more").0, 429, "it has its share");
     // Another host of the same subscriber.
     assert_eq!(create_from(&site, "2001:db8::2", "third").0, 201);
-    assert_eq!(site.offset(&all[2]), Err(404));
-    assert_eq!(site.offset(&all[3]), Ok(0));
+    assert_eq!(site.offset(&all[6]), Err(404));
+    assert_eq!(site.offset(&all[5]), Ok(0));
 }
 
 #[test]

@@ -124,6 +124,11 @@ impl Upload {
         !is_older(time_of(&stat), self.uploads.kept(size_of(&stat)), now)
     }
 
+    /// When its file was made, or bytes arrived for it last; `None` where there is no such file.
+    pub(super) fn written(&self) -> Option<SystemTime> {
+        self.named_stat().ok().flatten().as_ref().and_then(time_of)
+    }
+
     /// The state of its file, if the file still has its hidden name.
     fn named_stat(&self) -> Result<Option<Stat>> {
         match (&self.directory, self.data.as_deref()) {
