@@ -75,6 +75,8 @@ fn run_step(step: Step) -> Result<()> {
         Step::Package => {
             forget_unpacked()?;
             let mut command = process::cargo(&["package", "--quiet"]);
+            // Outside of the workspace cargo's own profile holds; nobody debugs these builds.
+            command.env("CARGO_PROFILE_DEV_DEBUG", "0");
             for name in published()? {
                 command.args(["--package", &name]);
             }
