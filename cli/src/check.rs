@@ -13,9 +13,10 @@ use std::time::SystemTime;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::NetworkThreads;
 
-use crate::config::{Configuration, Entry, ListenerTable, quoted};
+use crate::config::{Configuration, Entry, ExportTable, ListenerTable, quoted};
 use crate::failure::Failure;
 use crate::listeners::{self, Listener};
+use crate::nfs_exports;
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
 use crate::tls::{Secured, Source};
@@ -38,6 +39,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let listeners = listeners::of(&file.settings, &file.listeners)?;
     demands(&file.settings, &listeners).divide()?;
     listeners.iter().try_for_each(Listener::check)?;
+    nfs_exports::check(&listeners, &file)?;
     let text = text_of(&file) + &certificates(&listeners)?;
     let written = io::stdout().lock().write_all(text.as_bytes());
     written.map_err(|cause| Failure::Failed(format!("standard output: {cause}")))
@@ -94,6 +96,9 @@ fn text_of(file: &Configuration) -> String {
     for table in &file.listeners {
         write_table(file, table, &mut text);
     }
+    for table in &file.exports {
+        write_export(table, &mut text);
+    }
     text
 }
 
@@ -144,6 +149,19 @@ fn write_table(file: &Configuration, table: &ListenerTable, text: &mut String) {
     }
 }
 
+fn write_export(table: &ExportTable, text: &mut String) {
+    let clients: Vec<String> = table.clients.iter().map(|it| quoted(it)).collect();
+    let _ = writeln!(
+        text,
+        "\n[[export]]  # SIGHUP reloads it\npath = {}\nclients = [{}]",
+        quoted(&table.path),
+        clients.join(", ")
+    );
+    if let Some(options) = &table.options {
+        let _ = writeln!(text, "options = {}", quoted(options));
+    }
+}
+
 /// The mark of a setting that SIGHUP changes.
 fn mark(part: Part, setting: &Setting) -> &'static str {
     match setting.is_reloaded(part) {
@@ -169,7 +187,8 @@ mod tests {
         let text = "dir = \"a \\\"b\\\"\"\nhttp = [8080, \"[::1]:80\"]\nhidden = true\n\
             idle-timeout = 0.5\nmax-connections = 9\n\
             [[listener]]\nprotocol = \"http\"\naddress = 81\nwritable = true\ndir = \"c\"\n\
-            [[listener]]\nprotocol = \"relay\"\naddress = [1, 2]\nrelay-wait = \"5m\"\n";
+            [[listener]]\nprotocol = \"relay\"\naddress = [1, 2]\nrelay-wait = \"5m\"\n\
+            [[export]]\npath = \"/srv/www\"\noptions = \"rw\"\nclients = [\"::1\", \"*(ro)\"]\n";
         let file = Configuration::from_text(text).expect("a good file");
         let printed = text_of(&file);
         let again = Configuration::from_text(&printed).expect("it can be read");
@@ -179,6 +198,12 @@ mod tests {
             assert_eq!(left.over(&file.settings), right.over(&again.settings));
             assert_eq!(left.own.max_connections, right.own.max_connections);
         }
+        let exports = |file: &Configuration| {
+            let tables = file.exports.iter();
+            let all = tables.map(|it| (it.path.clone(), it.clients.clone(), it.options.clone()));
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(exports(&file), exports(&again));
         assert_eq!(text_of(&again), printed, "nothing more to say");
         for setting in SETTINGS.iter() {
             assert!(printed.contains(setting.name()), "{setting:?}: {printed}");

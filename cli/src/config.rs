@@ -18,7 +18,11 @@
 //! above the tables or on the command line, if it [is inherited](Setting::is_inherited). What it
 //! sets, no flag replaces: flags do not name a listener.
 //!
+//! Tables `[[export]]` are exports of NFS ([`exports`]).
+//!
 //! An error begins with its place, `FILE:LINE:COLUMN`.
+
+mod exports;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -31,6 +35,7 @@ use toml_span::{Span, Value};
 use crate::failure::Failure;
 use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
 use crate::units::listen_address;
+pub(crate) use exports::ExportTable;
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -43,6 +48,9 @@ pub(crate) struct Configuration {
     /// The same, as it is written.
     pub(crate) entries: Vec<Entry>,
     pub(crate) listeners: Vec<ListenerTable>,
+    pub(crate) exports: Vec<ExportTable>,
+    /// How errors call the file.
+    pub(crate) name: String,
 }
 
 /// One `[[listener]]`.
@@ -91,7 +99,10 @@ impl Configuration {
             )));
         }
         let text = std::fs::read_to_string(path).map_err(|cause| wrong(&cause))?;
-        Self::from_text(&text).map_err(|why| Failure::WrongUse(format!("{path_text}:{why}")))
+        let read = Self::from_text(&text);
+        let mut file = read.map_err(|why| Failure::WrongUse(format!("{path_text}:{why}")))?;
+        file.name = path_text.to_string();
+        Ok(file)
     }
 
     /// Reads the text of a file; an error begins with `LINE:COLUMN: `.
@@ -112,6 +123,10 @@ impl Configuration {
         for (key, value) in document.as_table().into_iter().flatten() {
             if key.name == "listener" {
                 file.listeners = listeners(value)?;
+                continue;
+            }
+            if key.name == "export" {
+                file.exports = exports::tables(value, text)?;
                 continue;
             }
             let entry = read(&key.name, key.span, value, &mut file.settings)?;

@@ -17,9 +17,10 @@ use flatpath_ingest::{ControlThread, Ingest};
 use flatpath_nfs::{Nfs, Port};
 use flatpath_relay::Relay;
 
-use crate::config::ListenerTable;
+use crate::config::{Configuration, ListenerTable};
 use crate::failure::Failure;
 use crate::memory::Parts;
+use crate::nfs_exports::{self, Served};
 use crate::redirect::Redirect;
 use crate::service_metrics::Counting;
 use crate::settings::{self, Etag, ListenerProtocol, NfsTls, Settings, is_on};
@@ -56,6 +57,10 @@ pub(crate) struct Services {
     /// For each NFS listener: its number in the server, the place that receives its port, and
     /// whether rpcbind learns of it.
     pub(crate) nfs: Vec<(usize, Port, bool)>,
+    /// Exports that are named.
+    pub(crate) exports: Vec<Served>,
+    /// The file with the tables of exports.
+    file: Configuration,
     /// The numbers of listeners whose clients may change files.
     pub(crate) writable: Vec<usize>,
     /// The numbers of listeners with TLS.
@@ -74,9 +79,10 @@ pub(crate) struct Services {
 
 impl Services {
     /// None yet; each takes its own of these sockets.
-    pub(crate) fn with(passed: &PassedSockets) -> Services {
+    pub(crate) fn with(passed: &PassedSockets, file: &Configuration) -> Services {
         let mut services = Services {
             passed: passed.clone(),
+            file: file.clone(),
             ..Services::default()
         };
         services.counting.certificates = services.certificates.clone();
@@ -255,6 +261,7 @@ impl Listener {
         let tls = secured.map(|secured| services.certificates.add(secured));
         let tls = tls.transpose()?;
         for address in self.addresses.iter().cloned() {
+            let mut is_writable = self.serves_over_http() && is_on(settings.writable);
             server = match self.protocol {
                 ListenerProtocol::Http => self.add_http_to(server, address, parts, services)?,
                 ListenerProtocol::Nfs => {
@@ -262,7 +269,14 @@ impl Listener {
                         let why = format!("nfs: no client mounts {address}; name a port");
                         return Err(Failure::WrongUse(why));
                     }
-                    let nfs = nfs::open(settings, self.requires_tls())?;
+                    let nfs = nfs::open(settings, &services.file, self.requires_tls())?;
+                    if nfs_exports::are_named(settings, &services.file) {
+                        services.exports.push(Served {
+                            exports: nfs.exports(),
+                            files: settings.nfs_exports.clone(),
+                        });
+                    }
+                    is_writable = nfs.exports().is_writable();
                     let is_registered = is_on(settings.nfs_register);
                     services
                         .nfs
@@ -302,7 +316,7 @@ impl Listener {
                     services.redirect.get_or_insert(services.count);
                 }
             }
-            if self.serves_files() && is_on(settings.writable) {
+            if is_writable {
                 services.writable.push(services.count);
             }
             services.count += 1;

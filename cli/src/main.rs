@@ -13,6 +13,7 @@ mod config;
 mod environment;
 mod memory;
 mod nfs;
+mod nfs_exports;
 mod relay;
 mod ingest;
 mod tls;

@@ -10,8 +10,10 @@ use flatpath::Running;
 use flatpath::lock::Lock;
 use flatpath_nfs::{Access, Nfs, Options, Registration, Squash};
 
+use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::listeners::Services;
+use crate::nfs_exports;
 use crate::settings::{NfsTls, Settings, is_on};
 use crate::tls::Secured;
 
@@ -49,8 +51,17 @@ pub(crate) fn secured(
     }
 }
 
-/// The service with these settings, which may answer calls without TLS or not.
-pub(crate) fn open(settings: &Settings, tls_required: bool) -> Result<Nfs, Failure> {
+/// The service with these settings and exports, which may answer calls without TLS or not.
+pub(crate) fn open(
+    settings: &Settings,
+    file: &Configuration,
+    tls_required: bool,
+) -> Result<Nfs, Failure> {
+    let exports = match nfs_exports::are_named(settings, file) {
+        true => nfs_exports::load(&settings.nfs_exports, file)?,
+        false => Vec::new(),
+    };
+    let are_named = !exports.is_empty();
     let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
     let state = settings.nfs_state.clone().or_else(default_state);
     if state.is_none() {
@@ -58,6 +69,8 @@ pub(crate) fn open(settings: &Settings, tls_required: bool) -> Result<Nfs, Failu
     }
     let options = Options {
         directory: dir.to_owned(),
+        exports,
+        manage_groups: is_on(settings.manage_gids),
         state: state.clone(),
         access: match is_on(settings.writable) {
             true => Access::ReadWrite,
@@ -75,6 +88,9 @@ pub(crate) fn open(settings: &Settings, tls_required: bool) -> Result<Nfs, Failu
         let dir = dir.display();
         let state = state.unwrap_or_default();
         let state = state.display();
+        if are_named {
+            return Failure::WrongUse(format!("NFS cannot export: {cause}"));
+        }
         Failure::WrongUse(format!(
             "NFS cannot export {dir}: {cause}; name a readable directory, and with --nfs-state one \
              for the key that can be written and is not below it (now {state})"
@@ -277,7 +293,7 @@ mod tests {
     fn a_table_with_a_certificate_says_what_it_is_for() {
         let of = |text: &str| {
             let table = "[[listener]]\nprotocol = \"nfs\"\naddress = 2049\n";
-            let file = crate::config::Configuration::from_text(&format!("{table}{text}"));
+            let file = Configuration::from_text(&format!("{table}{text}"));
             let file = file.expect("it can be read");
             let listeners = listeners::of(&file.settings, &file.listeners);
             let listeners = listeners.map_err(|failure| failure.to_string())?;

@@ -1,6 +1,9 @@
 //! SIGHUP: reads certificates and the configuration file again, and takes over what can change
 //! without a restart.
 //!
+//! Exports of NFS are loaded again, too, those of `--nfs-exports FILE` also without a configuration
+//! file. Clients that keep their right keep their handles.
+//!
 //! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
 //! bounds of addresses and listeners, `slow` and `log`. Of everything else that has changed since
 //! the start there is a line in the log each time, because only a restart brings it. A file with a
@@ -19,11 +22,13 @@ use clap::ArgMatches;
 use flatpath::lock::Lock;
 use flatpath::{Handle, Limits, ListenerLimits, ServerState};
 use flatpath_admin::Admin;
+use flatpath_nfs::PreparedExports;
 
 use crate::config::{Configuration, Entry, ListenerTable};
 use crate::failure::Failure;
 use crate::listeners::{self, Listener};
 use crate::logging;
+use crate::nfs_exports::{self, Served};
 use crate::serve::demands;
 use crate::service_manager::ServiceManager;
 use crate::settings::{Part, SETTINGS, Setting, Settings};
@@ -71,6 +76,7 @@ pub(crate) struct Reload {
     pub(crate) slow: SlowWatch,
     pub(crate) admin: Admin,
     pub(crate) certificates: Certificates,
+    pub(crate) exports: Vec<Served>,
     pub(crate) manager: ServiceManager,
 }
 
@@ -112,13 +118,17 @@ impl Reload {
         self.manager.reloading();
         // Whatever the configuration file says: they are good or wrong by themselves.
         self.certificates.reload();
-        match self.read() {
-            Ok(None) => log::info!("reload: there is no --config FILE to read again"),
-            Ok(Some(file)) => {
+        match self.load() {
+            Ok((None, exports)) => {
+                log::info!("reload: there is no --config FILE to read again");
+                nfs_exports::apply(exports);
+            }
+            Ok((Some(file), exports)) => {
                 for line in self.differences(last, &file) {
                     line.log();
                 }
                 self.take(&file);
+                nfs_exports::apply(exports);
                 *last = file;
                 log::info!("reloaded");
             }
@@ -127,6 +137,14 @@ impl Reload {
         if self.server.state() == ServerState::Running {
             self.manager.ready("Serving");
         }
+    }
+
+    /// The file as it is now, and the exports.
+    fn load(&self) -> Result<(Option<Configuration>, Vec<PreparedExports>), Failure> {
+        let file = self.read()?;
+        let named = file.as_ref().unwrap_or(&self.started);
+        let exports = nfs_exports::prepare(&self.exports, named)?;
+        Ok((file, exports))
     }
 
     /// The file as it is now, found good as `serve` and `check` find it.
@@ -139,6 +157,7 @@ impl Reload {
         let listeners = listeners::of(&settings, &file.listeners)?;
         demands(&settings, &listeners).divide()?;
         listeners.iter().try_for_each(Listener::check)?;
+        nfs_exports::check(&listeners, &file)?;
         Ok(Some(file))
     }
 
@@ -197,6 +216,9 @@ impl Reload {
                     Change::Pending => Difference::pending(&format!("{what} changed in {name}")),
                 });
             });
+        }
+        if self.exports.is_empty() && !file.exports.is_empty() {
+            found.push(Difference::pending(&format!("[[export]] is new in {name}")));
         }
         for table in &file.listeners {
             if same_listener(&self.started.listeners, table).is_none() {

@@ -32,6 +32,7 @@ use crate::listeners::{self, Listener, Services};
 use crate::logging;
 use crate::memory::{Demands, Parts};
 use crate::nfs::Rpcbind;
+use crate::nfs_exports;
 use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};
 use crate::report;
@@ -73,12 +74,13 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let manager = ServiceManager::from_environment();
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::of(&settings, &file.listeners)?;
+    nfs_exports::check(&listeners, &file)?;
     effect::warn(arguments, &listeners);
     environment::warn_of_misspelt(&command());
     let parts = demands(&settings, &listeners).divide()?;
     parts.log();
     let restart = Restart::begin(&settings, &passed)?;
-    let mut services = Services::with(&passed);
+    let mut services = Services::with(&passed, &file);
     let mut server = server(&settings, &parts);
     for listener in &listeners {
         server = listener.add_to(server, &parts, &mut services)?;
@@ -122,6 +124,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         slow,
         admin,
         certificates: services.certificates.clone(),
+        exports: std::mem::take(&mut services.exports),
         manager: manager.clone(),
     };
     let watch = watch.reloading(reload.on_signal(access_log.reopener()));

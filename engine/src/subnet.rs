@@ -1,6 +1,7 @@
 //! Networks in CIDR notation, to name clients and load balancers by.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A network: an address with the number of bits that count, as in `10.0.0.0/8`.
@@ -58,6 +59,45 @@ impl Subnet {
     pub fn contains(&self, address: IpAddr) -> bool {
         as_bits(address) & self.mask == self.bits
     }
+
+    /// The bits that its addresses have in common; an IPv4 address is the IPv6 address that maps
+    /// it. The others are 0.
+    pub fn bits(&self) -> u128 {
+        self.bits
+    }
+
+    /// The bits that count, from the first one on. Of two networks with an address in common the
+    /// one with the larger mask is the smaller one, which lies in the other.
+    pub fn mask(&self) -> u128 {
+        self.mask
+    }
+}
+
+/// The network that has this address and no other.
+impl From<IpAddr> for Subnet {
+    fn from(address: IpAddr) -> Subnet {
+        Subnet {
+            bits: as_bits(address),
+            mask: u128::MAX,
+        }
+    }
+}
+
+/// As it is read; a single address without a length.
+impl fmt::Display for Subnet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = Ipv6Addr::from_bits(self.bits);
+        let length = self.mask.leading_ones();
+        // A shorter one has addresses that map none of IPv4.
+        let (address, length, most) = match (address.to_ipv4_mapped(), length.checked_sub(96)) {
+            (Some(address), Some(length)) => (IpAddr::V4(address), length, 32),
+            _ => (IpAddr::V6(address), length, 128),
+        };
+        match length == most {
+            true => write!(formatter, "{address}"),
+            false => write!(formatter, "{address}/{length}"),
+        }
+    }
 }
 
 fn as_bits(address: IpAddr) -> u128 {
@@ -96,6 +136,32 @@ mod tests {
     fn an_ipv4_client_of_an_ipv6_socket_is_an_ipv4_client() {
         assert!(contains("127.0.0.0/8", "::ffff:127.0.0.1"));
         assert!(!contains("0.0.0.0/0", "fd12::1"));
+    }
+
+    #[test]
+    fn a_network_is_written_as_it_is_read() {
+        for text in [
+            "10.0.0.0/8",
+            "10.0.0.7",
+            "0.0.0.0/0",
+            "::/0",
+            "fd00::/8",
+            "fd00::7",
+            "::ffff:0.0.0.0/95",
+        ] {
+            let network: Subnet = text.parse().expect("a network");
+            let written = network.to_string();
+            assert_eq!(written.parse(), Ok(network), "{text}: {written}");
+        }
+        let plain = ["10.0.0.0/8", "10.0.0.7", "0.0.0.0/0", "::/0", "fd00::7"];
+        for text in plain {
+            let network: Subnet = text.parse().expect("a network");
+            assert_eq!(network.to_string(), text);
+        }
+        let one = Subnet::from("10.0.0.7".parse::<IpAddr>().expect("an address"));
+        assert_eq!(Ok(one), "10.0.0.7".parse());
+        let all: Subnet = "0.0.0.0/0".parse().expect("a network");
+        assert!(one.mask() > all.mask() && one.bits() & all.mask() == all.bits());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use tempfile::TempDir;
 
 use crate::tools;
@@ -42,6 +42,16 @@ impl Mounted {
         let (upper, lower) = (files.as_os_str(), empty.as_os_str());
         let layers = [b"lowerdir=", upper.as_bytes(), b":", lower.as_bytes()].concat();
         Mounted::new(at, c"overlay", &layers)
+    }
+
+    /// A directory, at another place as well.
+    pub fn bind(directory: &Path) -> Option<Mounted> {
+        let at = tempfile::tempdir().expect("a directory");
+        let mounted = mount_bind(directory, at.path()).map(|()| Mounted {
+            at: at.path().to_path_buf(),
+            own: Vec::new(),
+        });
+        Mounted::tell(mounted.map_err(io::Error::from), vec![at])
     }
 
     /// A file system of this kind, with these options, at an empty directory.

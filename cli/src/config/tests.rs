@@ -26,6 +26,8 @@ const ALL_BY_FILE: &str = r#"
         relay-wait = 60
         relay-idle = 61
         nfs = "127.0.0.1:2049"
+        nfs-exports = ["/etc/exports", "more"]
+        manage-gids = true
         no-root-squash = true
         nfs-allow = ["10.0.0.0/8", "::1"]
         nfs-secure-ports = true
@@ -76,6 +78,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
     let by_line = "site --http 127.0.0.1:80 --http [::1]:0 --echo 127.0.0.1:7 \
         --relay 127.0.0.1:4001 --relay-waiting 9 --relay-wait 60 \
         --relay-idle 61 --nfs 127.0.0.1:2049 \
+        --nfs-exports /etc/exports,more --manage-gids=true \
         --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
         --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
         --ingest-socket /run/ingest --ingest-memory 64M \
@@ -352,4 +355,53 @@ fn strings_are_quoted_as_toml_reads_them() {
         let read = file(&format!("dir = {}", quoted(text)));
         assert_eq!(read.map(|it| it.dir), Ok(Some(text.into())));
     }
+}
+
+#[test]
+fn tables_of_exports_have_paths_clients_and_options_as_lines_of_exports_do() {
+    let text = "dir = \"x\"\n[[export]]\npath = \"/srv/www\"\noptions = \"insecure,fsid=1\"\n\
+        clients = [\"10.0.0.0/8(rw)\", \"*\"]\n\
+        [[export]]\npath = \"/srv/more\"\nclients = \"fd00::1\"\n";
+    let file = Configuration::from_text(text).expect("a good file");
+    let paths: Vec<_> = file.exports.iter().map(|it| &*it.path).collect();
+    assert_eq!(paths, ["/srv/www", "/srv/more"]);
+    let line = b"/srv/www -insecure,fsid=1 10.0.0.0/8(rw) *\n/srv/more fd00::1\n";
+    let lines = flatpath_nfs::ExportsFile::parse(line, "exports").expect("good lines");
+    for (table, line) in file.exports.iter().zip(&lines.exports) {
+        let rules = |export: &flatpath_nfs::ExportOptions| {
+            let rules = export.rules.iter();
+            rules
+                .map(|it| (it.clients.clone(), it.rights))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rules(&table.export("file")), rules(line));
+        assert_eq!(table.export("file").directory, line.directory);
+    }
+    assert_eq!(file.exports[0].export("x.toml").place, "x.toml:2:1");
+    assert_eq!(
+        file.exports[1].export("x.toml").rules[0].place,
+        "x.toml:8:12"
+    );
+}
+
+#[test]
+fn every_mistake_in_a_table_of_an_export_has_its_place_and_a_cure() {
+    let all = [
+        "export = 1",
+        "[export]\npath = \"/srv\"",
+        "[[export]]",
+        "[[export]]\npath = \"/srv\"",
+        "[[export]]\nclients = \"*\"",
+        "[[export]]\npath = \"srv\"\nclients = \"*\"",
+        "[[export]]\npath = 1\nclients = \"*\"",
+        "[[export]]\npath = \"/srv\"\nclients = []",
+        "[[export]]\npath = \"/srv\"\nclients = [\"*\", 1]",
+        "[[export]]\npath = \"/srv\"\nclients = [\"*\", \"@group\"]",
+        "[[export]]\npath = \"/srv\"\nclients = \"*(rw, sync)\"",
+        "[[export]]\npath = \"/srv\"\nclients = \"*\"\noptions = \"sec=krb5\"",
+        "[[export]]\npath = \"/srv\"\nclients = \"*\"\noptions = 1",
+        "[[export]]\npath = \"/srv\"\nclients = \"*\"\nhidden = true",
+    ];
+    let refused = |text: &str| Configuration::from_text(text).map(drop);
+    expect_file!["export_errors.txt"].assert_eq(&errors(&all, refused));
 }

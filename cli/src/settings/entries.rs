@@ -242,6 +242,14 @@ settings! {
     /// one
     nfs: Option<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
 
+    /// Export the directories of this file, in the format of /etc/exports, in place of DIR; may be
+    /// repeated. Read again on SIGHUP
+    nfs_exports: Vec<PathBuf> = option(topic::NFS, "FILE", path()).advanced().of(NFS);
+
+    /// Take the groups of a caller from this machine's list of users, not those that a call names,
+    /// which are sixteen at most
+    manage_gids: Option<bool> = switch(topic::NFS).advanced().of(NFS);
+
     /// A client's root is root here, instead of the anonymous user
     no_root_squash: Option<bool> = switch(topic::NFS).advanced().of(NFS);
 

@@ -40,8 +40,17 @@ impl RpcJob {
         duplicates: &DuplicateRequestCache,
         scope: &mut WorkerScope<'_>,
     ) {
-        let limit = programs.limit(&self.call);
-        let _inside = match limit.map(|limit: &BlockingLimit| limit.enter(scope)) {
+        let arguments = self.record.arguments(self.arguments_at);
+        let preparation = programs.preparation(&self.call, arguments);
+        // Its place is left before another limit is entered: one that hangs takes none of the
+        // other's places.
+        match preparation.map(|limit: BlockingLimit| limit.enter(scope)) {
+            None | Some(Entry::Refused) => {}
+            Some(Entry::Entered(_inside)) => programs.prepare(&self.call),
+            Some(Entry::Parked) => return,
+        }
+        let limit = programs.limit(&self.call, arguments);
+        let _inside = match limit.map(|limit: BlockingLimit| limit.enter(scope)) {
             None => None,
             Some(Entry::Entered(inside)) => Some(inside),
             Some(Entry::Parked) => return,

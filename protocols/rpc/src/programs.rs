@@ -1,5 +1,7 @@
 //! What a program is to the listener that it serves: where its calls are answered, and how.
 
+use std::sync::Arc;
+
 use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::PoolHandle;
@@ -92,9 +94,10 @@ pub trait Programs: Send + Sync + 'static {
         results: &mut Writer<'_>,
     ) -> CallOutcome;
 
-    /// Whether calls routed [`Route::Prompt`] may be tried, which they lose when they wait; `None`:
-    /// none is. On the network thread.
-    fn prompt_right(&self) -> Option<&PromptRight> {
+    /// Whether a call routed [`Route::Prompt`] may be tried, which calls for the same place lose
+    /// when they wait; `None`: it is not. On the network thread; must not block.
+    fn prompt_right(&self, call: &Call, arguments: Arguments<'_>) -> Option<Arc<PromptRight>> {
+        let _ = (call, arguments);
         None
     }
 
@@ -129,10 +132,25 @@ pub trait Programs: Send + Sync + 'static {
         None
     }
 
+    /// The limit that a call enters for [`Programs::prepare`], if it needs that: it blocks for
+    /// another reason than [`limit`](Programs::limit) is for. On a worker, whenever the call has
+    /// its turn.
+    fn preparation(&self, call: &Call, arguments: Arguments<'_>) -> Option<BlockingLimit> {
+        let _ = (call, arguments);
+        None
+    }
+
+    /// Does what a call needs before it is answered, and keeps that for
+    /// [`Programs::pooled`]. It is left out where its limit has no room and is stuck. On a worker;
+    /// may block.
+    fn prepare(&self, call: &Call) {
+        let _ = call;
+    }
+
     /// The limit that a call enters before [`Programs::pooled`] answers it, because
     /// it may block for a reason that others have too. On a worker, whenever it has its turn.
-    fn limit(&self, call: &Call) -> Option<&BlockingLimit> {
-        let _ = call;
+    fn limit(&self, call: &Call, arguments: Arguments<'_>) -> Option<BlockingLimit> {
+        let _ = (call, arguments);
         None
     }
 

@@ -1,5 +1,6 @@
 //! Replies on the simulated driver: a client that reads none gets few of its calls executed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ fn sim_calls_wait_while_replies_are_not_read() {
 
 /// Procedure 1 needs no wait, 2 does, 3 fails before it does, and 4 has a long reply. Each answers
 /// with who did it.
-struct Tries(PromptRight);
+struct Tries(Arc<PromptRight>);
 
 const HERE: u32 = 1;
 const THERE: u32 = 2;
@@ -128,8 +129,8 @@ impl Programs for Tries {
         CallOutcome::SystemError
     }
 
-    fn prompt_right(&self) -> Option<&PromptRight> {
-        Some(&self.0)
+    fn prompt_right(&self, _: &Call, _: Arguments<'_>) -> Option<Arc<PromptRight>> {
+        Some(Arc::clone(&self.0))
     }
 
     fn reply_classes(&self) -> usize {
@@ -222,7 +223,7 @@ fn replies(server: &mut SimulatedServer, client: &Client, count: usize) -> Vec<[
 }
 
 fn trying(conditions: Conditions) -> (SimulatedServer, Client, ReplyCounts) {
-    let programs = Tries(PromptRight::granted("the test"));
+    let programs = Tries(Arc::new(PromptRight::granted("the test")));
     let protocol = Rpc::new(programs);
     let counts = protocol.reply_counts();
     let server = SimulatedServer::new(conditions, protocol);
@@ -304,7 +305,7 @@ fn sim_a_client_that_calls_is_not_the_longest_idle() {
     const PLACES: usize = 16;
     let mut conditions = Conditions::calm(1);
     conditions.limits.connections_max = PLACES;
-    let programs = Tries(PromptRight::granted("the test"));
+    let programs = Tries(Arc::new(PromptRight::granted("the test")));
     let mut server = SimulatedServer::new(conditions, Rpc::new(programs));
     let caller = server.connect();
     let silent: Vec<_> = (1..PLACES).map(|_| server.connect()).collect();

@@ -1,12 +1,10 @@
 //! Counts of calls by procedure and status, under the names of RFC 1813.
 
-use std::sync::Arc;
-
 use flatpath::metrics::Metric;
 use flatpath_rpc::{Call, ReplyCounts};
 
-use crate::export::Export;
-use crate::programs::{MOUNT, NFS};
+use crate::exports::Exports;
+use crate::programs::{MNT, MOUNT, NFS};
 
 /// The procedures of NFS, then those of MOUNT.
 const PROCEDURES: [&str; 28] = [
@@ -77,9 +75,6 @@ const STATUSES: [(u32, &str); 30] = [
 /// The last one: the call could not be read, or the server has no word for what went wrong.
 const RPC_ERROR: usize = STATUSES.len() - 1;
 
-/// The procedure of MOUNT whose results begin with a status.
-const MOUNT_MNT: u32 = 1;
-
 pub(crate) const CLASSES: usize = PROCEDURES.len() * STATUSES.len();
 
 /// The class of a reply: its procedure and its status.
@@ -94,7 +89,7 @@ pub(crate) fn class(call: &Call, accepted: u32, result: Option<u32>) -> Option<u
     }
     let has_status = match call.procedure {
         0 => false,
-        procedure => program.number == NFS.number || procedure == MOUNT_MNT,
+        procedure => program.number == NFS.number || procedure == MNT,
     };
     let status = match result {
         _ if accepted != 0 => RPC_ERROR,
@@ -111,7 +106,7 @@ pub(crate) fn class(call: &Call, accepted: u32, result: Option<u32>) -> Option<u
 /// The counters of one NFS listener, over all network threads; clones read the same.
 #[derive(Clone)]
 pub struct CallCounts {
-    export: Arc<Export>,
+    exports: Exports,
     replies: ReplyCounts,
 }
 
@@ -120,9 +115,9 @@ flatpath::opaque_debug! {
 }
 
 impl CallCounts {
-    pub(crate) fn new(export: &Arc<Export>, replies: ReplyCounts) -> CallCounts {
+    pub(crate) fn new(exports: &Exports, replies: ReplyCounts) -> CallCounts {
         CallCounts {
-            export: Arc::clone(export),
+            exports: exports.clone(),
             replies,
         }
     }
@@ -155,7 +150,7 @@ impl CallCounts {
 
     /// Files and directories that are kept open for calls to come.
     pub(crate) fn files_open(&self) -> usize {
-        self.export.nodes.len()
+        self.exports.files_open()
     }
 }
 

@@ -17,6 +17,7 @@
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
 mod cached;
+mod number;
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -111,14 +112,11 @@ impl Export {
         let attributes =
             Attributes::of(&root).map_err(|status| std::io::Error::other(format!("{status:?}")))?;
         let root_key = attributes.key;
-        let number = (secret.mac(&root_key.to_bytes()) & u128::from(u32::MAX)) as u32;
+        let number = number::of(&secret, &root_key.to_bytes());
         let by_handle = handle_of(&root)
             .and_then(|handle| open_handle(&root, &handle, OFlags::PATH.bits()))
             .is_ok();
         let mount = mount_of(&root).unwrap_or_default();
-        let descriptors_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        // Three descriptors a node, and at most half of all for nodes.
-        let affordable = descriptors_max.map_or(NODES_MAX, |all| (all / 6) as usize);
         let verifier = WriteVerifier::new(u64::from_be_bytes(key::random()?));
         let files = FileSystem::of(&root);
         let export = Export {
@@ -132,13 +130,20 @@ impl Export {
             descriptors,
             by_handle,
             mount,
-            nodes: Nodes::new(NODES_MAX.min(affordable), verifier),
+            nodes: Nodes::new(Export::nodes_affordable(), verifier),
             hints: PathHints::default(),
             scan: TreeScan::default(),
             change_locks: (0..CHANGE_LOCKS).map(|_| Lock::default()).collect(),
         };
         export.refresh_root()?;
         Ok(export)
+    }
+
+    /// Nodes that the descriptor limit affords: three descriptors for each, and at most half of all
+    /// for nodes.
+    pub(crate) fn nodes_affordable() -> usize {
+        let descriptors_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        descriptors_max.map_or(NODES_MAX, |all| NODES_MAX.min((all / 6) as usize))
     }
 
     /// The root as a node. That it was removed is seen by what is done with it: no call pays for

@@ -5,7 +5,7 @@
 //! | 1       | version, 1                                                            |
 //! | 1       | length of the kernel's handle, 0 when there is none                   |
 //! | 2       | its kind                                                              |
-//! | 4       | export                                                                |
+//! | 4       | export: see X1 of `exports`                                           |
 //! | 8       | inode                                                                 |
 //! | 8       | time of birth in nanoseconds: with the inode, one file for ever       |
 //! | 0..=24  | the kernel's handle, with the inode's generation                      |
@@ -123,6 +123,13 @@ pub(crate) fn seal(
     }
 }
 
+/// The export that bytes name which may be a handle. Nothing is known of them by that: the export's
+/// [`open`] decides.
+pub(crate) fn claimed(bytes: &[u8]) -> Option<u32> {
+    let number = bytes.get(4..8)?.first_chunk()?;
+    Some(u32::from_be_bytes(*number))
+}
+
 /// Reads a handle after its checksum was found right (H1).
 pub(crate) fn open(secret: &HandleKey, bytes: &[u8]) -> Result<Opened, Status> {
     let end = bytes
@@ -185,6 +192,7 @@ mod tests {
         for bytes in [0, 8, KERNEL_BYTES_MAX, KERNEL_BYTES_MAX + 1] {
             let handle = handle(bytes);
             assert!(handle.as_slice().len() <= HANDLE_BYTES_MAX);
+            assert_eq!(claimed(handle.as_slice()), Some(42));
             let opened = open(&SECRET, handle.as_slice()).expect("our own");
             assert_eq!((opened.export, opened.key), (42, KEY));
             let kept = opened.kernel.map_or(0, |kernel| kernel.bytes().len());

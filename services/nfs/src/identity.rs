@@ -9,59 +9,102 @@
 //!   had; where that fails the process ends, because the rights of the next request there would be
 //!   unknown.
 
+use std::sync::Arc;
+
 use flatpath_rpc::{Credential, Groups};
 use flatpath_sys::file_identity::{FileIdentity, set_file_identity};
 use rustix::process::{Gid, getegid, geteuid, getgroups};
 
-/// The number of the user and the group `nobody`.
-pub(crate) const NOBODY: u32 = 65_534;
+use crate::rights::{NOBODY, Rights, Squash};
 
-/// Which callers become `nobody`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Squash {
-    /// User 0 and group 0, wherever they are listed.
-    #[default]
-    Root,
-    /// Only callers without credentials.
-    Anonymous,
+/// Further groups of a caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GroupList {
+    /// As the call names them.
+    Sent(Groups),
+    /// As this machine knows them.
+    Known(Arc<[u32]>),
+}
+
+impl Default for GroupList {
+    fn default() -> GroupList {
+        GroupList::Sent(Groups::default())
+    }
+}
+
+impl GroupList {
+    pub(crate) fn as_slice(&self) -> &[u32] {
+        match self {
+            GroupList::Sent(groups) => groups.as_slice(),
+            GroupList::Known(groups) => groups,
+        }
+    }
+
+    /// The same with another number for root's group.
+    fn without_root(self, anonymous: u32) -> GroupList {
+        if !self.as_slice().contains(&0) {
+            return self;
+        }
+        let map = |group: &u32| if *group == 0 { anonymous } else { *group };
+        match self {
+            GroupList::Sent(groups) => {
+                GroupList::Sent(Groups::new(groups.as_slice().iter().map(map)))
+            }
+            GroupList::Known(groups) => GroupList::Known(groups.iter().map(map).collect()),
+        }
+    }
 }
 
 /// A caller after squashing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     pub(crate) user: u32,
     pub(crate) group: u32,
-    pub(crate) groups: Groups,
+    pub(crate) groups: GroupList,
+}
+
+/// Nobody.
+impl Default for Who {
+    fn default() -> Who {
+        Who {
+            user: NOBODY,
+            group: NOBODY,
+            groups: GroupList::default(),
+        }
+    }
 }
 
 impl Who {
-    pub(crate) fn new(credential: &Credential, squash: Squash) -> Who {
+    /// The caller with these rights; `known` are its groups, where this machine says which they
+    /// are.
+    pub(crate) fn new(credential: &Credential, rights: &Rights, known: Option<Arc<[u32]>>) -> Who {
+        let anonymous = Who {
+            user: rights.anonymous_user,
+            group: rights.anonymous_group,
+            groups: GroupList::default(),
+        };
         let Credential::System {
             user,
             group,
             groups,
         } = *credential
         else {
-            return Who {
-                user: NOBODY,
-                group: NOBODY,
-                groups: Groups::default(),
-            };
+            return anonymous;
         };
-        if squash == Squash::Anonymous {
-            return Who {
+        let groups = known.map_or(GroupList::Sent(groups), GroupList::Known);
+        let instead = |number: u32, anonymous: u32| if number == 0 { anonymous } else { number };
+        match rights.squash {
+            Squash::All => anonymous,
+            Squash::Anonymous => Who {
                 user,
                 group,
                 groups,
-            };
-        }
-        let map = |number: u32| if number == 0 { NOBODY } else { number };
-        let groups = Groups::new(groups.as_slice().iter().map(|group| map(*group)));
-        Who {
-            user: map(user),
-            group: map(group),
-            groups,
+            },
+            Squash::Root => Who {
+                user: instead(user, anonymous.user),
+                group: instead(group, anonymous.group),
+                groups: groups.without_root(anonymous.group),
+            },
         }
     }
 }
@@ -104,7 +147,7 @@ impl Server {
         Who {
             user: self.user,
             group: self.group,
-            groups: Groups::default(),
+            groups: GroupList::default(),
         }
     }
 
@@ -161,24 +204,69 @@ mod tests {
         }
     }
 
+    fn rights(squash: Squash) -> Rights {
+        Rights {
+            squash,
+            ..Rights::default()
+        }
+    }
+
+    /// User, group and groups of a caller.
+    fn numbers(who: &Who) -> (u32, u32, &[u32]) {
+        (who.user, who.group, who.groups.as_slice())
+    }
+
     #[test]
     fn root_is_nobody_in_every_place() {
-        let who = Who::new(&system(0, 0, &[0, 5, 0]), Squash::Root);
-        assert_eq!((who.user, who.group), (NOBODY, NOBODY));
-        assert_eq!(who.groups.as_slice(), [NOBODY, 5, NOBODY]);
-        let who = Who::new(&system(1000, 100, &[27]), Squash::Root);
-        assert_eq!(
-            (who.user, who.group, who.groups.as_slice()),
-            (1000, 100, &[27][..])
-        );
+        let root = rights(Squash::Root);
+        let who = Who::new(&system(0, 0, &[0, 5, 0]), &root, None);
+        assert_eq!(numbers(&who), (NOBODY, NOBODY, &[NOBODY, 5, NOBODY][..]));
+        let who = Who::new(&system(5, 0, &[0; 16]), &root, None);
+        assert_eq!(numbers(&who), (5, NOBODY, &[NOBODY; 16][..]));
+        let who = Who::new(&system(1000, 100, &[27]), &root, None);
+        assert_eq!(numbers(&who), (1000, 100, &[27][..]));
+        let other = Rights {
+            anonymous_user: 7,
+            anonymous_group: 8,
+            ..root
+        };
+        let who = Who::new(&system(0, 0, &[0, 5]), &other, None);
+        assert_eq!(numbers(&who), (7, 8, &[8, 5][..]));
     }
 
     #[test]
     fn callers_without_a_name_are_nobody_whatever_the_squash() {
-        for squash in [Squash::Root, Squash::Anonymous] {
-            assert_eq!(Who::new(&Credential::None, squash).user, NOBODY);
+        for squash in [Squash::Root, Squash::Anonymous, Squash::All] {
+            let who = Who::new(&Credential::None, &rights(squash), None);
+            assert_eq!(numbers(&who), (NOBODY, NOBODY, &[][..]));
         }
-        assert_eq!(Who::new(&system(0, 0, &[0]), Squash::Anonymous).user, 0);
+        let who = Who::new(&system(0, 0, &[0]), &rights(Squash::Anonymous), None);
+        assert_eq!(numbers(&who), (0, 0, &[0][..]));
+    }
+
+    #[test]
+    fn all_become_one_where_all_are_squashed_and_keep_no_group() {
+        let all = Rights {
+            anonymous_user: 7,
+            anonymous_group: 8,
+            ..rights(Squash::All)
+        };
+        for user in [0, 1000] {
+            let known: Arc<[u32]> = [0, 27].into();
+            let who = Who::new(&system(user, 0, &[0; 16]), &all, Some(known));
+            assert_eq!(numbers(&who), (7, 8, &[][..]));
+        }
+    }
+
+    #[test]
+    fn known_groups_take_the_place_of_those_that_were_sent() {
+        let known: Arc<[u32]> = (0..40).collect();
+        let sent = system(1000, 100, &[0, 4711]);
+        let who = Who::new(&sent, &rights(Squash::Anonymous), Some(Arc::clone(&known)));
+        assert_eq!(numbers(&who), (1000, 100, &known[..]));
+        let who = Who::new(&sent, &rights(Squash::Root), Some(Arc::clone(&known)));
+        assert_eq!(who.groups.as_slice()[..3], [NOBODY, 1, 2]);
+        assert_eq!(who.groups.as_slice().len(), 40);
     }
 
     #[test]
@@ -192,7 +280,7 @@ mod tests {
         std::fs::set_permissions(directory.path(), closed).expect("chmod");
         let secret = directory.path().join("secret");
         std::fs::write(&secret, b"").expect("a file");
-        let who = Who::new(&system(1234, 1234, &[]), Squash::Root);
+        let who = Who::new(&system(1234, 1234, &[]), &rights(Squash::Root), None);
         let acting = server.act_as(&who).expect("root may");
         let refused = std::fs::read(&secret);
         drop(acting);

@@ -1,9 +1,10 @@
-//! A directory over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
+//! Directories over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
 //!
-//! A reader's way through: `handle` is what clients hold, `export` turns it into an open file
-//! inside the directory (`nodes`, `path_hints`, `tree_scan` help, `sweep` closes again), `identity`
-//! lets a worker act as the caller, `request` is a call on its worker, `procedures` has one file
-//! per group of procedures, and `service` routes calls to them.
+//! A reader's way through: `handle` is what clients hold, `exports` finds the export and the rights
+//! of its client (`rights`, from `exports_file`), `export` turns it into an open file inside the
+//! directory (`nodes`, `path_hints`, `tree_scan` help, `sweep` closes again), `identity` lets a
+//! worker act as the caller (with the groups that `groups` knows), `request` is a call on its
+//! worker, `procedures` has one file per group of procedures, and `service` routes calls to them.
 //!
 //! ```no_run
 //! use flatpath::Server;
@@ -21,7 +22,7 @@
 //! }
 //! ```
 //!
-//! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, several exports at once.
+//! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, netgroups.
 #![forbid(unsafe_code)]
 
 pub mod limits;
@@ -37,7 +38,12 @@ mod names;
 mod path_hints;
 mod tree_scan;
 mod whole;
+mod mounts;
 mod export;
+mod exports;
+mod exports_file;
+mod groups;
+mod rights;
 mod sweep;
 mod verifier;
 mod programs;
@@ -55,7 +61,8 @@ mod testing;
 mod tests;
 
 pub use calls::{CallCounts, METRICS};
-pub use identity::Squash;
+pub use exports::{ExportChange, Exports, PreparedExports};
+pub use exports_file::{BadExports, ExportsFile};
+pub use rights::{Access, ClientRule, Clients, ExportOptions, Rights, Squash};
 pub use rpcbind::Registration;
 pub use service::{Nfs, Options, Port};
-pub use state::Access;

@@ -123,3 +123,43 @@ pub(crate) const RPCBIND_CALL_TIME_MAX: Duration = Duration::from_secs(2);
 /// Age of a file's last change from which on a verdict about it is remembered. Kernels keep times
 /// of files in ticks of up to 10 ms; within one a second change would leave no trace.
 pub(crate) const GRANT_AGE_MIN: Duration = Duration::from_secs(1);
+
+/// Exports of a server, each with a thread that closes its idle files.
+pub const EXPORTS_MAX: usize = 64;
+
+/// Clients with rights of their own in one export: hosts and networks.
+pub const RULES_MAX: usize = 1024;
+
+/// Addresses that the name of one host may have.
+pub(crate) const HOST_ADDRESSES_MAX: usize = 16;
+
+/// Open files that an export may keep at least, however many exports share [`NODES_MAX`].
+pub(crate) const NODES_PER_EXPORT_MIN: usize = 64;
+const _: () = assert!(EXPORTS_MAX * NODES_PER_EXPORT_MIN <= NODES_MAX);
+
+/// The longest list of exports (MOUNT's EXPORT), in bytes: one buffer with the head of the reply.
+pub(crate) const EXPORT_LIST_BYTES_MAX: usize = DIRECTORY_BYTES_MAX - 4;
+
+/// How long the reload of exports waits for calls in exports that are gone.
+pub(crate) const RETIRE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks whether such a call has ended.
+pub(crate) const RETIRE_PAUSE: Duration = Duration::from_millis(2);
+
+/// Numbers of groups that are kept for users, of four bytes: 1 MiB.
+pub(crate) const GROUP_NUMBERS_MAX: usize = 256 * 1024;
+
+/// How long the groups of a user are used before they are looked up again.
+pub(crate) const GROUPS_AGE_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// The same of a user that this machine does not know.
+pub(crate) const GROUPS_AGE_UNKNOWN: Duration = Duration::from_secs(60);
+
+/// How long a lookup that failed is not tried again.
+pub(crate) const GROUPS_AGE_FAILED: Duration = Duration::from_secs(5);
+
+/// Callers that wait for another one's lookup of the same user, each with its worker.
+pub(crate) const LOOKUP_WAITERS_MAX: usize = 8;
+
+/// How long such a caller waits: see [`SCAN_TIME_MAX`].
+pub(crate) const LOOKUP_TIME_MAX: Duration = SCAN_TIME_MAX;

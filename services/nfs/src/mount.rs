@@ -1,31 +1,33 @@
 //! MOUNT version 3 (RFC 1813 appendix I): from a path to the first handle.
 //!
-//! The export has the directory's own path on the server; `/` works too, and so do directories
-//! below either. The clients that have mounted are not listed: the protocol cannot know them.
-
-use std::os::unix::ffi::OsStrExt;
+//! An export has the directory's own path on the server, and directories below it can be mounted,
+//! too. The clients that have mounted are not listed: the protocol cannot know them. EXPORT lists
+//! all exports to everybody, as mountd does.
 
 use flatpath_rpc::{Arguments, CallOutcome};
 use rustix::fd::OwnedFd;
 
 use crate::attributes::Attributes;
+use crate::exports::Table;
 use crate::limits::MOUNT_PATH_BYTES_MAX;
-use crate::names::open_name;
+use crate::names::{components, open_name};
+use crate::programs::{EXPORT, MNT};
 use crate::request::{Outcome, Request};
 use crate::status::Status;
 
 const AUTH_SYS: u32 = 1;
 
+/// `skipped` components of a path name the export, and not what lies below it.
 pub(crate) fn serve(
     procedure: u32,
     request: &mut Request<'_>,
     mut arguments: Arguments<'_>,
+    (table, skipped): (&Table, usize),
 ) -> Outcome {
-    let own = request.state.directory.as_os_str().as_bytes();
     match procedure {
-        1 => {
+        MNT => {
             let path = arguments.reader.opaque(MOUNT_PATH_BYTES_MAX)?;
-            let result = open(request, path).and_then(|directory| {
+            let result = open(request, path, skipped).and_then(|directory| {
                 let (attributes, handle) = request.state.export.describe(&directory)?;
                 let way_up = attributes.is_directory().then_some(handle);
                 way_up.ok_or(Status::NotDirectory)
@@ -46,13 +48,10 @@ pub(crate) fn serve(
             Ok(CallOutcome::Results)
         }
         4 => Ok(CallOutcome::Results),
-        // EXPORT: one, for every client that the server admits, under its own path.
-        5 => request.answer(|writer, _| {
-            writer.boolean(true);
-            writer.opaque(own);
-            writer.boolean(false);
-            writer.boolean(false);
-        }),
+        EXPORT => {
+            let list = table.list();
+            request.answer_within(list.len(), |writer, _| writer.raw(list))
+        }
         // DUMP: none
         _ => request.answer(|writer, _| writer.boolean(false)),
     }
@@ -74,19 +73,11 @@ fn mount_status(status: Status) -> u32 {
 }
 
 /// Opens a directory of the export as the caller, which must be allowed to pass the ones above it.
-fn open(request: &Request<'_>, path: &[u8]) -> Result<OwnedFd, Status> {
+fn open(request: &Request<'_>, path: &[u8], skipped: usize) -> Result<OwnedFd, Status> {
     request.may_wait()?;
     let export = &request.state.export;
-    let own = request.state.directory.as_os_str().as_bytes();
-    let inside = match path.strip_prefix(own) {
-        Some(rest) if rest.is_empty() || rest[0] == b'/' || own == b"/" => rest,
-        _ => path,
-    };
     let mut at = export.parent(&*export.root()?)?;
-    for name in inside.split(|byte| *byte == b'/') {
-        if name.is_empty() || name == b"." {
-            continue;
-        }
+    for name in components(path).skip(skipped) {
         if name == b".." || name.contains(&0) {
             return Err(Status::Access);
         }

@@ -34,6 +34,12 @@ pub(crate) fn open_cached_name(
     }
 }
 
+/// The names in a path, without those that lead nowhere else.
+pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let names = path.split(|byte| *byte == b'/');
+    names.filter(|name| !name.is_empty() && *name != b".")
+}
+
 /// A name for a new entry: the names that stand for directories are taken already.
 pub(crate) fn new_name(name: &[u8]) -> Result<&[u8], Status> {
     match check_name(name)? {

@@ -32,7 +32,6 @@ use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, SWEEPS_IDLE, TARGET_BYTES_MAX};
 use crate::verifier::WriteVerifier;
 
 /// A verdict of the kernel: this caller may do this, as long as the file has not changed.
-#[derive(Clone, Copy)]
 struct Grant {
     who: Who,
     access: Access,
@@ -313,8 +312,9 @@ impl Node {
             return;
         }
         let grants = &mut self.known.lock().grants;
-        grants
-            .retain(|grant| grant.changed == changed && (grant.who, grant.access) != (who, access));
+        grants.retain(|grant| {
+            grant.changed == changed && (&grant.who, grant.access) != (&who, access)
+        });
         grants.truncate(GRANTS_MAX - 1);
         grants.push_front(Grant {
             who,
@@ -392,7 +392,7 @@ pub(crate) mod tests {
         let who = |user| Who {
             user,
             group: 1,
-            groups: flatpath_rpc::Groups::default(),
+            groups: crate::identity::GroupList::default(),
         };
         let (then, now) = (
             Time {
@@ -421,10 +421,10 @@ pub(crate) mod tests {
         let who = Who {
             user: 5,
             group: 1,
-            groups: flatpath_rpc::Groups::default(),
+            groups: crate::identity::GroupList::default(),
         };
         let now = Time::now();
-        node.grant(who, Access::READ_OK, now);
+        node.grant(who.clone(), Access::READ_OK, now);
         assert!(!node.is_granted(&who, Access::READ_OK, now));
     }
 
@@ -434,7 +434,7 @@ pub(crate) mod tests {
         let who = |user| Who {
             user,
             group: 1,
-            groups: flatpath_rpc::Groups::default(),
+            groups: crate::identity::GroupList::default(),
         };
         let changed = Time {
             seconds: 1,

@@ -8,14 +8,15 @@
 //! | all six        | yes  | yes    | yes    | yes   | yes   | yes   |
 //!
 //! Invariants
-//! - N1: at most `nodes_max` nodes are in the table; the ones used least recently go first (second
-//!   chance).
+//! - N1: at most `nodes_max` nodes are in the table, or fewer with each new one after that was
+//!   lowered; the ones used least recently go first (second chance).
 //! - N2: a node is replaced only while no call has it.
 //!
 //! Cost: one lock of one of sixteen shards. A call whose new node evicts one that was written waits
 //! for the disk.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use flatpath::descriptors::{DescriptorBudget, DescriptorHold};
@@ -56,7 +57,7 @@ pub(crate) struct Nodes {
     /// Dropped before the nodes (N4).
     verifier: Arc<WriteVerifier>,
     shards: Box<[Lock<Shard>]>,
-    shard_max: usize,
+    shard_max: AtomicUsize,
     /// Nodes that a network thread was the last to use, until the sweep drops them.
     left: Lock<Vec<Node>>,
     /// Of the server, once it starts.
@@ -68,10 +69,20 @@ impl Nodes {
         Nodes {
             verifier: Arc::new(verifier),
             shards: (0..NODE_SHARDS).map(|_| Lock::default()).collect(),
-            shard_max: nodes_max.div_ceil(NODE_SHARDS).max(1),
+            shard_max: AtomicUsize::new(Nodes::shard_max(nodes_max)),
             left: Lock::default(),
             budget: OnceLock::new(),
         }
+    }
+
+    fn shard_max(nodes_max: usize) -> usize {
+        nodes_max.div_ceil(NODE_SHARDS).max(1)
+    }
+
+    /// Changes how many nodes may be in the table. Where more are, each new one evicts two.
+    pub(crate) fn set_max(&self, nodes_max: usize) {
+        let shard_max = Nodes::shard_max(nodes_max);
+        self.shard_max.store(shard_max, Ordering::Relaxed);
     }
 
     /// Counts descriptors in `budget` from now on; only the first call has an effect.
@@ -134,7 +145,8 @@ impl Nodes {
         if let Some(other) = shard.nodes.get(&key) {
             return Arc::clone(other);
         }
-        let over = (shard.nodes.len() + 1).saturating_sub(self.shard_max);
+        let shard_max = self.shard_max.load(Ordering::Relaxed);
+        let over = (shard.nodes.len() + 1).saturating_sub(shard_max);
         for evicted in evicted.iter_mut().take(over.max(excess)) {
             *evicted = shard.evict();
         }
@@ -224,6 +236,20 @@ mod tests {
                 "the newest is there"
             );
         }
+    }
+
+    #[test]
+    fn a_table_that_may_keep_fewer_shrinks_as_new_ones_come() {
+        let nodes = nodes(1600);
+        for inode in 0..1000 {
+            nodes.insert(node(inode));
+        }
+        assert!(nodes.len() > 800);
+        nodes.set_max(32);
+        for inode in 1000..3000 {
+            nodes.insert(node(inode));
+        }
+        assert!(nodes.len() <= 32, "{}", nodes.len());
     }
 
     #[test]

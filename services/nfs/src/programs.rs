@@ -23,6 +23,12 @@ pub(crate) const MOUNT: Program = Program {
     procedures: 6,
 };
 
+/// The procedure of MOUNT whose results begin with a status.
+pub(crate) const MNT: u32 = 1;
+
+/// The procedure of MOUNT that lists exports.
+pub(crate) const EXPORT: u32 = 5;
+
 /// NULL, SET, UNSET, GETPORT, DUMP (RFC 1833 section 3).
 pub(crate) const PORTMAP: Program = Program {
     number: 100_000,

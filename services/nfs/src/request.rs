@@ -16,7 +16,8 @@ use crate::handle::WireHandle;
 use crate::identity::Who;
 use crate::limits::{HANDLE_BYTES_MAX, NAME_BYTES_READ_MAX};
 use crate::node::{Data, Node};
-use crate::state::{Access, State};
+use crate::rights::{Access, Rights};
+use crate::state::State;
 use crate::status::Status;
 
 /// Room for the results of any procedure without data, in bytes: status 4, handle 4 + 68,
@@ -37,6 +38,8 @@ pub(crate) enum Scope {
     Busy,
     /// On the network thread: whatever would wait gives up.
     Prompt(Attempt),
+    /// Anywhere, for a client that is not served: whatever is named has this status.
+    Denied(Status),
 }
 
 /// A call that is tried on the network thread.
@@ -52,6 +55,8 @@ pub(crate) struct Attempt {
 pub(crate) struct Request<'a> {
     pub(crate) scope: Scope,
     pub(crate) state: &'a State,
+    /// Of the client in this export.
+    pub(crate) rights: Rights,
     pub(crate) who: Who,
     pub(crate) reply: &'a mut Reply,
     pub(crate) pool: PoolHandle<'a>,
@@ -237,6 +242,7 @@ impl Request<'_> {
         match &self.scope {
             Scope::Worker => export.resolve(handle),
             Scope::Busy => Err(Status::Later),
+            Scope::Denied(status) => Err(*status),
             Scope::Tried => export.resolve_again(handle),
             Scope::Prompt(attempt) => {
                 let node = export.resolve_cached(handle)?;
@@ -256,6 +262,7 @@ impl Request<'_> {
         match &self.scope {
             Scope::Worker | Scope::Tried => Ok(()),
             Scope::Busy => Err(Status::Later),
+            Scope::Denied(status) => Err(*status),
             Scope::Prompt(attempt) => Err(attempt.give_up()),
         }
     }
@@ -301,9 +308,10 @@ impl Request<'_> {
     }
 
     pub(crate) fn may_change(&self) -> Result<(), Status> {
-        match self.state.access {
-            Access::ReadWrite => Ok(()),
-            Access::ReadOnly => Err(Status::ReadOnly),
+        match (&self.scope, self.rights.access) {
+            (Scope::Denied(status), _) => Err(*status),
+            (_, Access::ReadWrite) => Ok(()),
+            (_, Access::ReadOnly) => Err(Status::ReadOnly),
         }
     }
 
@@ -390,7 +398,7 @@ impl Request<'_> {
         if !allowed {
             return Err(Status::Access);
         }
-        node.grant(self.who, access, attributes.changed);
+        node.grant(self.who.clone(), access, attributes.changed);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The service: options, which clients are allowed, and which procedure a call is for.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -13,26 +13,26 @@ use flatpath::prompt::PromptRight;
 use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{
-    Accepted, Arguments, AuthStatus, Call, CallOutcome, Found, Programs, Reply, Route, Rpc,
+    Accepted, Arguments, AuthStatus, Call, CallOutcome, Credential, Found, Programs, Reply, Route,
+    Rpc,
 };
 
-use rustix::fs::{AtFlags, StatxFlags};
-
 use crate::calls::{self, CallCounts};
-use crate::export::Export;
+use crate::exports::{Common, Exports, Picked};
+use crate::groups::UserGroups;
 use crate::handle::HandleKey;
-use crate::identity::{Server, Squash};
+use crate::identity::{Server, Who};
 use crate::key;
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
-use crate::programs::{MOUNT, NFS, OFFERED, PORTMAP, Program};
+use crate::programs::{EXPORT, MOUNT, NFS, OFFERED, PORTMAP, Program};
 use crate::request::{Attempt, Request, Scope};
-use crate::state::{Access, State};
-use crate::{mount, portmap, procedures, sweep};
+use crate::rights::{
+    Access, ClientRule, Clients, ExportOptions, PRIVILEGED_PORTS_END, Rights, Squash,
+};
+use crate::status::Status;
+use crate::{mount, portmap, procedures};
 
-/// The lowest port that does not need a privilege.
-const PRIVILEGED_PORTS_END: u16 = 1024;
-
-/// How a directory is served.
+/// How a directory is served, or several.
 ///
 /// ```
 /// use flatpath_nfs::{Access, Options};
@@ -48,6 +48,13 @@ const PRIVILEGED_PORTS_END: u16 = 1024;
 pub struct Options {
     /// The exported directory.
     pub directory: PathBuf,
+    /// Exports in place of `directory`, `access` and `squash`, which are looked at only where this
+    /// is empty. Clients mount each by its path, and may do what its rules say.
+    pub exports: Vec<ExportOptions>,
+    /// The groups of callers are those that this machine knows of their users, and not those that
+    /// calls name, of which there are sixteen at most. The first group of a call stays. Has no
+    /// effect in a server that does not run as root.
+    pub manage_groups: bool,
     /// Where the key of the handles is kept. `None`: handles end with this server.
     pub state: Option<PathBuf>,
     /// The rights of clients.
@@ -69,6 +76,8 @@ impl Options {
     pub fn new(directory: impl Into<PathBuf>) -> Options {
         Options {
             directory: directory.into(),
+            exports: Vec::new(),
+            manage_groups: false,
             state: None,
             access: Access::default(),
             squash: Squash::Root,
@@ -84,6 +93,25 @@ impl Options {
             allowed: self.allowed.clone(),
             secure_ports: self.secure_ports,
             tls_required: self.tls_required,
+        }
+    }
+
+    /// The directory as an export for all.
+    fn single(&self) -> ExportOptions {
+        let rights = Rights {
+            access: self.access,
+            squash: self.squash,
+            ..Rights::default()
+        };
+        let rule = ClientRule {
+            clients: Clients::Any,
+            rights,
+            place: String::new(),
+        };
+        ExportOptions {
+            directory: self.directory.clone(),
+            rules: vec![rule],
+            place: String::new(),
         }
     }
 }
@@ -149,7 +177,7 @@ impl Port {
 /// # }
 /// ```
 pub struct Nfs {
-    pub(crate) state: State,
+    exports: Exports,
     admission: Admission,
     port: Port,
 }
@@ -159,30 +187,26 @@ flatpath::opaque_debug! {
 }
 
 impl Nfs {
-    /// Opens the directory and the key.
+    /// Opens the exports and the key.
     ///
     /// Sets the umask of the process to 0, as the kernel's NFS server does for itself: the client
     /// has applied its user's.
     ///
     /// # Errors
-    /// When the directory or the key cannot be opened, when the key would lie inside the directory,
-    /// where every client could read it, or when no thread can be started.
+    /// When a directory or the key cannot be opened, when the key would lie inside an export,
+    /// where every client could read it, when the host of a rule has no address, or when no thread
+    /// can be started.
     pub fn open(options: Options) -> std::io::Result<Nfs> {
-        let directory = options.directory.canonicalize()?;
-        let secret = match &options.state {
+        let (secret, key_directory) = match &options.state {
             Some(state) => {
                 let secret = key::stored(state).map_err(|cause| {
                     let text = format!("the directory of the key, {}: {cause}", state.display());
                     std::io::Error::new(cause.kind(), text)
                 })?;
-                if is_inside(&state.canonicalize()?, &directory)? {
-                    let text = format!("{} lies inside the export", state.display());
-                    return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
-                }
-                secret
+                (secret, Some(state.canonicalize()?))
             }
             // It ends with this server: handles become stale at a restart.
-            None => HandleKey(key::random()?),
+            None => (HandleKey(key::random()?), None),
         };
         check_kernel()?;
         rustix::process::umask(rustix::fs::Mode::empty());
@@ -190,35 +214,36 @@ impl Nfs {
         if !server.switches() {
             log::warn!("not run as root: every NFS client acts as the user of this server");
         }
-        let export = Arc::new(Export::open(&directory, secret)?);
-        if !export.finds_by_handle() {
-            log::info!("files are found by name: the kernel does not open handles here");
-        }
-        let place = format!("the NFS export {}", directory.display());
-        let limit = match export.files.is_local() {
-            true => None,
-            false => Some(BlockingLimit::of_mount(mount_of(&directory)?, &*place)),
+        let manages_groups = options.manage_groups && server.switches();
+        let common = Common {
+            secret,
+            server: Arc::new(server),
+            pipes: Pipes::new(pipes_max()),
+            groups: manages_groups.then(|| Arc::new(UserGroups::of_machine())),
+            key_directory,
         };
-        let right = match export.files.is_local() {
-            true => PromptRight::granted(place),
-            false => PromptRight::refused(place),
+        let exports = match options.exports.is_empty() {
+            true => Exports::single(common, options.single())?,
+            false => Exports::several(common, options.exports.clone())?,
         };
-        let pipes = Pipes::new(pipes_max());
-        sweep::start(&export, pipes.clone())?;
         Ok(Nfs {
-            state: State {
-                export,
-                directory,
-                right,
-                limit,
-                access: options.access,
-                server,
-                pipes,
-                squash: options.squash,
-            },
+            exports,
             admission: options.admission(),
             port: Port::default(),
         })
+    }
+
+    /// The same with another source of groups.
+    #[cfg(test)]
+    pub(crate) fn with_groups(mut self, groups: UserGroups) -> Nfs {
+        self.exports
+            .change_common(|common| common.groups = Some(Arc::new(groups)));
+        self
+    }
+
+    /// The exports, which may be replaced while the server runs.
+    pub fn exports(&self) -> Exports {
+        self.exports.clone()
     }
 
     /// Receive buffers that suit long WRITEs, for `Server::driver_config`: a mebibyte then comes in
@@ -238,7 +263,7 @@ impl Nfs {
 
     /// The counters of a listener, to be read while it serves.
     pub fn call_counts(protocol: &Rpc<Nfs>) -> CallCounts {
-        CallCounts::new(&protocol.programs().state.export, protocol.reply_counts())
+        CallCounts::new(&protocol.programs().exports, protocol.reply_counts())
     }
 
     /// Where to say which port the listener got.
@@ -246,17 +271,30 @@ impl Nfs {
         self.port.clone()
     }
 
-    /// Whether a procedure may need no wait.
-    fn is_prompt(&self, procedure: u32) -> bool {
-        let files = &self.state.export.files;
-        if procedures::reads(procedure) {
-            files.tells_data()
-        } else {
-            procedures::asks(procedure)
+    /// The user whose groups a call needs that this machine is to know.
+    fn user_to_look_up(&self, call: &Call, picked: &Picked<'_>) -> Option<(u32, &UserGroups)> {
+        let groups = self.exports.common().groups.as_deref()?;
+        let is_itself = picked.denied.is_none() && picked.rights.squash != Squash::All;
+        match call.credential {
+            Credential::System { user, .. } if is_itself => Some((user, groups)),
+            _ => None,
         }
     }
 
-    /// Answers a call on a worker.
+    /// The caller for the file system. `None`: its groups are not known by now.
+    fn who(&self, call: &Call, picked: &Picked<'_>, scope: &Scope) -> Option<Who> {
+        let known = match self.user_to_look_up(call, picked) {
+            None => None,
+            Some((user, groups)) => Some(match scope {
+                Scope::Prompt(_) => groups.find_now(user)?,
+                _ => groups.find(user)?,
+            }),
+        };
+        let who = Who::new(&call.credential, &picked.rights, known);
+        Some(picked.state.server.acting(who))
+    }
+
+    /// Answers a call: `None` for a try that has to wait for the groups of its caller.
     fn serve(
         &self,
         scope: Scope,
@@ -264,20 +302,47 @@ impl Nfs {
         arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
-    ) -> CallOutcome {
+    ) -> Option<Result<CallOutcome, Found>> {
+        let table = self.exports.table();
+        let picked = table.pick_any(call, arguments);
+        let (scope, who) = match (picked.denied, self.who(call, &picked, &scope)) {
+            (Some(status), who) => (Scope::Denied(status), who.unwrap_or_default()),
+            (None, Some(who)) => (scope, who),
+            (None, None) if matches!(scope, Scope::Prompt(_)) => return None,
+            (None, None) => (Scope::Denied(Status::Later), Who::default()),
+        };
         let mut request = Request {
             scope,
-            state: &self.state,
-            who: self.state.who(&call.credential),
+            state: picked.state,
+            rights: picked.rights,
+            who,
             reply,
             pool,
         };
         let served = if call.program == MOUNT.number {
-            mount::serve(call.procedure, &mut request, arguments)
+            let mounting = (&**table, picked.components);
+            mount::serve(call.procedure, &mut request, arguments, mounting)
         } else {
             procedures::serve(call.procedure, &mut request, arguments)
         };
-        served.unwrap_or_else(|failure| request.fail(failure))
+        let served = served.unwrap_or_else(|failure| request.fail(failure));
+        Some(request.end_attempt(served))
+    }
+
+    /// The same on a worker.
+    fn serve_there(
+        &self,
+        scope: Scope,
+        call: &Call,
+        arguments: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        let served = self.serve(scope, call, arguments, reply, pool);
+        // What is no try always ends with an outcome.
+        served
+            .and_then(Result::ok)
+            .unwrap_or(CallOutcome::SystemError)
     }
 }
 
@@ -308,30 +373,6 @@ fn check_kernel() -> std::io::Result<()> {
     Ok(())
 }
 
-/// True when clients could reach `state` through the export: it lies below it, and no mount lies
-/// between, which they cannot pass.
-fn is_inside(state: &Path, directory: &Path) -> std::io::Result<bool> {
-    let mut at = state;
-    while at.starts_with(directory) {
-        if at == directory {
-            return Ok(true);
-        }
-        let above = at.parent().unwrap_or(directory);
-        if mount_of(at)? != mount_of(above)? {
-            return Ok(false);
-        }
-        at = above;
-    }
-    Ok(false)
-}
-
-/// Which mount a directory lies on; also two mounts of one file system differ.
-fn mount_of(directory: &Path) -> std::io::Result<u64> {
-    let wanted = StatxFlags::MNT_ID;
-    let found = rustix::fs::statx(rustix::fs::CWD, directory, AtFlags::empty(), wanted)?;
-    Ok(found.stx_mnt_id)
-}
-
 /// The fault of a call to `program`.
 fn mismatch(call: &Call, program: &Program) -> Option<Accepted> {
     if call.version != program.version {
@@ -350,10 +391,9 @@ impl Programs for Nfs {
 
     fn starts(&self, descriptors: &DescriptorBudget) {
         let budget = descriptors.clone();
-        self.state
-            .pipes
-            .count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
-        self.state.export.nodes.count_in(descriptors);
+        let pipes = &self.exports.common().pipes;
+        pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
+        self.exports.count_in(descriptors);
     }
 
     fn route(&self, call: &Call) -> Route {
@@ -377,7 +417,7 @@ impl Programs for Nfs {
             Route::Inline
         } else if call.program == NFS.number && procedures::changes(call.procedure) {
             Route::Once
-        } else if call.program == NFS.number && self.is_prompt(call.procedure) {
+        } else if call.program == NFS.number && procedures::is_prompt(call.procedure) {
             Route::Prompt
         } else {
             Route::Pooled
@@ -385,10 +425,10 @@ impl Programs for Nfs {
     }
 
     fn reply_bytes_max(&self, call: &Call, arguments: Arguments<'_>) -> usize {
-        if call.program == NFS.number {
-            procedures::reply_bytes_max(call.procedure, arguments)
-        } else {
-            REPLY_BYTES_MIN
+        match (call.program == NFS.number, call.procedure) {
+            (true, procedure) => procedures::reply_bytes_max(procedure, arguments),
+            (false, EXPORT) => REPLY_BYTES_MIN + self.exports.table().list().len(),
+            (false, _) => REPLY_BYTES_MIN,
         }
     }
 
@@ -408,8 +448,12 @@ impl Programs for Nfs {
         }
     }
 
-    fn prompt_right(&self) -> Option<&PromptRight> {
-        Some(&self.state.right)
+    fn prompt_right(&self, call: &Call, arguments: Arguments<'_>) -> Option<Arc<PromptRight>> {
+        let table = self.exports.table();
+        let state = table.pick(call, arguments).state;
+        let reads = procedures::reads(call.procedure);
+        let may_try = !reads || state.export.files.tells_data();
+        may_try.then(|| Arc::clone(&state.right))
     }
 
     fn prompt(
@@ -419,16 +463,9 @@ impl Programs for Nfs {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> Result<CallOutcome, Found> {
-        let mut request = Request {
-            scope: Scope::Prompt(Attempt::default()),
-            state: &self.state,
-            who: self.state.who(&call.credential),
-            reply,
-            pool,
-        };
-        let served = procedures::serve(call.procedure, &mut request, arguments)
-            .unwrap_or_else(|failure| request.fail(failure));
-        request.end_attempt(served)
+        let scope = Scope::Prompt(Attempt::default());
+        let served = self.serve(scope, call, arguments, reply, pool);
+        served.unwrap_or_else(|| Err(Found::default()))
     }
 
     fn reply_classes(&self) -> usize {
@@ -439,8 +476,29 @@ impl Programs for Nfs {
         calls::class(call, accepted, result)
     }
 
-    fn limit(&self, _: &Call) -> Option<&BlockingLimit> {
-        self.state.limit.as_ref()
+    fn preparation(&self, call: &Call, arguments: Arguments<'_>) -> Option<BlockingLimit> {
+        self.exports.common().groups.as_ref()?;
+        let table = self.exports.table();
+        let picked = table.pick_any(call, arguments);
+        let (user, groups) = self.user_to_look_up(call, &picked)?;
+        groups.needs_lookup(user).then(|| groups.limit().clone())
+    }
+
+    fn prepare(&self, call: &Call) {
+        if let (Some(groups), Credential::System { user, .. }) =
+            (&self.exports.common().groups, call.credential)
+        {
+            groups.look_up(user);
+        }
+    }
+
+    fn limit(&self, call: &Call, arguments: Arguments<'_>) -> Option<BlockingLimit> {
+        self.exports
+            .table()
+            .pick_any(call, arguments)
+            .state
+            .limit
+            .clone()
     }
 
     fn busy(
@@ -450,7 +508,7 @@ impl Programs for Nfs {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
-        self.serve(Scope::Busy, call, arguments, reply, pool)
+        self.serve_there(Scope::Busy, call, arguments, reply, pool)
     }
 
     fn pooled(
@@ -471,6 +529,6 @@ impl Programs for Nfs {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
-        self.serve(Scope::after(found), call, arguments, reply, pool)
+        self.serve_there(Scope::after(found), call, arguments, reply, pool)
     }
 }

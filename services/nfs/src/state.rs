@@ -1,4 +1,4 @@
-//! The parts of the service that every call needs.
+//! The parts of the service that every call in one export needs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,38 +6,20 @@ use std::sync::Arc;
 use flatpath::blocking::BlockingLimit;
 use flatpath::memory::Pipes;
 use flatpath::prompt::PromptRight;
-use flatpath_rpc::Credential;
 
 use crate::export::Export;
-use crate::identity::{Server, Squash, Who};
+use crate::identity::Server;
 
-/// The rights of clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Access {
-    /// Read.
-    #[default]
-    ReadOnly,
-    /// Read and change.
-    ReadWrite,
-}
-
+/// One export, open. What its clients may do there is beside it ([`Rules`](crate::rights::Rules)),
+/// because that may change while it stays open.
 pub(crate) struct State {
     pub(crate) export: Arc<Export>,
-    /// The path that clients mount.
+    /// The path that clients mount, without links in it.
     pub(crate) directory: PathBuf,
     /// To try calls on the network thread.
-    pub(crate) right: PromptRight,
+    pub(crate) right: Arc<PromptRight>,
     /// Of the workers, where the export is not on a disk of this machine and may hang.
     pub(crate) limit: Option<BlockingLimit>,
-    pub(crate) access: Access,
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
     pub(crate) pipes: Pipes,
-    pub(crate) squash: Squash,
-}
-
-impl State {
-    pub(crate) fn who(&self, credential: &Credential) -> Who {
-        self.server.acting(Who::new(credential, self.squash))
-    }
 }

@@ -11,6 +11,8 @@ pub(crate) enum Status {
     NoDevice = 6,
     Access = 13,
     Exists = 17,
+    /// Between two exports.
+    CrossDevice = 18,
     NotDirectory = 20,
     IsDirectory = 21,
     Invalid = 22,

@@ -1,5 +1,6 @@
 //! Common parts of this crate's tests: a served directory and a caller without a network.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::export::Export;
 use crate::service::{Nfs, Options};
+use crate::state::State;
 
 /// A pool with the engine's classes.
 pub(crate) fn pool() -> Pool {
@@ -28,6 +30,8 @@ pub(crate) struct Fixture {
     pub(crate) nfs: Nfs,
     pub(crate) pool: Pool,
     pub(crate) credential: Credential,
+    /// Where calls come from; `None`: that is unknown.
+    pub(crate) peer: Option<SocketAddr>,
 }
 
 /// Results of a call: its words can be read one after the other.
@@ -109,6 +113,7 @@ impl Fixture {
             nfs,
             pool: pool(),
             credential,
+            peer: None,
         }
     }
 
@@ -123,12 +128,30 @@ impl Fixture {
     }
 
     /// The same, and the kernel finds no files by handle.
-    pub(crate) fn without_handles(mut self) -> Fixture {
-        let export = Export::open(self.path(), self.nfs.state.export.secret).expect("opened");
-        self.nfs.state.export = Arc::new(export.without_handles());
-        crate::sweep::start(&self.nfs.state.export, self.nfs.state.pipes.clone())
-            .expect("a thread");
+    pub(crate) fn without_handles(self) -> Fixture {
+        self.nfs.exports().replace_only(|state| {
+            let export = Export::open(self.path(), state.export.secret).expect("opened");
+            let export = Arc::new(export.without_handles());
+            crate::sweep::start(&export, state.pipes.clone(), None).expect("a thread");
+            State {
+                export,
+                directory: state.directory.clone(),
+                right: Arc::clone(&state.right),
+                limit: state.limit.clone(),
+                server: Arc::clone(&state.server),
+                pipes: state.pipes.clone(),
+            }
+        });
         self
+    }
+
+    /// The only export.
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.nfs.exports().only()
+    }
+
+    pub(crate) fn export(&self) -> Arc<Export> {
+        Arc::clone(&self.state().export)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -144,7 +167,7 @@ impl Fixture {
             version,
             procedure,
             credential,
-            peer: None,
+            peer: self.peer,
             is_secured: false,
         };
         match self.nfs.route(&call) {
@@ -170,6 +193,10 @@ impl Fixture {
     }
 
     fn by_worker(&self, call: &Call, arguments: &Words) -> Results {
+        let limit = self.nfs.preparation(call, Arguments::new(&arguments.0));
+        if limit.is_some() {
+            self.nfs.prepare(call);
+        }
         let (served, results) = self.pooled(call, arguments);
         assert_eq!(served, CallOutcome::Results);
         results
@@ -224,10 +251,17 @@ impl Fixture {
 
     /// The handle of the root, through MOUNT.
     pub(crate) fn root(&self) -> Vec<u8> {
-        let results = self.call(100_005, 1, &Words::default().opaque(b"/"));
+        self.mount(b"/").expect("it is exported")
+    }
+
+    /// MNT of a path: the handle, or a status.
+    pub(crate) fn mount(&self, path: &[u8]) -> Result<Vec<u8>, u32> {
+        let results = self.call(100_005, 1, &Words::default().opaque(path));
         let mut reader = results.reader();
-        assert_eq!(reader.u32(), Ok(0));
-        reader.opaque(64).expect("a handle").to_vec()
+        match reader.u32().expect("a status") {
+            0 => Ok(reader.opaque(64).expect("a handle").to_vec()),
+            status => Err(status),
+        }
     }
 
     /// LOOKUP of a path of names.

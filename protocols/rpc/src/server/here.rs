@@ -129,7 +129,8 @@ impl<S: Programs> Rpc<S> {
         arguments: Arguments<'_>,
     ) -> Result<(), Found> {
         let nothing = Found::default();
-        let right = self.programs.prompt_right().ok_or(nothing)?;
+        let right = self.programs.prompt_right(call, arguments);
+        let right = &*right.ok_or(nothing)?;
         let prompt = context.prompt(right).ok_or(nothing)?;
         // Only its vector outlives this call.
         let mut reply = mem::take(&mut context.thread.reply);

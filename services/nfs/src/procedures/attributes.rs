@@ -7,7 +7,7 @@ use rustix::path::DecInt;
 use crate::attributes::{Change, SetAttributes, SetTime, Time, optional};
 use crate::node::Node;
 use crate::request::{Outcome, Request, read_handle, write_status};
-use crate::state::Access;
+use crate::rights::Access;
 use crate::status::Status;
 
 const READ: u32 = 0x01;
@@ -96,7 +96,7 @@ impl Request<'_> {
             MODIFY | EXTEND
         };
         let on_execute = if directory { LOOKUP } else { EXECUTE };
-        let writable = self.state.access == Access::ReadWrite;
+        let writable = self.rights.access == Access::ReadWrite;
         let by_access = [
             (Allowed::READ_OK, READ),
             (Allowed::WRITE_OK, if writable { on_write } else { 0 }),

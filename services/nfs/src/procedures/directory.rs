@@ -288,12 +288,14 @@ mod tests {
 
     use super::*;
     use crate::attributes::Time;
+    use crate::identity::Who;
     use crate::request::Scope;
+    use crate::rights::Rights;
     use crate::testing::Fixture;
 
     /// Calls `with` for a page of the root from `cookie` on.
     fn listing<T>(fixture: &Fixture, cookie: u64, with: impl FnOnce(&Lister<'_, '_>) -> T) -> T {
-        let state = &fixture.nfs.state;
+        let state = &*fixture.state();
         let directory = state.export.root().expect("open");
         let asked = Asked {
             cookie,
@@ -305,7 +307,10 @@ mod tests {
         let request = Request {
             scope: Scope::Worker,
             state,
-            who: state.who(&fixture.credential),
+            rights: Rights::default(),
+            who: state
+                .server
+                .acting(Who::new(&fixture.credential, &Rights::default(), None)),
             reply: &mut Reply::for_tests((&fixture.pool).into()),
             pool: (&fixture.pool).into(),
         };

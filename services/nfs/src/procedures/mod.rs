@@ -25,7 +25,7 @@ use flatpath_rpc::xdr::{Malformed, Reader};
 use flatpath_rpc::{Arguments, CallOutcome};
 use rustix::fs::AtFlags;
 
-use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX};
+use crate::limits::{DATA_BYTES_MAX, DIRECTORY_BYTES_MAX, NAME_BYTES_READ_MAX};
 use crate::request::{Outcome, Request, read_handle};
 
 /// True for procedures that must not be executed twice.
@@ -36,14 +36,24 @@ pub(crate) fn changes(procedure: u32) -> bool {
 
 /// True for procedures whose answer is usually cached: they change nothing, and what they ask of
 /// a file that is in use is in the kernel's memory.
-pub(crate) fn asks(procedure: u32) -> bool {
+pub(crate) fn is_prompt(procedure: u32) -> bool {
     // GETATTR, LOOKUP, ACCESS, READLINK, FSSTAT, FSINFO, PATHCONF
-    matches!(procedure, 1 | 3..=5 | 18..=20)
+    reads(procedure) || matches!(procedure, 1 | 3..=5 | 18..=20)
 }
 
 /// True for READ.
 pub(crate) fn reads(procedure: u32) -> bool {
     procedure == 6
+}
+
+/// The second handle of a call that has two, RENAME and LINK; `reader` is behind the first one.
+pub(crate) fn second_handle<'a>(procedure: u32, mut reader: Reader<'a>) -> Option<&'a [u8]> {
+    match procedure {
+        14 => drop(reader.opaque(NAME_BYTES_READ_MAX).ok()?),
+        15 => {}
+        _ => return None,
+    }
+    read_handle(&mut reader).ok()
 }
 
 /// How long the reply to a call may become, in bytes.

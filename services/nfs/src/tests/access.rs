@@ -6,10 +6,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use flatpath_rpc::{AuthStatus, Call, Credential, Groups, Programs, Route};
 use flatpath_testkit::until_true;
 
-use crate::identity::{NOBODY, Squash, Who};
+use crate::identity::Who;
 use flatpath_testkit::skipped::cannot_run;
 
 use crate::limits::GRANT_AGE_MIN;
+use crate::rights::{NOBODY, Rights, Squash};
 use crate::status::Status;
 use crate::testing::{Fixture, Words, is_root, system};
 
@@ -107,13 +108,13 @@ fn a_right_that_is_taken_away_is_gone_at_once() {
     assert_eq!(fixture.read(&handle, 0, 4).err(), Some(DENIED));
     set(0o644);
     // The same again, with a verdict that is remembered.
-    let node = fixture.nfs.state.export.resolve(&handle).expect("a file");
+    let node = fixture.export().resolve(&handle).expect("a file");
     let changed = node.attributes().expect("there").changed;
     until_true("the change is old enough", || {
         !changed.is_recent(GRANT_AGE_MIN)
     });
     let whole = fixture.read(&handle, 0, 10);
-    let who = Who::new(&fixture.credential, Squash::Root);
+    let who = Who::new(&fixture.credential, &Rights::default(), None);
     assert!(node.seen_by(&who).is_some(), "it was remembered");
     assert_eq!(fixture.read(&handle, 0, 10), whole);
     set(0o600);

@@ -30,17 +30,7 @@ fn what_is_written_is_read_in_every_manner_of_stability() {
     let commit = fixture.nfs(21, &Words::default().opaque(&file).long(0).word(0));
     assert_eq!(commit.status(), 0);
     let tail = &commit.0[commit.0.len() - 8..];
-    assert_eq!(
-        tail,
-        fixture
-            .nfs
-            .state
-            .export
-            .nodes
-            .verifier()
-            .read()
-            .to_be_bytes()
-    );
+    assert_eq!(tail, fixture.export().nodes.verifier().read().to_be_bytes());
 }
 
 #[test]
@@ -105,7 +95,7 @@ fn long_reads_come_whole_from_any_place_to_any_end() {
         let (bytes, end) = fixture.read(&file, offset as u64, 1 << 20).expect("ok");
         assert!(bytes == data[offset..] && end, "{offset}");
     }
-    assert!(fixture.nfs.state.pipes.open() >= 1, "pipes were used");
+    assert!(fixture.state().pipes.open() >= 1, "pipes were used");
 }
 
 #[test]

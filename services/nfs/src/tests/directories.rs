@@ -496,7 +496,7 @@ fn use_depth(fixture: &Fixture) {
 #[test]
 fn files_deeper_than_the_kernel_has_paths_are_served_without_a_scan() {
     for fixture in [Fixture::new(), Fixture::new().without_handles()] {
-        let export = std::sync::Arc::clone(&fixture.nfs.state.export);
+        let export = fixture.export();
         let scan = export.scan_in_progress();
         std::thread::scope(|scope| {
             // A scan would wait for the one in progress.

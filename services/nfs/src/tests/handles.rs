@@ -108,7 +108,7 @@ fn what_was_moved_out_of_the_export_is_stale_although_it_is_still_open() {
         assert_eq!(up.status(), Status::Stale as u32);
         // And back again: what is remembered as gone must not hide it for ever.
         fs::rename(outside.path().join("a"), path.join("a")).expect("moved");
-        if fixture.nfs.state.export.finds_by_handle() {
+        if fixture.export().finds_by_handle() {
             assert!(inode(&fixture, &below).is_ok());
         }
     });
@@ -171,7 +171,7 @@ fn handles_outlive_the_server_when_its_key_is_kept_and_not_otherwise() {
             fixture.root(),
             fixture.lookup(&["a", "file"]).expect("found"),
         );
-        let verifier = fixture.nfs.state.export.nodes.verifier().read();
+        let verifier = fixture.export().nodes.verifier().read();
         let mut fixture = fixture.restarted(keep);
         if !handles {
             fixture = fixture.without_handles();
@@ -179,7 +179,7 @@ fn handles_outlive_the_server_when_its_key_is_kept_and_not_otherwise() {
         assert!(inode(&fixture, &root).is_ok());
         assert!(inode(&fixture, &file).is_ok(), "by handle: {handles}");
         assert_ne!(
-            fixture.nfs.state.export.nodes.verifier().read(),
+            fixture.export().nodes.verifier().read(),
             verifier,
             "what was not committed may be lost"
         );
@@ -241,7 +241,7 @@ fn a_key_below_the_export_but_on_another_mount_is_fine() {
     let root = fs::metadata("/").expect("there").dev();
     if fs::metadata("/dev/shm").expect("there").dev() != root {
         let nfs = crate::Nfs::open(options).expect("served");
-        assert!(nfs.state.export.root().is_ok());
+        assert!(nfs.exports().only().export.root().is_ok());
     }
 }
 

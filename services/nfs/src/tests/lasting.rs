@@ -87,7 +87,7 @@ impl Served {
     }
 
     fn verifier(&self) -> u64 {
-        self.fixture.nfs.state.export.nodes.verifier().read()
+        self.fixture.export().nodes.verifier().read()
     }
 }
 
@@ -246,7 +246,7 @@ fn a_sync_that_succeeds_beside_one_that_fails_is_not_believed() {
             return;
         };
         let written = served.write(0, b"lost", UNSTABLE).expect("taken");
-        let export = &served.fixture.nfs.state.export;
+        let export = served.fixture.export();
         let (key, verifier) = (
             export.resolve(&served.file).expect("there").key,
             export.nodes.verifier(),
@@ -279,7 +279,8 @@ fn what_an_idle_or_evicted_file_was_given_lasts_or_turns_the_verifier() {
     served.lossy.lose(FILE);
     until_true("the sweep to learn of it", || served.verifier() != written);
 
-    let nodes = &served.fixture.nfs.state.export.nodes;
+    let export = served.fixture.export();
+    let nodes = &export.nodes;
     let evict = || {
         let mut evicted = Vec::new();
         nodes.evict(1000, &mut evicted);
@@ -353,7 +354,8 @@ fn a_sync_that_was_interrupted_or_refused_before_a_close_turns_the_verifier() {
     let Some(served) = Served::new(Cache::Through) else {
         return;
     };
-    let nodes = &served.fixture.nfs.state.export.nodes;
+    let export = served.fixture.export();
+    let nodes = &export.nodes;
     for errno in [Errno::INTR, Errno::AGAIN, Errno::STALE, Errno::NOSPC] {
         for by_commit in [false, true] {
             let written = served.write(0, b"unsynced", UNSTABLE).expect("taken");

@@ -50,7 +50,7 @@ fn the_export_is_found_under_its_names_and_nothing_else_is() {
     std::fs::create_dir_all(fixture.path().join("a/b")).expect("directories");
     std::fs::write(fixture.path().join("file"), b"").expect("a file");
     std::os::unix::fs::symlink("/", fixture.path().join("out")).expect("a link");
-    let own = fixture.nfs.state.directory.clone();
+    let own = fixture.state().directory.clone();
     assert_eq!(mount(&fixture, b"/"), 0);
     assert_eq!(mount(&fixture, b"/a/b/"), 0);
     assert_eq!(mount(&fixture, own.as_os_str().as_encoded_bytes()), 0);

@@ -107,7 +107,8 @@ fn what_this_server_removed_is_stale_for_all_while_another_scan_is_on_its_way() 
         .map(|name| used(&fixture, name))
         .collect();
     used(&fixture, "moved");
-    let scan = fixture.nfs.state.export.scan_in_progress();
+    let export = fixture.export();
+    let scan = export.scan_in_progress();
     assert_eq!(fixture.nfs(12, &named(&fixture, "removed")).status(), 0);
     let words = named(&fixture, "moved").opaque(&fixture.root());
     assert_eq!(fixture.nfs(14, &words.opaque(b"replaced")).status(), 0);
@@ -169,7 +170,8 @@ fn a_second_asker_waits_for_the_scan_that_is_on_its_way() {
     fs::remove_file(fixture.path().join(&names[0])).expect("removed");
     // Nothing is remembered about any of them.
     let fixture = fixture.restarted(keep).without_handles();
-    let scan = fixture.nfs.state.export.scan_in_progress();
+    let export = fixture.export();
+    let scan = export.scan_in_progress();
     std::thread::scope(|scope| {
         let fixture = &fixture;
         let askers: Vec<_> = handles
@@ -177,7 +179,7 @@ fn a_second_asker_waits_for_the_scan_that_is_on_its_way() {
             .map(|handle| scope.spawn(|| fixture.attributes(handle).map(|found| found.size)))
             .collect();
         until_true("all wait", || {
-            fixture.nfs.state.export.scan_waiters() == handles.len()
+            fixture.export().scan_waiters() == handles.len()
         });
         drop(scan);
         let found: Vec<_> = askers
@@ -204,12 +206,13 @@ fn no_more_than_a_few_wait_for_a_scan() {
     let fixture = Fixture::with(keep).without_handles();
     let handle = used(&fixture, "file");
     let fixture = fixture.restarted(keep).without_handles();
-    let scan = fixture.nfs.state.export.scan_in_progress();
+    let export = fixture.export();
+    let scan = export.scan_in_progress();
     std::thread::scope(|scope| {
         let ask = || fixture.attributes(&handle).map(|found| found.size);
         let askers: Vec<_> = (0..SCAN_WAITERS_MAX).map(|_| scope.spawn(ask)).collect();
         until_true("as many wait as may", || {
-            fixture.nfs.state.export.scan_waiters() == SCAN_WAITERS_MAX
+            fixture.export().scan_waiters() == SCAN_WAITERS_MAX
         });
         assert_eq!(ask(), Err(Status::Later as u32));
         drop(scan);
