@@ -1,7 +1,8 @@
 //! Limits for calls that may block for a common reason: they must not take all of the workers.
 //!
 //! A file system that hangs keeps every worker that asks it. Jobs that are about to ask one enter
-//! its [`BlockingLimit`] first, and at most half of the workers are inside at a time. A job that
+//! its [`BlockingLimit`] first, and at most half of the workers are inside at a time, or as few as
+//! [`BlockingLimit::at_most`] says. A job that
 //! finds the limit full waits without a worker: it is put back where it lay ([`Entry::Parked`]) and
 //! runs again from its beginning when its turn has come. Where nothing inside has moved for a
 //! while, or too many wait, it is refused ([`Entry::Refused`]) and answers in its protocol's words.
@@ -100,6 +101,7 @@ struct Taken {
 struct Inner {
     name: String,
     limits: WaitLimits,
+    inside_max: u32,
     state: Lock<State>,
     /// It is full.
     full: Episode,
@@ -140,9 +142,16 @@ impl std::fmt::Debug for Parked {
 impl BlockingLimit {
     /// A limit with no job inside; `name` is what the log calls it.
     pub fn new(name: impl Into<String>, limits: WaitLimits) -> Self {
+        Self::at_most(u32::MAX, name, limits)
+    }
+
+    /// The same for jobs that would rather use a processor than block: at most so many are inside,
+    /// and at least one.
+    pub fn at_most(inside_max: u32, name: impl Into<String>, limits: WaitLimits) -> Self {
         Self(Arc::new(Inner {
             name: name.into(),
             limits,
+            inside_max: inside_max.max(1),
             state: Lock::new(State {
                 limit: ConcurrencyLimit::alone(1),
                 parking: 0,
@@ -172,7 +181,7 @@ impl BlockingLimit {
             return job.enters(granted);
         }
         let mut state = self.state();
-        if state.enter(job.workers_max) {
+        if state.enter(self.permits(job.workers_max)) {
             drop(state);
             return job.enters(self.permit());
         }
@@ -224,7 +233,7 @@ impl BlockingLimit {
     pub(crate) fn park(&self, home: Arc<dyn Home>, index: u32) {
         let mut state = self.state();
         state.parking -= 1;
-        if state.enter(home.workers_max()) {
+        if state.enter(self.permits(home.workers_max())) {
             drop(state);
             return home.resume(index, Some(self.permit()));
         }
@@ -235,6 +244,13 @@ impl BlockingLimit {
     /// A job that was told `Parked` does not wait after all.
     pub(crate) fn give_up(&self) {
         self.state().parking -= 1;
+    }
+
+    /// Permits in a server with `workers_max` workers: at least one, and where there are two
+    /// workers, one stays free.
+    fn permits(&self, workers_max: u32) -> u32 {
+        let part = (workers_max / WORKERS_DIVISOR).max(1);
+        part.min(self.0.inside_max)
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -281,9 +297,9 @@ impl BlockingLimit {
 }
 
 impl State {
-    /// A job enters, if there is a permit for it in a server with `workers_max` workers.
-    fn enter(&mut self, workers_max: u32) -> bool {
-        self.limit.set_max(ONLY, permits(workers_max));
+    /// A job enters, if one of so many permits is left for it.
+    fn enter(&mut self, permits: u32) -> bool {
+        self.limit.set_max(ONLY, permits);
         let enters = self.limit.enter(ONLY, Rank::Next);
         if enters {
             self.moved = Instant::now();
@@ -300,12 +316,6 @@ impl Drop for Taken {
     fn drop(&mut self) {
         self.limit.leave();
     }
-}
-
-/// Permits of a limit in a server with `workers_max` workers: at least one, and where there are two
-/// workers, one stays free.
-fn permits(workers_max: u32) -> u32 {
-    (workers_max / WORKERS_DIVISOR).max(1)
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ pub use scope::WorkerScope;
 pub use server::Server;
 pub use service_socket::ServiceSocket;
 pub use signals::{SignalWatch, Stopping};
-pub use subnet::{BadSubnet, Subnet};
+pub use subnet::{BadSubnet, Subnet, SubnetMap};
 pub use successor::Successor;
 pub use tls_terms::{PeerCertificate, TlsTerms};
 pub use turn::Turn;

@@ -1,5 +1,8 @@
 //! Networks in CIDR notation, to name clients and load balancers by.
+//!
+//! Cost: [`SubnetMap::find`] is a binary search for each length that its networks have.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -100,6 +103,72 @@ impl fmt::Display for Subnet {
     }
 }
 
+/// Values by network: of the networks that an address lies in, the longest counts, whatever the
+/// order in which they were set.
+///
+/// ```
+/// use flatpath::SubnetMap;
+///
+/// # fn main() -> Result<(), flatpath::BadSubnet> {
+/// let mut rules = SubnetMap::default();
+/// rules.insert("10.0.0.0/8".parse()?, "refused");
+/// rules.insert("10.1.0.0/16".parse()?, "admitted");
+/// assert_eq!(rules.find([10, 1, 2, 3].into()), Some(&"admitted"));
+/// assert_eq!(rules.find([10, 2, 2, 3].into()), Some(&"refused"));
+/// assert_eq!(rules.find([192, 0, 2, 1].into()), None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubnetMap<T> {
+    /// By mask, the longest first; those of one mask by their bits.
+    lengths: Vec<(u128, Vec<(u128, T)>)>,
+}
+
+impl<T> Default for SubnetMap<T> {
+    fn default() -> Self {
+        Self {
+            lengths: Vec::new(),
+        }
+    }
+}
+
+impl<T> SubnetMap<T> {
+    /// Sets the value of a network, and gives back the one that it had.
+    pub fn insert(&mut self, network: Subnet, value: T) -> Option<T> {
+        let Subnet { bits, mask } = network;
+        let by_mask = |(other, _): &(u128, _)| Reverse(*other);
+        let place = self.lengths.binary_search_by_key(&Reverse(mask), by_mask);
+        let place = place.unwrap_or_else(|place| {
+            self.lengths.insert(place, (mask, Vec::new()));
+            place
+        });
+        let networks = &mut self.lengths[place].1;
+        match networks.binary_search_by_key(&bits, |(bits, _)| *bits) {
+            Ok(place) => Some(std::mem::replace(&mut networks[place].1, value)),
+            Err(place) => {
+                networks.insert(place, (bits, value));
+                None
+            }
+        }
+    }
+
+    /// The value of the longest network that an address lies in.
+    pub fn find(&self, address: IpAddr) -> Option<&T> {
+        let address = as_bits(address);
+        self.lengths.iter().find_map(|(mask, networks)| {
+            let bits = address & mask;
+            let place = networks.binary_search_by_key(&bits, |(bits, _)| *bits);
+            place.ok().map(|place| &networks[place].1)
+        })
+    }
+
+    /// Whether no network has a value.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+}
+
 fn as_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
@@ -158,10 +227,74 @@ mod tests {
             let network: Subnet = text.parse().expect("a network");
             assert_eq!(network.to_string(), text);
         }
+        let network: Subnet = "10.1.2.3/8".parse().expect("a network");
+        assert_eq!(network.to_string(), "10.0.0.0/8");
         let one = Subnet::from("10.0.0.7".parse::<IpAddr>().expect("an address"));
         assert_eq!(Ok(one), "10.0.0.7".parse());
         let all: Subnet = "0.0.0.0/0".parse().expect("a network");
         assert!(one.mask() > all.mask() && one.bits() & all.mask() == all.bits());
+    }
+
+    #[test]
+    fn the_longest_network_counts_whatever_the_order() {
+        let networks = [
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "10.1.2.3",
+            "::/0",
+            "2001:db8::/32",
+        ];
+        let mut orders = vec![networks.to_vec(), networks.iter().rev().copied().collect()];
+        orders.push([2, 0, 4, 1, 3].map(|at: usize| networks[at]).into());
+        for order in orders {
+            let mut map = SubnetMap::default();
+            assert!(map.is_empty());
+            for network in order {
+                assert_eq!(
+                    map.insert(network.parse().expect("a network"), network),
+                    None
+                );
+            }
+            for (address, found) in [
+                ("10.9.9.9", "10.0.0.0/8"),
+                ("10.1.9.9", "10.1.0.0/16"),
+                ("10.1.2.3", "10.1.2.3"),
+                ("::ffff:10.1.2.3", "10.1.2.3"),
+                ("10.1.2.4", "10.1.0.0/16"),
+                ("192.0.2.1", "::/0"),
+                ("2001:db8::1", "2001:db8::/32"),
+                ("2001:db9::1", "::/0"),
+            ] {
+                let address = address.parse().expect("an address");
+                assert_eq!(map.find(address), Some(&found), "{address}");
+            }
+            let same = "10.1.255.255/16".parse().expect("a network");
+            assert_eq!(map.insert(same, "new"), Some("10.1.0.0/16"));
+        }
+        assert_eq!(SubnetMap::<u8>::default().find([10, 0, 0, 1].into()), None);
+    }
+
+    #[test]
+    fn model_the_map_agrees_with_a_look_at_each_network() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..200 {
+            let mut map = SubnetMap::default();
+            let mut all: Vec<(u32, Subnet)> = Vec::new();
+            for _ in 0..random.usize(0..20) {
+                let bits = random.u32(24..=32);
+                let text = format!("10.0.0.{}/{bits}", random.u8(..));
+                let network: Subnet = text.parse().expect("a network");
+                let before = map.insert(network, bits);
+                assert_eq!(before.is_some(), all.contains(&(bits, network)));
+                all.push((bits, network));
+            }
+            for last in 0..=u8::MAX {
+                let address = [10, 0, 0, last].into();
+                let holds = all.iter().filter(|(_, network)| network.contains(address));
+                let longest = holds.map(|(bits, _)| *bits).max();
+                assert_eq!(map.find(address).copied(), longest);
+            }
+        }
     }
 
     #[test]

@@ -165,6 +165,25 @@ fn a_full_limit_lets_jobs_wait_and_runs_them_in_order() {
 }
 
 #[test]
+fn a_limit_may_have_fewer_permits_than_half_of_the_workers() {
+    for inside_max in [0, 1] {
+        let mut bench = bench(PATIENT);
+        bench.limit = BlockingLimit::at_most(inside_max, "passwords", PATIENT);
+        let first = bench.ask(0, false);
+        assert!(matches!(first, Entry::Entered(_)), "{inside_max}");
+        for number in 1..3 {
+            assert!(matches!(bench.ask(number, false), Entry::Parked));
+        }
+        drop(first);
+        let (number, second) = bench.run().expect("the oldest has its turn");
+        assert!(number == 1 && matches!(second, Entry::Entered(_)));
+        assert!(bench.run().is_none(), "one at a time");
+        drop(second);
+        assert_eq!(bench.run().expect("the last").0, 2);
+    }
+}
+
+#[test]
 fn a_job_that_waits_does_not_count_in_the_limit_of_its_listener() {
     let mut bench = bench(PATIENT);
     bench.shared.concurrency.set_max(0, Some(3));

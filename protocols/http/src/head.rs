@@ -3,14 +3,17 @@
 //! `parse` makes it, without a copy or an allocation, and notes where the headers are that framing
 //! needs and services ask for most.
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use flatpath::TlsTerms;
 use http::Version;
 
 use crate::limits::HEADERS_MAX;
+use crate::sites::SiteKey;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +137,22 @@ pub struct Head<'a> {
     /// Where the service asks for it.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) tls: Option<Arc<TlsTerms>>,
+    /// The site that answers for its host, where that was looked up.
+    pub(crate) site: Option<SiteKey>,
+    pub(crate) note: Cell<Option<HeadNote>>,
 }
+
+/// What a service leaves about a request on the network thread, for its
+/// [`Service::pooled`](crate::Service::pooled): an extension of the request.
+///
+/// A service that counts requests, for one, has counted it when
+/// [`Service::inline`](crate::Service::inline) returns
+/// [`Disposition::Pooled`](crate::Disposition::Pooled), and must not do so again on the worker. Not
+/// every request is offered inline, so there may be none. There is one for a request: services
+/// around others overwrite each other's, so a note names who has left it, and another one's counts
+/// as none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadNote(pub NonZeroU64);
 
 /// What a reply has to know of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -245,6 +263,22 @@ impl<'a> Head<'a> {
         self.peer
     }
 
+    /// Leaves a note for the worker that gets this request, in place of an earlier one.
+    pub fn leave(&self, note: HeadNote) {
+        self.note.set(Some(note));
+    }
+
+    /// The note that was left last.
+    #[must_use]
+    pub fn note(&self) -> Option<HeadNote> {
+        self.note.get()
+    }
+
+    /// Takes over the note of the same request as another service has seen it.
+    pub(crate) fn note_of(&self, other: &Head<'_>) {
+        self.note.set(other.note.get());
+    }
+
     /// How the body is delimited.
     #[must_use]
     pub fn framing(&self) -> Framing {
@@ -277,8 +311,11 @@ impl<'a> Head<'a> {
         };
         let query_bytes = self.query.map_or(0, |query| query.len() + 1);
         let rest_bytes = path.len() + query_bytes;
-        let (path, target) = match self.target.len().checked_sub(rest_bytes) {
-            Some(at) if !path.is_empty() => (path, &self.target[at..]),
+        let rest = self.target.len().checked_sub(rest_bytes);
+        let rest = rest.and_then(|at| self.target.get(at..));
+        let (path, target) = match rest {
+            // The root of `http://host` is not in the target.
+            Some(target) if !path.is_empty() && target.starts_with(path) => (path, target),
             _ => ("/", "/"),
         };
         Self {

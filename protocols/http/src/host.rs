@@ -7,6 +7,7 @@ use http::StatusCode;
 use http::header::HOST;
 
 use crate::extract::{FromRequestParts, OptionalFromRequestParts};
+use crate::hosts::without_port;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::{Request, Response};
 
@@ -32,7 +33,8 @@ use crate::message::{Request, Response};
 pub struct Host(pub String);
 
 impl Host {
-    /// The host that the request is for, where it names one.
+    /// The host that the request is for, where it names one: the same as
+    /// [`Head::authority`](crate::Head::authority) has.
     #[must_use]
     pub fn of(request: &Request) -> Option<&str> {
         let target = request.uri().authority().map(http::uri::Authority::as_str);
@@ -43,9 +45,7 @@ impl Host {
     /// It without its port. An address of IPv6 keeps its brackets.
     #[must_use]
     pub fn name(&self) -> &str {
-        let end_of_address = self.0.find(']').unwrap_or(0);
-        let port = self.0[end_of_address..].find(':');
-        &self.0[..port.map_or(self.0.len(), |at| end_of_address + at)]
+        without_port(&self.0)
     }
 }
 

@@ -9,16 +9,23 @@
 //! ([`Head::authority`](crate::Head::authority)): of a target in absolute form the target's,
 //! whatever `Host` says (RFC 9112 section 3.2.2). Ports are not compared.
 //!
+//! One rule says which pattern a host fits, for [`Hosts`] and for the names of
+//! [`Sites`](crate::Sites): [`HostMap`].
+//!
 //! Cost: a comparison with the last host that was admitted, which saves checking the syntax of the
-//! same one again; only another one is looked for.
+//! same one again; only another one is looked for, by a hash for each of its labels.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
+use crate::limits::HOST_BYTES_MAX;
+
 /// Hosts that are answered for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hosts(Option<Vec<HostPattern>>);
+pub struct Hosts(Option<HostMap<()>>);
 
 impl Hosts {
     /// Every host: what [`Http`](crate::Http) answers for unless it is told otherwise.
@@ -35,13 +42,14 @@ impl Hosts {
         let machine = rustix::system::uname();
         let name = machine.nodename().to_string_lossy().to_ascii_lowercase();
         let first = name.split('.').next().unwrap_or_default().to_owned();
-        let mut names = vec![
-            HostPattern(Kind::Named("localhost".into())),
-            HostPattern(Kind::Below(".localhost".into())),
-        ];
+        let mut names = HostMap::default();
+        names.insert(&HostPattern(Kind::Named("localhost".into())), ());
+        names.insert(&HostPattern(Kind::Below(".localhost".into())), ());
         for name in [first, name] {
             let pattern = name.parse().ok();
-            names.extend(pattern.filter(|it: &HostPattern| !it.is_any() && !names.contains(it)));
+            if let Some(pattern) = pattern.filter(|it: &HostPattern| !it.is_any()) {
+                names.insert(&pattern, ());
+            }
         }
         Self(Some(names))
     }
@@ -52,8 +60,10 @@ impl Hosts {
         let Some(mut names) = self.0 else {
             return self;
         };
-        names.extend(patterns);
-        match names.iter().any(HostPattern::is_any) {
+        for pattern in patterns {
+            names.insert(&pattern, ());
+        }
+        match names.any.is_some() {
             true => Self::any(),
             false => Self(Some(names)),
         }
@@ -68,9 +78,89 @@ impl Hosts {
         if authority.is_empty() || authority.starts_with('[') {
             return true;
         }
-        let host = authority.split(':').next().unwrap_or_default();
-        let host = host.strip_suffix('.').unwrap_or(host);
-        host.parse::<Ipv4Addr>().is_ok() || names.iter().any(|it| it.fits(host))
+        let host = name_of(authority);
+        host.parse::<Ipv4Addr>().is_ok() || names.find(authority).is_some()
+    }
+}
+
+/// An authority without its port. An address of IPv6 keeps its brackets.
+pub(crate) fn without_port(authority: &str) -> &str {
+    let end_of_address = authority.find(']').unwrap_or(0);
+    let port = authority[end_of_address..].find(':');
+    &authority[..port.map_or(authority.len(), |at| end_of_address + at)]
+}
+
+/// The name in an authority: without its port, and without a dot at its end, which changes nothing.
+fn name_of(authority: &str) -> &str {
+    let host = without_port(authority);
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// Values by pattern. A host has that of its own name, else of the longest domain that it is below,
+/// else of `*`. Letters are compared without regard to case, all other bytes as they are: a name of
+/// other scripts comes in its ASCII form (`xn--...`), as browsers send it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostMap<T> {
+    /// In small letters.
+    named: HashMap<Box<str>, T>,
+    /// With the dot in front.
+    below: HashMap<Box<str>, T>,
+    any: Option<T>,
+}
+
+impl<T> Default for HostMap<T> {
+    fn default() -> Self {
+        Self {
+            named: HashMap::new(),
+            below: HashMap::new(),
+            any: None,
+        }
+    }
+}
+
+impl<T> HostMap<T> {
+    /// Sets the value of a pattern; gives back the one that it had.
+    pub(crate) fn insert(&mut self, pattern: &HostPattern, value: T) -> Option<T> {
+        match &pattern.0 {
+            Kind::Any => self.any.replace(value),
+            Kind::Named(name) => self.named.insert(name.clone(), value),
+            Kind::Below(domain) => self.below.insert(domain.clone(), value),
+        }
+    }
+
+    /// The value of a pattern itself.
+    pub(crate) fn of_pattern(&self, pattern: &HostPattern) -> Option<&T> {
+        match &pattern.0 {
+            Kind::Any => self.any.as_ref(),
+            Kind::Named(name) => self.named.get(name),
+            Kind::Below(domain) => self.below.get(domain),
+        }
+    }
+
+    /// The value of the pattern that the host of an authority fits best.
+    pub(crate) fn find(&self, authority: &str) -> Option<&T> {
+        let host = name_of(authority);
+        // RFC 1035 section 2.3.4 has no longer ones.
+        if host.is_empty() || host.len() > HOST_BYTES_MAX {
+            return self.any.as_ref();
+        }
+        let host = match host.bytes().any(|it| it.is_ascii_uppercase()) {
+            true => Cow::Owned(host.to_ascii_lowercase()),
+            false => Cow::Borrowed(host),
+        };
+        let named = self.named.get(&*host);
+        let found = named.or_else(|| self.find_below(&host));
+        found.or(self.any.as_ref())
+    }
+
+    /// The longest domain first.
+    fn find_below(&self, host: &str) -> Option<&T> {
+        if self.below.is_empty() {
+            return None;
+        }
+        let dots = host.bytes().enumerate().skip(1);
+        let mut dots = dots.filter(|(_, byte)| *byte == b'.');
+        dots.find_map(|(at, _)| self.below.get(&host[at..]))
     }
 }
 
@@ -92,18 +182,6 @@ impl HostPattern {
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.0 == Kind::Any
-    }
-
-    fn fits(&self, host: &str) -> bool {
-        match &self.0 {
-            Kind::Any => true,
-            Kind::Named(name) => host.eq_ignore_ascii_case(name),
-            Kind::Below(domain) => {
-                let at = host.len().saturating_sub(domain.len());
-                let end = host.as_bytes().get(at..);
-                at > 0 && end.is_some_and(|end| end.eq_ignore_ascii_case(domain.as_bytes()))
-            }
-        }
     }
 }
 
@@ -221,6 +299,77 @@ mod tests {
         }
         assert_eq!(hosts.and([pattern("*")]), Hosts::any());
         assert!(Hosts::any().and([pattern("a")]).admits("evil.example"));
+    }
+
+    #[test]
+    fn a_host_has_the_value_of_the_longest_pattern() {
+        let mut map = HostMap::default();
+        for text in ["a.example", "*.a.example", "*.b.a.example", "*"] {
+            assert_eq!(map.insert(&pattern(text), text), None);
+        }
+        let long = format!("{}a.example", "b.".repeat(127));
+        for (host, found) in [
+            ("a.example", "a.example"),
+            ("A.EXAMPLE.:8080", "a.example"),
+            ("x.a.example", "*.a.example"),
+            ("b.a.example", "*.a.example"),
+            ("x.y.a.example", "*.a.example"),
+            ("x.B.a.example", "*.b.a.example"),
+            ("x.y.b.a.example", "*.b.a.example"),
+            (".a.example", "*"),
+            ("a.example..", "*"),
+            ("xa.example", "*"),
+            ("a%2eexample", "*"),
+            ("[::1]:80", "*"),
+            ("", "*"),
+            // Longer than any name is.
+            (&long, "*"),
+        ] {
+            assert_eq!(map.find(host), Some(&found), "{host}");
+        }
+        assert_eq!(
+            map.insert(&pattern("A.example"), "other"),
+            Some("a.example")
+        );
+        assert_eq!(
+            map.of_pattern(&pattern("*.a.example")),
+            Some(&"*.a.example")
+        );
+        assert_eq!(map.of_pattern(&pattern("*.example")), None);
+        assert_eq!(HostMap::<u8>::default().find("a"), None);
+    }
+
+    #[test]
+    fn model_a_map_finds_what_its_patterns_say_one_by_one() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut word = |labels: usize| {
+            let labels: Vec<_> = (0..labels)
+                .map(|_| *random.choice(&["a", "b", "ab"]).expect("some"))
+                .collect();
+            labels.join(".")
+        };
+        for _ in 0..300 {
+            let mut map = HostMap::default();
+            let (named, below) = (word(2), [word(1), word(2)]);
+            map.insert(&pattern(&named), named.clone());
+            for domain in &below {
+                map.insert(&pattern(&format!("*.{domain}")), format!("*.{domain}"));
+            }
+            for labels in 1..5 {
+                let host = word(labels);
+                let fits = |domain: &&String| host.ends_with(&format!(".{domain}"));
+                let longest = below.iter().filter(fits).max_by_key(|it| it.len());
+                let expected = match host == named {
+                    true => Some(named.clone()),
+                    false => longest.map(|domain| format!("*.{domain}")),
+                };
+                assert_eq!(
+                    map.find(&host),
+                    expected.as_ref(),
+                    "{host} {named} {below:?}"
+                );
+            }
+        }
     }
 
     #[test]

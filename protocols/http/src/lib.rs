@@ -185,6 +185,7 @@
 // | routes  | `matched_path`, `mount`              | a route's path; services in a router |
 // | routes  | `layer`, `answer`, `time_out`        | what is around handlers             |
 // | routes  | `streamed`                           | uploads                             |
+// | sites   | `sites`                              | services by host                    |
 // | handler | `either`, `host`                     | more of what they take and return   |
 // | handler | `multipart`                          | forms with files                    |
 // | handler | `cookies`, `typed_header`            | headers as types                    |
@@ -274,6 +275,7 @@ mod methods;
 mod streamed;
 mod time_out;
 mod router;
+mod sites;
 #[cfg(feature = "json")]
 mod fields;
 #[cfg(feature = "json")]
@@ -318,7 +320,7 @@ pub use flatpath::{Turn, WorkerScope};
 #[cfg(feature = "json")]
 pub use form::{Form, FormRejection, Query, QueryRejection};
 pub use handler::{ByReference, Handler};
-pub use head::{Framing, Head, KnownHeader, TargetForm};
+pub use head::{Framing, Head, HeadNote, KnownHeader, TargetForm};
 pub use host::{Host, HostRejection};
 pub use hosts::{HostPattern, Hosts, InvalidHost};
 pub use into_response::{AppendHeaders, Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
@@ -344,6 +346,7 @@ pub use router::{Router, RouterState};
 pub use scan::Scan;
 pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};
+pub use sites::{InvalidSite, SiteKey, SiteMatch, Sites, SitesState};
 pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;
 pub use time_out::TimeOut;

@@ -17,6 +17,10 @@ pub(crate) const REQUEST_LINE_BYTES_MAX: usize = METHOD_BYTES_MAX
     + "HTTP/1.1".len()
     + "\r\n".len();
 
+/// Longest host that is compared with names: RFC 1035 section 2.3.4 allows 255 octets with the
+/// lengths of the labels, which are 253 as text.
+pub(crate) const HOST_BYTES_MAX: usize = 253;
+
 /// Most header lines of one request.
 pub const HEADERS_MAX: usize = 100;
 

@@ -14,7 +14,7 @@ use crate::handler::Handler;
 use crate::into_response::IntoResponse;
 use crate::layer::{self, Layer};
 use crate::message::{Request, Response};
-use crate::mount::{self, Mounted};
+use crate::mount::{self, Services};
 use crate::sink::Begun;
 use crate::streamed::{self, Within};
 
@@ -49,7 +49,7 @@ pub(crate) struct Endpoint<S> {
 pub(crate) struct OnWorker<'a, 's> {
     pub(crate) body: mount::Body,
     pub(crate) scope: &'a mut WorkerScope<'s>,
-    pub(crate) services: &'a [Arc<dyn Mounted>],
+    pub(crate) services: &'a Services,
     pub(crate) prefix_bytes: usize,
 }
 
@@ -122,7 +122,7 @@ impl<S: 'static> Endpoint<S> {
             }
             (Core::Handler(call), None) => call,
             (Core::Service(number), Some(worker)) => {
-                let service = (*number, &*worker.services[*number]);
+                let service = (*number, worker.services.numbered(*number));
                 let OnWorker {
                     body, prefix_bytes, ..
                 } = *worker;

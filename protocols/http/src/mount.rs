@@ -1,8 +1,11 @@
-//! Services below a prefix of a router: each with its thread state, behind one type.
+//! Services of a router or of sites: each with its thread state, behind one type.
 //!
-//! A mounted service gets paths without the prefix, and [`Mount`] says what was cut off.
+//! A service that is mounted below a prefix gets paths without it, and [`Mount`] says what was cut
+//! off. [`Services`] calls a service by its number, on the network thread and on workers, and leads
+//! what its response leaves back to its own thread state.
 //!
-//! Cost: a call through a table for each call of the service, and on workers a copy of the path.
+//! Cost: a call through a table for each call of the service. Below a prefix also a copy of the
+//! head, and on workers of the path.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use http::{Extensions, Uri, uri::PathAndQuery};
 
 use crate::answer::{Answer, Kind, Rest, Waiting};
 use crate::extract;
-use crate::head::Head;
+use crate::head::{Head, TargetForm};
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
@@ -66,11 +69,148 @@ impl Mount {
     }
 }
 
+/// Where a request goes: the service with this number, which gets the path without so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) number: usize,
+    pub(crate) prefix_bytes: usize,
+}
+
+impl Place {
+    /// Whether the service gets the head as it is: a mounted one has its target in origin-form.
+    fn is_whole(self, head: &Head<'_>) -> bool {
+        self.prefix_bytes == 0 && head.form() != TargetForm::Absolute
+    }
+}
+
+/// Services of any types, by number.
+#[derive(Clone, Default)]
+pub(crate) struct Services(Vec<Arc<dyn Mounted>>);
+
+/// What a network thread keeps for each of them.
+pub(crate) struct States(Vec<Box<dyn Any>>);
+
+impl States {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Services {
+    /// Adds one, and gives its number.
+    pub(crate) fn add(&mut self, service: impl Service) -> usize {
+        self.0.push(Arc::new(service));
+        self.0.len() - 1
+    }
+
+    /// Adds those of another list, whose numbers grow by how many are here.
+    pub(crate) fn append(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn numbered(&self, number: usize) -> &dyn Mounted {
+        &*self.0[number]
+    }
+
+    pub(crate) fn thread_state(&self) -> States {
+        let services = self.0.iter();
+        States(services.map(|service| service.thread_state()).collect())
+    }
+
+    /// The plan of a service. The prefix alone is another path to the service, which needs the
+    /// query for itself: that is for workers.
+    pub(crate) fn plan(&self, at: Place, head: &Head<'_>) -> Plan<'_> {
+        let service = &self.0[at.number];
+        if at.is_whole(head) {
+            return service.plan(head);
+        }
+        let plan = service.plan(&head.within(at.prefix_bytes));
+        match at.prefix_bytes == head.path().len() {
+            true => Plan {
+                place: crate::service::Place::Worker,
+                ..plan
+            },
+            false => plan,
+        }
+    }
+
+    pub(crate) fn inline(
+        &self,
+        at: Place,
+        (states, turn): (&mut States, Turn),
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        let (service, state) = (&self.0[at.number], &mut *states.0[at.number]);
+        if at.is_whole(head) {
+            return service.inline(state, turn, head, reply);
+        }
+        let inner = head.within(at.prefix_bytes);
+        let disposition = service.inline(state, turn, &inner, reply);
+        head.note_of(&inner);
+        disposition
+    }
+
+    pub(crate) fn prompt(
+        &self,
+        at: Place,
+        (states, turn): (&mut States, Turn),
+        head: &Head<'_>,
+        pool: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        let (service, state) = (&self.0[at.number], &mut *states.0[at.number]);
+        if at.is_whole(head) {
+            return service.prompt(state, turn, head, pool, reply);
+        }
+        let inner = head.within(at.prefix_bytes);
+        service.prompt(state, turn, &inner, pool, reply)
+    }
+
+    /// Answers on a worker as `begin` does; a request that has to wait for its turn goes on in the
+    /// next run of its job.
+    pub(crate) fn on_worker(
+        &self,
+        request: &mut Request,
+        body: Body,
+        scope: &mut WorkerScope<'_>,
+        begin: impl FnOnce(&mut Request, &mut WorkerScope<'_>) -> Answer,
+    ) -> Answer {
+        let answer = match Waiting::take(request) {
+            None => begin(request, scope),
+            Some(waiting) => waiting.resume(|number, prefix_bytes, mut request| {
+                let service = (number, &*self.0[number]);
+                ask(service, prefix_bytes, body, &mut request, scope)
+            }),
+        };
+        if scope.is_parked() {
+            Waiting::of(answer).leave(request);
+            return Response::default().into();
+        }
+        answer
+    }
+
+    /// The first that a service asks for: a listener has one.
+    pub(crate) fn region(&self) -> Option<RegionConfig> {
+        self.0.iter().find_map(|service| service.region())
+    }
+
+    pub(crate) fn response_ready(&self, states: &mut States, turn: Turn, note: &mut Extensions) {
+        if let Some(number) = Maker::take(note) {
+            self.0[number].response_ready(&mut *states.0[number], turn, note);
+        }
+    }
+}
+
 /// The number of the service that made a response, for what it leaves to its thread state: an
 /// extension of the response, with that of the service inside if that is a router too.
 #[derive(Clone)]
 pub(crate) struct Maker {
-    pub(crate) number: usize,
+    number: usize,
     inner: Option<Box<Self>>,
 }
 
@@ -84,7 +224,7 @@ impl Maker {
     }
 
     /// Who made the response.
-    pub(crate) fn take(extensions: &mut Extensions) -> Option<usize> {
+    fn take(extensions: &mut Extensions) -> Option<usize> {
         let Self { number, inner } = extensions.remove()?;
         if let Some(inner) = inner {
             extensions.insert(*inner);

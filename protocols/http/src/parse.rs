@@ -4,6 +4,8 @@
 //! counts before; here follow the target, the host and the framing rules (RFC 9112 sections 3, 5
 //! and 6). Only when httparse refuses a head is it looked at again, to name the rule it broke.
 
+use std::cell::Cell;
+
 use http::Version;
 
 use crate::chars;
@@ -73,6 +75,8 @@ pub(crate) fn parse<'a>(
         route: None,
         peer: None,
         tls: None,
+        site: None,
+        note: Cell::new(None),
     })
 }
 

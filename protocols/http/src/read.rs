@@ -24,6 +24,7 @@ use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply};
 use crate::service::{Place, Service, log_panic};
+use crate::sites::SiteMatch;
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::{upload, write};
 
@@ -104,12 +105,12 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         Err(fault) => return refuse(connection, fault),
     }
     let (mut copy, mut slots) = (Vec::new(), header_slots());
-    let known_host = &connection.thread.host;
+    let known_host = &connection.thread.host.name;
     let mut head = match parse(scan.head(input, &mut copy), &mut slots, limits, known_host) {
         Ok(head) => head,
         Err(fault) => return refuse_head(connection, input, fault),
     };
-    if let Some(fault) = foreign(connection, &head) {
+    if let Some(fault) = foreign(connection, &mut head) {
         if connection.session.is_logged() {
             log(connection).came(&head);
         }
@@ -184,20 +185,32 @@ pub(crate) fn identify<S: Service>(connection: &mut Connection<'_, S>, head: &mu
     head.tls = connection.io.tls().cloned();
 }
 
-/// Why a request is not for this server, or not from where it may come.
+/// Why a request is not for this server, or not from where it may come; else it has its site.
 pub(crate) fn foreign<S: Service>(
     connection: &mut Connection<'_, S>,
-    head: &Head<'_>,
+    head: &mut Head<'_>,
 ) -> Option<Fault> {
-    let Http { hosts, origins, .. } = &**connection.protocol;
+    let Http {
+        service,
+        hosts,
+        origins,
+        ..
+    } = &**connection.protocol;
     if !head.host_is_known {
         if !hosts.admits(head.authority()) {
             return Some(Fault::HostForeign);
         }
+        let site = match service.site(head.authority()) {
+            SiteMatch::Every => None,
+            SiteMatch::One(site) => Some(site),
+            SiteMatch::Unknown => return Some(Fault::HostForeign),
+        };
         let last = &mut connection.thread.host;
-        last.clear();
-        last.push_str(head.authority());
+        last.site = site;
+        last.name.clear();
+        last.name.push_str(head.authority());
     }
+    head.site = connection.thread.host.site;
     let scheme = match connection.io.is_secured() {
         true => OwnScheme::Https,
         false => OwnScheme::Any,

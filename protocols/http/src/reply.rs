@@ -187,6 +187,13 @@ impl<'a> Reply<'a> {
         Disposition::Answered
     }
 
+    /// The length of the body of what was written: 0 for `HEAD`, and where it is not known.
+    #[must_use]
+    pub fn body_bytes(&self) -> u64 {
+        let rest = self.reply.body.length().unwrap_or(0);
+        self.body_bytes as u64 + rest
+    }
+
     /// The service panicked: the answer is a 500, and the connection ends after it.
     pub(crate) fn fail(&mut self) {
         self.clear();
@@ -301,6 +308,21 @@ mod tests {
             text(last, hello),
             format!("{head}Connection: close\r\n\r\nhello")
         );
+    }
+
+    #[test]
+    fn the_length_of_a_body_is_known_wherever_it_is() {
+        for bytes in [0, 5, 9 * 1024, 64 * 1024, 512 * 1024] {
+            for (request, expected) in [(META, bytes), (HEAD_META, 0)] {
+                let body = Bytes::from(vec![b'x'; bytes]);
+                let mut out = Vec::new();
+                let mut reply = Reply::new(Out::scratch(&mut out), DATE, request);
+                let _answered = reply.prebuilt(HEAD, &body);
+                assert_eq!(reply.body_bytes(), expected as u64, "prebuilt");
+                let _answered = reply.response(Response::new(body.into()));
+                assert_eq!(reply.body_bytes(), expected as u64, "a response");
+            }
+        }
     }
 
     #[test]

@@ -63,6 +63,9 @@ impl RequestBuilder {
             let extensions = self.request.extensions_mut();
             extensions.insert(Tls(Arc::clone(terms)));
         }
+        if let Some(note) = head.note() {
+            self.request.extensions_mut().insert(note);
+        }
         if !head.mount.is_empty() {
             let mount = Mount::new(head.mount, false);
             self.request.extensions_mut().insert(mount);
@@ -116,8 +119,10 @@ impl RequestBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::HeadNote;
     use crate::testing;
     use flatpath::{PeerCertificate, TlsTerms};
+    use std::num::NonZeroU64;
 
     fn fill(builder: &mut RequestBuilder, names: &mut Names, input: &[u8]) {
         let filled = testing::with_head(input, |head| builder.fill(head, names));
@@ -168,6 +173,27 @@ mod tests {
                 builder.clear();
                 assert!(Tls::of(&builder.request).is_none());
             }
+        }
+    }
+
+    #[test]
+    fn a_note_goes_with_its_request_alone() {
+        let note = HeadNote(NonZeroU64::MAX);
+        let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
+        for left in [Some(note), None, Some(note)] {
+            let filled = testing::with_head(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", |head| {
+                if let Some(note) = left {
+                    head.leave(HeadNote(NonZeroU64::MIN));
+                    head.leave(note);
+                }
+                builder.fill(head, &mut names)
+            });
+            filled.expect("valid").expect("complete").expect("filled");
+            assert_eq!(
+                builder.request.extensions().get::<HeadNote>(),
+                left.as_ref()
+            );
+            builder.clear();
         }
     }
 

@@ -16,7 +16,7 @@ use crate::closures::Route;
 use crate::handler::Handler;
 use crate::layer::{self, Layer};
 use crate::methods::{Endpoint, Methods};
-use crate::mount;
+use crate::mount::Services;
 use crate::service::Service;
 
 pub use dispatch::RouterState;
@@ -65,7 +65,7 @@ pub struct Router<S = ()> {
     /// Mounted services, and the fallbacks of nested routers: for what has no path here.
     prefixes: Vec<Prefix<S>>,
     prefix_matcher: matchit::Router<usize>,
-    services: Vec<Arc<dyn mount::Mounted>>,
+    services: Services,
     fallback: Option<Endpoint<S>>,
     not_found: Endpoint<S>,
 }
@@ -108,7 +108,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             spelled_out: HashMap::new(),
             prefixes: Vec::new(),
             prefix_matcher: matchit::Router::new(),
-            services: Vec::new(),
+            services: Services::default(),
             fallback: None,
             not_found: Endpoint::not_found(),
         }
@@ -154,7 +154,7 @@ impl<S: Send + Sync + 'static> Router<S> {
             self = self.route(&path, methods);
         }
         let services_before = self.services.len();
-        self.services.extend(inner.services);
+        self.services.append(inner.services);
         for mut below in inner.prefixes {
             below.endpoint.renumber(services_before);
             self.answer_below(&format!("{prefix}{}", below.pattern), below.endpoint);
@@ -192,8 +192,7 @@ impl<S: Send + Sync + 'static> Router<S> {
     #[must_use]
     #[track_caller]
     pub fn nest_service(mut self, prefix: &str, service: impl Service) -> Self {
-        let number = self.services.len();
-        self.services.push(Arc::new(service));
+        let number = self.services.add(service);
         self.answer_below(prefix.trim_end_matches('/'), Endpoint::service(number));
         self
     }

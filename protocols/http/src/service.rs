@@ -14,6 +14,7 @@ use crate::head::{Framing, Head};
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
+use crate::sites::SiteMatch;
 
 /// What a service did wrong, and for which request: without its query, which may hold secrets.
 pub(crate) fn log_panic(method: &str, path: &str) {
@@ -95,7 +96,7 @@ impl Default for BodyPlan {
 /// | called on          | methods                                           | may block |
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
-/// | the network thread | `plan`                                            | no        |
+/// | the network thread | `site`, `plan`                                    | no        |
 /// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 #[diagnostic::on_unimplemented(
@@ -110,6 +111,15 @@ pub trait Service: Send + Sync + 'static {
 
     /// Called once on each network thread.
     fn thread_state(&self) -> Self::ThreadState;
+
+    /// Which site answers for a host, with its port: see [`Sites`](crate::Sites). Asked when a
+    /// network thread meets another host than that of the request before. A service around another
+    /// one passes the question on; one that does not costs [`Sites`](crate::Sites) inside a look-up
+    /// for each call. By default there is one site, for every host.
+    fn site(&self, authority: &str) -> SiteMatch {
+        let _ = authority;
+        SiteMatch::Every
+    }
 
     /// What is known of a request from its head. Called once for each, before the others. By
     /// default [`Service::inline`] is asked, a body arrives completely first, and no address is

@@ -26,6 +26,7 @@ use crate::pending_body::{BodyMode, PendingBody};
 use crate::records::{Log, Record, Records};
 use crate::scan::Scan;
 use crate::service::Service;
+use crate::sites::LastHost;
 
 const _: () = assert!(
     PIPELINE_MAX.is_power_of_two(),
@@ -194,8 +195,7 @@ pub struct ThreadState<S: Service> {
     pub(crate) scratch: Vec<u8>,
     pub(crate) date: DateLine,
     pub(crate) names: Names,
-    /// The host that was asked for last and is answered for: as a rule, the next one is the same.
-    pub(crate) host: String,
+    pub(crate) host: LastHost,
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) pending_body: Vec<Box<PendingBody>>,
@@ -216,7 +216,7 @@ impl<S: Service> ThreadState<S> {
             scratch: Vec::new(),
             date: DateLine::new(),
             names: Names::new(),
-            host: String::new(),
+            host: LastHost::default(),
             pending_body: Vec::new(),
             reorder_buffers: Vec::new(),
             records: Vec::new(),

@@ -78,17 +78,30 @@ struct Known {
 
 /// How many workers are in each mount that may block. A clone stays true while the server runs.
 #[derive(Clone, Debug)]
-pub struct MountLimits(Arc<Known>);
+pub struct MountLimits(Vec<Arc<Known>>);
 
 impl MountLimits {
-    /// The mounts by name, in no order, without mounts that never held a request up.
+    /// With those of another directory, for a listener that serves both.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// The mounts by name, in no order, without mounts that never held a request up. One that
+    /// several directories have is there once, as it has one limit; of the mounts that links lead
+    /// to, those of the first such directory are.
     pub fn figures(&self) -> Vec<(String, BlockingFigures)> {
-        let limits = self.0.limits();
-        let all = limits.iter();
-        let named = |limit: &BlockingLimit| limit.name().trim_start_matches("mount ").to_owned();
-        all.map(|limit| (named(limit), limit.figures()))
-            .filter(|(_, figures)| *figures != BlockingFigures::default())
-            .collect()
+        let mut found: Vec<(String, BlockingFigures)> = Vec::new();
+        for limit in self.0.iter().flat_map(|known| known.limits()) {
+            let name = limit.name().trim_start_matches("mount ");
+            let is_known = found.iter().any(|(known, _)| known == name);
+            let figures = limit.figures();
+            if !is_known && figures != BlockingFigures::default() {
+                found.push((name.to_owned(), figures));
+            }
+        }
+        found
     }
 }
 
@@ -168,7 +181,7 @@ impl Mounts {
     }
 
     pub(crate) fn limits(&self) -> MountLimits {
-        MountLimits(Arc::clone(&self.known))
+        MountLimits(vec![Arc::clone(&self.known)])
     }
 }
 

@@ -66,7 +66,7 @@ impl<S: Service> Stream<S> {
         let mut scan = Scan::new();
         scan.advance(text, limits)?.ok_or(Fault::RequestLine)?;
         let (mut copy, mut slots) = (Vec::new(), header_slots());
-        let known_host = &connection.thread.host;
+        let known_host = &connection.thread.host.name;
         let mut head = parse(scan.head(text, &mut copy), &mut slots, limits, known_host)?;
         head.version = Version::HTTP_2;
         let body = match asks_tunnel {
@@ -87,7 +87,7 @@ impl<S: Service> Stream<S> {
         if connection.session.is_logged() {
             self.record = Some(log(connection).of_stream(&head));
         }
-        if let Some(fault) = read::foreign(connection, &head) {
+        if let Some(fault) = read::foreign(connection, &mut head) {
             return Err(fault);
         }
         self.plan(connection, head, body)

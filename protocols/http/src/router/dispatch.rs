@@ -1,6 +1,5 @@
 //! From a request to what answers it: the service of a router.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use flatpath::{Turn, WorkerScope};
 use http::{Extensions, StatusCode};
 
 use super::{Path, Prefix, REST_NAME, Router};
-use crate::answer::{Answer, Kind, Waiting};
+use crate::answer::{Answer, Kind};
 use crate::closures::{HandlerState, Route};
 use crate::head::{Framing, Head};
 use crate::into_response::{IntoResponse, refused};
@@ -17,7 +16,7 @@ use crate::layer::{self, Core};
 use crate::matched_path::MatchedPath;
 use crate::message::{Request, Response};
 use crate::methods::{Endpoint, Methods, OnWorker};
-use crate::mount::{self, Maker};
+use crate::mount::{self, States};
 use crate::parameters::Parameters;
 use crate::reply::{Disposition, Reply};
 use crate::service::{BodyPlan, Place, Plan, Service};
@@ -58,7 +57,7 @@ impl Refusal {
 #[doc(hidden)]
 pub struct RouterState {
     handlers: HandlerState,
-    services: Vec<Box<dyn Any>>,
+    services: States,
 }
 
 impl std::fmt::Debug for RouterState {
@@ -141,7 +140,17 @@ fn decode(parameters: Option<matchit::Params<'_, '_>>) -> Option<Result<Paramete
     Some(Parameters::decode(parameters.iter()))
 }
 
-impl<S> Found<'_, S> {
+impl<S: 'static> Found<'_, S> {
+    /// The mounted service, if that is what answers.
+    fn place(&self) -> Option<mount::Place> {
+        let number = self.endpoint.service_number()?;
+        let prefix_bytes = self.prefix_bytes;
+        Some(mount::Place {
+            number,
+            prefix_bytes,
+        })
+    }
+
     /// Gives the request what its endpoint asks for; or says why it is refused.
     fn prepare(
         self,
@@ -216,21 +225,11 @@ impl Router {
         body: mount::Body,
         scope: &mut WorkerScope<'_>,
     ) -> Answer {
-        let answer = match Waiting::take(request) {
-            None => {
+        self.services
+            .on_worker(request, body, scope, |request, scope| {
                 let prepared = self.prepare(request, body == mount::Body::ToCome);
                 self.answer_prepared(prepared, request, Some((body, scope)))
-            }
-            Some(waiting) => waiting.resume(|number, prefix_bytes, mut request| {
-                let service = (number, &*self.services[number]);
-                mount::ask(service, prefix_bytes, body, &mut request, scope)
-            }),
-        };
-        if scope.is_parked() {
-            Waiting::of(answer).leave(request);
-            return Response::default().into();
-        }
-        answer
+            })
     }
 }
 
@@ -238,10 +237,9 @@ impl Service for Router {
     type ThreadState = RouterState;
 
     fn thread_state(&self) -> RouterState {
-        let services = self.services.iter();
         RouterState {
             handlers: HandlerState::default(),
-            services: services.map(|service| service.thread_state()).collect(),
+            services: self.services.thread_state(),
         }
     }
 
@@ -250,18 +248,16 @@ impl Service for Router {
         let endpoint = found.endpoint;
         let route = found.pattern.map(|pattern| &**pattern);
         let is_layered = !endpoint.layers.is_empty();
-        if let Some(number) = endpoint.service_number() {
-            let plan = self.services[number].plan(&head.within(found.prefix_bytes));
-            // The prefix alone is another path to the service, which needs the query for itself.
-            let is_bare = found.prefix_bytes == head.path().len();
+        if let Some(at) = found.place() {
+            let plan = self.services.plan(at, head);
             let plan = Plan {
                 route: route.or(plan.route),
                 ..plan
             };
-            return match is_layered || is_bare {
+            return match is_layered {
                 true => Plan {
                     place: Place::Worker,
-                    asks_peer: plan.asks_peer || is_layered,
+                    asks_peer: true,
                     ..plan
                 },
                 false => plan,
@@ -296,12 +292,9 @@ impl Service for Router {
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
         let (found, parameters) = self.find(head.method(), head.path());
-        if let Some(number) = found.endpoint.service_number() {
-            let (thread, head) = (
-                &mut *thread.services[number],
-                head.within(found.prefix_bytes),
-            );
-            return self.services[number].inline(thread, turn, &head, reply);
+        if let Some(at) = found.place() {
+            let thread = (&mut thread.services, turn);
+            return self.services.inline(at, thread, head, reply);
         }
         thread.handlers.answer(head, reply, |request| {
             let prepared = found.prepare(decode(parameters), request, false);
@@ -319,12 +312,9 @@ impl Service for Router {
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
         let (found, parameters) = self.find(head.method(), head.path());
-        if let Some(number) = found.endpoint.service_number() {
-            let (thread, head) = (
-                &mut *thread.services[number],
-                head.within(found.prefix_bytes),
-            );
-            return self.services[number].prompt(thread, turn, &head, pool, reply);
+        if let Some(at) = found.place() {
+            let thread = (&mut thread.services, turn);
+            return self.services.prompt(at, thread, head, pool, reply);
         }
         thread.handlers.answer_if(head, reply, |request| {
             let prepared = found.prepare(decode(parameters), request, false);
@@ -354,16 +344,13 @@ impl Service for Router {
         }
     }
 
-    /// The first that a mounted service asks for: a listener has one.
     fn region(&self) -> Option<RegionConfig> {
-        self.services.iter().find_map(|service| service.region())
+        self.services.region()
     }
 
     fn response_ready(&self, thread: &mut RouterState, turn: Turn, note: &mut Extensions) {
-        if let Some(number) = Maker::take(note) {
-            let thread = &mut *thread.services[number];
-            self.services[number].response_ready(thread, turn, note);
-        }
+        self.services
+            .response_ready(&mut thread.services, turn, note);
     }
 }
 

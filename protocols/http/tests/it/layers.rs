@@ -264,7 +264,7 @@ impl Places {
 }
 
 /// Tells what it gets, wherever it runs; keeps count in its thread state.
-struct Teller {
+pub(crate) struct Teller {
     name: &'static str,
     places: Option<Places>,
 }
@@ -274,7 +274,7 @@ struct Teller {
 struct Told;
 
 impl Teller {
-    fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Self { name, places: None }
     }
 

@@ -22,6 +22,7 @@ mod peer;
 mod push;
 mod replay;
 mod router;
+mod sites;
 mod test_client;
 mod time_outs;
 mod typed;

@@ -1,0 +1,581 @@
+//! Sites: which service answers for which host, and below which prefix.
+//!
+//! The host is the one that a request is for ([`Head::authority`]): of a target in absolute form
+//! the target's, whatever `Host` says (RFC 9112 section 3.2.2), over HTTP/2 `:authority`. Ports, a
+//! dot at its end and the case of letters do not count. [`Hosts`](crate::Hosts) compares in the
+//! same way, by the same map of patterns.
+//!
+//! Invariants
+//! - ST1: one request has one service. The network thread and the worker look it up by the same
+//!   authority and the same path, whatever headers say.
+//! - ST2: a key is of one `Sites` alone. A service that gets a head which another one has looked
+//!   up looks its host up itself.
+//! - ST3: a prefix is compared with the decoded path, so a site cannot be reached around the one
+//!   below it by writing `%61` for `a`. An encoded slash is none.
+//!
+//! Cost: nothing is looked up while a network thread is asked for the same host: the listener
+//! remembers the site with the host. Another host costs a hash for each of its labels; a site with
+//! several prefixes, a comparison with each of them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use flatpath::memory::{PoolHandle, RegionConfig};
+use flatpath::{Turn, WorkerScope};
+use http::{Extensions, StatusCode};
+
+use crate::answer::{Answer, Kind};
+use crate::fault::Fault;
+use crate::head::Head;
+use crate::host::Host;
+use crate::hosts::{HostMap, HostPattern};
+use crate::into_response::refused;
+use crate::message::{Request, Response};
+use crate::mount::{self, Services, States};
+use crate::reply::{Disposition, Reply};
+use crate::service::{Plan, Service};
+use crate::sink::UploadDecision;
+
+/// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
+/// it was added with.
+///
+/// A host has the site of its own name, else that of the longest domain that it is below
+/// (`*.example.org`), else that of `*`. A host that has none gets 421 (RFC 9110 section 15.5.20),
+/// as one that [`Http::hosts`](crate::Http::hosts) does not have. Of the prefixes of a host the
+/// longest counts; a path that none fits gets 404. A service below a prefix gets the paths without
+/// it, and [`Mount`](crate::Mount) says what was cut off.
+///
+/// ```
+/// use flatpath_http::{Http, InvalidSite, Router, Sites};
+///
+/// # fn main() -> Result<(), InvalidSite> {
+/// let blog: Router = Router::new().get("/", || "a blog\n");
+/// let shop: Router = Router::new().get("/", || "a shop\n");
+/// let other: Router = Router::new().get("/", || "welcome\n");
+///
+/// let names = ["blog.example.org".parse()?, "*.blog.example.org".parse()?];
+/// let sites = Sites::new()
+///     .add(&names, "/", blog)?
+///     .add(&["www.example.org".parse()?], "/shop", shop)?
+///     .add(&["*".parse()?], "/", other)?;
+/// let service = Http::service(sites);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Sites {
+    /// Of its keys.
+    id: u32,
+    hosts: HostMap<u32>,
+    /// By the number of its host: the longest prefix first.
+    parts: Vec<Vec<Part>>,
+    services: Services,
+}
+
+/// A service of a host.
+#[derive(Debug)]
+struct Part {
+    /// Decoded, without a slash at its end.
+    prefix: Box<str>,
+    number: usize,
+}
+
+/// Which site answers for a host: the answer of [`Service::site`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SiteMatch {
+    /// The service does not tell hosts apart.
+    #[default]
+    Every,
+    /// This one.
+    One(SiteKey),
+    /// None: the client gets 421.
+    Unknown,
+}
+
+/// A site that was looked up: of the [`Sites`] that have it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteKey {
+    sites: u32,
+    host: u32,
+}
+
+/// The host that a network thread was asked for last and answers for: as a rule, the next one is
+/// the same.
+#[derive(Default)]
+pub(crate) struct LastHost {
+    pub(crate) name: String,
+    /// The site that answers for it, of a service that has several.
+    pub(crate) site: Option<SiteKey>,
+}
+
+/// A site cannot be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidSite {
+    /// The text is no [`HostPattern`].
+    Host(crate::InvalidHost),
+    /// The prefix is not a path.
+    Prefix(String),
+    /// Another site has this host and this prefix.
+    Taken {
+        /// The host.
+        host: HostPattern,
+        /// The prefix, as `/` where it is the root.
+        prefix: String,
+    },
+}
+
+flatpath::impl_error! {
+    InvalidSite {
+        Self::Host(cause) => "{cause}",
+        Self::Prefix(prefix) =>
+            "{prefix:?} is no prefix: write the path as it is, not percent-encoded, such as /files",
+        Self::Taken { host, prefix } => "two sites have the host {host} and the prefix {prefix}",
+    }
+}
+
+impl From<crate::InvalidHost> for InvalidSite {
+    fn from(cause: crate::InvalidHost) -> Self {
+        Self::Host(cause)
+    }
+}
+
+/// What a network thread keeps for sites: the state of each service.
+pub struct SitesState(States);
+
+impl fmt::Debug for SitesState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_tuple("SitesState");
+        shown.field(&self.0.len()).finish()
+    }
+}
+
+impl fmt::Debug for Sites {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("Sites");
+        shown.field("hosts", &self.hosts);
+        shown.field("parts", &self.parts).finish_non_exhaustive()
+    }
+}
+
+impl Default for Sites {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where a request goes.
+enum Found {
+    Service(mount::Place),
+    /// The host has nothing there.
+    Nothing,
+    /// No site has the host.
+    Unknown,
+}
+
+impl Found {
+    fn refusal(&self) -> Response {
+        match self {
+            Self::Unknown => refused(StatusCode::MISDIRECTED_REQUEST, &Fault::HostForeign),
+            _ => refused(StatusCode::NOT_FOUND, &"Nothing is here."),
+        }
+    }
+}
+
+impl Sites {
+    /// None yet: every host is unknown.
+    #[must_use]
+    pub fn new() -> Self {
+        static CREATED: AtomicU32 = AtomicU32::new(0);
+        Self {
+            // ORDER: Relaxed: the number alone counts.
+            id: CREATED.fetch_add(1, Ordering::Relaxed),
+            hosts: HostMap::default(),
+            parts: Vec::new(),
+            services: Services::default(),
+        }
+    }
+
+    /// Adds a site: this service for these hosts below this prefix, `/` for all of their paths. The
+    /// pattern `*` is for every host that has no site.
+    ///
+    /// # Errors
+    /// The prefix is no path, or another site has it and one of the hosts.
+    pub fn add(
+        mut self,
+        hosts: &[HostPattern],
+        prefix: &str,
+        service: impl Service,
+    ) -> Result<Self, InvalidSite> {
+        let invalid = || InvalidSite::Prefix(prefix.to_owned());
+        let prefix = parse_prefix(prefix).ok_or_else(invalid)?;
+        let number = self.services.add(service);
+        for host in hosts {
+            let parts = self.parts_of(host);
+            if parts.iter().any(|part| *part.prefix == *prefix) {
+                return Err(InvalidSite::Taken {
+                    host: host.clone(),
+                    prefix: if prefix.is_empty() { "/" } else { prefix }.to_owned(),
+                });
+            }
+            let prefix = prefix.into();
+            parts.push(Part { prefix, number });
+            parts.sort_by_key(|part| std::cmp::Reverse(part.prefix.len()));
+        }
+        Ok(self)
+    }
+
+    /// Which site answers for a host, with or without a port, and a path: its number in the order
+    /// in which they were added, from 0.
+    #[must_use]
+    pub fn number_of(&self, authority: &str, path: &str) -> Option<usize> {
+        let host = self.hosts.find(authority)?;
+        match self.below(*host, path) {
+            Found::Service(at) => Some(at.number),
+            Found::Nothing | Found::Unknown => None,
+        }
+    }
+
+    /// What a pattern has so far.
+    fn parts_of(&mut self, host: &HostPattern) -> &mut Vec<Part> {
+        let known = self.hosts.of_pattern(host).copied();
+        let place = known.unwrap_or_else(|| {
+            let place = u32::try_from(self.parts.len()).expect("fewer sites than 2^32");
+            self.parts.push(Vec::new());
+            self.hosts.insert(host, place);
+            place
+        });
+        &mut self.parts[place as usize]
+    }
+
+    /// Where a request goes by its head.
+    fn find(&self, head: &Head<'_>) -> Found {
+        let host = match head.site {
+            // ST2: another one's key counts as none.
+            Some(key) if key.sites == self.id => key.host,
+            _ => match self.hosts.find(head.authority()) {
+                Some(host) => *host,
+                None => return Found::Unknown,
+            },
+        };
+        self.below(host, head.path())
+    }
+
+    /// The same on a worker.
+    fn find_for(&self, request: &Request) -> Found {
+        let authority = Host::of(request).unwrap_or_default();
+        match self.hosts.find(authority) {
+            Some(host) => self.below(*host, request.uri().path()),
+            None => Found::Unknown,
+        }
+    }
+
+    fn below(&self, host: u32, path: &str) -> Found {
+        let found = self.parts[host as usize].iter().find_map(|part| {
+            let prefix_bytes = prefix_bytes(path, &part.prefix)?;
+            Some(mount::Place {
+                number: part.number,
+                prefix_bytes,
+            })
+        });
+        found.map_or(Found::Nothing, Found::Service)
+    }
+
+    fn on_worker(
+        &self,
+        request: &mut Request,
+        body: mount::Body,
+        scope: &mut WorkerScope<'_>,
+    ) -> Answer {
+        let begin = |request: &mut Request, scope: &mut WorkerScope<'_>| {
+            let at = match self.find_for(request) {
+                Found::Service(at) => at,
+                none => return none.refusal().into(),
+            };
+            let service = (at.number, self.services.numbered(at.number));
+            mount::ask(service, at.prefix_bytes, body, request, scope)
+        };
+        self.services.on_worker(request, body, scope, begin)
+    }
+}
+
+/// A prefix without the slash at its end. `None`: it is not a path as it was decoded.
+fn parse_prefix(text: &str) -> Option<&str> {
+    let prefix = text.strip_suffix('/').unwrap_or(text);
+    let is_name = |name: &str| {
+        let is_plain = |it: char| !it.is_control() && !"%?#\\".contains(it);
+        !matches!(name, "" | "." | "..") && name.chars().all(is_plain)
+    };
+    match prefix.strip_prefix('/') {
+        None => prefix.is_empty().then_some(prefix),
+        Some(names) => names.split('/').all(is_name).then_some(prefix),
+    }
+}
+
+/// How many bytes of a path are this prefix, if it begins with it (ST3).
+fn prefix_bytes(path: &str, prefix: &str) -> Option<usize> {
+    let (path, mut at) = (path.as_bytes(), 0);
+    for wanted in prefix.bytes() {
+        let (byte, bytes) = match *path.get(at)? {
+            b'%' => (escaped(path.get(at + 1..at + 3)?)?, 3),
+            byte => (byte, 1),
+        };
+        if byte != wanted || byte == b'/' && bytes > 1 {
+            return None;
+        }
+        at += bytes;
+    }
+    // The root has every path, `*` of OPTIONS among them.
+    let ends = at == 0 || matches!(path.get(at), None | Some(b'/'));
+    ends.then_some(at)
+}
+
+fn escaped(digits: &[u8]) -> Option<u8> {
+    let digit = |at: usize| char::from(digits[at]).to_digit(16);
+    u8::try_from(digit(0)? * 16 + digit(1)?).ok()
+}
+
+impl Service for Sites {
+    type ThreadState = SitesState;
+
+    fn thread_state(&self) -> SitesState {
+        SitesState(self.services.thread_state())
+    }
+
+    fn site(&self, authority: &str) -> SiteMatch {
+        let found = self.hosts.find(authority);
+        found.map_or(SiteMatch::Unknown, |host| {
+            SiteMatch::One(SiteKey {
+                sites: self.id,
+                host: *host,
+            })
+        })
+    }
+
+    fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        match self.find(head) {
+            Found::Service(at) => self.services.plan(at, head),
+            Found::Nothing | Found::Unknown => Plan::default(),
+        }
+    }
+
+    fn inline(
+        &self,
+        thread: &mut SitesState,
+        turn: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        match self.find(head) {
+            Found::Service(at) => self.services.inline(at, (&mut thread.0, turn), head, reply),
+            none => reply.response(none.refusal()),
+        }
+    }
+
+    fn prompt(
+        &self,
+        thread: &mut SitesState,
+        turn: Turn,
+        head: &Head<'_>,
+        pool: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        match self.find(head) {
+            Found::Service(at) => {
+                let thread = (&mut thread.0, turn);
+                self.services.prompt(at, thread, head, pool, reply)
+            }
+            none => reply.response(none.refusal()),
+        }
+    }
+
+    fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        match self.on_worker(request, mount::Body::Here, scope).0 {
+            Kind::Upload(sink) => sink.finish(scope),
+            other => Answer(other).into_response_now(),
+        }
+    }
+
+    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
+        match self.on_worker(request, mount::Body::ToCome, scope).0 {
+            Kind::Upload(sink) => UploadDecision::Sink(sink),
+            other => UploadDecision::Response(Answer(other).into_response_now()),
+        }
+    }
+
+    fn region(&self) -> Option<RegionConfig> {
+        self.services.region()
+    }
+
+    fn response_ready(&self, thread: &mut SitesState, turn: Turn, note: &mut Extensions) {
+        self.services.response_ready(&mut thread.0, turn, note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::ByReference;
+    use crate::{Http, testing};
+    use std::time::Duration;
+
+    const TURN: Turn = Turn::new(1, Duration::ZERO, Duration::from_secs(0));
+
+    fn patterns(texts: &[&str]) -> Vec<HostPattern> {
+        let parse = |text: &&str| text.parse().expect("a pattern");
+        texts.iter().map(parse).collect()
+    }
+
+    /// A site that answers with its name and the path that it gets.
+    fn named(name: &'static str) -> impl Service {
+        let answer = move |request: &Request| {
+            let path = request.uri().path();
+            Response::new(format!("{name} {path}").into())
+        };
+        Http::<crate::HandlerService<_, ByReference>>::inline(answer).service
+    }
+
+    fn sites() -> Sites {
+        let add = |sites: Sites, hosts: &[&str], prefix: &str, name| {
+            let added = sites.add(&patterns(hosts), prefix, named(name));
+            added.expect("they do not conflict")
+        };
+        let sites = add(Sites::new(), &["a.example", "*.a.example"], "/", "a");
+        let sites = add(sites, &["a.example"], "/b", "ab");
+        let sites = add(sites, &["a.example", "c.example"], "/b/c/", "abc");
+        add(sites, &["*.b.a.example"], "/", "ba")
+    }
+
+    fn ask(sites: &Sites, target: &str, host: &str) -> String {
+        let input = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let mut thread = sites.thread_state();
+        let answer = testing::inline(sites, &mut thread, TURN, input.as_bytes());
+        let answer = answer.expect("valid").expect("inline");
+        let answer = String::from_utf8(answer).expect("ASCII");
+        let status = answer["HTTP/1.1 ".len()..][..3].to_owned();
+        match status == "200" {
+            true => answer.rsplit("\r\n").next().unwrap_or_default().to_owned(),
+            false => status,
+        }
+    }
+
+    #[test]
+    fn a_host_has_the_site_of_its_name_or_of_the_longest_domain() {
+        let sites = sites();
+        for (host, answer) in [
+            ("a.example", "a /x"),
+            ("A.Example.:8080", "a /x"),
+            ("x.a.example", "a /x"),
+            ("b.a.example", "a /x"),
+            ("x.b.a.example", "ba /x"),
+            ("c.example", "404"),
+            ("d.example", "421"),
+            ("xa.example", "421"),
+            ("[::1]", "421"),
+            ("192.0.2.1", "421"),
+            ("xn--a.example", "421"),
+        ] {
+            assert_eq!(ask(&sites, "/x", host), answer, "{host}");
+        }
+        let sites = sites
+            .add(&patterns(&["*"]), "/", named("rest"))
+            .expect("new");
+        for host in ["d.example", "[::1]:80", "192.0.2.1"] {
+            assert_eq!(ask(&sites, "/x", host), "rest /x", "{host}");
+        }
+        assert_eq!(ask(&sites, "/x", "c.example"), "404", "it is known");
+    }
+
+    #[test]
+    fn the_host_of_an_absolute_target_is_the_one_that_counts() {
+        let sites = sites();
+        let answer = ask(&sites, "http://x.b.a.example/x", "a.example");
+        assert_eq!(answer, "ba /x");
+        assert_eq!(ask(&sites, "http://d.example/x", "a.example"), "421");
+        assert_eq!(ask(&sites, "http://a.example", "d.example"), "a /");
+    }
+
+    #[test]
+    fn the_longest_prefix_counts_however_it_is_written() {
+        let sites = sites();
+        for (target, answer) in [
+            ("/", "a /"),
+            ("/b/x", "ab /x"),
+            ("/%62/x", "ab /x"),
+            ("/bx", "a /bx"),
+            ("/B/x", "a /B/x"),
+            ("/b/c/", "abc /"),
+            ("/b/%63/x?y", "abc /x"),
+            ("/%62/%63/x", "abc /x"),
+            ("/b%2Fc/x", "a /b%2Fc/x"),
+            ("/b/cx", "ab /cx"),
+            ("/%2562/x", "a /%2562/x"),
+        ] {
+            assert_eq!(ask(&sites, target, "a.example"), answer, "{target}");
+        }
+        assert_eq!(prefix_bytes("/b", "/b"), Some(2));
+        assert_eq!(prefix_bytes("/%6", "/b"), None);
+        assert_eq!(prefix_bytes("/b%", "/b"), None);
+        assert_eq!(prefix_bytes("*", ""), Some(0));
+    }
+
+    #[test]
+    fn the_prefix_alone_is_for_workers() {
+        let sites = sites();
+        let place = |target: &str| {
+            let input = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+            testing::with_head(input.as_bytes(), |head| {
+                matches!(sites.plan(head).place, crate::Place::Worker)
+            })
+        };
+        assert_eq!(place("/b"), Ok(Some(true)));
+        assert_eq!(place("/b/"), Ok(Some(false)));
+    }
+
+    #[test]
+    fn another_ones_key_counts_as_none() {
+        let (one, other) = (sites(), sites());
+        let SiteMatch::One(key) = one.site("x.b.a.example") else {
+            panic!("it is known");
+        };
+        let find = |sites: &Sites, site| {
+            let input = b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n";
+            let found = testing::with_head(input, |head| {
+                let head = Head {
+                    site,
+                    ..head.clone()
+                };
+                match sites.find(&head) {
+                    Found::Service(at) => Some(at.number),
+                    Found::Nothing | Found::Unknown => None,
+                }
+            });
+            found.expect("valid").expect("complete")
+        };
+        assert_eq!(find(&one, Some(key)), Some(3), "as it was looked up");
+        assert_eq!(find(&other, Some(key)), Some(0));
+        assert_eq!(find(&one, None), Some(0));
+        assert_eq!(one.site("d.example"), SiteMatch::Unknown);
+        assert_eq!(one.number_of("a.example:80", "/%62/x"), Some(1));
+        assert_eq!(one.number_of("c.example", "/"), None);
+    }
+
+    #[test]
+    fn what_conflicts_or_is_no_prefix_is_refused() {
+        let add = |hosts: &[&str], prefix: &str| {
+            let added = sites().add(&patterns(hosts), prefix, named("new"));
+            added.map(drop).map_err(|why| why.to_string())
+        };
+        let taken = "two sites have the host a.example and the prefix /b";
+        assert_eq!(add(&["e.example", "A.example"], "/b/"), Err(taken.into()));
+        let taken = "two sites have the host *.a.example and the prefix /";
+        assert_eq!(add(&["*.a.example"], ""), Err(taken.into()));
+        assert_eq!(add(&["*.a.example"], "/b"), Ok(()));
+        for prefix in [
+            "b", "/b//c", "//", "/.", "/a/../b", "/%62", "/a?", "/a\n", "/a\\b",
+        ] {
+            let why = add(&["e.example"], prefix).expect_err(prefix);
+            assert!(why.contains("is no prefix"), "{why}");
+        }
+    }
+}
