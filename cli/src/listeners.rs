@@ -25,7 +25,7 @@ use crate::redirect::Redirect;
 use crate::service_metrics::Counting;
 use crate::settings::{self, Etag, ListenerProtocol, NfsTls, Settings, is_on};
 use crate::tls::{Certificates, Secured};
-use crate::{ingest, nfs, relay};
+use crate::{directories, ingest, nfs, relay};
 
 /// Where HTTP is served when nothing else is named.
 static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::new(
@@ -237,7 +237,11 @@ impl Listener {
     /// Whether its directory, if it has one, can be served.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.protocol {
-            ListenerProtocol::Http | ListenerProtocol::Nfs => open(&self.settings).map(drop),
+            ListenerProtocol::Http => {
+                directories::codings(&self.settings)?;
+                open(&self.settings).map(drop)
+            }
+            ListenerProtocol::Nfs => open(&self.settings).map(drop),
             ListenerProtocol::Ingest => ingest::check(&self.settings),
             ListenerProtocol::Echo | ListenerProtocol::Relay => Ok(()),
         }
@@ -397,6 +401,7 @@ fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
         None | Some(Etag::Exact) => EntityTags::Exact,
         Some(Etag::Portable) => EntityTags::Portable,
     });
+    let files = directories::with_settings(files, settings, parts)?;
     let files = files.writable(match is_on(settings.writable) {
         true => Writing::Allowed(write_options(settings)),
         false => Writing::Refused,

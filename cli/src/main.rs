@@ -19,6 +19,7 @@ mod ingest;
 mod tls;
 mod redirect;
 mod service_metrics;
+mod directories;
 mod listeners;
 mod effect;
 mod report;

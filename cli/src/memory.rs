@@ -7,7 +7,9 @@
 
 use flatpath::memory::RegionConfig;
 use flatpath::{DriverConfig, Limits};
-use flatpath_files::limits::CACHE_BYTES_MAX;
+use flatpath_files::limits::{
+    ARCHIVE_BYTES_MAX, ARCHIVES_MAX, CACHE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX,
+};
 use flatpath_nfs::Nfs;
 use flatpath_nfs::limits::NODES_MAX;
 use flatpath_rpc::limits::{
@@ -54,6 +56,12 @@ const REQUEST_BYTES: usize = 2 * 1024;
 const REQUESTS_PART: usize = 16;
 const REQUESTS_MIN: usize = 64;
 
+/// The part of the memory that files take which are compressed at a time, and the fewest for a
+/// listener: each its encoder 4 MiB, its content and what becomes of it 1 MiB each.
+const COMPRESSED_PART: usize = 8;
+const COMPRESSED_MIN: usize = 2;
+const COMPRESSED_BYTES: usize = 4 * MIB + 2 * COMPRESS_WHOLE_BYTES_MAX as usize;
+
 /// The part of the memory that all caches of small files together may take.
 const CACHE_PART: usize = 16;
 
@@ -88,6 +96,9 @@ pub(crate) struct Demands {
     /// Listeners for HTTP, and whether they take uploads.
     pub(crate) http: usize,
     pub(crate) writable: usize,
+    /// Of those, the ones that compress files, and that send archives.
+    pub(crate) compressing: usize,
+    pub(crate) archiving: usize,
     /// Listeners that speak NFS.
     pub(crate) nfs: usize,
     /// Whether a listener has TLS.
@@ -113,6 +124,8 @@ pub(crate) struct Parts {
     pub(crate) buffers: usize,
     /// Bytes of one such cache.
     pub(crate) cache_each: usize,
+    /// How many files a listener compresses at a time.
+    pub(crate) compressed_max: usize,
     /// For the engine, which lowers it to the descriptors, with a warning: what was asked for, what
     /// fits, or zero for as many as there are descriptors.
     pub(crate) connections_wished: usize,
@@ -162,6 +175,10 @@ impl Demands {
         let (connections_wished, connections_max) = self.connections();
         let in_flight_max = (self.bytes / REQUESTS_PART / REQUEST_BYTES / threads)
             .clamp(REQUESTS_MIN, Limits::default().in_flight_max);
+        let compressed = self.bytes / COMPRESSED_PART / COMPRESSED_BYTES;
+        let compressed_max = (compressed / self.compressing.max(1)).max(COMPRESSED_MIN);
+        let derived = self.compressing * compressed_max * COMPRESSED_BYTES
+            + self.archiving * ARCHIVES_MAX * ARCHIVE_BYTES_MAX;
         let nfs_replies = (self.bytes / NFS_PART / NFS_REPLY_BYTES / self.nfs.max(1))
             .clamp(NFS_REPLIES_MIN, CACHED_REPLIES_MAX);
         let mut parts = Parts {
@@ -170,11 +187,12 @@ impl Demands {
             cache: cache_each * caches,
             connections: connections_max.checked_mul(self.connection_bytes())?,
             connections_max,
-            requests: in_flight_max * threads * REQUEST_BYTES,
+            requests: in_flight_max * threads * REQUEST_BYTES + derived,
             nfs: self.nfs * (nfs_replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES),
             slack: 0,
             buffers: 0,
             cache_each,
+            compressed_max,
             connections_wished,
             in_flight_max,
             driver,
@@ -312,6 +330,8 @@ mod tests {
             workers: 128,
             http: 1,
             writable: 0,
+            compressing: 0,
+            archiving: 0,
             nfs: 0,
             secured: false,
             connections: None,
@@ -355,6 +375,21 @@ mod tests {
         };
         let parts = two.divide().expect("enough");
         assert_eq!((parts.cache, parts.cache_each), (4 * MIB, MIB));
+    }
+
+    #[test]
+    fn what_is_compressed_and_archived_at_a_time_is_counted() {
+        let both = Demands {
+            compressing: 1,
+            archiving: 1,
+            ..demands(256)
+        };
+        let (with, without) = (both.divide(), demands(256).divide());
+        let (with, without) = (with.expect("enough"), without.expect("enough"));
+        assert_eq!(with.sum(), Some(256 * MIB));
+        assert_eq!(with.compressed_max, 5);
+        let more = 5 * COMPRESSED_BYTES + ARCHIVES_MAX * ARCHIVE_BYTES_MAX;
+        assert_eq!(with.requests, without.requests + more);
     }
 
     #[test]

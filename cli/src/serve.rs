@@ -38,7 +38,7 @@ use crate::reload::{DrainTimes, Reload};
 use crate::report;
 use crate::restart::{self, Restart};
 use crate::service_manager::ServiceManager;
-use crate::settings::{Accept, Driver, ListenerProtocol, Settings, is_on};
+use crate::settings::{Accept, Compress, Driver, ListenerProtocol, Settings, is_on};
 use crate::slow::SlowWatch;
 use crate::tls::Renewal;
 use crate::watchdog::Watchdog;
@@ -254,6 +254,11 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.end()),
         http: count(Listener::serves_over_http),
         writable: count(|it| it.serves_over_http() && is_on(it.settings.writable)),
+        compressing: count(|it| {
+            let named = &it.settings.compress;
+            it.serves_over_http() && named.iter().any(|it| *it != Compress::Off)
+        }),
+        archiving: count(|it| it.serves_over_http() && !it.settings.archive.is_empty()),
         nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
         secured: listeners.iter().any(|it| it.tls.is_some()),
         connections: settings.max_connections,

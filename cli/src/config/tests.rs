@@ -51,6 +51,9 @@ const ALL_BY_FILE: &str = r#"
         connections-per-address = 0
         memory = "64M"
         hidden = true
+        listing = "json"
+        archive = ["tar", "zip"]
+        compress = ["zstd", "gzip"]
         hosts = ["files.example.org", "*.example.net"]
         allow-origin = "https://app.example.org"
         forwarded-from = "10.0.0.0/8"
@@ -87,6 +90,7 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --workers-per-listener 32 --driver epoll --accept single \
         --no-defer-accept=true --proxy-from 10.0.0.0/8,::1 --max-connections 1000 \
         --connections-per-address 0 --memory 64M --hidden=true \
+        --listing json --archive tar --archive zip --compress zstd,gzip \
         --hosts files.example.org,*.example.net --allow-origin https://app.example.org \
         --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
         --stat-age 0.25 --etag portable --writable=true --put-max 2G \
@@ -116,6 +120,8 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"info\"",
             "\"*\"",
             "\"forwarded\"",
+            "\"tar\"",
+            "\"gzip\"",
             "\"single\"",
         ] {
             if file(&format!("{name} = {value}")).is_ok() {

@@ -15,8 +15,8 @@ use flatpath::{NetworkThreads, Subnet};
 use flatpath_http::{HostPattern, OriginPattern};
 
 use super::{
-    Accept, ClientAuth, Definition, Driver, Etag, ForwardedHeader, ListenerProtocol, LogFormat,
-    NfsTls, Setting,
+    Accept, Archive, ClientAuth, Compress, Definition, Driver, Etag, ForwardedHeader,
+    ListenerProtocol, Listing, LogFormat, NfsTls, Setting,
 };
 use crate::logging::levels;
 use crate::units::{
@@ -98,6 +98,24 @@ settings! {
 
     /// Serve files and directories whose names begin with a dot
     hidden: Option<bool> = switch(topic::HTTP).of(HTTP);
+
+    /// What a directory without index.html gets: a page with its entries, or JSON for clients that
+    /// want it; JSON alone; or nothing (404) [default: on]
+    listing: Option<Listing> = option(topic::HTTP, "HOW", word())
+        .advanced()
+        .of(HTTP);
+
+    /// Let clients download a directory, with all that is below it, as an archive of these formats,
+    /// where it has a listing; may be repeated [default: none]
+    archive: Vec<Archive> = option(topic::HTTP, "FORMAT", word())
+        .advanced()
+        .of(HTTP);
+
+    /// Compress files while they are served, with these codings: zstd, br or gzip, the best first;
+    /// or off. Files that were compressed before (.br, .gz) are sent in any case [default: off]
+    compress: Vec<Compress> = option(topic::HTTP, "CODING", word())
+        .advanced()
+        .of(HTTP);
 
     /// Answer requests for these hosts, such as files.example.org, *.example.org or * for all, and
     /// refuse others (421); localhost, addresses and this machine's name are always answered. Holds

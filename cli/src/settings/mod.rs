@@ -44,7 +44,8 @@ mod entries;
 
 pub(crate) use entries::{SETTINGS, Settings};
 pub(crate) use values::{
-    Accept, ClientAuth, Driver, Etag, ForwardedHeader, ListenerProtocol, LogFormat, NfsTls,
+    Accept, Archive, ClientAuth, Compress, Driver, Etag, ForwardedHeader, ListenerProtocol,
+    Listing, LogFormat, NfsTls,
 };
 
 /// The part of a file that a setting is in.

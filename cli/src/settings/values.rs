@@ -105,6 +105,42 @@ values! {
 }
 
 values! {
+    /// The values of `--listing`.
+    Listing {
+        /// A page; JSON for clients that want it
+        On = "on",
+        /// 404
+        Off = "off",
+        /// JSON
+        Json = "json",
+    }
+}
+
+values! {
+    /// The values of `--archive`.
+    Archive {
+        /// As GNU tar writes it
+        Tar = "tar",
+        /// Stored, not compressed
+        Zip = "zip",
+    }
+}
+
+values! {
+    /// The values of `--compress`.
+    Compress {
+        /// Zstandard
+        Zstd = "zstd",
+        /// Brotli
+        Br = "br",
+        /// What every client takes
+        Gzip = "gzip",
+        /// None, and no other beside it
+        Off = "off",
+    }
+}
+
+values! {
     /// The values of `--access-log-format`.
     LogFormat {
         /// As Apache and nginx write it

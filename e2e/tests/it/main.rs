@@ -13,6 +13,7 @@ mod configuration;
 mod dashboards;
 mod deadlines;
 mod descriptors;
+mod directories;
 mod download;
 mod drain;
 mod echo;

@@ -1,9 +1,11 @@
 //! Values of headers, for what answers requests by them: layers, and services of other crates.
 
+mod accept;
 mod accept_encoding;
 mod entity_tag;
 pub(crate) mod parameters;
 
+pub use accept::weight_of;
 pub use accept_encoding::{AcceptEncoding, ContentCoding};
 pub use entity_tag::{Comparison, lists_tag};
 

@@ -25,8 +25,12 @@
 //! - C2: a response that could have been compressed names `Accept-Encoding` in `Vary`, whether it
 //!   was or not.
 //! - C3: a strong entity tag names exact bytes, so it becomes weak.
+//!
+//! A service that keeps what it has compressed uses the parts: [`Compression::offered`],
+//! [`Compression::is_worth`] and [`Compression::begin`]. It sees to `Vary` and tags itself.
 
 mod encoder;
+mod encoding;
 mod media;
 mod stream;
 
@@ -45,9 +49,10 @@ use http::header::{
 
 use crate::vary;
 use encoder::Encoder;
-use stream::{Compressed, Streams};
+use stream::Streams;
 
 pub use encoder::Effort;
+pub use encoding::Encoding;
 
 /// The shortest body that is compressed, unless it is set: with less the gain is in the noise.
 const BYTES_MIN: u64 = 1024;
@@ -115,14 +120,17 @@ impl Compression {
         self
     }
 
-    /// With these codings alone, in this order where the client has no preference. Those whose
-    /// feature is off are left out.
+    /// With these codings alone, in this order where the client has no preference; each once. Those
+    /// whose feature is off are left out.
     #[must_use]
     pub fn codings(self, codings: impl IntoIterator<Item = ContentCoding>) -> Self {
-        let chosen = codings
-            .into_iter()
-            .filter(|it| encoder::CODINGS.contains(it));
-        let chosen: Vec<_> = chosen.chain([ContentCoding::Identity]).collect();
+        let mut chosen = Vec::new();
+        for coding in codings {
+            if encoder::CODINGS.contains(&coding) && !chosen.contains(&coding) {
+                chosen.push(coding);
+            }
+        }
+        chosen.push(ContentCoding::Identity);
         self.with(|it| it.codings = chosen)
     }
 
@@ -147,6 +155,34 @@ impl Compression {
         self.with(|it| it.streams = Streams::new(streams))
     }
 
+    /// The codings that may be chosen, best first where the client has no preference; without that
+    /// of the content as it is.
+    pub fn offered(&self) -> impl Iterator<Item = ContentCoding> + use<'_> {
+        let codings = self.0.codings.iter().copied();
+        codings.filter(|it| *it != ContentCoding::Identity)
+    }
+
+    /// Whether content of this `Content-Type` is worth compressing, and of this length in bytes,
+    /// where it is known.
+    #[must_use]
+    pub fn is_worth(&self, media: &HeaderValue, bytes: Option<u64>) -> bool {
+        bytes.is_none_or(|bytes| bytes >= self.0.bytes_min) && self.0.is_fit(media)
+    }
+
+    /// Begins to compress content of this length in bytes, where it is known: one of
+    /// [`Compression::streams_max`], until it is dropped. `None` where there are as many already,
+    /// where memory is short, or where the coding is not one of this server's.
+    #[must_use]
+    pub fn begin(&self, coding: ContentCoding, length: Option<u64>) -> Option<Encoding> {
+        self.0.begin(coding, length)
+    }
+
+    /// Compresses a response as the layer does, for a client that takes these codings.
+    #[must_use]
+    pub fn apply(&self, accepted: AcceptEncoding, response: Response) -> Response {
+        self.0.compress(accepted, response)
+    }
+
     /// Which types are compressed, in place of those that say text or the like: this gets the type
     /// without its parameters, in lower case, such as `text/html`. `text/event-stream` is left
     /// alone in any case.
@@ -167,9 +203,9 @@ impl Layer for Compression {
         let values = request.headers().get_all(ACCEPT_ENCODING).iter();
         let values = values.map(HeaderValue::as_bytes);
         let accepted = AcceptEncoding::parse(values, &self.0.codings);
-        let settings = Arc::clone(&self.0);
+        let own = self.clone();
         next.run(request)
-            .map(move |response: Response| settings.compress(accepted, response))
+            .map(move |response: Response| own.apply(accepted, response))
     }
 }
 
@@ -253,16 +289,16 @@ impl Settings {
         }
     }
 
+    fn begin(&self, coding: ContentCoding, length: Option<u64>) -> Option<Encoding> {
+        let place = self.streams.enter()?;
+        let encoder = Encoder::new(coding, self.effort, length).ok()?;
+        Some(Encoding::new(encoder, place))
+    }
+
     fn stream(&self, coding: ContentCoding, reader: Reader) -> Result<Body, Reader> {
-        let Some(place) = self.streams.enter() else {
-            return Err(reader);
-        };
-        match Encoder::new(coding, self.effort, reader.length()) {
-            Ok(encoder) => {
-                let compressed = reader.wrap(|source| Compressed::new(source, encoder, place));
-                Ok(Body::Reader(compressed))
-            }
-            Err(_) => Err(reader),
+        match self.begin(coding, reader.length()) {
+            Some(encoding) => Ok(Body::Reader(encoding.reader(reader))),
+            None => Err(reader),
         }
     }
 }

@@ -80,7 +80,7 @@ pub use auth::{AuthUser, BasicAuth, BearerAuth};
 #[cfg(feature = "etag")]
 pub use body_etag::BodyEtag;
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
-pub use compression::{Compression, Effort};
+pub use compression::{Compression, Effort, Encoding};
 pub use cors::Cors;
 pub use rate_limit::RateLimit;
 pub use request_id::SetRequestId;

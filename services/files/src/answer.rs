@@ -3,9 +3,11 @@
 //!
 //! The steps of a GET or HEAD: target → file (directory: redirect, index or listing) → sibling by
 //! `Accept-Encoding` → conditions → ranges → body. Small files are read at once, so that the answer
-//! is one piece and the cache can keep it; what is larger is read while it is sent.
+//! is one piece and the cache can keep it; what is larger is read while it is sent. `encoded` does
+//! the same with what is compressed meanwhile, and `directory` shows directories.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use flatpath::blocking::BlockingLimit;
@@ -16,25 +18,29 @@ use flatpath_http::{Body, Mount, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
+use crate::archive::Archives;
 use crate::cache::{NewEntry, Prebuilt};
+use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::error::FilesError;
 use crate::freshness::{FreshnessCheck, Lookup, LookupStart, Observation};
 use crate::headers::Headers;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
-use crate::listing::{self, Entries};
+use crate::listing::{self, Listing};
 use crate::media;
 use crate::not_found::NotFound;
-use crate::order::Order;
 use crate::page::refusal;
 use crate::range::{self, Part, Ranges};
 use crate::responses::{bare, busy, status_text, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
-use crate::siblings;
+use crate::siblings::{self, Forms};
 use crate::stat::Locality;
 use crate::target::{Hidden, PathForm, Target, joined, name_of};
 use crate::writing::{Writing, is_own, public_address, raw_target};
+
+mod directory;
+mod encoded;
 
 /// Usual size of the head of an answer.
 const HEAD_BYTES: usize = 512;
@@ -48,8 +54,12 @@ pub(crate) const ALLOWED_WRITABLE: HeaderValue =
 
 /// Everything that an answer needs.
 pub(crate) struct Answerer<'a> {
-    pub(crate) root: &'a Root,
+    pub(crate) root: &'a Arc<Root>,
     pub(crate) hidden: Hidden,
+    pub(crate) forms: &'a Forms,
+    pub(crate) compressor: Option<&'a Compressor>,
+    pub(crate) listing: Listing,
+    pub(crate) archives: &'a Archives,
     pub(crate) writing: Writing,
     pub(crate) tags: EntityTags,
     pub(crate) not_found: &'a NotFound,
@@ -62,11 +72,23 @@ pub(crate) struct Answerer<'a> {
     pub(crate) limit: Option<BlockingLimit>,
 }
 
+/// What a request asks for, of any file.
+struct Asked<'a> {
+    request: &'a Request,
+    preference: AcceptEncoding,
+    /// What may compress the answer.
+    compressor: Option<&'a Compressor>,
+}
+
 /// A file in the form in which it is to be sent.
 struct Chosen {
     /// Where the form that is sent lies beneath the root.
     path: Vec<u8>,
     coding: ContentCoding,
+    /// The coding that it is compressed with for the answer, if it can be.
+    encode: Option<ContentCoding>,
+    /// The client takes it as it is, too.
+    takes_plain: bool,
     opened: Opened,
     media: &'static str,
     /// What the choice depends on, in addition to the file that is sent.
@@ -114,11 +136,25 @@ impl Answerer<'_> {
 
     /// A body that workers read within the limit of its file.
     fn reader(&self, source: impl Read + Send + 'static, length: u64) -> Body {
-        let reader = Reader::new(Box::new(source), Some(length));
-        Body::Reader(match &self.limit {
+        Body::Reader(self.within_limit(Reader::new(Box::new(source), Some(length))))
+    }
+
+    fn within_limit(&self, reader: Reader) -> Reader {
+        match &self.limit {
             Some(limit) => reader.within(limit.clone()),
             None => reader,
-        })
+        }
+    }
+
+    /// What a request asks for. What is not kept is not compressed, either: that would be done
+    /// again for each request.
+    fn asked<'a>(&self, request: &'a Request, compressor: Option<&'a Compressor>) -> Asked<'a> {
+        let codings = request.headers().all(&header::ACCEPT_ENCODING);
+        Asked {
+            request,
+            preference: self.forms.accepted(codings),
+            compressor,
+        }
     }
 
     /// What answers a GET of a name that nothing has: never cached under that name, as clients
@@ -132,7 +168,7 @@ impl Answerer<'_> {
         let path = path.trim_start_matches('/').as_bytes();
         let opened = self.find(path)?;
         if is_found {
-            let mut response = self.file(request, path, opened)?;
+            let mut response = self.file(&self.asked(request, None), path, opened)?;
             response.extensions_mut().remove::<NewEntry>();
             return Ok(response);
         }
@@ -144,7 +180,7 @@ impl Answerer<'_> {
                 .headers_mut()
                 .append(header::ACCEPT_ENCODING, coding.clone());
         }
-        let mut response = self.file(&plain, path, opened)?;
+        let mut response = self.file(&self.asked(&plain, None), path, opened)?;
         response.extensions_mut().remove::<NewEntry>();
         for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES] {
             response.headers_mut().remove(name);
@@ -162,6 +198,7 @@ impl Answerer<'_> {
         if path.split(|byte| *byte == b'/').any(is_own) {
             return Err(FilesError::NotFound);
         }
+        let asked = self.asked(request, Compressor::of_request(self.compressor, request));
         if target.form() == PathForm::Plain {
             let opened = self.find(path)?;
             return match opened.kind {
@@ -169,13 +206,13 @@ impl Answerer<'_> {
                     let query = request.uri().query();
                     Ok(redirect(request, &listing::directory_address(path), query))
                 }
-                Kind::File => self.file(request, path, opened),
+                Kind::File => self.file(&asked, path, opened),
             };
         }
         let index = joined(path, INDEX);
         match self.find(&index) {
             Ok(opened) if opened.kind == Kind::File => {
-                return self.file(request, &index, opened);
+                return self.file(&asked, &index, opened);
             }
             Ok(_) | Err(FilesError::NotFound) => {}
             Err(error) => return Err(error),
@@ -183,55 +220,59 @@ impl Answerer<'_> {
         let directory = self.find(path)?;
         match directory.kind {
             Kind::Directory if self.is_at_hand() => Err(FilesError::NotAtHand),
-            Kind::Directory => self.listing(&target, &directory),
+            Kind::Directory => self.directory(&asked, &target, &directory),
             // A file with a slash after its name is not that file.
             Kind::File => Err(FilesError::NotFound),
         }
     }
 
-    fn listing(&self, target: &Target<'_>, directory: &Opened) -> Result<Response, FilesError> {
-        let (path, order) = (target.path(), Order::of_query(target.query()));
-        let entries = Entries::read(self.root, path, directory, self.hidden, self.reach, order)?;
-        Ok(entries.to_page(path, order))
-    }
-
     /// The file at `path`, which is `opened`.
-    fn file(&self, request: &Request, path: &[u8], opened: Opened) -> Result<Response, FilesError> {
-        let preference = siblings::accepted(request.headers().all(&header::ACCEPT_ENCODING));
+    fn file(&self, asked: &Asked<'_>, path: &[u8], opened: Opened) -> Result<Response, FilesError> {
         let mut first = Some(opened);
         for tries in 1..=CHANGE_TRIES_MAX {
             let opened = first.take().map_or_else(|| self.find(path), Ok)?;
             if opened.kind != Kind::File {
                 return Err(FilesError::NotFound);
             }
-            let Some(chosen) = self.choose(path, opened, preference)? else {
+            let Some(chosen) = self.choose(path, opened, asked)? else {
                 return Ok(not_acceptable());
             };
-            if let Some(response) = self.send(request, preference, chosen, tries)? {
+            let sent = match chosen.encode {
+                Some(coding) => self.send_encoded(asked, chosen, coding, tries),
+                None => self.send(asked, chosen, tries),
+            };
+            if let Some(response) = sent? {
                 return Ok(response);
             }
         }
         Err(FilesError::Changed)
     }
 
-    /// The best form of a file that the client takes; `None` if it takes none.
+    /// The best form of a file that the client takes; `None` if it takes none. A sibling that was
+    /// compressed before is better than one that is compressed now.
     fn choose(
         &self,
         path: &[u8],
         opened: Opened,
-        preference: AcceptEncoding,
+        asked: &Asked<'_>,
     ) -> Result<Option<Chosen>, FilesError> {
+        let (media, bytes) = (media::of_name(name_of(path)), opened.identity.size);
+        let compressor = asked.compressor;
+        let compressor = compressor.filter(|it| it.is_worth(path, media, bytes));
         let mut plain = Chosen {
             path: path.to_vec(),
             coding: ContentCoding::Identity,
+            encode: None,
+            takes_plain: false,
             locality: opened.locality,
             is_direct: opened.is_direct,
             opened,
-            media: media::of_name(name_of(path)),
+            media,
             observations: Vec::new(),
         };
-        for coding in preference.codings() {
+        for coding in asked.preference.codings() {
             let Some(suffix) = siblings::suffix(coding) else {
+                plain.takes_plain = true;
                 return Ok(Some(plain));
             };
             let sibling = [path, suffix].concat();
@@ -242,6 +283,7 @@ impl Answerer<'_> {
                     return Ok(Some(Chosen {
                         path: sibling,
                         coding,
+                        encode: None,
                         locality: plain.locality.beside(opened.locality),
                         is_direct: plain.is_direct && opened.is_direct,
                         opened,
@@ -250,31 +292,31 @@ impl Answerer<'_> {
                 }
                 Ok(_) | Err(FilesError::NotFound | FilesError::Forbidden) => {
                     plain.observations.push(Observation::Nothing(sibling));
+                    let is_offered = compressor.is_some_and(|it| it.offers(coding));
+                    plain.encode = plain.encode.or(is_offered.then_some(coding));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok(plain.encode.is_some().then_some(plain))
     }
 
     /// The answer with the chosen file; `None` if the file changed so that it must be looked at
     /// again.
     fn send(
         &self,
-        request: &Request,
-        preference: AcceptEncoding,
+        asked: &Asked<'_>,
         chosen: Chosen,
         tries: usize,
     ) -> Result<Option<Response>, FilesError> {
+        let request = asked.request;
         let size = chosen.opened.identity.size;
         let validators =
             Validators::of(&chosen.opened.identity, chosen.opened.looked_at, self.tags);
-        let mut headers = file_headers(&chosen, &validators);
+        let mut headers = file_headers(&chosen, chosen.coding, &validators);
         let verdict = validators.evaluate(request.headers());
         if verdict == Verdict::PreconditionFailed {
-            let mut response = status_text(StatusCode::PRECONDITION_FAILED);
-            response.headers_mut().extend(without_content(&headers));
-            return Ok(Some(response));
+            return Ok(Some(precondition_failed(&headers)));
         }
         let is_sent = verdict == Verdict::Proceed && *request.method() != Method::HEAD;
         let ranges = match is_sent {
@@ -323,7 +365,7 @@ impl Answerer<'_> {
             return Ok(None);
         }
         let content = buffer.filled();
-        let entry = self.entry(request, preference, chosen, validators, &headers, content);
+        let entry = self.entry(asked, chosen, validators, &headers, content);
         let mut response = finish(verdict, headers, size, Body::Pooled(buffer));
         if let Some(entry) = entry {
             response.extensions_mut().insert(entry);
@@ -382,8 +424,7 @@ impl Answerer<'_> {
     /// The cache's part: enough to answer the same request without a worker.
     fn entry(
         &self,
-        request: &Request,
-        preference: AcceptEncoding,
+        asked: &Asked<'_>,
         chosen: Chosen,
         validators: Validators,
         headers: &HeaderMap,
@@ -399,8 +440,8 @@ impl Answerer<'_> {
             false => FreshnessCheck::of_observations(self.root, &observations)?,
         };
         Some(NewEntry {
-            target: request.uri().path().as_bytes().into(),
-            preference,
+            target: asked.request.uri().path().as_bytes().into(),
+            preference: asked.preference,
             answer: Prebuilt {
                 found: prebuilt(StatusCode::OK, headers.iter(), Some(content.len())),
                 not_modified: prebuilt(StatusCode::NOT_MODIFIED, kept_headers(headers), None),
@@ -417,9 +458,9 @@ impl Answerer<'_> {
 }
 
 /// The headers of a 200 with this file, which are also those that a 304 chooses from.
-fn file_headers(chosen: &Chosen, validators: &Validators) -> HeaderMap {
+fn file_headers(chosen: &Chosen, coding: ContentCoding, validators: &Validators) -> HeaderMap {
     let text = |text: &'static str| Some(HeaderValue::from_static(text));
-    let coding = match chosen.coding.token() {
+    let coding = match coding.token() {
         None if media::is_gzipped(name_of(&chosen.path)) => Some("gzip"),
         token => token,
     };
@@ -479,6 +520,12 @@ fn prebuilt<'a>(
         head.extend_from_slice(b"\r\n");
     }
     head.into()
+}
+
+fn precondition_failed(headers: &HeaderMap) -> Response {
+    let mut response = status_text(StatusCode::PRECONDITION_FAILED);
+    response.headers_mut().extend(without_content(headers));
+    response
 }
 
 /// The answer for a whole file: 200, or 304 without its body.

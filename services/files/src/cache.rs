@@ -6,7 +6,8 @@
 //! The key is the path as the client spelled it, and the codings that the client accepts. Other
 //! spellings of the same name are other entries, or none: only what was answered once is found.
 //!
-//! Never cached: files larger than `CACHE_FILE_BYTES_MAX`, files changed a moment ago (a second
+//! Never cached: files larger than `CACHE_FILE_BYTES_MAX` (compressed for their answer:
+//! `CACHE_COMPRESSED_BYTES_MAX`), files changed a moment ago (a second
 //! change may leave no trace: see [`crate::identity`]), what a link led to, listings, redirects,
 //! refusals, parts.
 //!
@@ -181,7 +182,7 @@ mod tests {
     use crate::conditional::Modified;
     use crate::freshness::{LookupStart, Observation};
     use crate::limits::STAT_AGE_REFRESH_DIVISOR;
-    use crate::siblings;
+    use crate::siblings::Forms;
     use crate::stat::Locality;
     use std::collections::HashMap;
     use std::fs;
@@ -285,7 +286,7 @@ mod tests {
         bench.insert("/file", "content");
         assert_eq!(bench.body(1, "/file").as_deref(), Some(&b"content"[..]));
         assert_eq!(bench.body(1, "/File"), None);
-        let brotli = siblings::accepted([&b"br"[..]].into_iter());
+        let brotli = Forms::default().accepted([&b"br"[..]].into_iter());
         assert!(
             bench
                 .cache

@@ -16,7 +16,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flatpath_http::header_values::{Comparison, lists_tag};
+use flatpath_http::header_values::{Comparison, ContentCoding, lists_tag};
 use http::header::HeaderValue;
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 
@@ -91,6 +91,17 @@ impl Validators {
             (EntityTags::Portable, _) => None,
         };
         Self { tag, modified }
+    }
+
+    /// Of the same file compressed with this coding: a tag of its own, and a weak one, as the bytes
+    /// are those of the encoder's version, too.
+    pub(crate) fn of_coding(self, coding: ContentCoding) -> Self {
+        let token = coding.token().unwrap_or_default();
+        let tag = self.tag.as_ref().map(|tag| {
+            let text = tag.to_str().unwrap_or_default().trim_matches('"');
+            visible(format!("W/\"{text}-{token}\""))
+        });
+        Self { tag, ..self }
     }
 
     /// The conditions in their order of precedence (RFC 9110, 13.2.2), for GET and HEAD.

@@ -6,6 +6,7 @@
 //! cached. A third is dealt with here: file times advance with the clock tick, so a file written
 //! twice within one tick looks unchanged. [`Identity::is_stable`] says when that is ruled out.
 
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Stat, Statx, StatxFlags};
@@ -85,6 +86,15 @@ impl Stamp {
         }
     }
 
+    /// `2026-11-21T04:05:06Z`; `None` before 1970 and for years that have not four digits.
+    pub(crate) fn to_rfc3339(self) -> Option<String> {
+        let since_epoch = Duration::from_secs(u64::try_from(self.seconds).ok()?);
+        let time = SystemTime::UNIX_EPOCH.checked_add(since_epoch)?;
+        let mut text = String::new();
+        write!(text, "{}", humantime::format_rfc3339_seconds(time)).ok()?;
+        Some(text)
+    }
+
     /// As the standard library's time; `None` where that cannot hold it.
     pub(crate) fn to_system_time(self) -> Option<SystemTime> {
         let whole = Duration::from_secs(self.seconds.unsigned_abs());
@@ -124,6 +134,27 @@ mod tests {
 
     fn after_epoch(ns: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)
+    }
+
+    #[test]
+    fn times_are_told_from_1970_to_9999() {
+        for (seconds, text) in [
+            (0, Some("1970-01-01T00:00:00Z")),
+            (951_782_400, Some("2000-02-29T00:00:00Z")),
+            (784_111_777, Some("1994-11-06T08:49:37Z")),
+            (4_107_542_399, Some("2100-02-28T23:59:59Z")),
+            (-1, None),
+            (253_402_300_799, Some("9999-12-31T23:59:59Z")),
+            (253_402_300_800, None),
+            (i64::MAX, None),
+            (i64::MIN, None),
+        ] {
+            let stamp = Stamp {
+                seconds,
+                nanoseconds: 0,
+            };
+            assert_eq!(stamp.to_rfc3339().as_deref(), text, "{seconds}");
+        }
     }
 
     #[test]

@@ -19,8 +19,12 @@
 //! With [`Files::writable`] PUT replaces files (`put`), and uploads that can be resumed do
 //! (`tus`); both give them their names by `publish`.
 //!
-//! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz`
-//! beside the file), server-side includes, per-directory configuration files, users and passwords.
+//! What is compressed before (`.br` and `.gz` beside a file) is sent to clients that take it; with
+//! the feature of a coding, `Files::compress` compresses the rest. Directories are listed
+//! ([`Files::listing`]), and sent as archives ([`Files::archives`]).
+//!
+//! Deliberately absent: DELETE and other writing, server-side includes, per-directory configuration
+//! files, users and passwords.
 #![forbid(unsafe_code)]
 
 // In the order of a request's way:
@@ -32,10 +36,11 @@
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
 // | which state of the file it is | `identity` |
-// | plain or compressed before | `siblings`, `media` |
+// | plain, compressed before, or now | `siblings`, `media`, `compress` |
 // | has the client got it already | `conditional` |
 // | all of it or parts | `range` |
-// | the bytes; or a page that lists a directory | `content`, `listing`, `order`, `page` |
+// | the bytes | `content` |
+// | or a directory: a page, JSON, an archive | `listing`, `page`, `archive` |
 
 pub mod limits;
 
@@ -60,17 +65,20 @@ mod identity;
 mod headers;
 mod siblings;
 mod media;
+mod compress;
 mod conditional;
 pub mod range;
 mod content;
 mod listing;
-mod order;
+mod archive;
 mod page;
 mod error;
 #[cfg(test)]
 mod tests;
 
+pub use archive::ArchiveFormat;
 pub use conditional::EntityTags;
+pub use listing::Listing;
 pub use mounts::{METRICS, MountLimits};
 pub use not_found::NotFound;
 pub use root::Resolution;

@@ -25,15 +25,55 @@ pub const RANGES_MAX: usize = 32;
 /// overlapping ranges", the sign of an attack.
 pub const RANGE_OVERLAPS_MAX: usize = 2;
 
-/// Entries that a directory listing shows. 10,000 entries × about 160 bytes of HTML = 1.6 MB at
-/// most for ordinary names, and 10,000 lookups, which a worker does in about 10 ms.
+/// Entries that a directory listing shows at a time. 10,000 entries × about 240 bytes of HTML =
+/// 2.4 MB at most for ordinary names, and 10,000 lookups, which a worker does in about 10 ms.
 pub(crate) const LISTING_ENTRIES_MAX: usize = 10_000;
+
+/// Entries of a tar archive of a directory: a worker opens each once before the first byte, half a
+/// second for as many.
+pub const ARCHIVE_TAR_ENTRIES_MAX: usize = 100_000;
+
+/// Entries of a zip archive: what its directory says of each is kept until its end, about 600 bytes
+/// with the name.
+pub const ARCHIVE_ZIP_ENTRIES_MAX: usize = 10_000;
+
+/// Directories within each other in an archive: a quarter of the names that the longest path has.
+pub(crate) const ARCHIVE_DEPTH_MAX: usize = 512;
+
+/// Bytes of all paths in a tar archive: 84 for each of its entries.
+pub(crate) const ARCHIVE_TAR_PATH_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of all paths in a zip archive: 105 for each of its entries, or fewer longer ones.
+pub(crate) const ARCHIVE_ZIP_PATH_BYTES_MAX: usize = 1024 * 1024;
+
+/// Archives that are made at a time: each has the server read a whole tree.
+pub const ARCHIVES_MAX: usize = 4;
+
+/// Memory of one archive: the paths of tar 8 MiB; or those of zip 1 MiB, of its directory 10,000 ×
+/// 600 bytes; and two chunks of content.
+pub const ARCHIVE_BYTES_MAX: usize = 8 * 1024 * 1024 + 2 * READ_BYTES;
+
+/// Bytes of a README that its directory's page shows: longer than nearly all, and a small part of
+/// a page with many entries.
+pub(crate) const README_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes read from a file at a time on the way into a small answer.
 pub const READ_BYTES: usize = 64 * 1024;
 
 /// Largest file that is cached by a network thread, and that a worker reads in one go.
 pub(crate) const CACHE_FILE_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest file that a worker compresses at once, with the whole of it in memory: 1 MiB has nearly
+/// all scripts and pages. A longer one is compressed while it is sent, again for each client.
+pub const COMPRESS_WHOLE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Longest file that is compressed while it is sent. Of what is compressed nothing can be resumed,
+/// so a longer file is sent as it is: 64 MiB take a second or two of a processor.
+pub const COMPRESS_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Longest compressed form that is cached by a network thread. Four times as much as of plain
+/// files: to make it again costs a thousand times as much as to read it.
+pub(crate) const CACHE_COMPRESSED_BYTES_MAX: usize = 256 * 1024;
 
 /// Files kept per network thread.
 pub const CACHE_ENTRIES_MAX: usize = 1_024;

@@ -1,40 +1,39 @@
-//! Directory listings: clean HTML without scripts.
+//! Directory listings: the entries of a directory, as a page (`html`) or as JSON (`json`).
 //!
-//! Names are escaped for HTML and percent-encoded for links, byte by byte, so no file name can
-//! break out of the page or point anywhere else. Every link starts with `./`: a file called `a:b`
-//! is no scheme. Directories come first, then names in byte order, unless the query says
-//! otherwise: `?sort=name`, `size` or `modified`, with a `-` in front for the reverse, as the heads
-//! of the columns link to. Hidden names, links that lead to
-//! nothing served, FIFOs, sockets and devices are left out. Links are shown as what they lead to.
-//! Of a large directory the first `LISTING_ENTRIES_MAX` names are shown, and how many there are.
+//! Hidden names, links that lead to nothing served, FIFOs, sockets and devices are left out. Links
+//! are shown as what they lead to. A mount point is shown without asking its file system, which may
+//! hang.
 //!
-//! A mount point is shown without asking its file system, which may hang.
+//! At most `LISTING_ENTRIES_MAX` names are shown at a time, in byte order from the first, or from
+//! the name that the query says (`view`): each page has its own bound of memory, wherever it
+//! begins, and what is made or removed meanwhile moves no other entry to another page.
 //!
 //! Cost: each name is read; one `statx` per entry that is shown, and one lookup per link.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fmt::Write;
 use std::os::fd::AsFd;
-use std::time::{Duration, UNIX_EPOCH};
 
-use flatpath_http::Response;
-use http::StatusCode;
-use http::header::{self, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rustix::fs::{AtFlags, Dir, FileType};
 
 use crate::error::FilesError;
 use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
-use crate::order::{Column, Order};
-use crate::page::{escape, page};
-use crate::responses::with;
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::target::{Hidden, is_hidden, joined};
 use crate::writing::is_own;
 
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod order;
+pub(crate) mod readme;
+pub(crate) mod view;
+
+use view::{View, Window};
+
 /// Everything but `unreserved` (RFC 3986, 2.3) is encoded in links.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -42,6 +41,23 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The same for whole paths: slashes stay.
 const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
+
+/// What a GET of a directory without `index.html` gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Listing {
+    /// A page with its entries; the same as JSON for clients whose `Accept` names
+    /// `application/json` and likes it better than `text/html`.
+    #[default]
+    On,
+    /// JSON in any case: an array of objects with `name`, `url` (relative, as bytes that are no
+    /// UTF-8 can only be there), `type` (`file` or `directory`), `size` (of files, in bytes) and
+    /// `modified` (RFC 3339). Where there are more than 10,000 entries, `Link` (RFC 8288) leads to
+    /// the next ones.
+    Json,
+    /// What a name gets that nothing has: [`NotFound`](crate::NotFound).
+    Off,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -53,13 +69,18 @@ pub(crate) struct Entry {
     pub(crate) modified: Stamp,
 }
 
-/// The entries of a directory, sorted.
+/// The entries of a directory that are shown at a time, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entries {
     pub(crate) shown: Vec<Entry>,
-    /// How many names there are, if they are more than `LISTING_ENTRIES_MAX`: then the first of
-    /// them are shown.
-    pub(crate) total: Option<usize>,
+    /// How many names there are.
+    pub(crate) total: usize,
+    /// How many of them come before those that are shown.
+    pub(crate) preceding: usize,
+    /// How many names are of this page, served or not.
+    pub(crate) names: usize,
+    /// The first and the last of them in byte order.
+    pub(crate) ends: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Entries {
@@ -74,63 +95,45 @@ impl Entries {
         directory: &Opened,
         hidden: Hidden,
         reach: Reach,
-        order: Order,
+        view: &View,
     ) -> Result<Self, FilesError> {
-        let (names, count) = first_names(directory, hidden)?;
+        let mut chosen = Chosen::new(&view.window);
+        each_name(directory, hidden, |name| chosen.offer(name))?;
         let mut entries = Self {
-            shown: Vec::with_capacity(names.len()),
-            total: (count > LISTING_ENTRIES_MAX).then_some(count),
+            shown: Vec::with_capacity(chosen.names.len()),
+            total: chosen.total,
+            preceding: chosen.preceding(),
+            names: chosen.names.len(),
+            ends: None,
         };
-        for name in names {
+        let names = chosen.into_names();
+        for name in &names {
             entries
                 .shown
-                .extend(stat_of(root, path, directory, &name, reach)?);
+                .extend(stat_of(root, path, directory, name, reach)?);
         }
+        let ends = (names.iter().min(), names.iter().max());
+        if let (Some(first), Some(last)) = ends {
+            entries.ends = Some((first.clone(), last.clone()));
+        }
+        let order = view.order;
         entries
             .shown
             .sort_unstable_by(|left, right| order.compare(left, right));
         Ok(entries)
     }
 
-    /// The page, for a directory at `path` beneath the root.
-    pub(crate) fn to_page(&self, path: &[u8], order: Order) -> Response {
-        let mut body = String::with_capacity(1_024 + 160 * self.shown.len());
-        let title = if path.is_empty() {
-            "Index of /".into()
-        } else {
-            format!("Index of /{}/", escape(path))
-        };
-        let _ = write!(body, "<p>{}</p>\n<table>\n<tr>", self.summary());
-        for column in Column::ALL {
-            column.write_head(order, &mut body);
-        }
-        body.push_str("</tr>\n");
-        if !path.is_empty() {
-            body.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
-        }
-        for entry in &self.shown {
-            entry.write_row(&mut body);
-        }
-        body.push_str("</table>\n");
-        let no_cache = HeaderValue::from_static("no-cache");
-        with(
-            page(StatusCode::OK, &title, &body),
-            header::CACHE_CONTROL,
-            no_cache,
-        )
+    /// What shows the entries before these, if there are any.
+    pub(crate) fn previous(&self) -> Option<Window> {
+        let (first, _) = self.ends.as_ref()?;
+        (self.preceding > 0).then(|| Window::Before(first.clone()))
     }
 
-    /// The number of entries, and the bytes of those that are shown.
-    pub(crate) fn summary(&self) -> String {
-        let shown = self.shown.len();
-        let count = match self.total {
-            Some(total) => format!("The first {shown} by name of {total} entries"),
-            None if shown == 1 => "1 entry".into(),
-            None => format!("{shown} entries"),
-        };
-        let sizes = self.shown.iter().map(Entry::shown_size);
-        let bytes = sizes.fold(0, u64::saturating_add);
-        format!("{count}, {}", readable_size(bytes))
+    /// What shows the entries after these, if there are any.
+    pub(crate) fn next(&self) -> Option<Window> {
+        let (_, last) = self.ends.as_ref()?;
+        let is_more = self.preceding + self.names < self.total;
+        is_more.then(|| Window::After(last.clone()))
     }
 }
 
@@ -143,19 +146,14 @@ impl Entry {
         }
     }
 
-    fn write_row(&self, page: &mut String) {
-        let (slash, size) = match self.kind {
-            Kind::Directory => ("/", String::new()),
-            Kind::File => ("", readable_size(self.size)),
+    /// Where a link in the page of its directory leads. It begins with `./`: a file called `a:b` is
+    /// no scheme.
+    pub(crate) fn link(&self) -> String {
+        let slash = match self.kind {
+            Kind::Directory => "/",
+            Kind::File => "",
         };
-        let link = percent_encode(&self.name, ENCODED);
-        let name = escape(&self.name);
-        let time = readable_time(self.modified);
-        let _ = writeln!(
-            page,
-            "<tr><td><a href=\"./{link}{slash}\">{name}{slash}</a></td>\
-             <td>{size}</td><td>{time}</td></tr>"
-        );
+        format!("./{}{slash}", percent_encode(&self.name, ENCODED))
     }
 }
 
@@ -164,28 +162,102 @@ pub(crate) fn directory_address(path: &[u8]) -> String {
     format!("/{}/", percent_encode(path, ENCODED_PATH))
 }
 
-/// The first names of a directory in byte order, and how many there are. Memory: the names that
-/// are kept.
-fn first_names(directory: &Opened, hidden: Hidden) -> Result<(Vec<Vec<u8>>, usize), FilesError> {
-    let mut first = BinaryHeap::new();
-    let mut count = 0;
+/// Calls `take` with each name of a directory that may be shown.
+fn each_name(
+    directory: &Opened,
+    hidden: Hidden,
+    mut take: impl FnMut(&[u8]),
+) -> Result<(), FilesError> {
     for item in Dir::read_from(directory.file.as_fd())? {
         let item = item?;
         let name = item.file_name().to_bytes();
-        let is_dot = name == b"." || name == b"..";
-        if is_dot || is_own(name) || (hidden == Hidden::Refused && is_hidden(name)) {
-            continue;
-        }
-        count += 1;
-        if first.len() < LISTING_ENTRIES_MAX {
-            first.push(name.to_vec());
-        } else if let Some(mut last) = first.peek_mut()
-            && name < last.as_slice()
-        {
-            *last = name.to_vec();
+        if is_listed(name, hidden) {
+            take(name);
         }
     }
-    Ok((first.into_vec(), count))
+    Ok(())
+}
+
+/// Whether a name of a directory is shown, whatever has it.
+pub(crate) fn is_listed(name: &[u8], hidden: Hidden) -> bool {
+    let is_dot = name == b"." || name == b"..";
+    !is_dot && !is_own(name) && (hidden == Hidden::Served || !is_hidden(name))
+}
+
+/// The names of a page, while all are looked at. Memory: the names that are kept.
+struct Chosen<'a> {
+    window: &'a Window,
+    names: Names,
+    total: usize,
+    /// Names up to the one that the page begins after; or before the one that it ends before.
+    outside: usize,
+}
+
+/// The smallest names so far, or the largest.
+enum Names {
+    Smallest(BinaryHeap<Vec<u8>>),
+    Largest(BinaryHeap<Reverse<Vec<u8>>>),
+}
+
+impl<'a> Chosen<'a> {
+    fn new(window: &'a Window) -> Self {
+        Self {
+            window,
+            names: match window {
+                Window::First | Window::After(_) => Names::Smallest(BinaryHeap::new()),
+                Window::Before(_) => Names::Largest(BinaryHeap::new()),
+            },
+            total: 0,
+            outside: 0,
+        }
+    }
+
+    fn offer(&mut self, name: &[u8]) {
+        self.total += 1;
+        match (self.window, &mut self.names) {
+            (Window::After(end), _) if name <= end.as_slice() => self.outside += 1,
+            (Window::Before(end), _) if name >= end.as_slice() => {}
+            (_, Names::Smallest(heap)) => keep(heap, name.to_vec()),
+            (_, Names::Largest(heap)) => {
+                self.outside += 1;
+                keep(heap, Reverse(name.to_vec()));
+            }
+        }
+    }
+
+    fn preceding(&self) -> usize {
+        match &self.names {
+            Names::Smallest(_) => self.outside,
+            Names::Largest(heap) => self.outside - heap.len(),
+        }
+    }
+
+    fn into_names(self) -> Vec<Vec<u8>> {
+        match self.names {
+            Names::Smallest(heap) => heap.into_vec(),
+            Names::Largest(heap) => heap.into_iter().map(|Reverse(name)| name).collect(),
+        }
+    }
+}
+
+impl Names {
+    fn len(&self) -> usize {
+        match self {
+            Self::Smallest(heap) => heap.len(),
+            Self::Largest(heap) => heap.len(),
+        }
+    }
+}
+
+/// Keeps the smallest by the heap's order.
+fn keep<T: Ord>(heap: &mut BinaryHeap<T>, new: T) {
+    if heap.len() < LISTING_ENTRIES_MAX {
+        heap.push(new);
+    } else if let Some(mut last) = heap.peek_mut()
+        && new < *last
+    {
+        *last = new;
+    }
 }
 
 /// The entry of this name in a directory, if it is served.
@@ -224,60 +296,30 @@ fn stat_of(
     }))
 }
 
-/// A size in the largest unit that leaves a number above one.
-fn readable_size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1_024 {
-        return format!("{bytes} B");
-    }
-    let power = (bytes.ilog2() / 10).min(6);
-    let unit = 1_u64 << (10 * power);
-    let tenths = (u128::from(bytes) * 10 / u128::from(unit)) as u64;
-    format!(
-        "{}.{} {}",
-        tenths / 10,
-        tenths % 10,
-        UNITS[power as usize - 1]
-    )
-}
-
-/// `2026-11-21 04:05`, in UTC; empty before 1970 and for years that have not four digits.
-fn readable_time(stamp: Stamp) -> String {
-    let since_epoch = u64::try_from(stamp.seconds).map(Duration::from_secs);
-    let time = since_epoch
-        .ok()
-        .and_then(|since| UNIX_EPOCH.checked_add(since));
-    let mut text = String::new();
-    let written = time.map(|time| write!(text, "{}", humantime::format_rfc3339_seconds(time)));
-    match written {
-        // `2026-11-21T04:05:06Z`
-        Some(Ok(())) => format!("{} {}", &text[..10], &text[11..16]),
-        _ => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    fn entries(directory: &Path, path: &str, hidden: Hidden) -> Entries {
+    pub(in crate::listing) fn entries(directory: &Path, path: &str, hidden: Hidden) -> Entries {
+        entries_of(directory, path, hidden, &View::default())
+    }
+
+    pub(in crate::listing) fn entries_of(
+        directory: &Path,
+        path: &str,
+        hidden: Hidden,
+        view: &View,
+    ) -> Entries {
         let root = Root::open(directory).expect("open root");
         let opened = root.find(path.as_bytes()).expect("find");
         let path = path.as_bytes();
-        let order = Order::default();
-        Entries::read(&root, path, &opened, hidden, Reach::Everywhere, order).expect("read")
+        Entries::read(&root, path, &opened, hidden, Reach::Everywhere, view).expect("read")
     }
 
-    fn html(entries: &Entries, path: &str) -> String {
-        let page = entries.to_page(path.as_bytes(), Order::default());
-        String::from_utf8(page.body().to_bytes().into_owned()).expect("text")
-    }
-
-    fn names(entries: &Entries) -> Vec<String> {
+    pub(in crate::listing) fn names(entries: &Entries) -> Vec<String> {
         let text = |entry: &Entry| String::from_utf8_lossy(&entry.name).into_owned();
         entries.shown.iter().map(text).collect()
     }
@@ -324,121 +366,6 @@ mod tests {
             shown.shown[2].size, 3,
             "a link is shown as what it leads to"
         );
-    }
-
-    #[test]
-    fn no_name_breaks_out_of_the_page() {
-        let folder = tempfile::tempdir().expect("tempdir");
-        let evil = [
-            &b"<script>alert(1)<"[..],
-            b"\" onclick=\"x",
-            b"a&b",
-            b"it's",
-            b"a:b",
-            b"100%",
-            b"a?b#c",
-            b"new\nline",
-            b"\xff\xfe",
-            "rtl\u{202e}txt".as_bytes(),
-            b"back\\slash",
-        ];
-        for name in evil {
-            fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), "").expect("write");
-        }
-        let page = html(&entries(folder.path(), "", Hidden::Refused), "");
-        assert!(
-            !page.contains("<script") && !page.contains("onclick=\""),
-            "{page}"
-        );
-        assert!(!page.contains("new\nline") && !page.contains('\u{202e}'));
-        for link in [
-            "./%3Cscript%3Ealert%281%29%3C",
-            "./%22%20onclick%3D%22x",
-            "./a%26b",
-            "./it%27s",
-            "./a%3Ab",
-            "./100%25",
-            "./a%3Fb%23c",
-            "./new%0Aline",
-            "./%FF%FE",
-            "./back%5Cslash",
-        ] {
-            assert!(
-                page.contains(&format!("href=\"{link}\"")),
-                "{link} in {page}"
-            );
-        }
-        assert_eq!(page.matches("<tr>").count(), 1 + evil.len());
-    }
-
-    #[test]
-    fn the_title_is_escaped_and_only_the_root_has_no_way_up() {
-        let page = html(&Entries::default(), "a<b>/c");
-        assert!(page.contains("<title>Index of /a&lt;b&gt;/c/</title>"));
-        assert!(page.contains("href=\"../\""));
-        assert!(!html(&Entries::default(), "").contains("../"));
-    }
-
-    #[test]
-    fn of_a_large_directory_the_first_names_are_shown_and_how_many_there_are() {
-        const MORE: usize = 500;
-        let folder = tempfile::tempdir().expect("tempdir");
-        let name = |number: usize| format!("file-{number:05}");
-        for number in (0..LISTING_ENTRIES_MAX + MORE).rev() {
-            fs::write(folder.path().join(name(number)), "").expect("write");
-        }
-        fs::create_dir(folder.path().join("directory")).expect("mkdir");
-        let shown = entries(folder.path(), "", Hidden::Refused);
-        let mut expected: Vec<_> = (0..LISTING_ENTRIES_MAX - 1).map(name).collect();
-        expected.insert(0, "directory".into());
-        assert_eq!(names(&shown), expected);
-        let page = html(&shown, "");
-        let note = page.find("The first 10000 by name of 10501 entries");
-        assert!(note < page.find("<table>") && note.is_some(), "on top");
-    }
-
-    #[test]
-    fn a_listing_says_how_many_entries_there_are() {
-        let folder = tempfile::tempdir().expect("tempdir");
-        fs::write(folder.path().join("a"), "").expect("write");
-        let page = || html(&entries(folder.path(), "", Hidden::Refused), "");
-        assert!(page().contains("<p>1 entry, 0 B</p>"));
-        fs::write(folder.path().join("b"), "").expect("write");
-        assert!(page().contains("<p>2 entries, 0 B</p>"));
-    }
-
-    #[test]
-    fn sizes_and_times_are_readable() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1_023, "1023 B"),
-            (1_024, "1.0 KiB"),
-            (1_587, "1.5 KiB"),
-            (1_048_575, "1023.9 KiB"),
-            (5 << 30, "5.0 GiB"),
-            (u64::MAX, "15.9 EiB"),
-        ] {
-            assert_eq!(readable_size(bytes), text);
-        }
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00"),
-            (951_782_400, "2000-02-29 00:00"),
-            (784_111_777, "1994-11-06 08:49"),
-            (4_107_542_399, "2100-02-28 23:59"),
-            (-1, ""),
-            (253_402_300_799, "9999-12-31 23:59"),
-            (253_402_300_800, ""),
-            (i64::MAX, ""),
-            (i64::MIN, ""),
-        ] {
-            assert_eq!(
-                readable_time(Stamp {
-                    seconds,
-                    nanoseconds: 0
-                }),
-                text
-            );
-        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The pages of this crate: one frame of clean HTML, without scripts.
 //!
 //! A browser may show a page, with the style in it, and load nothing ([`POLICY`]). Text that comes
-//! from names is escaped with [`escape`].
+//! from names is escaped with [`escape`], that of files with [`escape_lines`].
 
 use std::sync::LazyLock;
 
@@ -14,18 +14,25 @@ use crate::responses::bare;
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
-h1{font-size:1.3em;overflow-wrap:anywhere}\
+h1{font-size:1.3em;overflow-wrap:anywhere}h2{font-size:1.1em;overflow-wrap:anywhere}\
 table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;padding:.15em .8em .15em 0;border-bottom:1px solid #8884}\
 th{position:sticky;top:0;background:Canvas}\
 th:nth-child(n+2),td:nth-child(n+2){text-align:right;white-space:nowrap;\
 font-variant-numeric:tabular-nums}\
 td:first-child{overflow-wrap:anywhere}\
+nav{margin:1em 0}\
+pre{white-space:pre-wrap;overflow-wrap:anywhere;font:14px/1.5 ui-monospace,monospace}\
 @media(max-width:30em){th:nth-child(n+3),td:nth-child(n+3){display:none}}\
-a{text-decoration:none}a:hover{text-decoration:underline}";
+a{text-decoration:none}a:hover{text-decoration:underline}\
+a:focus-visible{outline:2px solid;outline-offset:2px}";
 
-const POLICY: HeaderValue =
-    HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+/// A browser loads nothing and uses no style but the page's, which it knows by its SHA-256 (CSP,
+/// level 3, 6.7.2.3): what a name smuggles in is neither run nor shown.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'sha256-UqF5XjClZU7hhnVWk03TjkWQJOfLgr4SL1B7/Za3RKg='; \
+     base-uri 'none'; form-action 'none'",
+);
 
 /// Common refusals, such as the answers to scanners, with their reasons.
 const REASONS: [(StatusCode, &str); 4] = [
@@ -83,25 +90,56 @@ fn refusal_text(status: StatusCode, reason: &str) -> String {
 /// Text for HTML. What is no UTF-8, and control characters, are shown as replacement characters.
 pub(crate) fn escape(name: &[u8]) -> String {
     let mut escaped = String::with_capacity(name.len());
-    for character in String::from_utf8_lossy(name).chars() {
+    String::from_utf8_lossy(name)
+        .chars()
+        .for_each(|character| push_escaped(character, &mut escaped));
+    escaped
+}
+
+/// The same of text with lines: their ends and tabulators stay.
+pub(crate) fn escape_lines(text: &[u8]) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in String::from_utf8_lossy(text).chars() {
         match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            control if control.is_control() => escaped.push('\u{fffd}'),
-            // These turn the writing direction around: "exe.txt" may be "txt.exe".
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
+            '\n' | '\t' => escaped.push(character),
+            // Of the line ends of other systems the other half stays.
+            '\r' => {}
+            other => push_escaped(other, &mut escaped),
         }
     }
     escaped
 }
 
+fn push_escaped(character: char, escaped: &mut String) {
+    match character {
+        '&' => escaped.push_str("&amp;"),
+        '<' => escaped.push_str("&lt;"),
+        '>' => escaped.push_str("&gt;"),
+        '"' => escaped.push_str("&quot;"),
+        '\'' => escaped.push_str("&#39;"),
+        control if control.is_control() => escaped.push('\u{fffd}'),
+        // These turn the writing direction around: "exe.txt" may be "txt.exe".
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
+        other => escaped.push(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_policy_allows_the_style_of_the_page_and_nothing_else() {
+        use base64::Engine;
+        let digest = ring::digest::digest(&ring::digest::SHA256, STYLE.as_bytes());
+        let hash = base64::engine::general_purpose::STANDARD.encode(digest);
+        let policy = POLICY.to_str().expect("ASCII").to_owned();
+        assert!(
+            policy.contains(&format!("style-src 'sha256-{hash}';")),
+            "{hash}"
+        );
+        assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
+    }
 
     #[test]
     fn a_refusal_is_a_page_that_says_what_and_why() {

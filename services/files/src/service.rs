@@ -20,21 +20,26 @@ use http::header::ACCEPT_ENCODING;
 use http::{Extensions, Method, StatusCode};
 
 use crate::answer::Answerer;
+use crate::archive::Archives;
 use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
+use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
 use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
+use crate::listing::Listing;
 use crate::mounts::{MountLimits, Mounts};
 use crate::not_found::NotFound;
 use crate::put;
 use crate::responses::busy;
 use crate::root::{Locality, Reach, Resolution, Root};
-use crate::siblings;
+use crate::siblings::Forms;
 use crate::target::{Hidden, Target};
 use crate::tus;
 use crate::tus::ledger::{Ledger, Uploads};
 use crate::tus::sweep::Sweeper;
 use crate::writing::{WriteOptions, Writing};
+
+mod options;
 
 /// Serves what lies beneath a directory.
 ///
@@ -60,6 +65,10 @@ use crate::writing::{WriteOptions, Writing};
 pub struct Files {
     root: Arc<Root>,
     hidden: Hidden,
+    forms: Forms,
+    compressor: Option<Compressor>,
+    listing: Listing,
+    archives: Archives,
     cache: CacheLimits,
     writing: Writing,
     tags: EntityTags,
@@ -116,6 +125,10 @@ impl Files {
             mounts,
             writes: Arc::default(),
             hidden: Hidden::default(),
+            forms: Forms::default(),
+            compressor: None,
+            listing: Listing::default(),
+            archives: Archives::default(),
             cache: CacheLimits::default(),
             writing: Writing::default(),
             tags: EntityTags::default(),
@@ -293,6 +306,10 @@ impl Files {
         Answerer {
             root: &self.root,
             hidden: self.hidden,
+            forms: &self.forms,
+            compressor: self.compressor.as_ref(),
+            listing: self.listing,
+            archives: &self.archives,
             writing: self.writing,
             tags: self.tags,
             not_found: &self.not_found,
@@ -352,7 +369,7 @@ impl Service for Files {
             return Disposition::Pooled;
         }
         let preference = match head.known(KnownHeader::AcceptEncoding) {
-            Some(_) => siblings::accepted(head.values(ACCEPT_ENCODING.as_str())),
+            Some(_) => self.forms.accepted(head.values(ACCEPT_ENCODING.as_str())),
             None => AcceptEncoding::PLAIN,
         };
         let moment = Moment {

@@ -38,7 +38,7 @@ pub struct AcceptEncoding {
 }
 
 /// Weights are thousandths; this is `q=1`.
-const WEIGHT_MAX: u16 = 1_000;
+pub(super) const WEIGHT_MAX: u16 = 1_000;
 
 impl ContentCoding {
     /// The value of `Content-Encoding`; `None` for the content as it is.
@@ -140,7 +140,7 @@ impl Weights {
 }
 
 /// `q=0.25` in thousandths: `( "0" [ "." 0*3DIGIT ] ) / ( "1" [ "." 0*3("0") ] )`.
-fn parse_weight(parameter: &[u8]) -> Option<u16> {
+pub(super) fn parse_weight(parameter: &[u8]) -> Option<u16> {
     let [b'q' | b'Q', b'=', whole @ (b'0' | b'1'), fraction @ ..] = parameter else {
         return None;
     };

@@ -1,6 +1,8 @@
 //! The service from request bytes to reply bytes, without a server around it.
 
 mod answers;
+mod compressed;
+mod directories;
 mod kept;
 mod prompt;
 mod publishing;
@@ -62,6 +64,18 @@ impl Answer {
         lines
             .find(|(own, _)| own.eq_ignore_ascii_case(name))
             .map(|(_, value)| value)
+    }
+
+    /// The body without the framing of its one chunk.
+    fn content(&self) -> Vec<u8> {
+        if self.header("Transfer-Encoding").is_none() {
+            return self.body.clone();
+        }
+        let mut lines = self.body.splitn(2, |byte| *byte == b'\n');
+        let size = lines.next().expect("a size").trim_ascii();
+        let size = std::str::from_utf8(size).expect("ASCII");
+        let size = usize::from_str_radix(size, 16).expect("a number");
+        lines.next().expect("a chunk")[..size].to_vec()
     }
 
     fn text(&self) -> &str {

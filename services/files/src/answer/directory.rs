@@ -1,0 +1,119 @@
+//! What a GET of a directory gets that has no index: a listing, or an archive of it.
+
+use flatpath_http::{Reader, Response};
+use http::StatusCode;
+use http::header;
+
+use super::{Answerer, Asked};
+use crate::archive::plan::{Bounds, Plan, Tree};
+use crate::archive::stream::{Archive, Origin};
+use crate::archive::{self, ArchiveFormat, Refusal};
+use crate::compress;
+use crate::error::FilesError;
+use crate::limits::DOWNLOAD_DESCRIPTORS;
+use crate::listing::html::{self, Beside};
+use crate::listing::readme::{self, Readme};
+use crate::listing::view::View;
+use crate::listing::{Entries, Listing, json};
+use crate::page::{escape, page};
+use crate::responses::{busy, with};
+use crate::root::{Kind, Opened};
+use crate::target::{Target, joined};
+
+impl Answerer<'_> {
+    /// The answer with the directory at the target's path, which is `directory`.
+    pub(super) fn directory(
+        &self,
+        asked: &Asked<'_>,
+        target: &Target<'_>,
+        directory: &Opened,
+    ) -> Result<Response, FilesError> {
+        if self.listing == Listing::Off {
+            return Err(FilesError::NotFound);
+        }
+        if let Some(format) = self.archives.asked(target.query()) {
+            return self.archive(target.path(), directory, format);
+        }
+        let view = View::of_query(target.query());
+        let (root, path) = (self.root, target.path());
+        let entries = Entries::read(root, path, directory, self.hidden, self.reach, &view)?;
+        let is_json = self.listing == Listing::Json || json::is_wanted(asked.request.headers());
+        let listing = match is_json {
+            true => json::response(&entries, &view),
+            false => {
+                let beside = Beside {
+                    readme: self.readme(path, &entries)?,
+                    archives: self.archives.words(),
+                };
+                html::response(&entries, path, &view, &beside)
+            }
+        };
+        let listing = match self.listing {
+            Listing::On => with(listing, header::VARY, header::ACCEPT),
+            Listing::Json | Listing::Off => listing,
+        };
+        Ok(compress::page(self.compressor, asked.request, listing))
+    }
+
+    fn readme(&self, path: &[u8], entries: &Entries) -> Result<Option<Readme>, FilesError> {
+        let Some(name) = readme::name_among(&entries.shown) else {
+            return Ok(None);
+        };
+        match self.find(&joined(path, name)) {
+            Ok(opened) if opened.kind == Kind::File => Ok(Readme::read(name, &opened.file)),
+            Err(FilesError::OtherMount) => Err(FilesError::OtherMount),
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    fn archive(
+        &self,
+        path: &[u8],
+        directory: &Opened,
+        format: ArchiveFormat,
+    ) -> Result<Response, FilesError> {
+        let (Some(place), Some(hold)) = (
+            self.archives.enter(),
+            self.descriptors
+                .and_then(|it| it.hold(DOWNLOAD_DESCRIPTORS)),
+        ) else {
+            return Ok(busy());
+        };
+        let tree = Tree {
+            root: self.root,
+            path,
+            hidden: self.hidden,
+            reach: self.reach,
+        };
+        let plan = match Plan::read(&tree, directory, Bounds::of(format)) {
+            Ok(plan) => plan,
+            Err(Refusal::Other(error)) => return Err(error),
+            Err(refusal) => return Ok(refused(&refusal)),
+        };
+        let origin = Origin {
+            root: self.root.clone(),
+            path: path.to_vec(),
+            reach: self.reach,
+        };
+        let Ok(archive) = Archive::new(format, origin, directory, plan, place, hold) else {
+            return Ok(refused(&Refusal::NamesTooLong));
+        };
+        let reader = self.within_limit(Reader::new(Box::new(archive), None));
+        Ok(archive::response(path, format, reader))
+    }
+}
+
+/// 403, with the reason: nothing was sent yet.
+fn refused(refusal: &Refusal) -> Response {
+    let reason = match refusal {
+        Refusal::TooManyEntries => "It has too many entries for an archive.".into(),
+        Refusal::TooDeep => "Its directories are too deep for an archive.".into(),
+        Refusal::NamesTooLong => "Its names are too long for an archive.".into(),
+        Refusal::Unreadable(path) => {
+            format!("The server may not read {}, which is in it.", escape(path))
+        }
+        Refusal::Other(error) => error.to_string(),
+    };
+    let status = StatusCode::FORBIDDEN;
+    page(status, &status.to_string(), &format!("<p>{reason}</p>\n"))
+}

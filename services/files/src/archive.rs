@@ -1,0 +1,242 @@
+//! A directory as an archive, made while it is sent: `?archive=tar` and `?archive=zip`.
+//!
+//! In two passes. The first (`plan`) walks the directory and opens each file once, so that what is
+//! too large, too deep or not readable is refused before the first byte. The second (`stream`)
+//! opens the files one after another while the archive is sent. What fails then breaks the
+//! connection off: an archive that ends well is whole.
+//!
+//! | what                                  | in the archive                                   |
+//! |---------------------------------------|--------------------------------------------------|
+//! | files and directories                 | with their time; not with their owner or mode    |
+//! | hidden names                          | only where they are served                       |
+//! | a link to a file                      | the file that it leads to                        |
+//! | a link to a directory                 | left out: such links make circles                |
+//! | a link out of the root, a device, ... | left out, as it is not served                    |
+//! | what is gone in the second pass       | left out                                         |
+//! | a file that became longer             | as much as it had when it was opened              |
+//! | a file that became shorter            | what it has; tar: then zeros, as GNU tar does     |
+//!
+//! Invariants
+//! - X1: at most `ARCHIVES_MAX` archives are made at a time, each with one descriptor beside its
+//!   connection's, and at most `ARCHIVE_BYTES_MAX` of memory.
+//! - X2: no name in an archive is absolute or has `..`, and all are below one directory.
+//! - X3: no read does more than a chunk of one file, and the headers of a few entries.
+//!
+//! Threads: workers alone. That of a client that goes away is dropped by a worker, too.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flatpath_http::{Body, Reader, Response};
+use http::header::{self, HeaderValue};
+use percent_encoding::percent_encode;
+
+use crate::error::FilesError;
+use crate::limits::ARCHIVES_MAX;
+use crate::listing::ENCODED;
+use crate::listing::view::parameter;
+use crate::responses::visible;
+use crate::target::name_of;
+
+pub(crate) mod names;
+pub(crate) mod plan;
+pub(crate) mod stream;
+mod tar;
+mod zip;
+
+/// A format of archives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArchiveFormat {
+    /// As GNU tar writes it. Names are the bytes that they are.
+    Tar,
+    /// Files are stored, not compressed; with ZIP64 where one is too large for less. Names are
+    /// UTF-8: of others, and of those that another system would take for a path, `%` and two digits
+    /// stand for the bytes.
+    Zip,
+}
+
+impl ArchiveFormat {
+    const ALL: [Self; 2] = [Self::Tar, Self::Zip];
+
+    /// Its value of `archive` in a query, and the ending of its files.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tar => "tar",
+            Self::Zip => "zip",
+        }
+    }
+
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Tar => "application/x-tar",
+            Self::Zip => "application/zip",
+        }
+    }
+}
+
+/// The formats that are offered, and how many archives are made now.
+#[derive(Debug, Default)]
+pub(crate) struct Archives {
+    words: Vec<&'static str>,
+    open: Arc<AtomicUsize>,
+}
+
+/// One of the archives that may be made at a time, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ArchivePlace(Arc<AtomicUsize>);
+
+impl Drop for ArchivePlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Archives {
+    /// These formats, each once.
+    pub(crate) fn of(formats: impl IntoIterator<Item = ArchiveFormat>) -> Self {
+        let wanted: Vec<_> = formats.into_iter().collect();
+        let known = ArchiveFormat::ALL.into_iter();
+        let words = known
+            .filter(|it| wanted.contains(it))
+            .map(ArchiveFormat::word);
+        Self {
+            words: words.collect(),
+            open: Arc::default(),
+        }
+    }
+
+    /// The formats, as the query names them.
+    pub(crate) fn words(&self) -> &[&'static str] {
+        &self.words
+    }
+
+    /// The format that a query asks for, if it is offered.
+    pub(crate) fn asked(&self, query: Option<&[u8]>) -> Option<ArchiveFormat> {
+        let word = parameter(query, b"archive")?;
+        let format = ArchiveFormat::ALL.into_iter();
+        format
+            .filter(|it| self.words.contains(&it.word()))
+            .find(|it| it.word().as_bytes() == word)
+    }
+
+    /// `None`: there are as many as may be.
+    pub(crate) fn enter(&self) -> Option<ArchivePlace> {
+        let more = |open| (open < ARCHIVES_MAX).then_some(open + 1);
+        let entered = self
+            .open
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        entered.ok().map(|_| ArchivePlace(Arc::clone(&self.open)))
+    }
+}
+
+/// The answer with an archive of the directory at `path`; its length is not known.
+pub(crate) fn response(path: &[u8], format: ArchiveFormat, archive: Reader) -> Response {
+    let mut response = Response::new(Body::Reader(archive));
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().extend([
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(format.media_type()),
+        ),
+        (header::CONTENT_DISPOSITION, disposition(path, format)),
+        (header::CACHE_CONTROL, no_store),
+        (
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        ),
+    ]);
+    response
+}
+
+/// The directory that all names of an archive are below: that of the directory itself, whose name
+/// is not told of the root.
+pub(crate) fn base_name(path: &[u8]) -> &[u8] {
+    match name_of(path) {
+        b"" => b"files",
+        name => name,
+    }
+}
+
+/// `attachment` with the name of the file, which RFC 6266 wants twice: in ASCII, and as it is.
+fn disposition(path: &[u8], format: ArchiveFormat) -> HeaderValue {
+    let name = String::from_utf8_lossy(base_name(path));
+    let is_safe = |it: char| it.is_ascii_alphanumeric() || "-_. ".contains(it);
+    let plain: String = name
+        .chars()
+        .map(|it| if is_safe(it) { it } else { '_' })
+        .collect();
+    let ending = format.word();
+    let mut value = format!("attachment; filename=\"{plain}.{ending}\"");
+    if plain != name {
+        let exact = percent_encode(name.as_bytes(), ENCODED);
+        let _ = write!(value, "; filename*=UTF-8''{exact}.{ending}");
+    }
+    visible(value)
+}
+
+/// Why there is no archive, beside what refuses any file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    TooManyEntries,
+    TooDeep,
+    NamesTooLong,
+    /// This process may not read this one.
+    Unreadable(Vec<u8>),
+    Other(FilesError),
+}
+
+impl From<FilesError> for Refusal {
+    fn from(error: FilesError) -> Self {
+        Self::Other(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_asked_for_by_its_word_and_only_where_it_is_offered() {
+        assert_eq!(Archives::default().asked(Some(b"archive=tar")), None);
+        let archives = Archives::of([ArchiveFormat::Zip, ArchiveFormat::Zip]);
+        assert_eq!(archives.words(), ["zip"]);
+        for (query, format) in [
+            (&b"archive=zip"[..], Some(ArchiveFormat::Zip)),
+            (b"sort=name&archive=zip", Some(ArchiveFormat::Zip)),
+            (b"archive=tar", None),
+            (b"archive=ZIP", None),
+            (b"archive=", None),
+            (b"archive", None),
+        ] {
+            assert_eq!(archives.asked(Some(query)), format);
+        }
+    }
+
+    #[test]
+    fn the_file_has_the_name_of_its_directory_and_no_header_can_be_broken() {
+        for (path, value) in [
+            (&b""[..], "attachment; filename=\"files.tar\""),
+            (b"a/b c", "attachment; filename=\"b c.tar\""),
+            (
+                "\u{fc}\"\r\nX: y".as_bytes(),
+                "attachment; filename=\"____X_ y.tar\"; \
+                 filename*=UTF-8''%C3%BC%22%0D%0AX%3A%20y.tar",
+            ),
+        ] {
+            assert_eq!(disposition(path, ArchiveFormat::Tar), value);
+        }
+    }
+
+    #[test]
+    fn as_many_archives_as_may_be_are_made_at_a_time() {
+        let archives = Archives::default();
+        let mut places: Vec<_> = (0..ARCHIVES_MAX).map(|_| archives.enter()).collect();
+        assert!(places.iter().all(Option::is_some));
+        assert!(archives.enter().is_none());
+        places.pop();
+        assert!(archives.enter().is_some());
+    }
+}
