@@ -61,8 +61,9 @@
 //! In reading order: [`driver`](Driver) is the contract, `socket` and `completion` its types,
 //! `segment` what is sent, `region` and `fragment` what is received and retained, `waker` how
 //! another thread ends a wait, `eventfd` what a driver polls. Then `uring`, `epoll` and
-//! `simulation` (a feature, for tests), each with one file per operation. [`probe`] and [`select()`]
-//! tell which of them this machine offers, [`idle`] what its processors do without work.
+//! `simulation` (a feature, for tests), each with one file per operation. [`probe`] and
+//! [`select()`] tell which of them this machine offers, [`idle`] what its processors do without
+//! work.
 //!
 //! What this crate does not do: no timers (the caller has a wheel and passes a time-out to `wait`),
 //! no retry policy (a stalled receive and a refused accept are reported, the caller re-arms), no
