@@ -2,9 +2,9 @@
 //! without a restart.
 //!
 //! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
-//! bounds of addresses and listeners, who may over HTTP, `slow` and `log`. Of everything else that has changed since
-//! the start there is a line in the log each time, because only a restart brings it. A file with a
-//! mistake changes nothing.
+//! bounds of addresses and listeners, who may over HTTP, `slow` and `log`. Of everything else that
+//! has changed since the start there is a line in the log each time, because only a restart brings
+//! it. A file with a mistake changes nothing.
 //!
 //! On a thread of its own, which ends with the reload: the file may lie on a disk that does not
 //! answer, and other signals do not wait. Signals that come before a reload begins are one reload.

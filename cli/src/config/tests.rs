@@ -92,7 +92,8 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --hosts files.example.org,*.example.net --allow-origin https://app.example.org \
         --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
         --allow 10.0.0.0/8,::1 --deny 10.1.0.0/16 --auth-file users \
-        --rate 10/s --rate-bytes 1G/1h --stat-age 0.25 --etag portable --writable=true --put-max 2G \
+        --rate 10/s --rate-bytes 1G/1h --stat-age 0.25 --etag portable --writable=true \
+        --put-max 2G \
         --durable=true --uploads-max 9 --uploads-bytes 5G \
         --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
         --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \

@@ -78,7 +78,8 @@ fn ask(server: &Server, line: &str, host: &str, headers: &str) -> Reply {
 }
 
 const SITES: &str = "[[site]]\nnames = \"a.example\"\ndir = \"a\"\n\
-    [[site]]\nnames = [\"*.a.example\", \"a.example\"]\nprefix = \"/p\"\ndir = \"b\"\nhidden = true\n\
+    [[site]]\nnames = [\"*.a.example\", \"a.example\"]\nprefix = \"/p\"\ndir = \"b\"\n\
+    hidden = true\n\
     [[site]]\ndir = \"rest\"\n";
 
 fn each_site_has_its_hosts_its_prefix_and_its_settings(driver: Driver) {

@@ -1,8 +1,8 @@
 //! Who may: a service that decides on the network thread, before the service that it stands around.
 //!
-//! A layer of a router makes workers answer, because a layer may block. What a [`Guard`] looks at is
-//! in memory, so it decides where the request is, and what the service inside answers inline stays
-//! inline: a file of its cache, say.
+//! A layer of a router makes workers answer, because a layer may block. A [`Guard`] looks at what
+//! is in memory, so it decides where the request is, and what the service inside answers inline
+//! stays inline: a file of its cache, say.
 //!
 //! | step | looks at                                    | refuses with                       |
 //! |------|---------------------------------------------|------------------------------------|

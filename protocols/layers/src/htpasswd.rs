@@ -11,7 +11,7 @@
 //! |-----------------------------|-------------------------------------|--------------------------|
 //! | known credentials           | any thread, a network thread inline | each request             |
 //! | a look at the file          | one worker at a time                | once in `LOOK` at most   |
-//! | a check of a password       | `CHECKS_PART` of the processors     | once in `LIFE` for a login |
+//! | a check of a password       | `CHECKS_PART` of the processors     | once in `LIFE` for each  |
 //!
 //! Invariants
 //! - HP1: what is in force is a whole file. One that is read again replaces it if all of its lines
