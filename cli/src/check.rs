@@ -3,7 +3,7 @@
 //! The output has each setting that is set, and the others as comments, with their
 //! defaults; what a reload takes over is marked. A listener of a table has what it inherits written
 //! out. A file with a mistake is refused as `serve` refuses it. Nothing is bound, created or
-//! written.
+//! written; but for `--url` ([`explain`]) a port of this machine alone, for a moment.
 
 use std::fmt::Write;
 use std::io::{self, Write as _};
@@ -13,13 +13,18 @@ use std::time::SystemTime;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::NetworkThreads;
 
+use crate::config::site::SiteTable;
 use crate::config::{Configuration, Entry, ExportTable, ListenerTable, quoted};
+use crate::explain;
 use crate::failure::Failure;
 use crate::listeners::{self, Listener};
 use crate::nfs_exports;
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
 use crate::tls::{Secured, Source};
+
+const URL: &str = "Print instead what a GET of this address gets, such as http://example.org/a: \
+    the listener, the site, who may, the rules that are for it, and the head of the answer";
 
 /// The command line of `check`.
 pub(crate) fn command() -> Command {
@@ -30,17 +35,21 @@ pub(crate) fn command() -> Command {
             file.value_parser(value_parser!(PathBuf))
                 .help("The configuration file, as for serve --config"),
         )
+        .arg(Arg::new("url").long("url").value_name("URL").help(URL))
 }
 
 /// Prints the settings.
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let path: &PathBuf = arguments.get_one("file").expect("it is required");
     let file = Configuration::from_file(path)?;
-    let listeners = listeners::of(&file.settings, &file.listeners)?;
-    demands(&file.settings, &listeners).divide()?;
+    let listeners = listeners::of(&file.settings, &file)?;
+    let parts = demands(&file.settings, &listeners).divide()?;
     listeners.iter().try_for_each(Listener::check)?;
     nfs_exports::check(&listeners, &file)?;
-    let text = text_of(&file) + &certificates(&listeners)?;
+    let text = match arguments.get_one::<String>("url") {
+        Some(url) => explain::url(url, &listeners, &parts)?,
+        None => text_of(&file) + &certificates(&listeners)?,
+    };
     let written = io::stdout().lock().write_all(text.as_bytes());
     written.map_err(|cause| Failure::Failed(format!("standard output: {cause}")))
 }
@@ -99,7 +108,27 @@ fn text_of(file: &Configuration) -> String {
     for table in &file.exports {
         write_export(table, &mut text);
     }
+    for site in &file.sites {
+        write_site(site, &mut text);
+    }
     text
+}
+
+fn write_site(site: &SiteTable, text: &mut String) {
+    let names = site.names.iter().map(|it| quoted(&it.to_string()));
+    let names: Vec<String> = names.collect();
+    let prefix = quoted(&site.prefix);
+    let _ = writeln!(
+        text,
+        "\n[[site]]\nnames = [{}]\nprefix = {prefix}",
+        names.join(", ")
+    );
+    for setting in SETTINGS.iter().filter(|it| it.is_of_sites()) {
+        if let Some(value) = value_of(&site.entries, setting) {
+            let mark = mark(Part::Site, setting);
+            let _ = writeln!(text, "{} = {value}{mark}", setting.name());
+        }
+    }
 }
 
 fn write_setting(file: &Configuration, setting: &Setting, text: &mut String) {
@@ -188,7 +217,10 @@ mod tests {
             idle-timeout = 0.5\nmax-connections = 9\n\
             [[listener]]\nprotocol = \"http\"\naddress = 81\nwritable = true\ndir = \"c\"\n\
             [[listener]]\nprotocol = \"relay\"\naddress = [1, 2]\nrelay-wait = \"5m\"\n\
-            [[export]]\npath = \"/srv/www\"\noptions = \"rw\"\nclients = [\"::1\", \"*(ro)\"]\n";
+            [[export]]\npath = \"/srv/www\"\noptions = \"rw\"\nclients = [\"::1\", \"*(ro)\"]\n\
+            [[site]]\ndir = \"d\"\n\
+            [[site]]\nnames = [\"e.example\", \"*.e.example\"]\nprefix = \"/p\"\ndir = \"e\"\n\
+            allow = [\"10.0.0.0/8\", \"::1\"]\nauth-file = \"users\"\nrate = \"10/s\"\n";
         let file = Configuration::from_text(text).expect("a good file");
         let printed = text_of(&file);
         let again = Configuration::from_text(&printed).expect("it can be read");
@@ -204,6 +236,10 @@ mod tests {
             all.collect::<Vec<_>>()
         };
         assert_eq!(exports(&file), exports(&again));
+        assert_eq!(again.sites.len(), 2);
+        for (left, right) in file.sites.iter().zip(&again.sites) {
+            assert_eq!((&left.own, left.label()), (&right.own, right.label()));
+        }
         assert_eq!(text_of(&again), printed, "nothing more to say");
         for setting in SETTINGS.iter() {
             assert!(printed.contains(setting.name()), "{setting:?}: {printed}");

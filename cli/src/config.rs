@@ -18,11 +18,13 @@
 //! above the tables or on the command line, if it [is inherited](Setting::is_inherited). What it
 //! sets, no flag replaces: flags do not name a listener.
 //!
-//! Tables `[[export]]` are exports of NFS ([`exports`]).
+//! Tables `[[site]]` ([`site`]) are directories for some hosts, which all listeners for HTTP serve
+//! that have no directory of their own. Tables `[[export]]` are exports of NFS ([`exports`]).
 //!
 //! An error begins with its place, `FILE:LINE:COLUMN`.
 
 mod exports;
+pub(crate) mod site;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -36,6 +38,7 @@ use crate::failure::Failure;
 use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
 use crate::units::listen_address;
 pub(crate) use exports::ExportTable;
+use site::SiteTable;
 
 /// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -49,6 +52,7 @@ pub(crate) struct Configuration {
     pub(crate) entries: Vec<Entry>,
     pub(crate) listeners: Vec<ListenerTable>,
     pub(crate) exports: Vec<ExportTable>,
+    pub(crate) sites: Vec<SiteTable>,
     /// How errors call the file.
     pub(crate) name: String,
 }
@@ -122,7 +126,11 @@ impl Configuration {
         let mut file = Self::default();
         for (key, value) in document.as_table().into_iter().flatten() {
             if key.name == "listener" {
-                file.listeners = listeners(value)?;
+                file.listeners = tables(value, "listener", ListenerTable::parse)?;
+                continue;
+            }
+            if key.name == "site" {
+                file.sites = site::tables(value)?;
                 continue;
             }
             if key.name == "export" {
@@ -136,12 +144,16 @@ impl Configuration {
     }
 }
 
-/// All tables.
-fn listeners(value: &Value<'_>) -> Result<Vec<ListenerTable>, Refused> {
-    let wrong = |at| Refused::new(at, "listener is a list of tables: write [[listener]]");
+/// All tables of this name.
+fn tables<'v, T>(
+    value: &'v Value<'_>,
+    name: &str,
+    parse: impl Fn(&'v Value<'v>) -> Result<T, Refused>,
+) -> Result<Vec<T>, Refused> {
+    let wrong = |at| Refused::new(at, format!("{name} is a list of tables: write [[{name}]]"));
     let tables = value.as_array().ok_or_else(|| wrong(value.span))?;
     let tables = tables.iter().map(|table| match table.as_table() {
-        Some(_) => ListenerTable::parse(table),
+        Some(_) => parse(table),
         None => Err(wrong(table.span)),
     });
     tables.collect()

@@ -18,6 +18,7 @@ use flatpath_files::{Files, Resolution};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
+use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::listeners;
 use crate::scanners::Scanners;
@@ -458,7 +459,7 @@ fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::
 /// The memory for buffers of `serve` without options.
 fn buffers_of_serve() -> usize {
     let settings = Settings::default();
-    let listeners = listeners::of(&settings, &[]).unwrap_or_default();
+    let listeners = listeners::of(&settings, &Configuration::default()).unwrap_or_default();
     let parts = demands(&settings, &listeners).divide();
     parts.map_or(0, |parts| parts.buffers)
 }

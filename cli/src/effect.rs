@@ -26,18 +26,22 @@ fn idle(setting: &Setting, listeners: &[Listener]) -> Option<String> {
             .collect();
         return Some(format!("there is no listener for {}", names.join(" or ")));
     }
-    let writes = concerned.any(|listener| is_on(listener.settings.writable));
+    let writes = concerned.any(|listener| match listener.serves_over_http() {
+        true => listener.is_writable(),
+        false => is_on(listener.settings.writable),
+    });
     (setting.is_for_writing() && !writes).then(|| "clients only read without --writable".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Configuration;
     use crate::listeners;
     use crate::settings::Settings;
 
     fn idle_of(name: &str, settings: Settings) -> Option<String> {
-        let listeners = listeners::of(&settings, &[]).expect("they fit");
+        let listeners = listeners::of(&settings, &Configuration::default()).expect("they fit");
         let setting = Setting::named(name).expect("a setting");
         idle(setting, &listeners)
     }

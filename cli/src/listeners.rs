@@ -5,25 +5,25 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
-use flatpath_files::limits::CACHE_ENTRIES_MAX;
-use flatpath_files::{Durability, EntityTags, Files, Hidden, WriteOptions, Writing};
-use flatpath_http::{ForwardedHeader, Hosts, Http, Origins};
+use flatpath_http::{ForwardedHeader, HostPattern, Hosts, Http, Origins};
 use flatpath_ingest::{ControlThread, Ingest};
 use flatpath_nfs::{Nfs, Port};
 use flatpath_relay::Relay;
 
-use crate::config::{Configuration, ListenerTable};
+use crate::access::{self, Accesses};
+use crate::config::Configuration;
+use crate::config::site::SiteTable;
 use crate::failure::Failure;
 use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
 use crate::redirect::Redirect;
 use crate::service_metrics::Counting;
-use crate::settings::{self, Etag, ListenerProtocol, NfsTls, Settings, is_on};
+use crate::settings::{self, ListenerProtocol, NfsTls, Settings, is_on};
+use crate::sites;
 use crate::tls::{Certificates, Secured};
 use crate::{directories, ingest, nfs, relay};
 
@@ -40,6 +40,10 @@ pub(crate) struct Listener {
     pub(crate) addresses: Vec<ListenAddress>,
     pub(crate) settings: Settings,
     pub(crate) limits: ListenerLimits,
+    /// The sites of the file, if it serves them.
+    pub(crate) sites: Vec<SiteTable>,
+    /// It is of a table of the file.
+    is_table: bool,
     /// With TLS.
     pub(crate) tls: Option<Secured>,
     /// HTTP that only sends clients to the listener with TLS.
@@ -71,6 +75,8 @@ pub(crate) struct Services {
     pub(crate) redirect: Option<usize>,
     pub(crate) redirected: Redirect,
     pub(crate) certificates: Certificates,
+    /// Who may, over HTTP.
+    pub(crate) accesses: Accesses,
     /// Listeners so far.
     count: usize,
     /// Sockets that another process has passed.
@@ -99,18 +105,21 @@ impl Services {
     }
 }
 
-/// All listeners of these settings and tables.
+/// All listeners of these settings and the tables of a file.
 ///
 /// # Errors
-/// An address is named twice; a directory is named for nothing; two listeners are to be registered.
-pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Listener>, Failure> {
+/// An address is named twice; a directory is named for nothing; two listeners are to be registered;
+/// a directory and a site are both for all hosts.
+pub(crate) fn of(settings: &Settings, file: &Configuration) -> Result<Vec<Listener>, Failure> {
     let mut listeners = flat(settings)?;
-    for table in tables {
+    for table in &file.listeners {
         listeners.push(Listener {
             protocol: table.protocol,
             addresses: table.addresses.clone(),
             settings: table.over(settings),
             limits: table.own.listener_limits(),
+            sites: Vec::new(),
+            is_table: true,
             tls: match table.protocol {
                 ListenerProtocol::Nfs => nfs::secured(&table.own, Secured::of(&table.own)?)?,
                 _ => Secured::of(&table.own)?,
@@ -134,6 +143,7 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
             dir.display()
         )));
     }
+    add_sites(&mut listeners, settings, file)?;
     let mut taken = HashSet::new();
     for address in listeners.iter().flat_map(|it| &it.addresses) {
         let is_any = address.internet().is_some_and(|it| it.port() == 0);
@@ -149,6 +159,38 @@ pub(crate) fn of(settings: &Settings, tables: &[ListenerTable]) -> Result<Vec<Li
         return Err(Failure::WrongUse(why.into()));
     }
     Ok(listeners)
+}
+
+/// The sites of the file are at each listener for HTTP without a directory of its own.
+fn add_sites(
+    listeners: &mut [Listener],
+    settings: &Settings,
+    file: &Configuration,
+) -> Result<(), Failure> {
+    if file.sites.is_empty() {
+        return Ok(());
+    }
+    sites::check_default(settings, &file.sites)?;
+    let has_own_dir = |listener: &Listener| {
+        let table = file.listeners.iter();
+        let mut table = table.filter(|it| it.addresses == listener.addresses);
+        listener.is_table && table.any(|it| it.own.dir.is_some())
+    };
+    let mut count = 0;
+    for listener in listeners.iter_mut().filter(|it| it.serves_over_http()) {
+        if !has_own_dir(listener) {
+            listener.sites.clone_from(&file.sites);
+            count += 1;
+        }
+    }
+    match count {
+        0 => Err(Failure::WrongUse(
+            "no listener serves the [[site]] tables: name one with http = ADDR or https = ADDR, \
+             or a [[listener]] for http without dir"
+                .into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The listeners that flags name.
@@ -214,8 +256,19 @@ impl Listener {
             addresses: addresses.to_vec(),
             settings: settings.clone(),
             limits: ListenerLimits::default(),
+            sites: Vec::new(),
+            is_table: false,
             tls: None,
             redirects: false,
+        }
+    }
+
+    /// What tells it from others: all that flags name have the same settings.
+    pub(crate) fn name(&self) -> String {
+        let addresses = self.addresses.iter().map(ToString::to_string);
+        match self.is_table {
+            true => addresses.collect::<Vec<_>>().join(", "),
+            false => String::new(),
         }
     }
 
@@ -237,11 +290,13 @@ impl Listener {
     /// Whether its directory, if it has one, can be served.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.protocol {
-            ListenerProtocol::Http => {
-                directories::codings(&self.settings)?;
-                open(&self.settings).map(drop)
-            }
-            ListenerProtocol::Nfs => open(&self.settings).map(drop),
+            ListenerProtocol::Http if self.redirects => Ok(()),
+            ListenerProtocol::Http => self.served().iter().try_for_each(|site| {
+                access::check(&site.settings)?;
+                directories::codings(&site.settings)?;
+                sites::open(&site.settings).map(drop)
+            }),
+            ListenerProtocol::Nfs => sites::open(&self.settings).map(drop),
             ListenerProtocol::Ingest => ingest::check(&self.settings),
             ListenerProtocol::Echo | ListenerProtocol::Relay => Ok(()),
         }
@@ -265,7 +320,7 @@ impl Listener {
         let tls = secured.map(|secured| services.certificates.add(secured));
         let tls = tls.transpose()?;
         for address in self.addresses.iter().cloned() {
-            let mut is_writable = self.serves_over_http() && is_on(settings.writable);
+            let mut is_writable = self.serves_over_http() && self.is_writable();
             server = match self.protocol {
                 ListenerProtocol::Http => self.add_http_to(server, address, parts, services)?,
                 ListenerProtocol::Nfs => {
@@ -335,29 +390,43 @@ impl Listener {
         parts: &Parts,
         services: &mut Services,
     ) -> Result<Server, Failure> {
-        let settings = &self.settings;
         let hosts = hosts(self, &address, &services.passed);
         if self.redirects {
             let redirect = Http::service(services.redirected.clone());
             return Ok(server.listen_at(address, redirect.hosts(hosts)));
         }
-        let files = files(settings, parts)?;
+        let (service, mounts) = sites::service(self, parts, &mut services.accesses)?;
         let numbers = services.count..services.count + 1;
-        let counting = &mut services.counting;
-        counting.mounts.push((numbers, files.mount_limits()));
-        let origins = Origins::own().and(settings.allow_origin.iter().cloned());
-        let mut http = Http::service(files).hosts(hosts).origins(origins);
-        if !settings.forwarded_from.is_empty() {
-            let header = match settings.forwarded_header {
-                Some(settings::ForwardedHeader::Forwarded) => ForwardedHeader::Forwarded,
-                None | Some(settings::ForwardedHeader::XForwardedFor) => {
-                    ForwardedHeader::XForwardedFor
-                }
-            };
-            http = http.behind_proxies(header, settings.forwarded_from.iter().copied());
-        }
-        Ok(server.listen_at(address, http))
+        services.counting.mounts.push((numbers, mounts));
+        Ok(match service {
+            sites::Service::Files(files) => server.listen_at(address, self.http(files, hosts)),
+            sites::Service::Sites(sites) => server.listen_at(address, self.http(sites, hosts)),
+        })
     }
+
+    /// A service at this listener.
+    fn http<S: flatpath_http::Service>(&self, service: S, hosts: Hosts) -> Http<S> {
+        let settings = &self.settings;
+        let origins = Origins::own().and(settings.allow_origin.iter().cloned());
+        let http = Http::service(service).hosts(hosts).origins(origins);
+        if settings.forwarded_from.is_empty() {
+            return http;
+        }
+        let header = match settings.forwarded_header {
+            Some(settings::ForwardedHeader::Forwarded) => ForwardedHeader::Forwarded,
+            None | Some(settings::ForwardedHeader::XForwardedFor) => ForwardedHeader::XForwardedFor,
+        };
+        http.behind_proxies(header, settings.forwarded_from.iter().copied())
+    }
+}
+
+/// The hosts that a listener answers for, at each of its addresses.
+pub(crate) fn hosts_of(listener: &Listener) -> Vec<Hosts> {
+    let none = PassedSockets::default();
+    let addresses = listener.addresses.iter();
+    addresses
+        .map(|address| hosts(listener, address, &none))
+        .collect()
 }
 
 /// The hosts that are answered for at this address. What connects to a Unix socket or sends a
@@ -375,53 +444,12 @@ fn hosts(listener: &Listener, address: &ListenAddress, passed: &PassedSockets) -
     };
     let is_exposed = is_exposed && listener.tls.is_none();
     match is_exposed && settings.proxy_from.is_empty() || !settings.hosts.is_empty() {
-        true => Hosts::local().and(settings.hosts.iter().cloned()),
+        true => {
+            // The names of sites are named, too; what is for all others is not.
+            let sites = listener.sites.iter().flat_map(|site| &site.names);
+            let sites = sites.filter(|name: &&HostPattern| !name.is_any());
+            Hosts::local().and(settings.hosts.iter().chain(sites).cloned())
+        }
         false => Hosts::any(),
-    }
-}
-
-fn open(settings: &Settings) -> Result<Files, Failure> {
-    let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
-    Files::open(dir).map_err(|cause| {
-        let dir = dir.display();
-        Failure::WrongUse(format!(
-            "cannot serve directory {dir}: {cause}; name a readable directory"
-        ))
-    })
-}
-
-fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
-    let files = open(settings)?;
-    let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
-    let files = match settings.stat_age {
-        Some(age) => files.stat_age(age),
-        None => files,
-    };
-    let files = files.entity_tags(match settings.etag {
-        None | Some(Etag::Exact) => EntityTags::Exact,
-        Some(Etag::Portable) => EntityTags::Portable,
-    });
-    let files = directories::with_settings(files, settings, parts)?;
-    let files = files.writable(match is_on(settings.writable) {
-        true => Writing::Allowed(write_options(settings)),
-        false => Writing::Refused,
-    });
-    Ok(files.hidden(match is_on(settings.hidden) {
-        true => Hidden::Served,
-        false => Hidden::Refused,
-    }))
-}
-
-fn write_options(settings: &Settings) -> WriteOptions {
-    let usual = WriteOptions::default();
-    WriteOptions {
-        bytes_max: settings.put_max.unwrap_or(usual.bytes_max),
-        durability: match is_on(settings.durable) {
-            true => Durability::Disk,
-            false => Durability::Kernel,
-        },
-        unfinished_max: settings.uploads_max.unwrap_or(usual.unfinished_max),
-        unfinished_bytes_max: settings.uploads_bytes,
-        expires: settings.upload_expires.unwrap_or(usual.expires),
     }
 }

@@ -93,8 +93,9 @@ pub(crate) struct Demands {
     pub(crate) bytes: usize,
     pub(crate) network_threads: usize,
     pub(crate) workers: u32,
-    /// Listeners for HTTP, and whether they take uploads.
+    /// Directories that listeners serve over HTTP, each with a cache of its own.
     pub(crate) http: usize,
+    /// Listeners for HTTP that take uploads.
     pub(crate) writable: usize,
     /// Of those, the ones that compress files, and that send archives.
     pub(crate) compressing: usize,

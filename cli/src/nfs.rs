@@ -253,7 +253,8 @@ mod tests {
 
     /// Whether the listener for NFS has TLS.
     fn has_tls(settings: &Settings) -> Result<bool, String> {
-        let listeners = listeners::of(settings, &[]).map_err(|failure| failure.to_string())?;
+        let listeners = listeners::of(settings, &crate::config::Configuration::default())
+            .map_err(|failure| failure.to_string())?;
         let mut nfs = listeners
             .iter()
             .filter(|it| it.protocol == ListenerProtocol::Nfs);
@@ -295,7 +296,7 @@ mod tests {
             let table = "[[listener]]\nprotocol = \"nfs\"\naddress = 2049\n";
             let file = Configuration::from_text(&format!("{table}{text}"));
             let file = file.expect("it can be read");
-            let listeners = listeners::of(&file.settings, &file.listeners);
+            let listeners = listeners::of(&file.settings, &file);
             let listeners = listeners.map_err(|failure| failure.to_string())?;
             Ok::<_, String>(listeners[0].tls.is_some())
         };

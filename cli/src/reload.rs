@@ -5,9 +5,9 @@
 //! file. Clients that keep their right keep their handles.
 //!
 //! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
-//! bounds of addresses and listeners, `slow` and `log`. Of everything else that has changed since
-//! the start there is a line in the log each time, because only a restart brings it. A file with a
-//! mistake changes nothing.
+//! bounds of addresses and listeners, who may over HTTP, `slow` and `log`. Of everything else that
+//! has changed since the start there is a line in the log each time, because only a restart brings
+//! it. A file with a mistake changes nothing.
 //!
 //! On a thread of its own, which ends with the reload: the file may lie on a disk that does not
 //! answer, and other signals do not wait. Signals that come before a reload begins are one reload.
@@ -24,6 +24,8 @@ use flatpath::{Handle, Limits, ListenerLimits, ServerState};
 use flatpath_admin::Admin;
 use flatpath_nfs::PreparedExports;
 
+use crate::access::Accesses;
+use crate::config::site::SiteTable;
 use crate::config::{Configuration, Entry, ListenerTable};
 use crate::failure::Failure;
 use crate::listeners::{self, Listener};
@@ -77,6 +79,7 @@ pub(crate) struct Reload {
     pub(crate) admin: Admin,
     pub(crate) certificates: Certificates,
     pub(crate) exports: Vec<Served>,
+    pub(crate) accesses: Accesses,
     pub(crate) manager: ServiceManager,
 }
 
@@ -118,6 +121,7 @@ impl Reload {
         self.manager.reloading();
         // Whatever the configuration file says: they are good or wrong by themselves.
         self.certificates.reload();
+        self.accesses.reload_passwords();
         match self.load() {
             Ok((None, exports)) => {
                 log::info!("reload: there is no --config FILE to read again");
@@ -154,7 +158,7 @@ impl Reload {
         };
         let file = Configuration::from_file(path)?;
         let settings = file.settings.clone().replaced_by(&self.matches);
-        let listeners = listeners::of(&settings, &file.listeners)?;
+        let listeners = listeners::of(&settings, &file)?;
         demands(&settings, &listeners).divide()?;
         listeners.iter().try_for_each(Listener::check)?;
         nfs_exports::check(&listeners, &file)?;
@@ -177,10 +181,29 @@ impl Reload {
             .flat_map(|it| it.addresses.iter().map(|_| it.limits.clone()))
             .collect();
         self.server.change_limits(&limits, &of_listeners);
+        self.take_access(&settings, file);
         *self.drain_times.0.lock() = (limits.drain_delay, limits.drain_timeout);
         self.slow.set(settings.slow);
         self.admin.slow(settings.slow);
         logging::set_levels(settings.log.as_deref());
+    }
+
+    fn take_access(&mut self, settings: &Settings, file: &Configuration) {
+        let listeners = listeners::of(settings, file);
+        let pending = listeners.and_then(|listeners| self.accesses.renew(&listeners));
+        match pending {
+            Ok(sites) => {
+                for site in sites {
+                    let site = match &*site {
+                        "" => "the directory".into(),
+                        site => format!("[[site]] {site}"),
+                    };
+                    let what = format!("{site} has rules of access for the first time");
+                    Difference::pending(&what).log();
+                }
+            }
+            Err(cause) => log::error!("reload: {cause}; who may is as before"),
+        }
     }
 
     /// Warnings about a file that is about to be applied.
@@ -220,6 +243,7 @@ impl Reload {
         if self.exports.is_empty() && !file.exports.is_empty() {
             found.push(Difference::pending(&format!("[[export]] is new in {name}")));
         }
+        self.site_differences(last, file, &mut found);
         for table in &file.listeners {
             if same_listener(&self.started.listeners, table).is_none() {
                 let new = format!("{} is new in {name}", words_of(table));
@@ -227,6 +251,46 @@ impl Reload {
             }
         }
         found
+    }
+}
+
+impl Reload {
+    /// The same of the sites.
+    fn site_differences(
+        &self,
+        last: &Configuration,
+        file: &Configuration,
+        found: &mut Vec<Difference>,
+    ) {
+        let same = |sites: &'_ [SiteTable], wanted: &SiteTable| {
+            sites.iter().position(|it| it.label() == wanted.label())
+        };
+        let name = self.path.as_deref().map(|path| path.display().to_string());
+        let name = name.unwrap_or_default();
+        for started in &self.started.sites {
+            let site = format!("[[site]] {}", started.label());
+            let Some(now) = same(&file.sites, started) else {
+                let gone = format!("{site} is no longer in {name}");
+                found.push(Difference::pending(&gone));
+                continue;
+            };
+            let before = same(&last.sites, started).map_or(started, |at| &last.sites[at]);
+            let written = [started, before, &file.sites[now]];
+            let written = written.map(|it| (&it.own, &it.entries[..]));
+            compare(Part::Site, written, |setting, change| {
+                let what = format!("{} of {site}", setting.name());
+                found.push(match change {
+                    Change::To(value) => Difference::Note(format!("{what} is {value} now")),
+                    Change::Pending => Difference::pending(&format!("{what} changed in {name}")),
+                });
+            });
+        }
+        for site in &file.sites {
+            if same(&self.started.sites, site).is_none() {
+                let new = format!("[[site]] {} is new in {name}", site.label());
+                found.push(Difference::pending(&new));
+            }
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::access;
 use crate::access_log::AccessLog;
 use crate::admin::AdminServer;
 use crate::config::Configuration;
@@ -73,9 +74,10 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
     let (settings, file) = configured(arguments)?;
-    let listeners = listeners::of(&settings, &file.listeners)?;
+    let listeners = listeners::of(&settings, &file)?;
     nfs_exports::check(&listeners, &file)?;
     effect::warn(arguments, &listeners);
+    access::warn_of_clear_passwords(&listeners);
     environment::warn_of_misspelt(&command());
     let parts = demands(&settings, &listeners).divide()?;
     parts.log();
@@ -125,6 +127,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         admin,
         certificates: services.certificates.clone(),
         exports: std::mem::take(&mut services.exports),
+        accesses: services.accesses.clone(),
         manager: manager.clone(),
     };
     let watch = watch.reloading(reload.on_signal(access_log.reopener()));
@@ -246,19 +249,26 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         let counted = listeners.iter().filter(|listener| is_counted(listener));
         counted.map(|listener| listener.addresses.len()).sum()
     };
+    // Each has caches of its own, at each address.
+    let directories = |is_counted: fn(&Settings) -> bool| {
+        let over_http = listeners.iter().filter(|it| it.serves_over_http());
+        let counted = over_http.map(|it| {
+            let served = it.served();
+            let counted = served.iter().filter(|site| is_counted(&site.settings));
+            it.addresses.len() * counted.count()
+        });
+        counted.sum()
+    };
     let default = Limits::default();
     let workers = settings.workers.as_ref();
     Demands {
         bytes: settings.memory.unwrap_or(default.buffer_bytes_max),
         network_threads: settings.network_threads.unwrap_or_default().count(),
         workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.end()),
-        http: count(Listener::serves_over_http),
-        writable: count(|it| it.serves_over_http() && is_on(it.settings.writable)),
-        compressing: count(|it| {
-            let named = &it.settings.compress;
-            it.serves_over_http() && named.iter().any(|it| *it != Compress::Off)
-        }),
-        archiving: count(|it| it.serves_over_http() && !it.settings.archive.is_empty()),
+        http: directories(|_| true),
+        compressing: directories(|it| it.compress.iter().any(|it| *it != Compress::Off)),
+        archiving: directories(|it| !it.archive.is_empty()),
+        writable: count(|it| it.serves_over_http() && it.is_writable()),
         nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
         secured: listeners.iter().any(|it| it.tls.is_some()),
         connections: settings.max_connections,

@@ -12,6 +12,8 @@ const TIME: &str = "write seconds, or a time with units, such as 30, 0.5, 500ms 
                     least 1ms and at most 365 days";
 const WORKERS: &str = "write MIN..MAX or one number for both, such as 2..128; MIN must be at \
                        least 1, and MAX at least MIN";
+const RATE: &str = "write a number and the time for it, such as 10/s, 600/m or 1000/1h";
+const RATE_OF_BYTES: &str = "write bytes and the time for them, such as 1M/s, 100M/m or 10G/1day";
 const ADDRESS: &str = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:0, a port alone for \
                        127.0.0.1, or :PORT for every IPv4 address";
 
@@ -76,6 +78,40 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     };
     time.filter(|time| TIMES.contains(time))
         .ok_or_else(|| TIME.into())
+}
+
+/// So much in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    pub(crate) amount: u64,
+    pub(crate) time: Duration,
+}
+
+/// Requests in a time: `10/s`, `10r/s` as nginx has it, `1000/1h`.
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    let requests = |text: &str| {
+        let text = text.strip_suffix('r').unwrap_or(text);
+        count::<u32>(text).map(u64::from)
+    };
+    amount_and_time(text, requests).ok_or_else(|| RATE.into())
+}
+
+/// Bytes in a time: `100M/m`.
+pub(crate) fn rate_of_bytes(text: &str) -> Result<Rate, String> {
+    amount_and_time(text, size::<u64>).ok_or_else(|| RATE_OF_BYTES.into())
+}
+
+fn amount_and_time(text: &str, amount: impl Fn(&str) -> Result<u64, String>) -> Option<Rate> {
+    let (units, each) = text.split_once('/')?;
+    let amount = amount(units.trim_end()).ok().filter(|it| *it > 0)?;
+    let each = each.trim_start();
+    // A unit alone is one of it.
+    let time = match each.starts_with(|it: char| it.is_ascii_alphabetic()) {
+        true => time(&format!("1{each}")),
+        false => time(each),
+    };
+    let time = time.ok()?;
+    Some(Rate { amount, time })
 }
 
 /// A time that may also be 0.
@@ -172,6 +208,38 @@ pub(crate) fn similar(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_amounts_in_a_time() {
+        let of = |amount, seconds| {
+            let time = Duration::from_secs(seconds);
+            Ok(Rate { amount, time })
+        };
+        assert_eq!(rate("10/s"), of(10, 1));
+        assert_eq!(rate("10r/s"), of(10, 1));
+        assert_eq!(rate("600 / m"), of(600, 60));
+        assert_eq!(rate("1000/2h"), of(1000, 7200));
+        assert_eq!(rate("5/30"), of(5, 30));
+        assert_eq!(rate_of_bytes("1.5K/s"), of(1536, 1));
+        assert_eq!(rate_of_bytes("10G/day"), of(10 << 30, 24 * 3600));
+        for text in [
+            "",
+            "10",
+            "/s",
+            "10/",
+            "0/s",
+            "-1/s",
+            "10/0",
+            "10/x",
+            "5000000000/s",
+            "1/s/s",
+        ] {
+            assert_eq!(rate(text), Err(RATE.into()), "{text}");
+        }
+        for text in ["", "1M", "0/s", "xM/s", "1M/"] {
+            assert_eq!(rate_of_bytes(text), Err(RATE_OF_BYTES.into()), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_have_binary_units() {

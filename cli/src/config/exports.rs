@@ -31,13 +31,7 @@ pub(crate) struct ExportTable {
 
 /// All tables of a file with this text.
 pub(super) fn tables(value: &Value<'_>, text: &str) -> Result<Vec<ExportTable>, Refused> {
-    let wrong = |at| Refused::new(at, "export is a list of tables: write [[export]]");
-    let tables = value.as_array().ok_or_else(|| wrong(value.span))?;
-    let tables = tables.iter().map(|table| match table.as_table() {
-        Some(_) => ExportTable::parse(table, text),
-        None => Err(wrong(table.span)),
-    });
-    tables.collect()
+    super::tables(value, "export", |table| ExportTable::parse(table, text))
 }
 
 /// A text, or each of several.

@@ -58,6 +58,11 @@ const ALL_BY_FILE: &str = r#"
         allow-origin = "https://app.example.org"
         forwarded-from = "10.0.0.0/8"
         forwarded-header = "forwarded"
+        allow = ["10.0.0.0/8", "::1"]
+        deny = "10.1.0.0/16"
+        auth-file = "users"
+        rate = "10/s"
+        rate-bytes = "1G/1h"
         stat-age = 0.25
         etag = "portable"
         writable = true
@@ -93,7 +98,9 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --listing json --archive tar --archive zip --compress zstd,gzip \
         --hosts files.example.org,*.example.net --allow-origin https://app.example.org \
         --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
-        --stat-age 0.25 --etag portable --writable=true --put-max 2G \
+        --allow 10.0.0.0/8,::1 --deny 10.1.0.0/16 --auth-file users \
+        --rate 10/s --rate-bytes 1G/1h --stat-age 0.25 --etag portable --writable=true \
+        --put-max 2G \
         --durable=true --uploads-max 9 --uploads-bytes 5G \
         --upload-expires 3600 --head-timeout 5 --body-timeout 6 \
         --idle-timeout 0.5 --write-timeout 7 --drain-timeout 8 \
@@ -118,6 +125,7 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"offered\"",
             "\"json\"",
             "\"info\"",
+            "\"10/s\"",
             "\"*\"",
             "\"forwarded\"",
             "\"tar\"",
@@ -203,6 +211,11 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("hosts", "http://a:80"),
         ("allow-origin", "example.org"),
         ("hidden", "yes"),
+        ("allow", "10.0.0.0/33"),
+        ("deny", "nobody"),
+        ("rate", "fast"),
+        ("rate", "0/s"),
+        ("rate-bytes", "1G"),
     ];
     let values = values.map(|(key, given)| {
         let text = format!("{key} = \"{given}\"");
@@ -347,6 +360,63 @@ fn every_mistake_in_a_table_has_its_place_and_a_cure() {
         .chain(of_http.iter().map(String::as_str))
         .collect();
     expect_file!["table_errors.txt"].assert_eq(&errors(&all, |text| tables(text).map(drop)));
+}
+
+fn sites(text: &str) -> Result<Vec<SiteTable>, String> {
+    Configuration::from_text(text).map(|file| file.sites)
+}
+
+#[test]
+fn a_site_is_three_lines_and_has_what_its_listener_has() {
+    let text = "hidden = true\nrate = \"10/s\"\nallow = \"10.0.0.0/8\"\n\
+        [[site]]\nnames = \"example.org\"\ndir = \"/srv/example\"\n\
+        [[site]]\nnames = [\"A.example\", \"*.a.example\"]\nprefix = \"/p\"\ndir = \"a\"\n\
+        hidden = false\nallow = []\nwritable = true\n\
+        [[site]]\ndir = \"rest\"\n";
+    let file = Configuration::from_text(text).expect("a good file");
+    let labels: Vec<_> = file.sites.iter().map(SiteTable::label).collect();
+    assert_eq!(
+        labels,
+        ["example.org /", "a.example, *.a.example /p", "* /"]
+    );
+    let over: Vec<_> = file
+        .sites
+        .iter()
+        .map(|it| it.over(&file.settings))
+        .collect();
+    assert_eq!(over[0].dir, Some("/srv/example".into()));
+    assert_eq!((is_on(over[0].hidden), over[0].allow.len()), (true, 1));
+    assert_eq!((is_on(over[1].hidden), over[1].allow.len()), (false, 0));
+    assert!(is_on(over[1].writable) && over[1].rate.is_some());
+    let defaults: Vec<_> = file.sites.iter().map(SiteTable::is_default).collect();
+    assert_eq!(defaults, [false, false, true]);
+}
+
+#[test]
+fn every_mistake_in_a_site_has_its_place_and_a_cure() {
+    const SITE: &str = "[[site]]\ndir = \"a\"\n";
+    let texts = [
+        "site = 1".to_owned(),
+        "[site]\ndir = \"a\"".into(),
+        "[[site]]\nnames = \"a.example\"".into(),
+        format!("{SITE}names = []"),
+        format!("{SITE}names = 1"),
+        format!("{SITE}names = [\"a.example\", \"http://b.example\"]"),
+        format!("{SITE}prefix = \"a\""),
+        format!("{SITE}prefix = 1"),
+        format!("{SITE}prefix = \"/a/../b\""),
+        format!("{SITE}address = 80"),
+        format!("{SITE}memory = \"64M\""),
+        format!("{SITE}idle-timeout = 1"),
+        format!("{SITE}hosts = \"a.example\""),
+        format!("{SITE}hiden = true"),
+        format!("{SITE}rate = \"fast\""),
+        format!("{SITE}{SITE}"),
+        format!("{SITE}names = \"a.example\"\n{SITE}names = [\"b.example\", \"A.example\"]"),
+        format!("{SITE}prefix = \"/a\"\n{SITE}prefix = \"/a/\""),
+    ];
+    let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+    expect_file!["site_errors.txt"].assert_eq(&errors(&texts, |text| sites(text).map(drop)));
 }
 
 #[test]

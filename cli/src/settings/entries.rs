@@ -20,7 +20,8 @@ use super::{
 };
 use crate::logging::levels;
 use crate::units::{
-    count, count_or_zero, delay, listen_address, network_threads, size, time, workers,
+    Rate, count, count_or_zero, delay, listen_address, network_threads, rate, rate_of_bytes, size,
+    time, workers,
 };
 
 /// The topics of `serve --help`.
@@ -80,7 +81,7 @@ fn word<E: ValueEnum + Clone + Send + Sync + 'static>() -> EnumValueParser<E> {
 
 settings! {
     /// The directory to serve [default: the current one]
-    dir: Option<PathBuf> = positional("DIR", path()).of(FILES);
+    dir: Option<PathBuf> = positional("DIR", path()).of(FILES).of_sites();
 
     /// Serve DIR over HTTP at this address; may be repeated. Port 0 picks a free one
     /// [default: 127.0.0.1:8080 unless listeners are named]
@@ -97,7 +98,7 @@ settings! {
     admin: Option<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
 
     /// Serve files and directories whose names begin with a dot
-    hidden: Option<bool> = switch(topic::HTTP).of(HTTP);
+    hidden: Option<bool> = switch(topic::HTTP).of(HTTP).of_sites();
 
     /// What a directory without index.html gets: a page with its entries, or JSON for clients that
     /// want it; JSON alone; or nothing (404) [default: on]
@@ -139,43 +140,87 @@ settings! {
         .advanced()
         .of(HTTP);
 
+    /// Answer only clients of this network, such as 10.0.0.0/8, and those of others named so; may
+    /// be repeated. Of networks that are allowed or denied the longest that has an address
+    /// decides; other clients get 403 [default: all]
+    allow: Vec<Subnet> = option(topic::HTTP, "CIDR", str::parse::<Subnet>)
+        .advanced()
+        .of(HTTP)
+        .of_sites()
+        .reloaded_everywhere();
+
+    /// Refuse clients of this network (403), unless a longer one that they are in is allowed; may
+    /// be repeated
+    deny: Vec<Subnet> = option(topic::HTTP, "CIDR", str::parse::<Subnet>)
+        .advanced()
+        .of(HTTP)
+        .of_sites()
+        .reloaded_everywhere();
+
+    /// Ask for a password of this file, as `htpasswd -B` makes it
+    auth_file: Option<PathBuf> = option(topic::HTTP, "FILE", path())
+        .of(HTTP)
+        .of_sites()
+        .reloaded_everywhere();
+
+    /// Most requests of one IPv4 address or IPv6 /64 in a time, such as 10/s, 600/m or 1000/1h, all
+    /// of them at once if it likes; others get 429 [default: any number]
+    rate: Option<Rate> = option(topic::HTTP, "N/TIME", rate)
+        .advanced()
+        .of(HTTP)
+        .of_sites()
+        .reloaded_everywhere();
+
+    /// Most bytes of answers to one address in a time, such as 100M/m or 10G/1day: a request after
+    /// them gets 429 [default: any number]
+    rate_bytes: Option<Rate> = option(topic::HTTP, "SIZE/TIME", rate_of_bytes)
+        .advanced()
+        .of(HTTP)
+        .of_sites()
+        .reloaded_everywhere();
+
     /// Longest time to answer a small file from memory without checking it again, where a
     /// check may block: on another mount than DIR's own, or if DIR is on a network or user-space
     /// file system [default: 1s]
-    stat_age: Option<Duration> = option(topic::HTTP, "TIME", time).advanced().of(HTTP);
+    stat_age: Option<Duration> = option(topic::HTTP, "TIME", time).advanced().of(HTTP).of_sites();
 
     /// What entity tags are made of: all that the kernel knows of a file's state, or size and
     /// modification time, as nginx has them, so that copies of a directory behind a balancer agree
     /// [default: exact]
     etag: Option<Etag> = option(topic::HTTP, "HOW", word())
         .advanced()
-        .of(HTTP);
+        .of(HTTP)
+        .of_sites();
 
     /// Longest file that PUT creates, such as 10G [default: 1T]
     put_max: Option<u64> = option(topic::HTTP, "SIZE", size::<u64>)
         .advanced()
         .of(HTTP)
+        .of_sites()
         .for_writing();
 
     /// Answer a PUT or a finished upload after syncing data and directory to the disk
-    durable: Option<bool> = switch(topic::HTTP).advanced().of(HTTP).for_writing();
+    durable: Option<bool> = switch(topic::HTTP).advanced().of(HTTP).of_sites().for_writing();
 
     /// Most unfinished resumable uploads (tus) at once [default: 1024]
     uploads_max: Option<usize> = option(topic::HTTP, "N", count::<usize>)
         .advanced()
         .of(HTTP)
+        .of_sites()
         .for_writing();
 
     /// Most bytes of all unfinished uploads together [default: half of the file system]
     uploads_bytes: Option<u64> = option(topic::HTTP, "SIZE", size::<u64>)
         .advanced()
         .of(HTTP)
+        .of_sites()
         .for_writing();
 
     /// Time to keep an unfinished upload after its last byte [default: 1day]
     upload_expires: Option<Duration> = option(topic::HTTP, "TIME", time)
         .advanced()
         .of(HTTP)
+        .of_sites()
         .for_writing();
 
     /// Accept a connection at once, not with its first bytes
@@ -254,7 +299,7 @@ settings! {
 
     /// Let clients change files: over HTTP by PUT and uploads, with the rights of this process, and
     /// over NFS as the user that the client names
-    writable: Option<bool> = switch(topic::LISTENERS).of(FILES);
+    writable: Option<bool> = switch(topic::LISTENERS).of(FILES).of_sites();
 
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
     /// one

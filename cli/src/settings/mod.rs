@@ -52,7 +52,10 @@ pub(crate) use values::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     AboveTables,
+    /// A table `[[listener]]`.
     Table,
+    /// A table `[[site]]`.
+    Site,
 }
 
 /// What a setting needs in addition to a listener that reads it.
@@ -71,6 +74,10 @@ struct Facts {
     is_inherited: bool,
     /// A reload takes it over, though it is no limit.
     is_reloaded: bool,
+    /// The same in a table.
+    is_reloaded_in_tables: bool,
+    /// A table `[[site]]` may set it.
+    is_of_sites: bool,
     /// Every command has it, not `serve` alone.
     is_of_all_commands: bool,
     needs: Need,
@@ -98,6 +105,8 @@ impl<P: TypedValueParser> Definition<P> {
                 listeners: &[],
                 is_inherited: true,
                 is_reloaded: false,
+                is_reloaded_in_tables: false,
+                is_of_sites: false,
                 is_of_all_commands: false,
                 needs: Need::Nothing,
             },
@@ -158,6 +167,19 @@ impl<P: TypedValueParser> Definition<P> {
     /// A reload takes it over ([`Reload`](crate::reload::Reload) says how).
     fn reloaded(mut self) -> Self {
         self.facts.is_reloaded = true;
+        self
+    }
+
+    /// The same in tables.
+    fn reloaded_everywhere(mut self) -> Self {
+        self.facts.is_reloaded_in_tables = true;
+        self.reloaded()
+    }
+
+    /// It is for the files of a site: a table `[[site]]` may set it, and has otherwise what its
+    /// listener has.
+    fn of_sites(mut self) -> Self {
+        self.facts.is_of_sites = true;
         self
     }
 
@@ -282,6 +304,11 @@ impl Setting {
         self.facts.listeners
     }
 
+    /// Whether a table `[[site]]` may set it.
+    pub(crate) fn is_of_sites(&self) -> bool {
+        self.facts.is_of_sites
+    }
+
     /// Whether a table has what stands above it, where it does not set it itself.
     pub(crate) fn is_inherited(&self) -> bool {
         self.facts.is_inherited
@@ -296,7 +323,8 @@ impl Setting {
     pub(crate) fn is_reloaded(&self, part: Part) -> bool {
         match part {
             Part::AboveTables => self.has_server_limit || self.facts.is_reloaded,
-            Part::Table => self.has_listener_limit,
+            Part::Table => self.has_listener_limit || self.facts.is_reloaded_in_tables,
+            Part::Site => self.facts.is_reloaded_in_tables,
         }
     }
 

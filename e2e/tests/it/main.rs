@@ -45,6 +45,7 @@ mod report;
 mod resets;
 mod rolling;
 mod scarcity;
+mod sites;
 mod slow;
 mod statistics;
 mod threads;

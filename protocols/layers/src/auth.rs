@@ -26,6 +26,8 @@ use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use subtle::Choice;
 
 pub use basic::BasicAuth;
+#[cfg(feature = "htpasswd")]
+pub(crate) use basic::Sent;
 pub use bearer::BearerAuth;
 
 /// The name under which a layer's list has the sender of a request: an extension of the request.
@@ -45,6 +47,11 @@ pub use bearer::BearerAuth;
 pub struct AuthUser(Arc<str>);
 
 impl AuthUser {
+    #[cfg(feature = "htpasswd")]
+    pub(crate) fn named(name: &str) -> Self {
+        Self(name.into())
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -81,7 +88,7 @@ fn admit<U: Clone + Send + Sync + 'static>(user: Option<U>, request: &mut Reques
 
 /// The challenge of a realm.
 #[track_caller]
-fn challenge(scheme: &str, realm: &str, parameters: &str) -> HeaderValue {
+pub(crate) fn challenge(scheme: &str, realm: &str, parameters: &str) -> HeaderValue {
     let is_plain = |it: char| it == ' ' || it.is_ascii_graphic() && it != '"' && it != '\\';
     assert!(
         realm.chars().all(is_plain),
@@ -93,16 +100,30 @@ fn challenge(scheme: &str, realm: &str, parameters: &str) -> HeaderValue {
 
 /// What follows a scheme in `Authorization`: `None` also where the header is there twice.
 fn credentials<'a>(request: &'a Request, scheme: &str) -> Option<&'a str> {
-    let mut values = request.headers().get_all(AUTHORIZATION).iter();
-    let value = values.next().filter(|_| values.next().is_none())?;
-    let (named, rest) = value.to_str().ok()?.split_once(' ')?;
+    let values = request.headers().get_all(AUTHORIZATION).iter();
+    credentials_of(only(values.map(HeaderValue::as_bytes))?, scheme)
+}
+
+/// The value that is alone.
+pub(crate) fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    let value = values.next();
+    value.filter(|_| values.next().is_none())
+}
+
+/// What follows a scheme in a value of `Authorization`.
+fn credentials_of<'a>(value: &'a [u8], scheme: &str) -> Option<&'a str> {
+    // As `HeaderValue::to_str`.
+    let is_visible = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~');
+    let value = std::str::from_utf8(value).ok();
+    let value = value.filter(|value| value.as_bytes().iter().all(is_visible))?;
+    let (named, rest) = value.split_once(' ')?;
     // RFC 9110, 11.1: the scheme is compared without regard to case, and spaces follow it.
     named
         .eq_ignore_ascii_case(scheme)
         .then(|| rest.trim_matches(' '))
 }
 
-fn refuse(challenge: HeaderValue) -> Response {
+pub(crate) fn refuse(challenge: HeaderValue) -> Response {
     let challenge = [(WWW_AUTHENTICATE, challenge)];
     (StatusCode::UNAUTHORIZED, challenge, "not authorized\n").into_response()
 }

@@ -18,6 +18,11 @@
 //! | [`TracingSpan`]     | puts a span around each request            | `tracing`                |
 //! | [`Tower`]           | layers of tower, as those of tower-http    | `tower`                  |
 //!
+//! [`Guard`] stands around a service, and decides on the network thread, so that what the service
+//! answers inline stays inline: by networks, by limits of requests and bytes, and by passwords of a
+//! file ([`Htpasswd`], feature `htpasswd`). It is for services that are mounted; [`RateLimit`] and
+//! [`BasicAuth`] do the same for handlers.
+//!
 //! No feature is on by default: what brings a crate of others is left out until it is asked for.
 //!
 //! An order that suits most programs, from the first that is added to the last:
@@ -51,6 +56,7 @@
     not(all(
         feature = "auth",
         feature = "etag",
+        feature = "htpasswd",
         feature = "tower",
         feature = "tracing"
     )),
@@ -58,6 +64,7 @@
 )]
 
 mod clock;
+mod limits;
 mod vary;
 mod cors;
 mod request_id;
@@ -68,6 +75,9 @@ mod route_metrics;
 mod compression;
 #[cfg(feature = "auth")]
 mod auth;
+#[cfg(feature = "htpasswd")]
+mod htpasswd;
+mod guard;
 #[cfg(feature = "etag")]
 mod body_etag;
 #[cfg(feature = "tracing")]
@@ -82,6 +92,9 @@ pub use body_etag::BodyEtag;
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use compression::{Compression, Effort, Encoding};
 pub use cors::Cors;
+pub use guard::{Access, AccessHandle, Guard, GuardState};
+#[cfg(feature = "htpasswd")]
+pub use htpasswd::{Htpasswd, HtpasswdError};
 pub use rate_limit::RateLimit;
 pub use request_id::SetRequestId;
 pub use route_metrics::RouteMetrics;

@@ -1,9 +1,9 @@
 //! A limit of the rate of requests, by client address.
 //!
 //! Each address has a theoretical arrival time (GCRA, the generic cell rate algorithm of ATM: a
-//! leaky bucket as a meter). A request moves it on by the time that one request is worth; one that
-//! comes while it lies too far in the future is refused. So a limit is one number for an address,
-//! and no thread fills buckets.
+//! leaky bucket as a meter; `rate`). A request moves it on by the time that one request is worth;
+//! one that comes while it lies too far in the future is refused. So a limit is one number for an
+//! address, and no thread fills buckets.
 //!
 //! | what                    | bound                                                          |
 //! |-------------------------|----------------------------------------------------------------|
@@ -12,22 +12,22 @@
 //!
 //! Cost: a hash, a lock of eight entries, and a look at these (`table`).
 
-mod table;
+pub(crate) mod rate;
+pub(crate) mod table;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use flatpath::address_limit::subscriber;
-use flatpath_http::{Answer, IntoAnswer, Layer, Next, Peer, Request};
+use flatpath_http::{Answer, IntoResponse, Layer, Next, Peer, Request, Response};
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 
 use crate::clock;
-use table::Table;
+use rate::{Rate, whole_seconds};
 
 /// The addresses that are known at once unless it is told otherwise: 544 KiB.
-const ADDRESSES_MAX: usize = 16 * 1024;
+pub(crate) const ADDRESSES_MAX: usize = 16 * 1024;
 
 /// Refuses requests of addresses that send more than a rate: 429, with `Retry-After` in seconds.
 ///
@@ -44,11 +44,7 @@ const ADDRESSES_MAX: usize = 16 * 1024;
 /// let router: Router = Router::new().get("/", || "hello\n").layer(limit);
 /// ```
 pub struct RateLimit {
-    /// The time that one request is worth.
-    interval_ns: u64,
-    burst: u32,
-    addresses_max: usize,
-    table: Table,
+    rate: Rate,
     now: Box<dyn Fn() -> Duration + Send + Sync>,
     address_of: Box<AddressOf>,
 }
@@ -67,13 +63,9 @@ impl RateLimit {
             requests > 0,
             "a rate limit of 0 requests refuses everything"
         );
-        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
-            interval_ns: (time_ns / u64::from(requests)).max(1),
-            burst: requests,
-            addresses_max: ADDRESSES_MAX,
-            table: Table::new(ADDRESSES_MAX),
-            now: Box::new(clock::since_now()),
+            rate: Rate::new(u64::from(requests), time, ADDRESSES_MAX),
+            now: Box::new(clock::since_begun),
             address_of: Box::new(|request| Peer::of(request).map(|peer| peer.ip())),
         }
     }
@@ -106,7 +98,7 @@ impl RateLimit {
     #[track_caller]
     pub fn burst(mut self, requests: u32) -> Self {
         assert!(requests > 0, "a burst of 0 requests refuses everything");
-        self.burst = requests;
+        self.rate = self.rate.burst(u64::from(requests));
         self
     }
 
@@ -114,8 +106,7 @@ impl RateLimit {
     /// bytes, from the start. 16,384 unless set.
     #[must_use]
     pub fn addresses_max(mut self, addresses: usize) -> Self {
-        self.addresses_max = addresses;
-        self.table = Table::new(addresses);
+        self.rate = self.rate.addresses_max(addresses);
         self
     }
 
@@ -149,31 +140,29 @@ impl RateLimit {
     }
 
     /// Counts a request. The error is the time after which the next one is admitted.
-    fn admit(&self, address: IpAddr) -> Result<(), Duration> {
-        let now_ns = u64::try_from((self.now)().as_nanos()).unwrap_or(u64::MAX);
-        let tolerance_ns = self.interval_ns.saturating_mul(u64::from(self.burst) - 1);
-        self.table.update(address, |arrival_ns| {
-            let ahead_ns = arrival_ns.saturating_sub(now_ns);
-            match ahead_ns.checked_sub(tolerance_ns) {
-                None | Some(0) => Ok(arrival_ns.max(now_ns).saturating_add(self.interval_ns)),
-                Some(wait_ns) => Err(Duration::from_nanos(wait_ns)),
-            }
-        })
+    pub(crate) fn admit(&self, address: IpAddr) -> Result<(), Duration> {
+        self.rate.admit(address, (self.now)(), 1)
     }
+
+    /// Continues what the same limit has counted.
+    pub(crate) fn continuing(self, before: &Self) -> Self {
+        let rate = self.rate.continuing(&before.rate);
+        Self { rate, ..self }
+    }
+}
+
+/// The refusal of an address that has used its rate (RFC 6585, 4).
+pub(crate) fn too_many(wait: Duration) -> Response {
+    let retry = [(RETRY_AFTER, whole_seconds(wait).to_string())];
+    (StatusCode::TOO_MANY_REQUESTS, retry, "too many requests\n").into_response()
 }
 
 impl Layer for RateLimit {
     fn call(&self, request: Request, next: &Next<'_>) -> Answer {
-        // Its ports and its hosts do not count.
-        let address = (self.address_of)(&request).map(|it| subscriber(SocketAddr::new(it, 0)));
+        let address = (self.address_of)(&request);
         match address.map_or(Ok(()), |address| self.admit(address)) {
             Ok(()) => next.run(request),
-            Err(wait) => {
-                // Rounded up: who comes then is admitted.
-                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                let retry = [(RETRY_AFTER, seconds.to_string())];
-                (StatusCode::TOO_MANY_REQUESTS, retry, "too many requests\n").into_answer()
-            }
+            Err(wait) => too_many(wait).into(),
         }
     }
 }
@@ -182,9 +171,7 @@ impl fmt::Debug for RateLimit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("RateLimit")
-            .field("interval", &Duration::from_nanos(self.interval_ns))
-            .field("burst", &self.burst)
-            .field("addresses_max", &self.addresses_max)
+            .field("rate", &self.rate)
             .finish_non_exhaustive()
     }
 }

@@ -35,9 +35,9 @@ pub struct BasicAuth {
 }
 
 /// A name and a password as they were sent.
-struct Sent {
-    name: String,
-    password: String,
+pub(crate) struct Sent {
+    pub(crate) name: String,
+    pub(crate) password: String,
 }
 
 impl BasicAuth {
@@ -112,7 +112,17 @@ impl BasicAuth {
 
 impl Sent {
     fn by(request: &Request) -> Option<Self> {
-        let decoded = BASE64.decode(credentials(request, "Basic")?).ok()?;
+        Self::decode(credentials(request, "Basic")?)
+    }
+
+    /// Those of a value of `Authorization`.
+    #[cfg(feature = "htpasswd")]
+    pub(crate) fn of(value: &[u8]) -> Option<Self> {
+        Self::decode(super::credentials_of(value, "Basic")?)
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        let decoded = BASE64.decode(text).ok()?;
         let text = String::from_utf8(decoded).ok()?;
         let (name, password) = text.split_once(':')?;
         // RFC 7617, 2: neither has control characters.

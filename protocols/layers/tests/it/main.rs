@@ -5,6 +5,8 @@ mod body_etag;
 mod compression;
 mod cors;
 mod curl;
+mod guard;
+mod htpasswd;
 mod identity;
 mod rate_limit;
 mod route_metrics;
@@ -13,7 +15,7 @@ mod tracing_span;
 
 use std::net::SocketAddr;
 
-use flatpath_http::{Http, Request, Response, Router, Sink, Upload, WorkerScope};
+use flatpath_http::{Http, Request, Response, Router, Service, Sink, Upload, WorkerScope};
 use flatpath_test::{Conditions, TestServer};
 use flatpath_testkit::reply::{Asked, Progress, Reply, read};
 
@@ -22,9 +24,14 @@ struct Site(TestServer);
 
 impl Site {
     fn new(seed: u64, router: Router) -> Self {
+        Self::of(seed, router)
+    }
+
+    /// The same of any service.
+    fn of(seed: u64, service: impl Service) -> Self {
         Self(TestServer::new(
             Conditions::rough(seed),
-            Http::service(router),
+            Http::service(service),
         ))
     }
 
@@ -40,14 +47,7 @@ impl Site {
         headers: &[&str],
         body: &str,
     ) -> Reply {
-        let client = self.0.connect_from(peer);
-        let mut head = format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
-        for header in headers {
-            head += &format!("{header}\r\n");
-        }
-        let length = body.len();
-        client.write(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes());
-        let bytes = self.0.read_to_end(&client);
+        let bytes = self.exchange(peer, &request(line, headers, body));
         let asked = if line.starts_with("HEAD ") {
             Asked::Head
         } else {
@@ -58,6 +58,23 @@ impl Site {
             other => panic!("{line}: {other:?}: {}", String::from_utf8_lossy(&bytes)),
         }
     }
+
+    /// All that a connection gets for this input.
+    fn exchange(&mut self, peer: Option<SocketAddr>, input: &[u8]) -> Vec<u8> {
+        let client = self.0.connect_from(peer);
+        client.write(input);
+        self.0.read_to_end(&client)
+    }
+}
+
+/// The last request of a connection.
+fn request(line: &str, headers: &[&str], body: &str) -> Vec<u8> {
+    let mut head = format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+    for header in headers {
+        head += &format!("{header}\r\n");
+    }
+    let length = body.len();
+    format!("{head}Content-Length: {length}\r\n\r\n{body}").into()
 }
 
 /// All values of a header, in one text.

@@ -12,22 +12,27 @@ use flatpath_test::each_seed;
 
 use crate::{Site, path};
 
+/// A clock that tests turn on.
 #[derive(Clone, Default)]
-struct Clock(Arc<AtomicU64>);
+pub(crate) struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    fn advance(&self, time: Duration) {
+    pub(crate) fn advance(&self, time: Duration) {
         let ms = u64::try_from(time.as_millis()).expect("short");
         self.0.fetch_add(ms, Ordering::Relaxed);
     }
 
-    fn of(&self, limit: RateLimit) -> RateLimit {
+    pub(crate) fn now(&self) -> impl Fn() -> Duration + Send + Sync + use<> {
         let clock = self.clone();
-        limit.clock(move || Duration::from_millis(clock.0.load(Ordering::Relaxed)))
+        move || Duration::from_millis(clock.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn of(&self, limit: RateLimit) -> RateLimit {
+        limit.clock(self.now())
     }
 }
 
-fn peer(text: &str, port: u16) -> Option<SocketAddr> {
+pub(crate) fn peer(text: &str, port: u16) -> Option<SocketAddr> {
     Some(SocketAddr::new(text.parse().expect("an address"), port))
 }
 

@@ -1,0 +1,168 @@
+//! Who may, over HTTP: the rules of each site, which a reload replaces.
+//!
+//! The rules are the library's ([`Access`]); here they are made of settings. Sites with the same
+//! file of passwords share it, and what is known of it. The addresses of one listener share what
+//! was counted.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use flatpath::sockets::ListenAddress;
+use flatpath_layers::{Access, AccessHandle, Htpasswd, RateLimit};
+
+use crate::failure::Failure;
+use crate::listeners::Listener;
+use crate::settings::Settings;
+
+/// The rules of all sites.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accesses {
+    /// By listener and site.
+    handles: Vec<((String, String), AccessHandle)>,
+    passwords: PasswordFiles,
+}
+
+/// Files of passwords that are open, each once.
+#[derive(Clone, Debug, Default)]
+struct PasswordFiles(Vec<Htpasswd>);
+
+impl PasswordFiles {
+    fn open(&mut self, path: &Path) -> Result<Htpasswd, Failure> {
+        if let Some(open) = self.0.iter().find(|file| file.path() == path) {
+            return Ok(open.clone());
+        }
+        let file = Htpasswd::open(path);
+        let file = file.map_err(|why| Failure::WrongUse(format!("auth-file {why}")))?;
+        self.0.push(file.clone());
+        Ok(file)
+    }
+}
+
+/// Whether anything is asked of clients.
+pub(crate) fn is_limited(settings: &Settings) -> bool {
+    let Settings {
+        allow,
+        deny,
+        auth_file,
+        rate,
+        rate_bytes,
+        ..
+    } = settings;
+    let has_networks = !allow.is_empty() || !deny.is_empty();
+    has_networks || auth_file.is_some() || rate.is_some() || rate_bytes.is_some()
+}
+
+/// Whether the rules of a site could be made.
+///
+/// # Errors
+/// A network is allowed and denied; the file of passwords cannot be used.
+pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+    rules(settings, "/", &mut PasswordFiles::default()).map(drop)
+}
+
+fn rules(
+    settings: &Settings,
+    prefix: &str,
+    passwords: &mut PasswordFiles,
+) -> Result<Access, Failure> {
+    if settings.allow.iter().any(|it| settings.deny.contains(it)) {
+        let why = "allow and deny name the same network: leave one of them out";
+        return Err(Failure::WrongUse(why.into()));
+    }
+    let mut access = Access::new()
+        .allow(settings.allow.iter().copied())
+        .deny(settings.deny.iter().copied());
+    if let Some(rate) = settings.rate {
+        let requests = u32::try_from(rate.amount).unwrap_or(u32::MAX);
+        access = access.requests(RateLimit::new(requests, rate.time));
+    }
+    if let Some(rate) = settings.rate_bytes {
+        access = access.bytes(rate.amount, rate.time);
+    }
+    if let Some(path) = &settings.auth_file {
+        access = access.passwords(&realm(prefix), &passwords.open(path)?);
+    }
+    Ok(access)
+}
+
+/// What a browser tells its user: other passwords below another prefix.
+fn realm(prefix: &str) -> String {
+    let is_plain = |it: &char| it.is_ascii_graphic() && !matches!(it, '"' | '\\');
+    let prefix: String = prefix.chars().filter(is_plain).collect();
+    match prefix.trim_end_matches('/') {
+        "" => "restricted".into(),
+        prefix => format!("restricted {prefix}"),
+    }
+}
+
+impl Accesses {
+    /// The rules of a site at a listener; `None` where it has none.
+    pub(crate) fn of(
+        &mut self,
+        listener: &str,
+        (site, prefix): (&str, &str),
+        settings: &Settings,
+    ) -> Result<Option<AccessHandle>, Failure> {
+        if !is_limited(settings) {
+            return Ok(None);
+        }
+        let key = (listener.to_owned(), site.to_owned());
+        if let Some((_, known)) = self.handles.iter().find(|(known, _)| *known == key) {
+            return Ok(Some(known.clone()));
+        }
+        let handle = AccessHandle::new(rules(settings, prefix, &mut self.passwords)?);
+        self.handles.push((key, handle.clone()));
+        Ok(Some(handle))
+    }
+
+    /// Reads the files of passwords again, if they have changed.
+    pub(crate) fn reload_passwords(&self) {
+        for file in &self.passwords.0 {
+            // What is wrong is in the log.
+            let _logged = file.reload();
+        }
+    }
+
+    /// Takes over the rules of listeners as they are now; gives back the sites whose first rules
+    /// have to wait for a restart.
+    pub(crate) fn renew(&mut self, listeners: &[Listener]) -> Result<Vec<String>, Failure> {
+        let mut pending = Vec::new();
+        for listener in listeners.iter().filter(|it| it.serves_over_http()) {
+            for served in listener.served() {
+                let key = (listener.name(), served.label.clone());
+                let known = self.handles.iter().find(|(known, _)| *known == key);
+                let Some(handle) = known.map(|(_, handle)| handle.clone()) else {
+                    if is_limited(&served.settings) {
+                        pending.push(served.label);
+                    }
+                    continue;
+                };
+                let rules = rules(&served.settings, served.prefix, &mut self.passwords)?;
+                handle.replace(rules);
+            }
+        }
+        Ok(pending)
+    }
+}
+
+/// Warns where passwords travel in the clear: over TCP without TLS, to an address that others
+/// reach.
+pub(crate) fn warn_of_clear_passwords(listeners: &[Listener]) {
+    let is_exposed = |address: &ListenAddress| {
+        let address = address.internet().map(|it| it.ip().to_canonical());
+        address.is_some_and(|it: IpAddr| !it.is_loopback())
+    };
+    for listener in listeners.iter().filter(|it| it.tls.is_none()) {
+        let asks = listener
+            .served()
+            .iter()
+            .any(|it| it.settings.auth_file.is_some());
+        let exposed = listener.addresses.iter().find(|it| is_exposed(it));
+        if let Some(address) = exposed.filter(|_| asks && listener.serves_over_http()) {
+            log::warn!(
+                "auth-file at {address}: without TLS everyone who sees a connection sees its \
+                 password; use --https, or a proxy with TLS"
+            );
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `flatpath check FILE --url URL`: which site answers for an address, and with what.
+//!
+//! The words about the site and its rules are from the configuration. The answer is a real one: for
+//! the length of one request the site is served to this process alone, at a port of 127.0.0.1 that
+//! the kernel picks, without its rules of access and read-only.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use flatpath::{DriverChoice, Server};
+use flatpath_http::http::Uri;
+use flatpath_http::http::uri::Scheme;
+use flatpath_http::{Hosts, Http, Sites};
+
+use crate::failure::Failure;
+use crate::listeners::{Listener, hosts_of};
+use crate::memory::Parts;
+use crate::redirect::Redirect;
+use crate::settings::Settings;
+use crate::sites::{self, Served};
+
+/// Far beyond what a file takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest head of an answer that is shown.
+const HEAD_BYTES_MAX: u64 = 64 * 1024;
+
+/// What there is to say of an address.
+pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<String, Failure> {
+    let wrong = || {
+        let why = format!("--url {text}: write an address such as http://example.org/path");
+        Failure::WrongUse(why)
+    };
+    let url: Uri = text.parse().map_err(|_| wrong())?;
+    let is_https = match url.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTP => false,
+        Some(scheme) if *scheme == Scheme::HTTPS => true,
+        _ => return Err(wrong()),
+    };
+    let authority = url.authority().ok_or_else(wrong)?.as_str();
+    let port = url.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    let listener = listener_of(listeners, is_https, port).ok_or_else(|| {
+        let scheme = if is_https { "https" } else { "http" };
+        Failure::WrongUse(format!("--url {text}: no listener speaks {scheme}"))
+    })?;
+    let target = url.path_and_query().map_or("/", |it| it.as_str());
+    let mut out = String::new();
+    let addresses: Vec<_> = listener.addresses.iter().map(ToString::to_string).collect();
+    let _ = writeln!(out, "listener {}", addresses.join(", "));
+    if !hosts_of(listener)
+        .iter()
+        .any(|hosts| hosts.admits(authority))
+    {
+        let _ = writeln!(
+            out,
+            "answer 421: the listener does not answer for this host (hosts)"
+        );
+        return Ok(out);
+    }
+    let served = listener.served();
+    let Some(site) = site_of(&served, authority, url.path()) else {
+        let _ = writeln!(out, "answer 421 or 404: no site has this host and path");
+        return Ok(out);
+    };
+    describe(&mut out, site);
+    out += &answer(&served, parts, authority, target)?;
+    Ok(out)
+}
+
+/// The listener that a client of this address reaches, as far as the port tells; else the first
+/// that speaks its scheme.
+fn listener_of(listeners: &[Listener], is_https: bool, port: u16) -> Option<&Listener> {
+    let speaks = |it: &&Listener| it.serves_over_http() && it.tls.is_some() == is_https;
+    let has_port = |it: &&Listener| {
+        let mut ports = it
+            .addresses
+            .iter()
+            .filter_map(|it| Some(it.internet()?.port()));
+        ports.any(|it| it == port)
+    };
+    let speaking = || listeners.iter().filter(speaks);
+    speaking().find(has_port).or_else(|| speaking().next())
+}
+
+/// The site of a host and a path, by the rule by which they are served.
+fn site_of<'s>(served: &'s [Served<'s>], authority: &str, path: &str) -> Option<&'s Served<'s>> {
+    let sites = served.iter().try_fold(Sites::new(), |sites, it| {
+        sites.add(&it.names, it.prefix, Redirect::default())
+    });
+    served.get(sites.ok()?.number_of(authority, path)?)
+}
+
+fn describe(out: &mut String, site: &Served<'_>) {
+    let names: Vec<_> = site.names.iter().map(ToString::to_string).collect();
+    let _ = writeln!(out, "site {} {}", names.join(", "), site.prefix);
+    let dir = site.settings.dir.as_deref();
+    let dir = dir.map_or(".".into(), |dir| dir.display().to_string());
+    let _ = writeln!(out, "directory {dir}");
+    for line in access(&site.settings) {
+        let _ = writeln!(out, "access {line}");
+    }
+}
+
+/// The rules of access, in words.
+fn access(settings: &Settings) -> Vec<String> {
+    let list = |networks: &[flatpath::Subnet]| {
+        let networks: Vec<_> = networks.iter().map(ToString::to_string).collect();
+        networks.join(", ")
+    };
+    let mut lines = Vec::new();
+    if !settings.allow.is_empty() {
+        lines.push(format!("for clients of {}", list(&settings.allow)));
+    }
+    if !settings.deny.is_empty() {
+        lines.push(format!("not for clients of {}", list(&settings.deny)));
+    }
+    if let Some(rate) = settings.rate {
+        lines.push(format!(
+            "for {} requests of an address in {:?}",
+            rate.amount, rate.time
+        ));
+    }
+    if let Some(rate) = settings.rate_bytes {
+        lines.push(format!(
+            "for {} bytes to an address in {:?}",
+            rate.amount, rate.time
+        ));
+    }
+    if let Some(file) = &settings.auth_file {
+        lines.push(format!("by a name and a password of {}", file.display()));
+    }
+    lines
+}
+
+/// The head of the answer to a GET.
+fn answer(
+    served: &[Served<'_>],
+    parts: &Parts,
+    authority: &str,
+    target: &str,
+) -> Result<String, Failure> {
+    let mut sites = Sites::new();
+    for site in served {
+        let settings = Settings {
+            writable: None,
+            ..site.settings.clone()
+        };
+        let added = sites.add(&site.names, site.prefix, sites::files(&settings, parts)?);
+        sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
+    }
+    let failed = |cause: &dyn std::fmt::Display| Failure::Failed(format!("--url: {cause}"));
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let server = Server::new()
+        .driver(DriverChoice::Epoll)
+        .workers(1..=2)
+        .listen_at(address.into(), Http::service(sites).hosts(Hosts::any()));
+    let running = server.start().map_err(|cause| failed(&cause))?;
+    let bound = running
+        .listeners()
+        .first()
+        .and_then(|it| it.address.internet());
+    let head = bound.map(|bound| head(bound, authority, target));
+    running.handle().drain();
+    let ended = running.wait();
+    ended.map_err(|cause| failed(&cause))?;
+    match head {
+        Some(Ok(head)) => Ok(head),
+        Some(Err(cause)) => Err(failed(&cause)),
+        None => Ok(String::new()),
+    }
+}
+
+fn head(server: SocketAddr, authority: &str, target: &str) -> std::io::Result<String> {
+    let mut client = TcpStream::connect(server)?;
+    client.set_read_timeout(Some(PATIENCE))?;
+    let request =
+        format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    let mut client = client.take(HEAD_BYTES_MAX);
+    let end = b"\r\n\r\n";
+    while !answer.windows(end.len()).any(|it| it == end) {
+        match client.read(&mut piece)? {
+            0 => break,
+            bytes => answer.extend_from_slice(&piece[..bytes]),
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let head = answer.split("\r\n\r\n").next().unwrap_or_default();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap_or_default();
+    let mut out = format!("answer {}\n", status.trim_start_matches("HTTP/1.1 "));
+    for line in lines.filter(|it| !it.starts_with("Connection:") && !it.starts_with("Date:")) {
+        let _ = writeln!(out, "header {line}");
+    }
+    Ok(out)
+}

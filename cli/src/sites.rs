@@ -1,0 +1,165 @@
+//! What a listener for HTTP serves: one directory, or several sites.
+//!
+//! The sites of the file are at every listener that has no directory in its own table. A directory
+//! that stands above the tables, or on the command line, is there for all hosts that no site has.
+
+use std::path::Path;
+
+use flatpath_files::limits::CACHE_ENTRIES_MAX;
+use flatpath_files::{Durability, EntityTags, Files, Hidden, MountLimits, WriteOptions, Writing};
+use flatpath_http::{HostPattern, Sites};
+use flatpath_layers::Guard;
+
+use crate::access::{self, Accesses};
+use crate::config::site::SiteTable;
+use crate::directories;
+use crate::failure::Failure;
+use crate::listeners::Listener;
+use crate::memory::Parts;
+use crate::settings::{Etag, Settings, is_on};
+
+/// The default names of a site.
+const ALL: &str = "*";
+
+/// A site at a listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Served<'a> {
+    /// What tells it from the others of the listener.
+    pub(crate) label: String,
+    pub(crate) names: Vec<HostPattern>,
+    pub(crate) prefix: &'a str,
+    pub(crate) settings: Settings,
+}
+
+impl Listener {
+    /// The sites that it serves over HTTP, at least one.
+    pub(crate) fn served<'a>(&'a self) -> Vec<Served<'a>> {
+        let of_table = |site: &'a SiteTable| Served {
+            label: site.label(),
+            names: site.names.clone(),
+            prefix: &site.prefix,
+            settings: site.over(&self.settings),
+        };
+        let mut served: Vec<_> = self.sites.iter().map(of_table).collect();
+        if served.is_empty() || self.settings.dir.is_some() {
+            served.push(Served {
+                label: String::new(),
+                names: vec![ALL.parse().expect("it is for every host")],
+                prefix: "/",
+                settings: self.settings.clone(),
+            });
+        }
+        served
+    }
+
+    /// Whether its clients may change files, of any site.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.served().iter().any(|it| is_on(it.settings.writable))
+    }
+}
+
+/// A directory and a site that are both for all hosts.
+///
+/// # Errors
+/// There are two.
+pub(crate) fn check_default(settings: &Settings, sites: &[SiteTable]) -> Result<(), Failure> {
+    match &settings.dir {
+        Some(dir) if sites.iter().any(SiteTable::is_default) => Err(Failure::WrongUse(format!(
+            "{} and a [[site]] would both be for every host without a site: give the site names, \
+             or leave the directory out",
+            dir.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What a listener answers with.
+pub(crate) enum Service {
+    /// The files of a directory, and nothing else.
+    Files(Files),
+    Sites(Sites),
+}
+
+/// The services of a listener, and what they count together.
+pub(crate) fn service(
+    listener: &Listener,
+    parts: &Parts,
+    accesses: &mut Accesses,
+) -> Result<(Service, MountLimits), Failure> {
+    let served = listener.served();
+    if let [one] = &served[..]
+        && listener.sites.is_empty()
+        && !access::is_limited(&one.settings)
+    {
+        let files = files(&one.settings, parts)?;
+        let mounts = files.mount_limits();
+        return Ok((Service::Files(files), mounts));
+    }
+    let (mut sites, mut mounts) = (Sites::new(), None);
+    for site in &served {
+        let files = files(&site.settings, parts)?;
+        let own = files.mount_limits();
+        mounts = Some(match mounts {
+            None => own,
+            Some(others) => MountLimits::and(others, own),
+        });
+        let at = (&*site.label, site.prefix);
+        let added = match accesses.of(&listener.name(), at, &site.settings)? {
+            Some(handle) => {
+                let guarded = Guard::with(files, &handle);
+                sites.add(&site.names, site.prefix, guarded)
+            }
+            None => sites.add(&site.names, site.prefix, files),
+        };
+        sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
+    }
+    let mounts = mounts.expect("a listener serves something");
+    Ok((Service::Sites(sites), mounts))
+}
+
+pub(crate) fn open(settings: &Settings) -> Result<Files, Failure> {
+    let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
+    Files::open(dir).map_err(|cause| {
+        let dir = dir.display();
+        Failure::WrongUse(format!(
+            "cannot serve directory {dir}: {cause}; name a readable directory"
+        ))
+    })
+}
+
+/// A directory with its settings.
+pub(crate) fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
+    let files = open(settings)?;
+    let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
+    let files = match settings.stat_age {
+        Some(age) => files.stat_age(age),
+        None => files,
+    };
+    let files = files.entity_tags(match settings.etag {
+        None | Some(Etag::Exact) => EntityTags::Exact,
+        Some(Etag::Portable) => EntityTags::Portable,
+    });
+    let files = directories::with_settings(files, settings, parts)?;
+    let files = files.writable(match is_on(settings.writable) {
+        true => Writing::Allowed(write_options(settings)),
+        false => Writing::Refused,
+    });
+    Ok(files.hidden(match is_on(settings.hidden) {
+        true => Hidden::Served,
+        false => Hidden::Refused,
+    }))
+}
+
+fn write_options(settings: &Settings) -> WriteOptions {
+    let usual = WriteOptions::default();
+    WriteOptions {
+        bytes_max: settings.put_max.unwrap_or(usual.bytes_max),
+        durability: match is_on(settings.durable) {
+            true => Durability::Disk,
+            false => Durability::Kernel,
+        },
+        unfinished_max: settings.uploads_max.unwrap_or(usual.unfinished_max),
+        unfinished_bytes_max: settings.uploads_bytes,
+        expires: settings.upload_expires.unwrap_or(usual.expires),
+    }
+}

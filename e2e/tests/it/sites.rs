@@ -1,0 +1,344 @@
+//! `[[site]]` and who may: several directories behind one listener, passwords, networks, rates.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use flatpath_testkit::reply::Reply;
+use flatpath_testkit::{
+    Client, Driver, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
+};
+use rustix::process::Signal;
+
+each_driver!(
+    each_site_has_its_hosts_its_prefix_and_its_settings,
+    a_browser_of_another_name_gets_nothing_on_loopback,
+    curl_logs_in_with_passwords_of_real_tools,
+    guesses_take_no_worker_from_files,
+    a_reload_changes_who_may_and_names_what_waits,
+    addresses_that_proxies_name_are_limited_one_by_one,
+);
+
+/// Far beyond what it takes.
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+/// `ada` with `pass:word`, as `htpasswd -nbB` makes it.
+const ADA: &str = "ada:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy\n";
+const ADAS: &str = "Authorization: Basic YWRhOnBhc3M6d29yZA==\r\n";
+
+/// Directories, and a file of settings beside them.
+struct Configured(Site);
+
+impl Configured {
+    fn new(settings: &str) -> Self {
+        let site = Site::new();
+        for (name, text) in [
+            ("a/index", "a"),
+            ("a/p/index", "hidden by the site below it"),
+            ("b/index", "b"),
+            ("b/.dot", "dot"),
+            ("rest/index", "rest"),
+            ("users", ADA),
+        ] {
+            if let Some(directory) = site.at(name).parent() {
+                fs::create_dir_all(directory).expect("made");
+            }
+            site.write(name, text);
+        }
+        let configured = Self(site);
+        configured.write(settings);
+        configured
+    }
+
+    fn config(&self) -> PathBuf {
+        self.0.at("flatpath.toml")
+    }
+
+    fn write(&self, settings: &str) {
+        let text = format!("http = \"127.0.0.1:0\"\n{settings}");
+        let new = self.0.at("new");
+        fs::write(&new, text).expect("written");
+        fs::rename(new, self.config()).expect("renamed");
+    }
+
+    fn start(&self, driver: Driver) -> Server {
+        Launch::new(binary::flatpath().to_path_buf())
+            .with(["serve", "--driver", driver.name(), "--config"])
+            .with([self.config()])
+            .within(self.0.path())
+            .start()
+    }
+}
+
+fn ask(server: &Server, line: &str, host: &str, headers: &str) -> Reply {
+    let mut client = Client::connect(server.address("http"));
+    let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
+    client.exchange(head)
+}
+
+const SITES: &str = "[[site]]\nnames = \"a.example\"\ndir = \"a\"\n\
+    [[site]]\nnames = [\"*.a.example\", \"a.example\"]\nprefix = \"/p\"\ndir = \"b\"\n\
+    hidden = true\n\
+    [[site]]\ndir = \"rest\"\n";
+
+fn each_site_has_its_hosts_its_prefix_and_its_settings(driver: Driver) {
+    let configured = Configured::new(SITES);
+    configured.write(&format!("hosts = \"*\"\n{SITES}"));
+    let server = configured.start(driver);
+    // Twice, so that the second may come from the cache.
+    for _ in 0..2 {
+        for (target, host, text) in [
+            ("/index", "a.example", "a"),
+            ("/index", "A.Example.:80", "a"),
+            ("/p/index", "a.example", "b"),
+            ("/%70/index", "a.example", "b"),
+            ("/p/.dot", "x.a.example", "dot"),
+            ("/index", "b.example", "rest"),
+            ("/index", "127.0.0.1", "rest"),
+            ("http://b.example/index", "a.example", "rest"),
+            ("http://a.example/index", "b.example", "a"),
+        ] {
+            let reply = ask(&server, &format!("GET {target}"), host, "");
+            assert_eq!((reply.status, reply.text()), (200, text), "{host} {target}");
+        }
+        for (target, host) in [
+            ("/index", "x.a.example"),
+            ("/.dot", "a.example"),
+            ("/p%2Findex", "a.example"),
+        ] {
+            let reply = ask(&server, &format!("GET {target}"), host, "");
+            assert_eq!(reply.status, 404, "{host} {target}");
+        }
+    }
+    let reply = ask(&server, "GET /p", "a.example", "");
+    assert_eq!((reply.status, reply.field("location")), (301, Some("/p/")));
+    server.end();
+}
+
+/// DNS rebinding: the names of sites are answered beside those of the machine, and no others, also
+/// where a site is for every other host.
+fn a_browser_of_another_name_gets_nothing_on_loopback(driver: Driver) {
+    let configured = Configured::new(SITES);
+    let server = configured.start(driver);
+    for (host, status) in [
+        ("a.example", 200),
+        ("localhost", 200),
+        ("127.0.0.1:8080", 200),
+        ("evil.example", 421),
+    ] {
+        let reply = ask(&server, "GET /index", host, "");
+        assert_eq!(reply.status, status, "{host}");
+    }
+    server.end();
+    // Without a site for the others, an address has none.
+    let configured = Configured::new("[[site]]\nnames = \"a.example\"\ndir = \"a\"\n");
+    let server = configured.start(driver);
+    for (host, status) in [("a.example", 200), ("localhost", 421), ("127.0.0.1", 421)] {
+        assert_eq!(
+            ask(&server, "GET /index", host, "").status,
+            status,
+            "{host}"
+        );
+    }
+    server.end();
+}
+
+fn curl_logs_in_with_passwords_of_real_tools(driver: Driver) {
+    let (Some(curl), Some(openssl)) = (tools::find("curl"), tools::find("openssl")) else {
+        return;
+    };
+    let configured = Configured::new(
+        "[[site]]\nnames = \"a.example\"\ndir = \"a\"\nauth-file = \"users\"\nwritable = true\n",
+    );
+    let mut command = Command::new(openssl);
+    command.args(["passwd", "-6", "another one"]);
+    let hash = tools::run(&mut command, TIME_MAX);
+    let hash = String::from_utf8(hash.stdout).expect("text");
+    configured.0.write("users", format!("{ADA}bob:{hash}"));
+    let server = configured.start(driver);
+    let address = server.address("http");
+    let status = |user: &str, arguments: &[&str]| {
+        let mut command = Command::new(&curl);
+        command.args([
+            "--silent",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code}",
+        ]);
+        command.args(["--header", "Host: a.example", "--user", user]);
+        command
+            .args(arguments)
+            .arg(format!("http://{address}/index"));
+        let output = tools::run(&mut command, TIME_MAX);
+        String::from_utf8(output.stdout).expect("a status")
+    };
+    for _ in 0..2 {
+        for (user, expected) in [
+            ("ada:pass:word", "200"),
+            ("bob:another one", "200"),
+            ("bob:pass:word", "401"),
+            ("eve:another one", "401"),
+        ] {
+            assert_eq!(status(user, &[]), expected, "{user}");
+        }
+    }
+    assert_eq!(
+        status("eve:x", &["--request", "PUT", "--data", "pwned"]),
+        "401"
+    );
+    assert_eq!(
+        fs::read_to_string(configured.0.at("a/index")).expect("there"),
+        "a"
+    );
+    assert_eq!(
+        status("bob:another one", &["--request", "PUT", "--data", "new"]),
+        "204"
+    );
+    assert_eq!(
+        fs::read_to_string(configured.0.at("a/index")).expect("there"),
+        "new"
+    );
+    server.end();
+}
+
+/// Another wrong password of `ada` for each number: `xx` and three digits, in base 64.
+fn wrong(number: usize) -> String {
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = format!("{number:03}");
+    let bits = digits
+        .bytes()
+        .fold(0, |bits, byte| bits << 8 | usize::from(byte));
+    let digits = [18, 12, 6, 0].map(|shift| char::from(letters[bits >> shift & 63]));
+    format!("Basic YWRhOnh4{}", String::from_iter(digits))
+}
+
+/// Many connections guess while others are served: files, also those that workers read, and users
+/// that log in for the first time.
+fn guesses_take_no_worker_from_files(driver: Driver) {
+    let configured = Configured::new(
+        "workers = \"1..4\"\nhosts = \"*\"\n[[site]]\ndir = \"a\"\n\
+         [[site]]\nprefix = \"/p\"\ndir = \"b\"\nauth-file = \"users\"\n",
+    );
+    let server = configured.start(driver);
+    let address = server.address("http");
+    let is_over = Over::default();
+    let statuses = std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
+        let guess = |first: usize| {
+            let mut statuses = Vec::new();
+            let mut number = first;
+            while !is_over.is_set() {
+                number += 4;
+                let mut client = Client::connect(address);
+                let reply = client.ask("/p/index", &[("Authorization", &wrong(number % 1000))]);
+                statuses.push(reply.status);
+            }
+            statuses
+        };
+        let guess = &guess;
+        let guessing: Vec<_> = (0..4)
+            .map(|first| scope.spawn(move || guess(first)))
+            .collect();
+        for round in 0..50 {
+            let reply = ask(&server, "GET /index", "h", "");
+            assert_eq!(reply.text(), "a", "{round}");
+            // A listing is for workers.
+            assert_eq!(ask(&server, "GET /", "h", "").status, 200, "{round}");
+        }
+        is_over.set();
+        let statuses = guessing
+            .into_iter()
+            .flat_map(|it| it.join().expect("answered"));
+        statuses.collect::<Vec<_>>()
+    });
+    let count = |status| statuses.iter().filter(|it| **it == status).count();
+    assert_eq!(count(200), 0);
+    // Twenty at once, and one each three seconds.
+    assert!(
+        (20..=60).contains(&count(401)),
+        "{} of {}",
+        count(401),
+        statuses.len()
+    );
+    assert_eq!(count(401) + count(429) + count(503), statuses.len());
+    server.end();
+}
+
+fn hang_up(server: &Server, words: &str) {
+    let count = || {
+        server
+            .log()
+            .lines()
+            .filter(|line| line.contains(words))
+            .count()
+    };
+    let before = count();
+    server.process().signal(Signal::HUP);
+    until_true(words, || count() > before);
+}
+
+fn a_reload_changes_who_may_and_names_what_waits(driver: Driver) {
+    let site = |rules: &str| {
+        format!("hosts = \"*\"\n[[site]]\nnames = \"a.example\"\ndir = \"a\"\n{rules}")
+    };
+    let configured = Configured::new(&site("deny = \"192.0.2.0/24\"\n"));
+    let server = configured.start(driver);
+    let mut kept = Client::connect(server.address("http"));
+    let get = "GET /index HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    assert_eq!(kept.exchange(get).status, 200);
+    configured.write(&site("deny = \"127.0.0.0/8\"\n"));
+    hang_up(&server, "reloaded");
+    server.await_log("deny of [[site]] a.example / is \"127.0.0.0/8\" now");
+    assert_eq!(kept.exchange(get).status, 403, "of a kept connection, too");
+    configured.write(&site("auth-file = \"users\"\nhidden = true\n"));
+    hang_up(&server, "reloaded");
+    server.await_log("hidden of [[site]] a.example / changed in");
+    assert_eq!(kept.exchange(get).status, 401);
+    let with = get.replace("\r\n\r\n", &format!("\r\n{ADAS}\r\n"));
+    assert_eq!(kept.exchange(&with).status, 200);
+    // A mistake changes nothing; neither does half a file of passwords.
+    configured.0.write("users", "ada:secret\n");
+    hang_up(&server, "nothing is changed");
+    server.await_log("users:1: ada: this is DES, a plain password or no hash at all");
+    assert_eq!(kept.exchange(&with).status, 200);
+    configured.0.write("users", ADA.replace("ada:", "eve:"));
+    hang_up(&server, "reloaded");
+    assert_eq!(kept.exchange(&with).status, 401);
+    configured.write(&format!(
+        "{}[[site]]\ndir = \"rest\"\nrate = \"1/s\"\n",
+        site("")
+    ));
+    hang_up(&server, "reloaded");
+    server.await_log("[[site]] * / is new in");
+    assert_eq!(kept.exchange(get).status, 200, "without rules everyone may");
+    server.end();
+}
+
+fn addresses_that_proxies_name_are_limited_one_by_one(driver: Driver) {
+    let configured = Configured::new(
+        "hosts = \"*\"\nforwarded-from = \"127.0.0.0/8\"\ndir = \"a\"\nrate = \"2/1h\"\n\
+         deny = \"192.0.2.66\"\n",
+    );
+    let server = configured.start(driver);
+    let from = |address: &str| {
+        let header = format!("X-Forwarded-For: {address}\r\n");
+        ask(&server, "GET /index", "h", &header).status
+    };
+    assert_eq!([(); 3].map(|()| from("192.0.2.1")), [200, 200, 429]);
+    assert_eq!(from("192.0.2.2"), 200);
+    assert_eq!(from("192.0.2.66"), 403);
+    // What a client has written before the proxy added its address counts for nothing.
+    assert_eq!(from("192.0.2.2, 192.0.2.66"), 403);
+    assert_eq!(from("192.0.2.66, 192.0.2.2"), 200);
+    let header = "X-Forwarded-For: 192.0.2.1\r\n";
+    let reply = ask(&server, "GET /index", "h", header);
+    let wait: u64 = reply
+        .field("retry-after")
+        .expect("when")
+        .parse()
+        .expect("a number");
+    assert!((1..=1800).contains(&wait), "{wait}");
+    server.end();
+}

@@ -1,0 +1,303 @@
+//! Who may: a service that decides on the network thread, before the service that it stands around.
+//!
+//! A layer of a router makes workers answer, because a layer may block. A [`Guard`] looks at what
+//! is in memory, so it decides where the request is, and what the service inside answers inline
+//! stays inline: a file of its cache, say.
+//!
+//! | step | looks at                                    | refuses with                       |
+//! |------|---------------------------------------------|------------------------------------|
+//! | 1    | networks: the longest that has the address  | 403                                |
+//! | 2    | requests of the address in a time           | 429, with `Retry-After`            |
+//! | 3    | bytes that the address was sent in a time   | 429, with `Retry-After`            |
+//! | 4    | name and password (feature `htpasswd`)      | 401; 429 after many wrong ones     |
+//!
+//! Invariants
+//! - GU1: nothing reaches the service inside that was not admitted. What was not offered inline is
+//!   decided on the worker, and what was is decided there again, but for the count.
+//! - GU2: a request is counted once: the network thread leaves a note, and a run that was parked
+//!   another one. (A request that found no job or no memory and is offered again counts again.)
+//! - GU3: no password is checked on a network thread.
+//!
+//! The rules change while the service runs ([`AccessHandle::replace`]): each network thread takes
+//! over the new ones with the next request.
+//!
+//! Cost: the client's address, once for a connection; a binary search for each length of networks,
+//! and 34 bytes looked at under a lock for each limit; a hash of the credentials.
+
+mod access;
+
+use std::fmt;
+use std::io::Read;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flatpath::memory::{PoolHandle, RegionConfig};
+use flatpath_http::{
+    Body, Disposition, Head, HeadNote, Peer, Place, Plan, Reply, Request, Response, Service,
+    SiteMatch, Turn, UploadDecision, WorkerScope,
+};
+use http::Extensions;
+
+pub use access::{Access, AccessHandle};
+use access::{Decision, Shared};
+
+/// Lets requests to a service that an [`Access`] admits.
+///
+/// ```
+/// use flatpath_http::{Http, Router};
+/// use flatpath_layers::{Access, Guard, RateLimit};
+///
+/// # fn main() -> Result<(), flatpath_http::flatpath::BadSubnet> {
+/// let router: Router = Router::new().get("/", || "hello\n");
+/// let access = Access::new()
+///     .allow(["10.0.0.0/8".parse()?])
+///     .deny(["10.66.0.0/16".parse()?])
+///     .requests(RateLimit::per_second(10));
+/// let http = Http::service(Guard::new(router, access));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The address is the client's that [`Peer`] has: behind proxies that the listener trusts, the one
+/// that they name. A Unix socket's client has none unless it is such a proxy.
+pub struct Guard<S> {
+    inner: S,
+    shared: Arc<Shared>,
+    id: NonZeroU64,
+}
+
+/// What a network thread keeps for a [`Guard`].
+pub struct GuardState<T> {
+    inner: T,
+    version: u64,
+    access: Arc<Access>,
+}
+
+impl<S> Guard<S> {
+    /// Admits what `access` does.
+    pub fn new(service: S, access: Access) -> Self {
+        Self::with(service, &AccessHandle::new(access))
+    }
+
+    /// The same by rules that other guards have, too.
+    pub fn with(service: S, access: &AccessHandle) -> Self {
+        static CREATED: AtomicU64 = AtomicU64::new(0);
+        // ORDER: Relaxed: the number alone counts.
+        let before = CREATED.fetch_add(1, Ordering::Relaxed);
+        Self {
+            inner: service,
+            shared: access.shared(),
+            id: NonZeroU64::MIN.saturating_add(before),
+        }
+    }
+
+    /// To change the rules while the service runs.
+    #[must_use]
+    pub fn handle(&self) -> AccessHandle {
+        AccessHandle::of(&self.shared)
+    }
+
+    fn note(&self) -> HeadNote {
+        HeadNote(self.id)
+    }
+
+    /// The decision on the network thread.
+    fn decide<T>(&self, thread: &mut GuardState<T>, head: &Head<'_>) -> Decision {
+        let (version, access) = (&mut thread.version, &mut thread.access);
+        self.shared.renew(version, access);
+        let address = head.peer().map(|peer| peer.ip());
+        let is_counted = head.note() == Some(self.note());
+        if let Err(refusal) = access.admit(address, is_counted) {
+            return Decision::Refused(refusal);
+        }
+        head.leave(self.note());
+        access.credentials_at_once(head, address)
+    }
+
+    /// The same on a worker, for a run of a request. `Err`: its response, which counts for nothing
+    /// where the job was parked.
+    fn decide_for(
+        &self,
+        access: &Access,
+        request: &mut Request,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        let address = address_of(request);
+        let is_counted = request.extensions().get() == Some(&self.note());
+        access.admit(address, is_counted)?;
+        request.extensions_mut().insert(self.note());
+        access.credentials(request, address, scope)
+    }
+}
+
+fn address_of(request: &Request) -> Option<IpAddr> {
+    Peer::of(request).map(|peer| peer.ip())
+}
+
+/// Counts the body of a response that was answered on the network thread.
+fn charged<'d>(
+    access: &Access,
+    address: Option<IpAddr>,
+    (disposition, reply): (Disposition<'d>, &Reply<'_>),
+) -> Disposition<'d> {
+    if let Disposition::Answered = disposition {
+        access.charge(address, reply.body_bytes());
+    }
+    disposition
+}
+
+/// Counts the body of a response from a worker: when it is made, or as it is read where its length
+/// is not known.
+fn charge(access: &Arc<Access>, address: Option<IpAddr>, response: Response) -> Response {
+    if !access.counts_bytes() {
+        return response;
+    }
+    match response.body().length() {
+        Some(bytes) => {
+            access.charge(address, bytes);
+            response
+        }
+        None => response.map(|body| match body {
+            Body::Reader(reader) => Body::Reader(reader.wrap(|reader| Charged {
+                reader,
+                access: Arc::clone(access),
+                address,
+            })),
+            other => other,
+        }),
+    }
+}
+
+/// A body whose bytes are counted as they are read.
+struct Charged<R> {
+    reader: R,
+    access: Arc<Access>,
+    address: Option<IpAddr>,
+}
+
+impl<R: Read> Read for Charged<R> {
+    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = self.reader.read(room)?;
+        self.access.charge(self.address, bytes as u64);
+        Ok(bytes)
+    }
+}
+
+impl<S: Service> Service for Guard<S> {
+    type ThreadState = GuardState<S::ThreadState>;
+
+    fn thread_state(&self) -> Self::ThreadState {
+        let (version, access) = self.shared.current();
+        GuardState {
+            inner: self.inner.thread_state(),
+            version,
+            access,
+        }
+    }
+
+    fn site(&self, authority: &str) -> SiteMatch {
+        self.inner.site(authority)
+    }
+
+    /// The decision comes inline, whatever the place of the request is then.
+    fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        Plan {
+            place: Place::Inline,
+            asks_peer: true,
+            ..self.inner.plan(head)
+        }
+    }
+
+    fn inline(
+        &self,
+        thread: &mut Self::ThreadState,
+        turn: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        match self.decide(thread, head) {
+            Decision::Admitted => {}
+            Decision::Worker => return Disposition::Pooled,
+            Decision::Refused(response) => return reply.response(*response),
+        }
+        match self.inner.plan(head).place {
+            Place::Inline => {
+                let disposition = self.inner.inline(&mut thread.inner, turn, head, reply);
+                // A service inside may have left one of its own.
+                head.leave(self.note());
+                let address = head.peer().map(|peer| peer.ip());
+                charged(&thread.access, address, (disposition, reply))
+            }
+            Place::Prompt(right) => Disposition::Prompt(right),
+            _ => Disposition::Pooled,
+        }
+    }
+
+    /// Comes after `inline` alone, which has decided.
+    fn prompt(
+        &self,
+        thread: &mut Self::ThreadState,
+        turn: Turn,
+        head: &Head<'_>,
+        pool: PoolHandle<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        let inner = &mut thread.inner;
+        let disposition = self.inner.prompt(inner, turn, head, pool, reply);
+        let address = head.peer().map(|peer| peer.ip());
+        charged(&thread.access, address, (disposition, reply))
+    }
+
+    fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        let (_, access) = self.shared.current();
+        if let Err(refusal) = self.decide_for(&access, request, scope) {
+            return *refusal;
+        }
+        let address = address_of(request);
+        let response = self.inner.pooled(request, scope);
+        match scope.is_parked() {
+            true => response,
+            false => charge(&access, address, response),
+        }
+    }
+
+    fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
+        let (_, access) = self.shared.current();
+        if let Err(refusal) = self.decide_for(&access, request, scope) {
+            return UploadDecision::Response(*refusal);
+        }
+        let address = address_of(request);
+        match self.inner.open(request, scope) {
+            UploadDecision::Response(response) if !scope.is_parked() => {
+                UploadDecision::Response(charge(&access, address, response))
+            }
+            decision => decision,
+        }
+    }
+
+    fn region(&self) -> Option<RegionConfig> {
+        self.inner.region()
+    }
+
+    fn response_ready(&self, thread: &mut Self::ThreadState, turn: Turn, note: &mut Extensions) {
+        self.inner.response_ready(&mut thread.inner, turn, note);
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Guard<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("Guard");
+        shown.field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for GuardState<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("GuardState");
+        shown
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}

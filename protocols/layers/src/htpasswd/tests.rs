@@ -1,0 +1,327 @@
+use std::fs;
+use std::sync::atomic::AtomicU64 as Milliseconds;
+
+use tempfile::TempDir;
+
+use super::hash::VERIFIED;
+use super::*;
+
+/// Of `htpasswd -nbB`, `openssl passwd -5` and `-6`; their passwords are beside them.
+const BCRYPT: (&str, &str) = (
+    "$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy",
+    "pass:word",
+);
+const SHA_256: (&str, &str) = (
+    "$5$abcdefgh$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR.ejJ2YSRMr4",
+    "pass:word",
+);
+const SHA_512: (&str, &str) = (
+    "$6$abcdefgh$iiBW30h6MQUpgkXT9F87NVy6FIbloKXQmfPH87w2UkYa6T8cikoVXkyDCmOccwyrz69xvCZIs4Q.\
+     UiGV4ZRkv.",
+    "p\u{e4}ssword",
+);
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("users")
+    }
+
+    /// In place, as some programs do.
+    fn write(&self, text: &str) {
+        fs::write(self.path(), text).expect("written");
+    }
+
+    fn open(&self, text: &str) -> Result<Htpasswd, String> {
+        self.write(text);
+        let opened = Htpasswd::open(&self.path());
+        let path = self.path().display().to_string();
+        opened.map_err(|why| why.to_string().replace(&path, "FILE"))
+    }
+}
+
+fn line(name: &str, (hash, _): (&str, &str)) -> String {
+    format!("{name}:{hash}\n")
+}
+
+#[test]
+fn each_kind_of_hash_has_its_password_and_no_other() {
+    let folder = Folder::new();
+    let hashes = [BCRYPT, SHA_256, SHA_512];
+    let lines: String = ["a", "b", "c"]
+        .into_iter()
+        .zip(hashes)
+        .map(|(n, h)| line(n, h))
+        .collect();
+    let text = format!("# comment\n\n{lines}");
+    let users = folder.open(&text).expect("good").users();
+    for (name, (_, password)) in ["a", "b", "c"].into_iter().zip(hashes) {
+        assert!(users.has(name, password), "{name}");
+        for other in ["", "x", &password[1..], &format!("{password} ")] {
+            assert!(!users.has(name, other), "{name} {other:?}");
+        }
+        assert!(!users.has("d", password) && !users.has("", password));
+    }
+}
+
+#[test]
+fn argon2_is_taken_with_enough_memory() {
+    use argon2::password_hash::{PasswordHasher, SaltString};
+    use argon2::{Algorithm, Argon2, Params, Version};
+    let hash = |algorithm, kib, passes| {
+        let parameters = Params::new(kib, passes, 1, None).expect("good");
+        let argon2 = Argon2::new(algorithm, Version::V0x13, parameters);
+        let salt = SaltString::from_b64("c29tZXNhbHQ").expect("a salt");
+        let hash = argon2.hash_password(b"long enough", &salt);
+        hash.expect("hashed").to_string()
+    };
+    let folder = Folder::new();
+    let text = format!("a:{}\n", hash(Algorithm::Argon2id, 7_168, 1));
+    let users = folder.open(&text).expect("good").users();
+    assert!(users.has("a", "long enough") && !users.has("a", "long enougH"));
+    let weak = format!("a:{}\n", hash(Algorithm::Argon2id, 1_024, 1));
+    let why = folder.open(&weak).expect_err("too little memory");
+    assert!(
+        why.starts_with("FILE:1: a: the memory of Argon2 in KiB is 1024"),
+        "{why}"
+    );
+    let other = format!("a:{}\n", hash(Algorithm::Argon2d, 7_168, 1));
+    let why = folder.open(&other).expect_err("not for passwords");
+    assert!(why.contains("$argon2d$ is not known here"), "{why}");
+}
+
+#[test]
+fn what_is_weak_or_unknown_is_refused_with_its_line_and_without_its_text() {
+    let folder = Folder::new();
+    let good = line("ada", BCRYPT);
+    for (bad, expected) in [
+        (
+            "bob:$apr1$abcdefgh$5VEbMkemELfbhC5ck.U.z1",
+            "bob: MD5 does not protect",
+        ),
+        (
+            "bob:$1$abcdefgh$IQtUouv7y7Q9dRWkQEPCc.",
+            "bob: MD5 does not protect",
+        ),
+        (
+            "bob:{SHA}GpHWL3ymc5liWkNopqtdSjuqYHM=",
+            "bob: SHA-1 without a salt",
+        ),
+        (
+            "bob:ZaEaTJ1xr0KUk",
+            "bob: this is DES, a plain password or no hash",
+        ),
+        (
+            "bob:secret",
+            "bob: this is DES, a plain password or no hash",
+        ),
+        ("bob:", "bob: this is DES, a plain password or no hash"),
+        (
+            "bob:$secret word",
+            "bob: this is DES, a plain password or no hash",
+        ),
+        ("bob:$y$j9T$abc$def", "bob: the hash $y$ is not known here"),
+        (
+            "bob:$2y$04$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy",
+            "is 4, and 5 at least",
+        ),
+        (
+            "bob:$2y$31$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy",
+            "and 14 at most",
+        ),
+        (
+            "bob:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnN",
+            "cut off or malformed",
+        ),
+        (
+            "bob:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqn y",
+            "cut off or malformed",
+        ),
+        (
+            "bob:$5$rounds=1000$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR.ejJ2YSRMr4",
+            "1000, and 5000 at",
+        ),
+        (
+            "bob:$5$rounds=9999999$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR.ejJ2YSRMr4",
+            "500000 at most",
+        ),
+        (
+            "bob:$5$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR",
+            "cut off or malformed",
+        ),
+        ("bob:$6$a", "cut off or malformed"),
+        ("bob", "a line is NAME:HASH"),
+        (":$6$a", "a name has at least one character"),
+        ("ada:$6$a", "cut off or malformed"),
+        (good.trim_end(), "the name \"ada\" is there twice"),
+    ] {
+        let why = folder
+            .open(&format!("# one\n{good}{bad}\n"))
+            .expect_err(bad);
+        assert!(
+            why.starts_with("FILE:3: ") && why.contains(expected),
+            "{bad}: {why}"
+        );
+        let secret = bad.split_once(':').map_or("", |(_, hash)| hash);
+        assert!(secret.len() < 6 || !why.contains(secret), "{why}");
+    }
+    assert_eq!(
+        folder.open("").err(),
+        Some("FILE:1: it names nobody".into())
+    );
+    assert_eq!(
+        folder.open("# a\n\n").err(),
+        Some("FILE:2: it names nobody".into())
+    );
+    let missing = Htpasswd::open(Path::new("/nowhere/users")).expect_err("missing");
+    assert!(
+        missing
+            .to_string()
+            .starts_with("/nowhere/users: No such file"),
+        "{missing}"
+    );
+    let folder = Htpasswd::open(folder.0.path()).expect_err("a directory");
+    assert!(
+        folder.to_string().ends_with("it is not a regular file"),
+        "{folder}"
+    );
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused() {
+    let folder = Folder::new();
+    let comments = format!("#{}\n", "x".repeat(1022)).repeat(1024);
+    let why = folder
+        .open(&format!("{comments}{}", line("a", BCRYPT)))
+        .expect_err("too large");
+    assert_eq!(why, "FILE: it is larger than 1048576 bytes");
+}
+
+/// HP3: by what is done, not by a clock.
+#[test]
+fn a_name_that_is_unknown_costs_what_a_known_one_does() {
+    let folder = Folder::new();
+    let users = folder.open(&line("ada", BCRYPT)).expect("good").users();
+    for (name, password, is_right) in [
+        ("ada", BCRYPT.1, true),
+        ("ada", "wrong", false),
+        ("eve", "wrong", false),
+        // The password of the hash that stands in.
+        ("eve", BCRYPT.1, false),
+    ] {
+        let before = VERIFIED.with(std::cell::Cell::get);
+        assert_eq!(users.has(name, password), is_right, "{name} {password}");
+        assert_eq!(
+            VERIFIED.with(std::cell::Cell::get) - before,
+            1,
+            "{name} {password}"
+        );
+    }
+}
+
+/// HP1.
+#[test]
+fn half_of_a_file_is_never_in_force() {
+    let folder = Folder::new();
+    let (ada, bob) = (line("ada", BCRYPT), line("bob", SHA_256));
+    let file = folder.open(&format!("{ada}{bob}")).expect("good");
+    let names = |file: &Htpasswd| file.users().hashes.len();
+    let whole = format!("{ada}{bob}{}", line("eve", SHA_512));
+    // As a program writes it in place: first nothing, then more and more.
+    for bytes in 0..whole.len() {
+        folder.write(&whole[..bytes]);
+        let reloaded = file.reload();
+        let cut = &whole[..bytes];
+        // A whole line is a whole file, for all that can be known.
+        let is_whole = cut.ends_with('\n');
+        assert_eq!(reloaded.is_ok(), is_whole, "{bytes}");
+        if is_whole {
+            assert_eq!(names(&file), cut.lines().count(), "{bytes}");
+        }
+    }
+    folder.write(&whole);
+    assert!(file.reload().is_ok() && names(&file) == 3);
+    for bad in ["", "eve:secret\n", &whole[..whole.len() - 1]] {
+        folder.write(bad);
+        file.reload().expect_err(bad);
+        assert_eq!(names(&file), 3, "{bad:?}");
+    }
+    fs::remove_file(folder.path()).expect("removed");
+    file.reload().expect_err("it is gone");
+    assert_eq!(names(&file), 3);
+    folder.write(&ada);
+    assert!(file.reload().is_ok() && names(&file) == 1);
+}
+
+/// Without an end of the last line a file is taken at the start alone: then nobody writes it.
+#[test]
+fn the_last_line_may_have_no_end_at_the_start() {
+    let folder = Folder::new();
+    let file = folder.open(line("ada", BCRYPT).trim_end()).expect("good");
+    folder.write(line("bob", BCRYPT).trim_end());
+    let why = file
+        .reload()
+        .expect_err("perhaps it is written")
+        .to_string();
+    assert!(why.contains(":1: the last line has no end"), "{why}");
+}
+
+/// HP2.
+#[test]
+fn known_credentials_are_forgotten_with_time_and_with_the_file() {
+    let folder = Folder::new();
+    let now = Arc::new(Milliseconds::new(5_000));
+    let clock = Arc::clone(&now);
+    let file = folder.open(&line("ada", BCRYPT)).expect("good");
+    let file = file.clock(move || Duration::from_millis(clock.load(Ordering::Relaxed)));
+    let advance = |time: Duration| {
+        let ms = u64::try_from(time.as_millis()).expect("short");
+        now.fetch_add(ms, Ordering::Relaxed);
+    };
+    let credentials = b"Basic YWRhOnBhc3M6d29yZA==";
+    assert!(!file.knows(credentials));
+    file.remember(file.key(credentials));
+    assert!(file.knows(credentials) && !file.knows(b"Basic YWRhOnBhc3M6d29yZA="));
+    advance(LIFE - Duration::from_millis(1));
+    assert!(file.knows(credentials));
+    advance(Duration::from_millis(1));
+    assert!(!file.knows(credentials));
+
+    file.look();
+    file.remember(file.key(credentials));
+    let key = file.key(credentials);
+    folder.write(&format!("# the same\n{}", line("ada", BCRYPT)));
+    file.look();
+    assert!(file.knows(credentials), "LOOK is not over");
+    advance(LOOK);
+    assert!(file.is_due());
+    file.look();
+    assert!(
+        !file.is_due() && !file.knows(credentials),
+        "the file has changed"
+    );
+    // A check that began before the change.
+    file.remember(key);
+    assert!(!file.knows(credentials));
+    // Another file, another secret.
+    let other = Htpasswd::open(&folder.path()).expect("good");
+    assert_ne!(other.key(credentials), file.key(credentials));
+}
+
+#[test]
+fn the_same_content_changes_nothing() {
+    let folder = Folder::new();
+    let file = folder.open(&line("ada", BCRYPT)).expect("good");
+    file.remember(file.key(b"x"));
+    folder.write(&line("ada", BCRYPT));
+    file.reload().expect("good");
+    assert!(file.knows(b"x"));
+    folder.write("ada:wrong\n");
+    file.reload().expect_err("bad");
+    assert!(file.knows(b"x"), "the one before is in force");
+}
