@@ -16,7 +16,6 @@ use flatpath::NetworkThreads;
 use crate::config::{Configuration, Entry, ExportTable, ListenerTable, quoted};
 use crate::failure::Failure;
 use crate::listeners::{self, Listener};
-use crate::nfs_exports;
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
 use crate::tls::{Secured, Source};
@@ -36,10 +35,9 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let path: &PathBuf = arguments.get_one("file").expect("it is required");
     let file = Configuration::from_file(path)?;
-    let listeners = listeners::of(&file.settings, &file.listeners)?;
+    let listeners = listeners::named_in(&file.settings, &file)?;
     demands(&file.settings, &listeners).divide()?;
     listeners.iter().try_for_each(Listener::check)?;
-    nfs_exports::check(&listeners, &file)?;
     let text = text_of(&file) + &certificates(&listeners)?;
     let written = io::stdout().lock().write_all(text.as_bytes());
     written.map_err(|cause| Failure::Failed(format!("standard output: {cause}")))
