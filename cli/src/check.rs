@@ -18,7 +18,6 @@ use crate::config::{Configuration, Entry, ExportTable, ListenerTable, quoted};
 use crate::explain;
 use crate::failure::Failure;
 use crate::listeners::{self, Listener};
-use crate::nfs_exports;
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
 use crate::tls::{Secured, Source};
@@ -42,10 +41,9 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let path: &PathBuf = arguments.get_one("file").expect("it is required");
     let file = Configuration::from_file(path)?;
-    let listeners = listeners::of(&file.settings, &file)?;
+    let listeners = listeners::named_in(&file.settings, &file)?;
     let parts = demands(&file.settings, &listeners).divide()?;
     listeners.iter().try_for_each(Listener::check)?;
-    nfs_exports::check(&listeners, &file)?;
     let text = match arguments.get_one::<String>("url") {
         Some(url) => explain::url(url, &listeners, &parts)?,
         None => text_of(&file) + &certificates(&listeners)?,

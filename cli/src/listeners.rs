@@ -193,6 +193,19 @@ fn add_sites(
     }
 }
 
+/// The same of a file with these settings above its tables, and its exports of NFS found good.
+///
+/// # Errors
+/// As [`of`]; an export cannot be read, or is for nothing.
+pub(crate) fn named_in(
+    settings: &Settings,
+    file: &Configuration,
+) -> Result<Vec<Listener>, Failure> {
+    let listeners = of(settings, file)?;
+    nfs_exports::check(&listeners, file)?;
+    Ok(listeners)
+}
+
 /// The listeners that flags name.
 fn flat(settings: &Settings) -> Result<Vec<Listener>, Failure> {
     let secured = Secured::of(settings)?;
@@ -320,33 +333,9 @@ impl Listener {
         let tls = secured.map(|secured| services.certificates.add(secured));
         let tls = tls.transpose()?;
         for address in self.addresses.iter().cloned() {
-            let mut is_writable = self.serves_over_http() && self.is_writable();
             server = match self.protocol {
                 ListenerProtocol::Http => self.add_http_to(server, address, parts, services)?,
-                ListenerProtocol::Nfs => {
-                    if let ListenAddress::Unix(_) = address {
-                        let why = format!("nfs: no client mounts {address}; name a port");
-                        return Err(Failure::WrongUse(why));
-                    }
-                    let nfs = nfs::open(settings, &services.file, self.requires_tls())?;
-                    if nfs_exports::are_named(settings, &services.file) {
-                        services.exports.push(Served {
-                            exports: nfs.exports(),
-                            files: settings.nfs_exports.clone(),
-                        });
-                    }
-                    is_writable = nfs.exports().is_writable();
-                    let is_registered = is_on(settings.nfs_register);
-                    services
-                        .nfs
-                        .push((services.count, nfs.port(), is_registered));
-                    let protocol = nfs.protocol();
-                    let protocol = protocol.bounded(parts.nfs_page_bytes, parts.nfs_replies);
-                    let numbers = services.count..services.count + 1;
-                    let counts = Nfs::call_counts(&protocol);
-                    services.counting.nfs.push((numbers, counts));
-                    server.listen_at(address, protocol)
-                }
+                ListenerProtocol::Nfs => self.add_nfs_to(server, address, parts, services)?,
                 ListenerProtocol::Ingest => {
                     let (ingest, control) = ingest::open(settings, &services.passed)?;
                     services.ingests.push(ingest.clone());
@@ -375,12 +364,45 @@ impl Listener {
                     services.redirect.get_or_insert(services.count);
                 }
             }
-            if is_writable {
+            if self.serves_over_http() && self.is_writable() {
                 services.writable.push(services.count);
             }
             services.count += 1;
         }
         Ok(server)
+    }
+
+    fn add_nfs_to(
+        &self,
+        server: Server,
+        address: ListenAddress,
+        parts: &Parts,
+        services: &mut Services,
+    ) -> Result<Server, Failure> {
+        if let ListenAddress::Unix(_) = address {
+            let why = format!("nfs: no client mounts {address}; name a port");
+            return Err(Failure::WrongUse(why));
+        }
+        let settings = &self.settings;
+        let nfs = nfs::open(settings, &services.file, self.requires_tls())?;
+        let exports = nfs.exports();
+        if exports.is_writable() {
+            services.writable.push(services.count);
+        }
+        if nfs_exports::are_named(settings, &services.file) {
+            let files = settings.nfs_exports.clone();
+            services.exports.push(Served { exports, files });
+        }
+        let is_registered = is_on(settings.nfs_register);
+        services
+            .nfs
+            .push((services.count, nfs.port(), is_registered));
+        let protocol = nfs.protocol();
+        let protocol = protocol.bounded(parts.nfs_page_bytes, parts.nfs_replies);
+        let numbers = services.count..services.count + 1;
+        let counts = Nfs::call_counts(&protocol);
+        services.counting.nfs.push((numbers, counts));
+        Ok(server.listen_at(address, protocol))
     }
 
     fn add_http_to(

@@ -158,10 +158,9 @@ impl Reload {
         };
         let file = Configuration::from_file(path)?;
         let settings = file.settings.clone().replaced_by(&self.matches);
-        let listeners = listeners::of(&settings, &file)?;
+        let listeners = listeners::named_in(&settings, &file)?;
         demands(&settings, &listeners).divide()?;
         listeners.iter().try_for_each(Listener::check)?;
-        nfs_exports::check(&listeners, &file)?;
         Ok(Some(file))
     }
 

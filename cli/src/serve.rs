@@ -33,7 +33,6 @@ use crate::listeners::{self, Listener, Services};
 use crate::logging;
 use crate::memory::{Demands, Parts};
 use crate::nfs::Rpcbind;
-use crate::nfs_exports;
 use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};
 use crate::report;
@@ -74,8 +73,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
     let (settings, file) = configured(arguments)?;
-    let listeners = listeners::of(&settings, &file)?;
-    nfs_exports::check(&listeners, &file)?;
+    let listeners = listeners::named_in(&settings, &file)?;
     effect::warn(arguments, &listeners);
     access::warn_of_clear_passwords(&listeners);
     environment::warn_of_misspelt(&command());
@@ -136,8 +134,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         manager.stopping();
         withdraw();
     });
-    drop((handover, reporters, renewal));
-    drop((rpcbind, services));
+    drop((handover, reporters, renewal, rpcbind, services));
     // The last one, so that it shows the end of the others.
     drop(admin_server);
     access_log.end();

@@ -163,6 +163,12 @@ impl<T> SubnetMap<T> {
         })
     }
 
+    /// All values, those of longer networks first.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        let networks = self.lengths.iter().flat_map(|(_, networks)| networks);
+        networks.map(|(_, value)| value)
+    }
+
     /// Whether no network has a value.
     pub fn is_empty(&self) -> bool {
         self.lengths.is_empty()
@@ -270,6 +276,11 @@ mod tests {
             }
             let same = "10.1.255.255/16".parse().expect("a network");
             assert_eq!(map.insert(same, "new"), Some("10.1.0.0/16"));
+            let values: Vec<&str> = map.values().copied().collect();
+            assert_eq!(
+                values,
+                ["10.1.2.3", "new", "10.0.0.0/8", "2001:db8::/32", "::/0"]
+            );
         }
         assert_eq!(SubnetMap::<u8>::default().find([10, 0, 0, 1].into()), None);
     }

@@ -38,6 +38,7 @@ targets!(
     http_connection,
     rpc_records,
     nfs_arguments,
+    nfs_exports,
     ingest_handshake,
     relay_handshake,
     ranges,

@@ -5,6 +5,7 @@ mod client;
 mod copies;
 mod crash;
 mod descriptors;
+mod exports;
 mod failover;
 mod framing;
 mod full;

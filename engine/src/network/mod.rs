@@ -76,7 +76,7 @@ mod written;
 
 pub(crate) use event_loop::After;
 pub(crate) use setup::{Setup, places_of};
-#[cfg(feature = "tls")]
+#[cfg(all(feature = "simulation", feature = "tls"))]
 pub(crate) use thawed::THAWED_MAX;
 pub(crate) use thread::Network;
 pub(crate) use user_data::CONNECTIONS_BOUND;

@@ -52,7 +52,7 @@ impl<D: Driver> Thread<D> {
 
 impl<D: Driver> Network<D> {
     /// Limits how many connections keep their ciphers ready for use.
-    #[cfg(feature = "tls")]
+    #[cfg(all(feature = "simulation", feature = "tls"))]
     pub(crate) fn thaw_at_most(&mut self, connections: usize) {
         self.thread.thawed.at_most(connections);
     }

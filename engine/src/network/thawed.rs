@@ -23,7 +23,7 @@ impl Thawed {
     }
 
     /// Sets the bound.
-    #[cfg(feature = "tls")]
+    #[cfg(all(feature = "simulation", feature = "tls"))]
     pub(super) fn at_most(&mut self, max: usize) {
         self.max = max;
     }

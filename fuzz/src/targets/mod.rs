@@ -3,6 +3,7 @@
 mod http;
 mod rpc;
 mod nfs;
+mod nfs_exports;
 mod ingest;
 mod relay;
 mod ranges;
@@ -43,6 +44,11 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "nfs_arguments",
         body: nfs::run,
+        mutations: 20_000,
+    },
+    Target {
+        name: "nfs_exports",
+        body: nfs_exports::run,
         mutations: 20_000,
     },
     Target {

@@ -337,8 +337,9 @@ mod tests {
             until_true("others wait", || {
                 known.table.lock().waiting == LOOKUP_WAITERS_MAX
             });
-            known.look_up(7);
-            assert!(known.find(7).is_none(), "one more does not wait");
+            let one_more = scope.spawn(|| known.look_up(7));
+            until_true("one more not to wait", || one_more.is_finished());
+            assert!(known.find(7).is_none());
             known.look_up(6);
             assert_eq!(known.find(6), groups(&[6]), "nor do other users");
             drop(release);

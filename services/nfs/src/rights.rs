@@ -9,14 +9,14 @@
 //! - R1: no two rules of an export with different rights have the same addresses, so the order of
 //!   the rules never decides.
 //!
-//! Cost: for each length of mask among the rules (one or two, as a rule) a binary search.
+//! Cost: that of [`SubnetMap::find`].
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use flatpath::Subnet;
+use flatpath::{Subnet, SubnetMap};
 use flatpath_rpc::Call;
 
 use crate::limits::{HOST_ADDRESSES_MAX, RULES_MAX};
@@ -151,8 +151,7 @@ pub(crate) fn wrong(place: &str, why: impl fmt::Display) -> io::Error {
 /// The rules of an export, ready to be asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// Longest mask first.
-    by_mask: Vec<(u128, Vec<(u128, Rights)>)>,
+    networks: SubnetMap<Rights>,
     any: Option<Rights>,
     /// The clients as they are written.
     names: Vec<String>,
@@ -209,36 +208,14 @@ impl Rules {
 
     /// False when the network has other rights already.
     fn insert(&mut self, network: Subnet, rights: Rights) -> bool {
-        let mask = network.mask();
-        let place = self
-            .by_mask
-            .binary_search_by(|(other, _)| mask.cmp(other))
-            .unwrap_or_else(|place| {
-                self.by_mask.insert(place, (mask, Vec::new()));
-                place
-            });
-        let rules = &mut self.by_mask[place].1;
-        match rules.binary_search_by_key(&network.bits(), |rule| rule.0) {
-            Ok(known) => rules[known].1 == rights,
-            Err(place) => {
-                rules.insert(place, (network.bits(), rights));
-                true
-            }
-        }
+        let known = self.networks.insert(network, rights);
+        known.is_none_or(|known| known == rights)
     }
 
     /// The rights of a client with this address; `None`: it has none.
     pub(crate) fn find(&self, peer: Option<IpAddr>) -> Option<&Rights> {
-        let any = self.any.as_ref();
-        let (Some(peer), false) = (peer, self.by_mask.is_empty()) else {
-            return any;
-        };
-        let bits = Subnet::from(peer).bits();
-        let mut found = self.by_mask.iter().filter_map(|(mask, rules)| {
-            let place = rules.binary_search_by_key(&(bits & mask), |rule| rule.0);
-            place.ok().map(|place| &rules[place].1)
-        });
-        found.next().or(any)
+        let found = peer.and_then(|peer| self.networks.find(peer));
+        found.or(self.any.as_ref())
     }
 
     /// The clients, for the list of exports; none stands for all.
@@ -251,8 +228,7 @@ impl Rules {
 
     /// Whether clients may change files by any of them.
     pub(crate) fn is_writable(&self) -> bool {
-        let networks = self.by_mask.iter().flat_map(|(_, rules)| rules);
-        let mut all = networks.map(|rule| &rule.1).chain(&self.any);
+        let mut all = self.networks.values().chain(&self.any);
         all.any(|rights| rights.access == Access::ReadWrite)
     }
 }

@@ -75,7 +75,7 @@ struct Loading {
 enum Source {
     /// It is served already.
     Open(Arc<State>),
-    New(Export),
+    New(Box<Export>),
 }
 
 impl Source {
@@ -96,7 +96,7 @@ impl Source {
             let text = format!("{} lies inside the export", key.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        Export::open(directory, common.secret).map(Source::New)
+        Export::open(directory, common.secret).map(|export| Source::New(Box::new(export)))
     }
 
     fn export(&self) -> &Export {
@@ -112,7 +112,7 @@ impl Loading {
         let state = match self.source {
             Source::Open(state) => state,
             Source::New(export) => {
-                let opened = State::open(common, &self.directory, export);
+                let opened = State::open(common, &self.directory, *export);
                 let cannot = |cause| cannot_export(&self.place, &self.directory, &cause);
                 Arc::new(opened.map_err(cannot)?)
             }

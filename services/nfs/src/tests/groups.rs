@@ -148,7 +148,8 @@ fn nobody_is_looked_up_for_a_client_without_a_right_or_where_all_are_squashed() 
             .apply();
         fixture.peer = Some("11.0.0.1:9".parse().expect("an address"));
         let before = count.load(Ordering::Relaxed);
-        fixture.credential = sends(1000, &[SHARED]);
+        // One that is not known yet.
+        fixture.credential = sends(1003, &[SHARED]);
         assert_eq!(fixture.read(&handle, 0, 9).err(), Some(status));
         assert_eq!(count.load(Ordering::Relaxed), before, "{clients}");
     }
