@@ -1,0 +1,3 @@
+//! Files beside routes, in the simulation.
+
+mod beside_routes;
