@@ -19,6 +19,9 @@
 //! With [`Files::writable`] PUT replaces files (`put`), and uploads that can be resumed do
 //! (`tus`); both give them their names by `publish`.
 //!
+//! [`Files::rules`] sets redirects, rewrites, clean addresses, fallbacks, error pages and headers;
+//! [`RootFiles::Read`] has them in the files `_redirects` and `_headers` of the root, too.
+//!
 //! Deliberately absent: DELETE and other writing, compressing on the fly (put a `.br` or `.gz`
 //! beside the file), server-side includes, per-directory configuration files, users and passwords.
 #![forbid(unsafe_code)]
@@ -29,6 +32,7 @@
 // |------|--------|
 // | a cached file is answered on the network thread | `cache`, `freshness` |
 // | else a worker takes the request | `answer` |
+// | which file it gets by the rules of the site | `visit`, `lookup`, `rules`, `error_pages` |
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
 // | which state of the file it is | `identity` |
@@ -45,7 +49,9 @@ mod freshness;
 mod mounts;
 mod responses;
 mod answer;
-mod not_found;
+mod visit;
+mod lookup;
+mod error_pages;
 mod writing;
 mod keyed;
 mod publish;
@@ -53,6 +59,7 @@ mod put;
 mod tus;
 mod deferred_close;
 mod target;
+mod rules;
 mod root;
 mod walk;
 mod stat;
@@ -72,8 +79,11 @@ mod tests;
 
 pub use conditional::EntityTags;
 pub use mounts::{METRICS, MountLimits};
-pub use not_found::NotFound;
 pub use root::Resolution;
+pub use rules::{
+    CleanUrls, Explanation, HeaderChange, Outcome, Pattern, RootFiles, RuleError, Rules, Step,
+    TrailingSlash,
+};
 pub use service::{Files, FilesState};
 pub use target::Hidden;
 pub use writing::{Durability, WriteOptions, Writing};

@@ -41,7 +41,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The same for whole paths: slashes stay.
-const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
+pub(crate) const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -90,6 +90,13 @@ impl Entries {
             .shown
             .sort_unstable_by(|left, right| order.compare(left, right));
         Ok(entries)
+    }
+
+    /// The same without names that are kept back.
+    #[must_use]
+    pub(crate) fn without(mut self, is_kept_back: impl Fn(&[u8]) -> bool) -> Self {
+        self.shown.retain(|entry| !is_kept_back(&entry.name));
+        self
     }
 
     /// The page, for a directory at `path` beneath the root.
@@ -161,7 +168,15 @@ impl Entry {
 
 /// Where a directory lies, with the slash that its address ends in: for `Location`.
 pub(crate) fn directory_address(path: &[u8]) -> String {
-    format!("/{}/", percent_encode(path, ENCODED_PATH))
+    match path {
+        [] => "/".to_owned(),
+        path => format!("/{}/", percent_encode(path, ENCODED_PATH)),
+    }
+}
+
+/// Where a file lies: for `Location`.
+pub(crate) fn file_address(path: &[u8]) -> String {
+    format!("/{}", percent_encode(path, ENCODED_PATH))
 }
 
 /// The first names of a directory in byte order, and how many there are. Memory: the names that

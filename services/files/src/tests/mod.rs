@@ -4,6 +4,8 @@ mod answers;
 mod kept;
 mod prompt;
 mod publishing;
+mod rule_files;
+mod rules;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
