@@ -17,6 +17,7 @@ macro_rules! page {
 
 page!(Readme, "README.md");
 page!(Service, "book/src/service.md");
+page!(Files, "book/src/files.md");
 page!(Layers, "book/src/layers.md");
 page!(Actix, "book/src/actix.md");
 page!(FlaskExpress, "book/src/flask-express.md");

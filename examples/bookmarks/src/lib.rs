@@ -36,7 +36,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatpath_files::{Files, NotFound};
+use flatpath_files::{Files, Rules};
 use flatpath_http::cookies::{HasKeys, Keys};
 use flatpath_http::http::StatusCode;
 use flatpath_http::sse::Broadcast;
@@ -71,7 +71,8 @@ impl HasKeys for App {
 /// # Errors
 /// The secret has fewer than 32 bytes, or the directory cannot be opened.
 pub fn service(database: Database, secret: &[u8], public: &Path) -> Result<Router, Box<dyn Error>> {
-    let files = Files::open(public)?.not_found(NotFound::Page("404.html".into()));
+    let rules = Rules::new().error_page(StatusCode::NOT_FOUND, "/404.html")?;
+    let files = Files::open(public)?.rules(rules);
     let sign_in = routing::post(session::sign_in).layer(RateLimit::per_minute(SIGN_INS_PER_MINUTE));
     let api = Router::new()
         .route("/session", sign_in.delete(session::sign_out))

@@ -1,10 +1,11 @@
 //! Answers made by a worker, or by the network thread from what is cached: finds the file, decides
 //! what of it to send, and how.
 //!
-//! The steps of a GET or HEAD: target → file (directory: redirect, index or listing) → sibling by
-//! `Accept-Encoding` → conditions → ranges → body. Small files are read at once, so that the answer
-//! is one piece and the cache can keep it; what is larger is read while it is sent. `encoded` does
-//! the same with what is compressed meanwhile, and `directory` shows directories.
+//! The steps of a GET or HEAD: target → rules → file (directory: redirect, index or listing) →
+//! sibling by `Accept-Encoding` → conditions → ranges → headers of rules → body. Small files are
+//! read at once, so that the answer is one piece and the cache can keep it; what is larger is read
+//! while it is sent. `encoded` does the same with what is compressed meanwhile, and `directory`
+//! shows directories.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -27,26 +28,24 @@ use crate::error::FilesError;
 use crate::freshness::{FreshnessCheck, Lookup, LookupStart, Observation};
 use crate::headers::Headers;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
-use crate::listing::{self, Listing};
+use crate::listing::Listing;
 use crate::media;
-use crate::not_found::NotFound;
 use crate::page::refusal;
 use crate::range::{self, Part, Ranges};
 use crate::responses::{bare, busy, status_text, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
+use crate::rules::{Extent, RuleFiles, Rules};
 use crate::siblings::{self, Forms};
 use crate::stat::Locality;
-use crate::target::{Hidden, PathForm, Target, joined, name_of};
-use crate::writing::{Writing, is_own, public_address, raw_target};
+use crate::target::{Hidden, name_of};
+use crate::visit::{Found, Visit, elsewhere, moved};
+use crate::writing::Writing;
 
 mod directory;
 mod encoded;
 
 /// Usual size of the head of an answer.
 const HEAD_BYTES: usize = 512;
-
-/// The file that is looked for first in a directory.
-const INDEX: &[u8] = b"index.html";
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub(crate) const ALLOWED_WRITABLE: HeaderValue =
@@ -62,7 +61,8 @@ pub(crate) struct Answerer<'a> {
     pub(crate) archives: &'a Archives,
     pub(crate) writing: Writing,
     pub(crate) tags: EntityTags,
-    pub(crate) not_found: &'a NotFound,
+    pub(crate) rules: &'a Rules,
+    pub(crate) rule_files: &'a RuleFiles,
     pub(crate) pool: PoolHandle<'a>,
     /// For bodies that are read while they are sent: none where only cached content is sent.
     pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
@@ -74,10 +74,19 @@ pub(crate) struct Answerer<'a> {
 
 /// What a request asks for, of any file.
 struct Asked<'a> {
-    request: &'a Request,
+    visit: &'a Visit<'a>,
     preference: AcceptEncoding,
     /// What may compress the answer.
     compressor: Option<&'a Compressor>,
+}
+
+/// What came of a GET.
+enum Made {
+    /// A file, with the headers that rules change.
+    File(Response),
+    /// Something else, still without them.
+    Other(Response),
+    Error(FilesError),
 }
 
 /// A file in the form in which it is to be sent.
@@ -90,7 +99,7 @@ struct Chosen {
     /// The client takes it as it is, too.
     takes_plain: bool,
     opened: Opened,
-    media: &'static str,
+    media: HeaderValue,
     /// What the choice depends on, in addition to the file that is sent.
     observations: Vec<Observation>,
     /// It is known that no link led to any of these.
@@ -101,36 +110,40 @@ struct Chosen {
 impl Answerer<'_> {
     /// Answers any request; `None` if a link led beyond the reach, or something is not cached.
     pub(crate) fn answer(&self, request: &Request) -> Option<Response> {
-        let is_get = *request.method() == Method::GET;
-        if is_get || *request.method() == Method::HEAD {
-            let answered = match self.get(request) {
-                Err(FilesError::NotFound) => self.missing(request),
-                answered => answered,
-            };
-            return match answered {
-                Err(FilesError::OtherMount | FilesError::NotAtHand) => None,
-                // A worker looks again at what has failed for another reason.
-                Err(error) if self.is_at_hand() && error != FilesError::NotFound => None,
-                Err(error) => Some(refuse(request, error)),
-                Ok(response) => Some(response),
-            };
-        }
-        let response = match *request.method() {
-            Method::OPTIONS => bare(StatusCode::NO_CONTENT),
-            _ => status_text(StatusCode::METHOD_NOT_ALLOWED),
+        let mut visit = self.visit(request)?;
+        let made = match self.get(&mut visit) {
+            Err(error) => Made::Error(error),
+            Ok(made) => made,
         };
-        let allowed = match self.writing {
-            Writing::Refused => ALLOWED,
-            Writing::Allowed(_) => ALLOWED_WRITABLE,
+        let made = match made {
+            Made::File(response) if !is_error(response.status()) => return Some(response),
+            Made::Other(mut response) if !is_error(response.status()) => {
+                visit.change_own(response.headers_mut());
+                return Some(response);
+            }
+            Made::File(response) | Made::Other(response) => response,
+            Made::Error(FilesError::OtherMount | FilesError::NotAtHand) => return None,
+            // A worker looks again at what has failed for another reason.
+            Made::Error(error) if self.is_at_hand() && error != FilesError::NotFound => {
+                return None;
+            }
+            Made::Error(error) => refuse(request, error),
         };
-        Some(with(response, header::ALLOW, allowed))
+        visit.extent = Extent::NotKept;
+        self.with_page(&visit, made).ok()
+    }
+
+    /// The rules for a request; `None` where the reach is too short to read them.
+    pub(crate) fn visit<'r>(&'r self, request: &'r Request) -> Option<Visit<'r>> {
+        let held = self.rule_files.hold(self.root, self.rules, self.reach);
+        Some(Visit::of(request, held.ok()?))
     }
 
     fn is_at_hand(&self) -> bool {
         self.reach == Reach::AtHand
     }
 
-    fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
+    pub(crate) fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
         self.root.find_within(path, self.reach)
     }
 
@@ -148,86 +161,73 @@ impl Answerer<'_> {
 
     /// What a request asks for. What is not kept is not compressed, either: that would be done
     /// again for each request.
-    fn asked<'a>(&self, request: &'a Request, compressor: Option<&'a Compressor>) -> Asked<'a> {
-        let codings = request.headers().all(&header::ACCEPT_ENCODING);
+    fn asked<'a>(&'a self, visit: &'a Visit<'a>) -> Asked<'a> {
+        let codings = visit.request.headers().all(&header::ACCEPT_ENCODING);
+        let compressor = self.compressor.filter(|_| visit.is_checkable);
         Asked {
-            request,
+            visit,
             preference: self.forms.accepted(codings),
-            compressor,
+            compressor: Compressor::of_request(compressor, visit.request),
         }
     }
 
-    /// What answers a GET of a name that nothing has: never cached under that name, as clients
-    /// could make up names until nothing else is in the cache.
-    fn missing(&self, request: &Request) -> Result<Response, FilesError> {
-        let (path, is_found) = match self.not_found {
-            NotFound::Refuse => return Err(FilesError::NotFound),
-            NotFound::Page(path) => (path, false),
-            NotFound::Serve(path) => (path, true),
-        };
-        let path = path.trim_start_matches('/').as_bytes();
-        let opened = self.find(path)?;
-        if is_found {
-            let mut response = self.file(&self.asked(request, None), path, opened)?;
-            response.extensions_mut().remove::<NewEntry>();
-            return Ok(response);
+    fn get(&self, visit: &mut Visit<'_>) -> Result<Made, FilesError> {
+        let request = visit.request;
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        if is_read && Mount::of(request).is_some_and(Mount::is_bare) {
+            return Ok(Made::Other(moved(request, "/")));
         }
-        // The conditions and ranges of the request are those of another file.
-        let mut plain = Request::default();
-        plain.method_mut().clone_from(request.method());
-        for coding in request.headers().get_all(header::ACCEPT_ENCODING) {
-            plain
-                .headers_mut()
-                .append(header::ACCEPT_ENCODING, coding.clone());
-        }
-        let mut response = self.file(&self.asked(&plain, None), path, opened)?;
-        response.extensions_mut().remove::<NewEntry>();
-        for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES] {
-            response.headers_mut().remove(name);
-        }
-        *response.status_mut() = StatusCode::NOT_FOUND;
-        Ok(response)
-    }
-
-    fn get(&self, request: &Request) -> Result<Response, FilesError> {
-        if Mount::of(request).is_some_and(Mount::is_bare) {
-            return Ok(redirect(request, "/", request.uri().query()));
-        }
-        let target = Target::parse(raw_target(request).as_bytes(), self.hidden)?;
-        let path = target.path();
-        if path.split(|byte| *byte == b'/').any(is_own) {
-            return Err(FilesError::NotFound);
-        }
-        let asked = self.asked(request, Compressor::of_request(self.compressor, request));
-        if target.form() == PathForm::Plain {
-            let opened = self.find(path)?;
-            return match opened.kind {
-                Kind::Directory => {
-                    let query = request.uri().query();
-                    Ok(redirect(request, &listing::directory_address(path), query))
-                }
-                Kind::File => self.file(&asked, path, opened),
-            };
-        }
-        let index = joined(path, INDEX);
-        match self.find(&index) {
-            Ok(opened) if opened.kind == Kind::File => {
-                return self.file(&asked, &index, opened);
-            }
-            Ok(_) | Err(FilesError::NotFound) => {}
+        let target = match self.target_of(request) {
+            Ok(target) => target,
+            Err(_) if !is_read => return Ok(Made::Other(self.other_method(request))),
             Err(error) => return Err(error),
+        };
+        self.enter(visit, &target)?;
+        let redirects = visit.has_rules && *request.method() != Method::OPTIONS;
+        if let Some(response) = redirects.then(|| visit.redirect()).flatten() {
+            return Ok(Made::Other(response));
         }
-        let directory = self.find(path)?;
-        match directory.kind {
-            Kind::Directory if self.is_at_hand() => Err(FilesError::NotAtHand),
-            Kind::Directory => self.directory(&asked, &target, &directory),
-            // A file with a slash after its name is not that file.
-            Kind::File => Err(FilesError::NotFound),
+        if !is_read {
+            return Ok(Made::Other(self.other_method(request)));
         }
+        match self.look_up(visit, &target) {
+            Ok(Found::File(path, opened)) => self.file(visit, &path, opened).map(Made::File),
+            Ok(Found::Directory(..)) if self.is_at_hand() => Err(FilesError::NotAtHand),
+            Ok(Found::Directory(path, opened)) => self
+                .directory(visit, &path, target.query(), &opened)
+                .map(Made::Other),
+            Ok(Found::Elsewhere(path, form)) => Ok(Made::Other(elsewhere(request, &path, form))),
+            Err(FilesError::NotFound) if visit.has_rules => {
+                let (path, opened) = self.fallback(visit)?;
+                // Clients could make up names until nothing else is in the cache.
+                visit.is_checkable = false;
+                visit.extent = Extent::NotKept;
+                self.file(visit, &path, opened).map(Made::File)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn other_method(&self, request: &Request) -> Response {
+        let response = match *request.method() {
+            Method::OPTIONS => bare(StatusCode::NO_CONTENT),
+            _ => status_text(StatusCode::METHOD_NOT_ALLOWED),
+        };
+        let allowed = match self.writing {
+            Writing::Refused => ALLOWED,
+            Writing::Allowed(_) => ALLOWED_WRITABLE,
+        };
+        with(response, header::ALLOW, allowed)
     }
 
     /// The file at `path`, which is `opened`.
-    fn file(&self, asked: &Asked<'_>, path: &[u8], opened: Opened) -> Result<Response, FilesError> {
+    pub(crate) fn file(
+        &self,
+        visit: &Visit<'_>,
+        path: &[u8],
+        opened: Opened,
+    ) -> Result<Response, FilesError> {
+        let asked = &self.asked(visit);
         let mut first = Some(opened);
         for tries in 1..=CHANGE_TRIES_MAX {
             let opened = first.take().map_or_else(|| self.find(path), Ok)?;
@@ -248,6 +248,11 @@ impl Answerer<'_> {
         Err(FilesError::Changed)
     }
 
+    fn media_of(&self, path: &[u8]) -> HeaderValue {
+        let of_rules = self.rules.media_of(path).cloned();
+        of_rules.unwrap_or_else(|| HeaderValue::from_static(media::of_name(name_of(path))))
+    }
+
     /// The best form of a file that the client takes; `None` if it takes none. A sibling that was
     /// compressed before is better than one that is compressed now.
     fn choose(
@@ -256,9 +261,9 @@ impl Answerer<'_> {
         opened: Opened,
         asked: &Asked<'_>,
     ) -> Result<Option<Chosen>, FilesError> {
-        let (media, bytes) = (media::of_name(name_of(path)), opened.identity.size);
+        let (media, bytes) = (self.media_of(path), opened.identity.size);
         let compressor = asked.compressor;
-        let compressor = compressor.filter(|it| it.is_worth(path, media, bytes));
+        let compressor = compressor.filter(|it| it.is_worth(path, &media, bytes));
         let mut plain = Chosen {
             path: path.to_vec(),
             coding: ContentCoding::Identity,
@@ -309,7 +314,7 @@ impl Answerer<'_> {
         chosen: Chosen,
         tries: usize,
     ) -> Result<Option<Response>, FilesError> {
-        let request = asked.request;
+        let (visit, request) = (asked.visit, asked.visit.request);
         let size = chosen.opened.identity.size;
         let validators =
             Validators::of(&chosen.opened.identity, chosen.opened.looked_at, self.tags);
@@ -318,6 +323,7 @@ impl Answerer<'_> {
         if verdict == Verdict::PreconditionFailed {
             return Ok(Some(precondition_failed(&headers)));
         }
+        visit.change(&mut headers);
         let is_sent = verdict == Verdict::Proceed && *request.method() != Method::HEAD;
         let ranges = match is_sent {
             true => ranges_of(request, &validators, size),
@@ -403,7 +409,10 @@ impl Answerer<'_> {
             }
             Ranges::Several(parts) => {
                 let boundary = content::fresh_boundary();
-                let multipart = Multipart::new(file, &parts, size, chosen.media, &boundary);
+                let media = headers.get(header::CONTENT_TYPE).unwrap_or(&chosen.media);
+                // Of visible ASCII, whoever set it.
+                let media = media.to_str().unwrap_or(media::UNKNOWN);
+                let multipart = Multipart::new(file, &parts, size, media, &boundary);
                 let media = visible(format!("multipart/byteranges; boundary={boundary}"));
                 headers.insert(header::CONTENT_TYPE, media);
                 let length = multipart.length();
@@ -433,14 +442,26 @@ impl Answerer<'_> {
         // Without both validators the file changed a moment ago, and may do so again unseen.
         validators.tag.as_ref()?;
         headers.get(header::LAST_MODIFIED)?;
+        let visit = asked.visit;
+        if !visit.is_checkable {
+            return None;
+        }
         let mut observations = chosen.observations;
         observations.push(Observation::File(chosen.path, chosen.opened.identity));
-        let checks = match chosen.is_direct && chosen.locality == Locality::Local {
+        observations.extend_from_slice(&visit.observations);
+        // Where nothing was found may be another mount, which a network thread must not ask.
+        let is_near = visit.observations.is_empty() || self.root.stays_on_mount(self.reach);
+        let locality = if is_near {
+            chosen.locality
+        } else {
+            Locality::Remote
+        };
+        let checks = match chosen.is_direct && locality == Locality::Local {
             true => FreshnessCheck::of_direct(self.root, &observations)?,
             false => FreshnessCheck::of_observations(self.root, &observations)?,
         };
         Some(NewEntry {
-            target: asked.request.uri().path().as_bytes().into(),
+            target: asked.visit.request.uri().path().as_bytes().into(),
             preference: asked.preference,
             answer: Prebuilt {
                 found: prebuilt(StatusCode::OK, headers.iter(), Some(content.len())),
@@ -451,7 +472,7 @@ impl Answerer<'_> {
             },
             lookup: Lookup {
                 began: self.began,
-                locality: chosen.locality,
+                locality,
             },
         })
     }
@@ -465,10 +486,7 @@ fn file_headers(chosen: &Chosen, coding: ContentCoding, validators: &Validators)
         token => token,
     };
     let all = [
-        (
-            header::CONTENT_TYPE,
-            Some(HeaderValue::from_static(chosen.media)),
-        ),
+        (header::CONTENT_TYPE, Some(chosen.media.clone())),
         (header::X_CONTENT_TYPE_OPTIONS, text("nosniff")),
         (header::CONTENT_ENCODING, coding.and_then(text)),
         // Also where there are no siblings: there may be some tomorrow.
@@ -487,7 +505,14 @@ fn file_headers(chosen: &Chosen, coding: ContentCoding, validators: &Validators)
 
 /// RFC 9110, 15.4.5: of the headers of a 200, those that a cache needs to update what it has.
 fn kept_headers(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    const KEPT: [HeaderName; 3] = [header::VARY, header::ETAG, header::LAST_MODIFIED];
+    const KEPT: [HeaderName; 6] = [
+        header::VARY,
+        header::ETAG,
+        header::LAST_MODIFIED,
+        header::CACHE_CONTROL,
+        header::CONTENT_LOCATION,
+        header::EXPIRES,
+    ];
     headers.iter().filter(|(name, _)| KEPT.contains(name))
 }
 
@@ -553,18 +578,8 @@ fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {
     }
 }
 
-/// 301 to the address of a directory, which ends in a slash.
-fn redirect(request: &Request, address: &str, query: Option<&str>) -> Response {
-    let mut address = public_address(request, address);
-    if let Some(query) = query {
-        address.push('?');
-        address.push_str(query);
-    }
-    let response = status_text(StatusCode::MOVED_PERMANENTLY);
-    match HeaderValue::try_from(address) {
-        Ok(address) => with(response, header::LOCATION, address),
-        Err(_) => response,
-    }
+fn is_error(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
 }
 
 fn not_acceptable() -> Response {

@@ -51,12 +51,10 @@ impl Compressor {
     }
 
     /// Whether a file at this path is worth compressing; not what has a coding already.
-    pub(crate) fn is_worth(&self, path: &[u8], media: &'static str, bytes: u64) -> bool {
+    pub(crate) fn is_worth(&self, path: &[u8], media: &HeaderValue, bytes: u64) -> bool {
         bytes <= COMPRESS_FILE_BYTES_MAX
             && !media::is_gzipped(name_of(path))
-            && self
-                .0
-                .is_worth(&HeaderValue::from_static(media), Some(bytes))
+            && self.0.is_worth(media, Some(bytes))
     }
 
     pub(crate) fn offers(&self, coding: ContentCoding) -> bool {

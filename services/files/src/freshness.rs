@@ -22,7 +22,7 @@
 //! Cost: `statx` times the number of checks, once per turn, or a comparison of times. One check for
 //! a file in the root and a client without `Accept-Encoding`.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::time::Instant;
 
 use rustix::fs::FileType;
@@ -154,6 +154,8 @@ impl Lookup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Observation {
     File(Vec<u8>, Identity),
+    /// In which a file was looked for in vain, or in place of one.
+    Directory(Vec<u8>, Identity),
     Nothing(Vec<u8>),
 }
 
@@ -174,9 +176,31 @@ enum Expected {
     Nothing,
 }
 
+impl Expected {
+    /// What is at a path now; `None` for a link, and what is neither file nor directory.
+    fn at(root: &Root, path: &CStr) -> Option<Self> {
+        let statx = match root.inspect(path) {
+            Ok(statx) => statx,
+            Err(Errno::NOENT) => return Some(Self::Nothing),
+            Err(_) => return None,
+        };
+        let identity = Identity::from_statx(&statx);
+        match FileType::from_raw_mode(u32::from(statx.stx_mode)) {
+            FileType::Directory => Some(Self::directory(&identity)),
+            FileType::RegularFile => Some(Self::File(identity)),
+            _ => None,
+        }
+    }
+
+    fn directory(identity: &Identity) -> Self {
+        let Identity { device, inode, .. } = *identity;
+        Self::Directory { device, inode }
+    }
+}
+
 impl FreshnessCheck {
-    /// The checks of some observations, all about files of one directory; `None` if they do not
-    /// hold (any more), or only by way of a link, or the file lies too deep.
+    /// The checks of some observations; `None` if they do not hold (any more), or only by way of a
+    /// link, or the file lies too deep.
     pub(crate) fn of_observations(
         root: &Root,
         observations: &[Observation],
@@ -190,32 +214,56 @@ impl FreshnessCheck {
     /// each use of their entry.
     pub(crate) fn of_direct(root: &Root, observations: &[Observation]) -> Option<Box<[Self]>> {
         let mut checks = Vec::with_capacity(observations.len() + 1);
-        let (Observation::File(path, _) | Observation::Nothing(path)) = observations.first()?;
+        observations.first()?;
+        for observation in observations {
+            let (path, expected) = match observation {
+                Observation::File(path, identity) => (path, Expected::File(*identity)),
+                Observation::Directory(path, identity) => (path, Expected::directory(identity)),
+                Observation::Nothing(path) => (path, Expected::Nothing),
+            };
+            if Self::push_directories(root, path, expected, &mut checks)? {
+                checks.push(Self {
+                    path: CString::new(path.as_slice()).ok()?,
+                    expected,
+                });
+            }
+        }
+        Some(checks.into())
+    }
+
+    /// Checks of the directories above a path, once each, so that none is walked through that has
+    /// become a link. False: one of them is not there, or is a file, which says already that there
+    /// is nothing below.
+    fn push_directories(
+        root: &Root,
+        path: &[u8],
+        expected: Expected,
+        checks: &mut Vec<Self>,
+    ) -> Option<bool> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         for (depth, (end, _)) in slashes.enumerate() {
             if depth == CACHE_DEPTH_MAX {
                 return None;
             }
             let directory = CString::new(&path[..end]).ok()?;
-            let statx = root.inspect(&directory).ok()?;
-            let Identity { device, inode, .. } = Identity::from_statx(&statx);
-            let expected = Expected::Directory { device, inode };
-            checks.push(Self {
-                path: directory,
-                expected,
-            });
-        }
-        for observation in observations {
-            let (path, expected) = match observation {
-                Observation::File(path, identity) => (path, Expected::File(*identity)),
-                Observation::Nothing(path) => (path, Expected::Nothing),
+            let known = checks.iter().find(|check| check.path == directory);
+            let found = match known.map(|check| check.expected) {
+                Some(known) => known,
+                None => {
+                    let found = Expected::at(root, &directory)?;
+                    checks.push(Self {
+                        path: directory,
+                        expected: found,
+                    });
+                    found
+                }
             };
-            checks.push(Self {
-                path: CString::new(path.as_slice()).ok()?,
-                expected,
-            });
+            let leads_on = matches!(found, Expected::Directory { .. });
+            if !leads_on {
+                return (expected == Expected::Nothing).then_some(false);
+            }
         }
-        Some(checks.into())
+        Some(true)
     }
 
     pub(crate) fn confirms(&self, root: &Root) -> bool {

@@ -21,10 +21,12 @@
 //!
 //! What is compressed before (`.br` and `.gz` beside a file) is sent to clients that take it; with
 //! the feature of a coding, `Files::compress` compresses the rest. Directories are listed
-//! ([`Files::listing`]), and sent as archives ([`Files::archives`]).
+//! ([`Files::listing`]), and sent as archives ([`Files::archives`]). [`Files::rules`] sets
+//! redirects, rewrites, clean addresses, fallbacks, error pages and headers; [`RootFiles::Read`] has
+//! them in the files `_redirects` and `_headers` of the root, too.
 //!
-//! Deliberately absent: DELETE and other writing, server-side includes, per-directory configuration
-//! files, users and passwords.
+//! Deliberately absent: DELETE and other writing, server-side includes, configuration files below
+//! the root, users and passwords (a `Guard` of `flatpath-layers` asks for them).
 #![forbid(unsafe_code)]
 
 // In the order of a request's way:
@@ -33,6 +35,7 @@
 // |------|--------|
 // | a cached file is answered on the network thread | `cache`, `freshness` |
 // | else a worker takes the request | `answer` |
+// | which file it gets by the rules of the site | `visit`, `lookup`, `rules`, `error_pages` |
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
 // | which state of the file it is | `identity` |
@@ -50,7 +53,9 @@ mod freshness;
 mod mounts;
 mod responses;
 mod answer;
-mod not_found;
+mod visit;
+mod lookup;
+mod error_pages;
 mod writing;
 mod keyed;
 mod publish;
@@ -58,6 +63,7 @@ mod put;
 mod tus;
 mod deferred_close;
 mod target;
+mod rules;
 mod root;
 mod walk;
 mod stat;
@@ -80,8 +86,11 @@ pub use archive::ArchiveFormat;
 pub use conditional::EntityTags;
 pub use listing::Listing;
 pub use mounts::{METRICS, MountLimits};
-pub use not_found::NotFound;
 pub use root::Resolution;
+pub use rules::{
+    CleanUrls, Explanation, HeaderChange, Outcome, Pattern, RootFiles, RuleError, Rules, Step,
+    TrailingSlash,
+};
 pub use service::{Files, FilesState};
 pub use target::Hidden;
 pub use writing::{Durability, WriteOptions, Writing};

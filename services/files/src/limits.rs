@@ -138,6 +138,37 @@ pub(crate) const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
 /// Mounts below the served directory that are distinguished.
 pub(crate) const MOUNTS_MAX: usize = 1_024;
 
+/// Rules of one kind, which are found by hash. Cloudflare takes 2,000 redirects with fixed paths.
+pub const RULES_MAX: usize = 4_096;
+
+/// Rules of one kind whose pattern is an expression or a glob, each of which is tried in turn:
+/// 256 × about 50 ns = 13 µs for a path that none is for. Cloudflare takes 100.
+pub const EXPRESSIONS_MAX: usize = 256;
+
+/// Bytes of one expression when it is compiled, and of what a worker keeps for running it.
+pub const EXPRESSION_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest address that a rule leads to: what servers and browsers take (RFC 9110, 4.1, asks for
+/// at least 8,000). A rule whose variables make more of it leads to nothing.
+pub const RULE_TARGET_BYTES_MAX: usize = 8_000;
+
+/// Files that one `try` rule names.
+pub const TRY_FILES_MAX: usize = 8;
+
+/// Redirects of a list that are followed to see whether they lead back: as many as browsers follow.
+pub(crate) const REDIRECT_HOPS_MAX: usize = 20;
+
+/// Hexadecimal digits of a hash in a file's name: 8 in the short form of bundlers, 64 in SHA-256.
+pub(crate) const HASH_LENGTH_MIN: usize = 8;
+/// See [`HASH_LENGTH_MIN`].
+pub(crate) const HASH_LENGTH_MAX: usize = 64;
+
+/// Longest `_headers` or `_redirects` that is read: 4,096 rules × 64 bytes.
+pub const RULE_FILE_BYTES_MAX: usize = 256 * 1024;
+
+/// Mistakes of one version of such a file that the log names; then it says how many more there are.
+pub(crate) const RULE_FILE_MISTAKES_MAX: usize = 8;
+
 /// How long the server remembers that an upload is finished, for a client that lost the answer.
 pub(crate) const FINISHED_KEPT: Duration = Duration::from_secs(60 * 60);
 

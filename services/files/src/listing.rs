@@ -21,6 +21,7 @@ use crate::error::FilesError;
 use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
 use crate::root::{Kind, Opened, Reach, Root};
+use crate::rules::{RootFiles, is_rule_file};
 use crate::target::{Hidden, is_hidden, joined};
 use crate::writing::is_own;
 
@@ -40,7 +41,7 @@ pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The same for whole paths: slashes stay.
-const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
+pub(crate) const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 /// What a GET of a directory without `index.html` gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,12 +94,12 @@ impl Entries {
         root: &Root,
         path: &[u8],
         directory: &Opened,
-        hidden: Hidden,
+        shown: impl Into<Names>,
         reach: Reach,
         view: &View,
     ) -> Result<Self, FilesError> {
         let mut chosen = Chosen::new(&view.window);
-        each_name(directory, hidden, |name| chosen.offer(name))?;
+        each_name(directory, path, shown.into(), |name| chosen.offer(name))?;
         let mut entries = Self {
             shown: Vec::with_capacity(chosen.names.len()),
             total: chosen.total,
@@ -159,42 +160,70 @@ impl Entry {
 
 /// Where a directory lies, with the slash that its address ends in: for `Location`.
 pub(crate) fn directory_address(path: &[u8]) -> String {
-    format!("/{}/", percent_encode(path, ENCODED_PATH))
+    match path {
+        [] => "/".to_owned(),
+        path => format!("/{}/", percent_encode(path, ENCODED_PATH)),
+    }
+}
+
+/// Where a file lies: for `Location`.
+pub(crate) fn file_address(path: &[u8]) -> String {
+    format!("/{}", percent_encode(path, ENCODED_PATH))
 }
 
 /// Calls `take` with each name of a directory that may be shown.
 fn each_name(
     directory: &Opened,
-    hidden: Hidden,
+    path: &[u8],
+    shown: Names,
     mut take: impl FnMut(&[u8]),
 ) -> Result<(), FilesError> {
     for item in Dir::read_from(directory.file.as_fd())? {
         let item = item?;
         let name = item.file_name().to_bytes();
-        if is_listed(name, hidden) {
+        if shown.has(path, name) {
             take(name);
         }
     }
     Ok(())
 }
 
-/// Whether a name of a directory is shown, whatever has it.
-pub(crate) fn is_listed(name: &[u8], hidden: Hidden) -> bool {
-    let is_dot = name == b"." || name == b"..";
-    !is_dot && !is_own(name) && (hidden == Hidden::Served || !is_hidden(name))
+/// Which names directories show, whatever has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    pub(crate) hidden: Hidden,
+    pub(crate) root_files: RootFiles,
+}
+
+impl Names {
+    /// Whether a name of the directory at `path` is shown.
+    pub(crate) fn has(self, path: &[u8], name: &[u8]) -> bool {
+        let is_dot = name == b"." || name == b"..";
+        let is_rule_file =
+            self.root_files == RootFiles::Read && path.is_empty() && is_rule_file(name);
+        let is_kept_back = is_dot || is_own(name) || is_rule_file;
+        !is_kept_back && (self.hidden == Hidden::Served || !is_hidden(name))
+    }
+}
+
+impl From<Hidden> for Names {
+    fn from(hidden: Hidden) -> Self {
+        let root_files = RootFiles::Ignored;
+        Self { hidden, root_files }
+    }
 }
 
 /// The names of a page, while all are looked at. Memory: the names that are kept.
 struct Chosen<'a> {
     window: &'a Window,
-    names: Names,
+    names: Ends,
     total: usize,
     /// Names up to the one that the page begins after; or before the one that it ends before.
     outside: usize,
 }
 
 /// The smallest names so far, or the largest.
-enum Names {
+enum Ends {
     Smallest(BinaryHeap<Vec<u8>>),
     Largest(BinaryHeap<Reverse<Vec<u8>>>),
 }
@@ -204,8 +233,8 @@ impl<'a> Chosen<'a> {
         Self {
             window,
             names: match window {
-                Window::First | Window::After(_) => Names::Smallest(BinaryHeap::new()),
-                Window::Before(_) => Names::Largest(BinaryHeap::new()),
+                Window::First | Window::After(_) => Ends::Smallest(BinaryHeap::new()),
+                Window::Before(_) => Ends::Largest(BinaryHeap::new()),
             },
             total: 0,
             outside: 0,
@@ -217,8 +246,8 @@ impl<'a> Chosen<'a> {
         match (self.window, &mut self.names) {
             (Window::After(end), _) if name <= end.as_slice() => self.outside += 1,
             (Window::Before(end), _) if name >= end.as_slice() => {}
-            (_, Names::Smallest(heap)) => keep(heap, name.to_vec()),
-            (_, Names::Largest(heap)) => {
+            (_, Ends::Smallest(heap)) => keep(heap, name.to_vec()),
+            (_, Ends::Largest(heap)) => {
                 self.outside += 1;
                 keep(heap, Reverse(name.to_vec()));
             }
@@ -227,20 +256,20 @@ impl<'a> Chosen<'a> {
 
     fn preceding(&self) -> usize {
         match &self.names {
-            Names::Smallest(_) => self.outside,
-            Names::Largest(heap) => self.outside - heap.len(),
+            Ends::Smallest(_) => self.outside,
+            Ends::Largest(heap) => self.outside - heap.len(),
         }
     }
 
     fn into_names(self) -> Vec<Vec<u8>> {
         match self.names {
-            Names::Smallest(heap) => heap.into_vec(),
-            Names::Largest(heap) => heap.into_iter().map(|Reverse(name)| name).collect(),
+            Ends::Smallest(heap) => heap.into_vec(),
+            Ends::Largest(heap) => heap.into_iter().map(|Reverse(name)| name).collect(),
         }
     }
 }
 
-impl Names {
+impl Ends {
     fn len(&self) -> usize {
         match self {
             Self::Smallest(heap) => heap.len(),

@@ -78,6 +78,7 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
         return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
     let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
+    uploads.allow_path(&path)?;
     let (parent, name) = split_name(&path);
     if form == PathForm::Directory {
         return Err(Refusal::conflict("a path that ends in / names a directory"));

@@ -153,6 +153,11 @@ impl Root {
         &self.file_system
     }
 
+    /// Whether no lookup of this reach leaves the root's own mount, not even in vain.
+    pub(crate) fn stays_on_mount(&self, reach: Reach) -> bool {
+        self.resolution == Resolution::Kernel && reach != Reach::Everywhere
+    }
+
     pub(crate) fn resolution(&self) -> Resolution {
         self.resolution
     }

@@ -24,14 +24,15 @@ use crate::archive::Archives;
 use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
+use crate::error_pages::in_place_of;
 use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::listing::Listing;
 use crate::mounts::{MountLimits, Mounts};
-use crate::not_found::NotFound;
 use crate::put;
 use crate::responses::busy;
 use crate::root::{Locality, Reach, Resolution, Root};
+use crate::rules::{Explanation, InForce, RuleFiles, Rules};
 use crate::siblings::Forms;
 use crate::target::{Hidden, Target};
 use crate::tus;
@@ -72,7 +73,8 @@ pub struct Files {
     cache: CacheLimits,
     writing: Writing,
     tags: EntityTags,
-    not_found: NotFound,
+    rules: Rules,
+    rule_files: RuleFiles,
     mounts: Mounts,
     /// Whether a file that is not in the cache is tried on the network thread.
     right: PromptRight,
@@ -132,7 +134,8 @@ impl Files {
             cache: CacheLimits::default(),
             writing: Writing::default(),
             tags: EntityTags::default(),
-            not_found: NotFound::default(),
+            rules: Rules::default(),
+            rule_files: RuleFiles::default(),
             _sweeper: None,
         })
     }
@@ -159,6 +162,7 @@ impl Files {
             options,
             tags: self.tags,
             ledger: Arc::clone(&self.ledger),
+            rule_files: self.rules.root_files,
         }
     }
 
@@ -174,10 +178,27 @@ impl Files {
         Self { tags, ..self }
     }
 
-    /// Sets what answers a GET of a name that nothing has: [`NotFound::Refuse`] by default.
+    /// Sets the rules: redirects, rewrites, clean addresses, fallbacks, error pages, headers, media
+    /// types. None by default. They are those of this service's own responses; layers around it
+    /// add theirs.
     #[must_use]
-    pub fn not_found(self, not_found: NotFound) -> Self {
-        Self { not_found, ..self }
+    pub fn rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// What the rules do with a target such as `/old/page?x=1`, also those of `_redirects` and
+    /// `_headers` as they are now, if they are [read](crate::RootFiles::Read). Reads files, so not
+    /// for a network thread.
+    #[must_use]
+    pub fn explain(&self, target: &str) -> Explanation {
+        let held = self
+            .rule_files
+            .hold(&self.root, &self.rules, Reach::Everywhere);
+        let rules = match held {
+            Ok(held) => held.rules,
+            Err(_) => InForce::of(&self.rules),
+        };
+        rules.explain(target, self.hidden)
     }
 
     /// Sets how much each network thread keeps of small files; zero of either keeps none.
@@ -204,6 +225,29 @@ impl Files {
                 ..self.cache
             },
             ..self
+        }
+    }
+
+    /// An error that was made around this service, by a layer that asks for a password or limits
+    /// requests, with the page that [`Rules::error_page`] has for its status. Its own headers stay.
+    /// Other responses are given back as they are. Reads a file, so not for a network thread.
+    #[must_use]
+    pub fn with_error_page(
+        &self,
+        request: &Request,
+        response: Response,
+        scope: &mut WorkerScope<'_>,
+    ) -> Response {
+        let status = response.status();
+        if !self.rules.error_pages.contains_key(&status) {
+            return response;
+        }
+        let page = self.answer_with(request, scope, |answerer| {
+            answerer.page_for(request, status)
+        });
+        match page.flatten() {
+            Some(page) => in_place_of(response, page),
+            None => response,
         }
     }
 
@@ -269,31 +313,34 @@ impl Files {
     }
 
     fn read(&self, request: &Request, scope: &mut WorkerScope<'_>) -> Response {
+        let answered = self.answer_with(request, scope, |answerer| answerer.answer(request));
+        answered.unwrap_or_else(busy)
+    }
+
+    /// Answers within the limit of the mount that the path leads to, or a link. `None` also if
+    /// that limit is full.
+    pub(crate) fn answer_with<T>(
+        &self,
+        request: &Request,
+        scope: &mut WorkerScope<'_>,
+        answer: impl Fn(&Answerer<'_>) -> Option<T>,
+    ) -> Option<T> {
         let limit = self.limit_of(request);
         if limit.is_none() {
-            let answerer = self.answerer(
-                scope.pool(),
-                Some(scope.descriptors()),
-                Reach::OwnMount,
-                None,
-            );
-            if let Some(response) = answerer.answer(request) {
-                return response;
+            let descriptors = Some(scope.descriptors());
+            let answerer = self.answerer(scope.pool(), descriptors, Reach::OwnMount, None);
+            if let Some(answered) = answer(&answerer) {
+                return Some(answered);
             }
         }
         let limit = limit.unwrap_or_else(|| self.mounts.limit_of_links());
         let _inside = match limit.enter(scope) {
             Entry::Entered(inside) => inside,
             // The result after `Later` is dropped.
-            Entry::Parked | Entry::Refused => return busy(),
+            Entry::Parked | Entry::Refused => return None,
         };
-        let answerer = self.answerer(
-            scope.pool(),
-            Some(scope.descriptors()),
-            Reach::Everywhere,
-            Some(limit),
-        );
-        answerer.answer(request).unwrap_or_else(busy)
+        let descriptors = Some(scope.descriptors());
+        answer(&self.answerer(scope.pool(), descriptors, Reach::Everywhere, Some(limit)))
     }
 
     pub(crate) fn answerer<'a>(
@@ -312,7 +359,8 @@ impl Files {
             archives: &self.archives,
             writing: self.writing,
             tags: self.tags,
-            not_found: &self.not_found,
+            rules: &self.rules,
+            rule_files: &self.rule_files,
             pool,
             descriptors,
             reach,

@@ -99,6 +99,15 @@ impl<'a> Target<'a> {
         self.form
     }
 
+    /// The path with the slashes that it was sent with, decoded: what rules are for.
+    pub(crate) fn address(&self) -> Vec<u8> {
+        let end: &[u8] = match self.form {
+            PathForm::Directory if !self.path.is_empty() => b"/",
+            _ => b"",
+        };
+        [b"/", &self.path[..], end].concat()
+    }
+
     /// The query after the `?`, as it was sent.
     pub(crate) fn query(&self) -> Option<&'a [u8]> {
         self.query
@@ -155,13 +164,7 @@ fn origin_form(raw: &[u8]) -> Result<&[u8], FilesError> {
 /// Decodes one segment to the end of `path` and judges it.
 fn push_name(segment: &[u8], hidden: Hidden, path: &mut Vec<u8>) -> Result<(), FilesError> {
     let start = path.len();
-    let mut left = segment.iter();
-    while let Some(byte) = left.next() {
-        path.push(match byte {
-            b'%' => decode_escape(left.next(), left.next())?,
-            other => *other,
-        });
-    }
+    decode(segment, path)?;
     let name = &path[start..];
     if name == b"." || name == b".." {
         return Err(FilesError::MalformedTarget);
@@ -171,6 +174,18 @@ fn push_name(segment: &[u8], hidden: Hidden, path: &mut Vec<u8>) -> Result<(), F
     let names_nothing = name.is_empty() || name.contains(&b'/') || name.len() > NAME_BYTES_MAX;
     if is_refused || names_nothing {
         return Err(FilesError::NotFound);
+    }
+    Ok(())
+}
+
+/// Decodes the escapes of a text, once, to the end of `decoded`.
+pub(crate) fn decode(text: &[u8], decoded: &mut Vec<u8>) -> Result<(), FilesError> {
+    let mut left = text.iter();
+    while let Some(byte) = left.next() {
+        decoded.push(match byte {
+            b'%' => decode_escape(left.next(), left.next())?,
+            other => *other,
+        });
     }
     Ok(())
 }

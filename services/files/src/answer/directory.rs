@@ -4,7 +4,7 @@ use flatpath_http::{Reader, Response};
 use http::StatusCode;
 use http::header;
 
-use super::{Answerer, Asked};
+use super::Answerer;
 use crate::archive::plan::{Bounds, Plan, Tree};
 use crate::archive::stream::{Archive, Origin};
 use crate::archive::{self, ArchiveFormat, Refusal};
@@ -14,30 +14,32 @@ use crate::limits::DOWNLOAD_DESCRIPTORS;
 use crate::listing::html::{self, Beside};
 use crate::listing::readme::{self, Readme};
 use crate::listing::view::View;
-use crate::listing::{Entries, Listing, json};
+use crate::listing::{Entries, Listing, Names, json};
 use crate::page::{escape, page};
 use crate::responses::{busy, with};
 use crate::root::{Kind, Opened};
-use crate::target::{Target, joined};
+use crate::target::joined;
+use crate::visit::Visit;
 
 impl Answerer<'_> {
-    /// The answer with the directory at the target's path, which is `directory`.
+    /// The answer with the directory at `path`, which is `directory`.
     pub(super) fn directory(
         &self,
-        asked: &Asked<'_>,
-        target: &Target<'_>,
+        visit: &Visit<'_>,
+        path: &[u8],
+        query: Option<&[u8]>,
         directory: &Opened,
     ) -> Result<Response, FilesError> {
         if self.listing == Listing::Off {
             return Err(FilesError::NotFound);
         }
-        if let Some(format) = self.archives.asked(target.query()) {
-            return self.archive(target.path(), directory, format);
+        if let Some(format) = self.archives.asked(query) {
+            return self.archive(path, directory, format);
         }
-        let view = View::of_query(target.query());
-        let (root, path) = (self.root, target.path());
-        let entries = Entries::read(root, path, directory, self.hidden, self.reach, &view)?;
-        let is_json = self.listing == Listing::Json || json::is_wanted(asked.request.headers());
+        let view = View::of_query(query);
+        let (root, names) = (self.root, self.names());
+        let entries = Entries::read(root, path, directory, names, self.reach, &view)?;
+        let is_json = self.listing == Listing::Json || json::is_wanted(visit.request.headers());
         let listing = match is_json {
             true => json::response(&entries, &view),
             false => {
@@ -52,7 +54,15 @@ impl Answerer<'_> {
             Listing::On => with(listing, header::VARY, header::ACCEPT),
             Listing::Json | Listing::Off => listing,
         };
-        Ok(compress::page(self.compressor, asked.request, listing))
+        Ok(compress::page(self.compressor, visit.request, listing))
+    }
+
+    /// Which names directories show.
+    fn names(&self) -> Names {
+        Names {
+            hidden: self.hidden,
+            root_files: self.rules.root_files,
+        }
     }
 
     fn readme(&self, path: &[u8], entries: &Entries) -> Result<Option<Readme>, FilesError> {
@@ -82,7 +92,7 @@ impl Answerer<'_> {
         let tree = Tree {
             root: self.root,
             path,
-            hidden: self.hidden,
+            names: self.names(),
             reach: self.reach,
         };
         let plan = match Plan::read(&tree, directory, Bounds::of(format)) {

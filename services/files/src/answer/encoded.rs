@@ -79,13 +79,14 @@ impl Answerer<'_> {
         let identity = chosen.opened.identity;
         let validators = Validators::of(&identity, chosen.opened.looked_at, self.tags);
         let validators = validators.of_coding(coding);
-        let headers = encoded_headers(&chosen, coding, &validators);
-        let verdict = validators.evaluate(asked.request.headers());
+        let mut headers = encoded_headers(&chosen, coding, &validators);
+        let verdict = validators.evaluate(asked.visit.request.headers());
         if verdict == Verdict::PreconditionFailed {
             return Ok(Encoded::Answer(Some(precondition_failed(&headers))));
         }
+        asked.visit.change(&mut headers);
         let is_long = identity.size > COMPRESS_WHOLE_BYTES_MAX;
-        let is_sent = verdict == Verdict::Proceed && *asked.request.method() != Method::HEAD;
+        let is_sent = verdict == Verdict::Proceed && *asked.visit.request.method() != Method::HEAD;
         if is_long && !is_sent {
             // A reader of nothing: its length is not known, as that of the answer to GET is not.
             let body = Body::reader(std::io::empty(), None);

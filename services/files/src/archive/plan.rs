@@ -13,9 +13,9 @@ use crate::limits::{
     ARCHIVE_DEPTH_MAX, ARCHIVE_TAR_ENTRIES_MAX, ARCHIVE_TAR_PATH_BYTES_MAX,
     ARCHIVE_ZIP_ENTRIES_MAX, ARCHIVE_ZIP_PATH_BYTES_MAX,
 };
-use crate::listing::is_listed;
+use crate::listing::Names;
 use crate::root::{Kind, Opened, Reach, Root};
-use crate::target::{Hidden, joined};
+use crate::target::joined;
 
 /// How large an archive may become.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Tree<'a> {
     pub(crate) root: &'a Root,
     /// Where it lies beneath the root.
     pub(crate) path: &'a [u8],
-    pub(crate) hidden: Hidden,
+    pub(crate) names: Names,
     pub(crate) reach: Reach,
 }
 
@@ -96,7 +96,7 @@ impl Plan {
         bounds: Bounds,
         waiting: &mut VecDeque<(Vec<u8>, usize)>,
     ) -> Result<(), Refusal> {
-        let mut names = names_of(directory, tree.hidden, bounds.entries - self.entries)?;
+        let mut names = names_of(tree, path, directory, bounds.entries - self.entries)?;
         names.sort_unstable();
         for (name, is_link) in names {
             let path = joined(path, &name);
@@ -149,18 +149,20 @@ impl Tree<'_> {
     }
 }
 
-/// The names of a directory that may be served, and whether each is a link. More than `left` are
+/// The names of a directory, at `path` below that of the tree, that may be served, and whether each is a link. More than `left` are
 /// refused as soon as they are seen.
 fn names_of(
+    tree: &Tree<'_>,
+    path: &[u8],
     directory: &Opened,
-    hidden: Hidden,
     left: usize,
 ) -> Result<Vec<(Vec<u8>, bool)>, Refusal> {
+    let path = joined(tree.path, path);
     let mut names = Vec::new();
     for item in Dir::read_from(directory.file.as_fd()).map_err(FilesError::from)? {
         let item = item.map_err(FilesError::from)?;
         let name = item.file_name();
-        if !is_listed(name.to_bytes(), hidden) {
+        if !tree.names.has(&path, name.to_bytes()) {
             continue;
         }
         let file_type = match item.file_type() {
@@ -197,6 +199,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
+    use crate::target::Hidden;
+
     const BOUNDS: Bounds = Bounds {
         entries: 6,
         depth: 3,
@@ -213,7 +217,7 @@ mod tests {
         let tree = Tree {
             root: &root,
             path: path.as_bytes(),
-            hidden,
+            names: hidden.into(),
             reach: Reach::Everywhere,
         };
         let directory = root.find(path.as_bytes()).expect("find");

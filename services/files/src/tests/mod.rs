@@ -6,6 +6,8 @@ mod directories;
 mod kept;
 mod prompt;
 mod publishing;
+mod rule_files;
+mod rules;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};

@@ -24,7 +24,7 @@ use crate::limits::{NAME_BYTES_MAX, UPLOADS_REMOVED_TRIES};
 use crate::publish::{refuse_part, sync_directory};
 use crate::responses::{Refusal, Result};
 use crate::root::Kind;
-use crate::target::PathForm;
+use crate::target::{PathForm, joined};
 use crate::writing::{
     MODE_NEW, allow, conditions_of, directory_at, existing_at, is_forbidden, raw_target,
     split_name, writable_path,
@@ -268,6 +268,7 @@ fn target_of(
     if is_forbidden(&name, uploads.hidden) {
         return Err(StatusCode::FORBIDDEN.into());
     }
+    uploads.allow_path(&joined(&parent, &name))?;
     let directory = directory_at(&uploads.root, &parent)?;
     Ok((parent, directory, name))
 }

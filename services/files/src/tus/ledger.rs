@@ -21,11 +21,14 @@ use std::time::Duration;
 
 use flatpath::address_limit;
 use flatpath::lock::{Guard, Lock};
+use http::StatusCode;
 use rustix::fs::AtFlags;
 
 use crate::conditional::EntityTags;
 use crate::limits::{UNFINISHED_DISK_PART, UPLOAD_EMPTY_EXPIRES};
+use crate::responses::Result;
 use crate::root::Root;
+use crate::rules::{RootFiles, is_rule_file};
 use crate::target::Hidden;
 use crate::writing::{WriteOptions, directory_at};
 
@@ -52,6 +55,7 @@ pub(crate) struct Uploads {
     pub(crate) options: WriteOptions,
     pub(crate) tags: EntityTags,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) rule_files: RootFiles,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +71,14 @@ struct Size {
 }
 
 impl Uploads {
+    /// 403 for a file that has rules: who may write files does not set headers and redirects.
+    pub(crate) fn allow_path(&self, path: &[u8]) -> Result<()> {
+        match self.rule_files == RootFiles::Read && is_rule_file(path) {
+            true => Err(StatusCode::FORBIDDEN.into()),
+            false => Ok(()),
+        }
+    }
+
     /// How long an unfinished upload with so many bytes is kept after something was written.
     pub(super) fn kept(&self, bytes: u64) -> Duration {
         match bytes {

@@ -18,6 +18,7 @@ use sha1_smol::Sha1;
 
 use crate::conditional::EntityTags;
 use crate::root::Root;
+use crate::rules::RootFiles;
 use crate::target::Hidden;
 use crate::writing::{Durability, WriteOptions};
 
@@ -61,6 +62,7 @@ impl Site {
             options: self.options,
             tags: EntityTags::Exact,
             ledger: Arc::clone(&self.ledger),
+            rule_files: RootFiles::Ignored,
         }
     }
 

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use flatpath_files::{Files, NotFound, WriteOptions, Writing};
+use flatpath_files::{Files, Pattern, Rules, WriteOptions, Writing};
 use flatpath_http::{Answer, Http, Next, Request, Router, routing};
 use flatpath_test::{Conditions, TestServer, each_seed};
+use http::StatusCode;
 
 #[test]
 fn sim_what_has_no_route_is_a_file() {
@@ -99,7 +100,7 @@ fn sim_directories_are_mounted_below_prefixes() {
         let address = reply
             .lines()
             .find_map(|line| line.strip_prefix("Location: "));
-        let address = address.expect("an address").to_owned();
+        let address = address.unwrap_or_else(|| panic!("{reply}")).to_owned();
         assert!(address.starts_with("/one/"), "{address}");
         let head = format!(
             "PATCH {address} HTTP/1.1\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n\
@@ -118,14 +119,16 @@ fn sim_a_name_that_nothing_has_is_answered_by_a_page_or_an_application() {
         let directory = tempfile::tempdir().expect("temporary directory");
         fs::write(directory.path().join("a.txt"), "a file\n").expect("written");
         fs::write(directory.path().join("lost.html"), "lost\n").expect("written");
-        let open = |not_found: NotFound| {
+        let open = |rules: Rules| {
             let files = Files::open(directory.path()).expect("a directory");
-            files.not_found(not_found)
+            files.rules(rules)
         };
+        let page = Rules::new().error_page(StatusCode::NOT_FOUND, "lost.html");
+        let app = |file| Rules::new().fallback(Pattern::any(), file).expect("a rule");
         let router = Router::new()
-            .nest_service("/page", open(NotFound::Page("lost.html".into())))
-            .nest_service("/app", open(NotFound::Serve("/lost.html".into())))
-            .nest_service("/none", open(NotFound::Serve("none.html".into())));
+            .nest_service("/page", open(page.expect("a rule")))
+            .nest_service("/app", open(app("/lost.html")))
+            .nest_service("/none", open(app("/none.html")));
         let mut server = TestServer::new(Conditions::rough(seed), Http::service(router));
         for _ in 0..2 {
             for (head, status, end) in [
