@@ -127,6 +127,7 @@ fn write_site(site: &SiteTable, text: &mut String) {
             let _ = writeln!(text, "{} = {value}{mark}", setting.name());
         }
     }
+    text.push_str(&site.rules.text);
 }
 
 fn write_setting(file: &Configuration, setting: &Setting, text: &mut String) {
@@ -218,7 +219,8 @@ mod tests {
             [[export]]\npath = \"/srv/www\"\noptions = \"rw\"\nclients = [\"::1\", \"*(ro)\"]\n\
             [[site]]\ndir = \"d\"\n\
             [[site]]\nnames = [\"e.example\", \"*.e.example\"]\nprefix = \"/p\"\ndir = \"e\"\n\
-            allow = [\"10.0.0.0/8\", \"::1\"]\nauth-file = \"users\"\nrate = \"10/s\"\n";
+            allow = [\"10.0.0.0/8\", \"::1\"]\nauth-file = \"users\"\nrate = \"10/s\"\n\
+            [[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\n[site.error-pages]\n404 = \"/e.html\"\n";
         let file = Configuration::from_text(text).expect("a good file");
         let printed = text_of(&file);
         let again = Configuration::from_text(&printed).expect("it can be read");
@@ -237,6 +239,7 @@ mod tests {
         assert_eq!(again.sites.len(), 2);
         for (left, right) in file.sites.iter().zip(&again.sites) {
             assert_eq!((&left.own, left.label()), (&right.own, right.label()));
+            assert_eq!(left.rules, right.rules);
         }
         assert_eq!(text_of(&again), printed, "nothing more to say");
         for setting in SETTINGS.iter() {

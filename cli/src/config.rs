@@ -24,6 +24,7 @@
 //! An error begins with its place, `FILE:LINE:COLUMN`.
 
 mod exports;
+mod rules;
 pub(crate) mod site;
 
 use std::fmt::Display;

@@ -59,12 +59,17 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
         );
         return Ok(out);
     }
-    let served = listener.served();
+    // Nothing is written, nor are uploads that have expired removed.
+    let mut served = listener.served();
+    served.iter_mut().for_each(|it| it.settings.writable = None);
     let Some(site) = site_of(&served, authority, url.path()) else {
         let _ = writeln!(out, "answer 421 or 404: no site has this host and path");
         return Ok(out);
     };
     describe(&mut out, site);
+    let below = target.strip_prefix(site.prefix.trim_end_matches('/'));
+    let explained = sites::files(site, parts)?.explain(below.unwrap_or(target));
+    let _ = write!(out, "{explained}");
     out += &answer(&served, parts, authority, target)?;
     Ok(out)
 }
@@ -143,11 +148,8 @@ fn answer(
 ) -> Result<String, Failure> {
     let mut sites = Sites::new();
     for site in served {
-        let settings = Settings {
-            writable: None,
-            ..site.settings.clone()
-        };
-        let added = sites.add(&site.names, site.prefix, sites::files(&settings, parts)?);
+        let files = sites::files(site, parts)?;
+        let added = sites.add(&site.names, site.prefix, files);
         sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
     }
     let failed = |cause: &dyn std::fmt::Display| Failure::Failed(format!("--url: {cause}"));

@@ -253,7 +253,7 @@ mod tests {
 
     /// Whether the listener for NFS has TLS.
     fn has_tls(settings: &Settings) -> Result<bool, String> {
-        let listeners = listeners::of(settings, &crate::config::Configuration::default())
+        let listeners = listeners::of(settings, &Configuration::default())
             .map_err(|failure| failure.to_string())?;
         let mut nfs = listeners
             .iter()

@@ -157,7 +157,7 @@ mod tests {
     /// What a configuration with these lines comes to.
     fn checked(lines: &str) -> Result<(), String> {
         let file = Configuration::from_text(lines)?;
-        let listeners = listeners::of(&file.settings, &file.listeners);
+        let listeners = listeners::of(&file.settings, &file);
         let listeners = listeners.map_err(|failure| failure.to_string())?;
         check(&listeners, &file).map_err(|failure| failure.to_string())
     }
@@ -203,7 +203,7 @@ mod tests {
         let none = "nfs = 2049\n[[export]]\npath = \"/no/such\"\nclients = \"*\"\n";
         let mut file = Configuration::from_text(none).expect("a good file");
         file.name = "x.toml".into();
-        let listeners = listeners::of(&file.settings, &[]).expect("they fit");
+        let listeners = listeners::of(&file.settings, &file).expect("they fit");
         let why = check(&listeners, &file).expect_err("none").to_string();
         assert!(why.starts_with("x.toml:2:1: /no/such"), "{why}");
     }

@@ -273,6 +273,11 @@ impl Reload {
                 found.push(Difference::pending(&gone));
                 continue;
             };
+            if started.rules != file.sites[now].rules {
+                found.push(Difference::pending(&format!(
+                    "the rules of {site} changed in {name}"
+                )));
+            }
             let before = same(&last.sites, started).map_or(started, |at| &last.sites[at]);
             let written = [started, before, &file.sites[now]];
             let written = written.map(|it| (&it.own, &it.entries[..]));

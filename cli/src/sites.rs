@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
-use flatpath_files::{Durability, EntityTags, Files, Hidden, MountLimits, WriteOptions, Writing};
+use flatpath_files::{
+    Durability, EntityTags, Files, Hidden, MountLimits, Rules, WriteOptions, Writing,
+};
 use flatpath_http::{HostPattern, Sites};
 use flatpath_layers::Guard;
 
@@ -29,6 +31,7 @@ pub(crate) struct Served<'a> {
     pub(crate) names: Vec<HostPattern>,
     pub(crate) prefix: &'a str,
     pub(crate) settings: Settings,
+    pub(crate) rules: Rules,
 }
 
 impl Listener {
@@ -39,6 +42,7 @@ impl Listener {
             names: site.names.clone(),
             prefix: &site.prefix,
             settings: site.over(&self.settings),
+            rules: site.rules.rules.clone(),
         };
         let mut served: Vec<_> = self.sites.iter().map(of_table).collect();
         if served.is_empty() || self.settings.dir.is_some() {
@@ -47,6 +51,7 @@ impl Listener {
                 names: vec![ALL.parse().expect("it is for every host")],
                 prefix: "/",
                 settings: self.settings.clone(),
+                rules: Rules::new(),
             });
         }
         served
@@ -91,13 +96,13 @@ pub(crate) fn service(
         && listener.sites.is_empty()
         && !access::is_limited(&one.settings)
     {
-        let files = files(&one.settings, parts)?;
+        let files = files(one, parts)?;
         let mounts = files.mount_limits();
         return Ok((Service::Files(files), mounts));
     }
     let (mut sites, mut mounts) = (Sites::new(), None);
     for site in &served {
-        let files = files(&site.settings, parts)?;
+        let files = files(site, parts)?;
         let own = files.mount_limits();
         mounts = Some(match mounts {
             None => own,
@@ -127,9 +132,10 @@ pub(crate) fn open(settings: &Settings) -> Result<Files, Failure> {
     })
 }
 
-/// A directory with its settings.
-pub(crate) fn files(settings: &Settings, parts: &Parts) -> Result<Files, Failure> {
-    let files = open(settings)?;
+/// A directory with its settings and rules.
+pub(crate) fn files(site: &Served<'_>, parts: &Parts) -> Result<Files, Failure> {
+    let settings = &site.settings;
+    let files = open(settings)?.rules(site.rules.clone());
     let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
     let files = match settings.stat_age {
         Some(age) => files.stat_age(age),

@@ -12,6 +12,7 @@
 use flatpath_http::{HostPattern, Sites};
 use toml_span::Value;
 
+use super::rules::SiteRules;
 use super::{Entry, Refused, read, tables as all_tables};
 use crate::redirect::Redirect;
 use crate::settings::{Setting, Settings};
@@ -25,6 +26,8 @@ pub(crate) struct SiteTable {
     /// Its own settings.
     pub(crate) own: Settings,
     pub(crate) entries: Vec<Entry>,
+    /// What it does with paths.
+    pub(crate) rules: SiteRules,
 }
 
 /// All of them.
@@ -47,8 +50,12 @@ impl SiteTable {
             prefix: "/".into(),
             own: Settings::default(),
             entries: Vec::new(),
+            rules: SiteRules::default(),
         };
         for (key, value) in table.as_table().into_iter().flatten() {
+            if site.rules.take(key, value)? {
+                continue;
+            }
             match &*key.name {
                 "names" => site.names = names(value)?,
                 "prefix" => site.prefix = prefix(value)?,

@@ -481,3 +481,57 @@ fn every_mistake_in_a_table_of_an_export_has_its_place_and_a_cure() {
     let refused = |text: &str| Configuration::from_text(text).map(drop);
     expect_file!["export_errors.txt"].assert_eq(&errors(&all, refused));
 }
+
+#[test]
+fn the_rules_of_a_site_do_what_its_tables_say() {
+    let text = "\
+        [[site]]\ndir = \"a\"\nclean-urls = true\nspa = true\ntrailing-slash = \"leave\"\n\
+        [[site.redirect]]\nfrom = \"/old/*\"\nto = \"/new\"\n\
+        [[site.redirect]]\nfrom = \"~^/p/([0-9]+)$\"\nto = \"https://b.example/$1\"\nstatus = 307\n\
+        [[site.rewrite]]\nfrom = \"/api\"\nto = \"/api.json\"\n\
+        [[site.header]]\npath = \"/assets/*\"\nimmutable = true\n\
+        [[site.header]]\nset = { X-A = \"1\" }\nappend = { X-A = \"2\" }\nremove = \"X-B\"\n\
+        [site.error-pages]\n404 = \"/404.html\"\n[site.types]\ngmi = \"text/gemini\"\n\
+        [[site]]\nnames = \"b.example\"\ndir = \"b\"\ntry = [\"$path\", \"/x\"]\n";
+    let sites = sites(text).expect("good sites");
+    let explained = |site: &SiteTable, path| site.rules.rules.explain(path).to_string();
+    let paths = ["/old/a?q", "/p/7", "/api", "/assets/a.js"];
+    let explained: String = paths.map(|path| explained(&sites[0], path)).join("\n")
+        + "\n"
+        + &explained(&sites[1], "/a");
+    expect_file!["site_rules.txt"].assert_eq(&explained);
+}
+
+#[test]
+fn every_mistake_in_a_rule_has_its_place_and_a_cure() {
+    let rules = [
+        "redirect = { from = \"/a\", to = \"/b\" }",
+        "[[site.redirect]]\nfrom = \"/a\"",
+        "[[site.redirect]]\nfrom = \"/a\"\nto = 1",
+        "[[site.redirect]]\nfrom = \"a\"\nto = \"/b\"",
+        "[[site.redirect]]\nfrom = \"~(\"\nto = \"/b\"",
+        "[[site.redirect]]\nfrom = \"/a\"\nto = \"//b.example\"",
+        "[[site.redirect]]\nfrom = \"/a\"\nto = \"/b/$1\"",
+        "[[site.redirect]]\nfrom = \"/a/*\"\nto = \"/a\"",
+        "[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\nstatus = 200",
+        "[[site.redirect]]\nfrom = \"/a\"\nto = \"/b\"\ncode = 301",
+        "[[site.rewrite]]\nfrom = \"/a\"\nto = \"/b?c\"",
+        "[[site.header]]\npath = \"/a\"",
+        "[[site.header]]\nset = { Content-Length = \"1\" }",
+        "[[site.header]]\nset = { X-A = \"a\\nb\" }",
+        "[[site.header]]\nset = \"X-A: 1\"",
+        "clean-urls = 1",
+        "trailing-slash = \"never\"",
+        "spa = 1",
+        "try = [1]",
+        "error-pages = 1",
+        "[site.error-pages]\n200 = \"/a\"",
+        "[site.error-pages]\n404 = \"../a\"",
+        "[site.types]\ngmi = \"gemini\"",
+        "rewrites = 1",
+    ];
+    let texts = rules.map(|rule| format!("[[site]]\ndir = \"a\"\n{rule}"));
+    let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+    let found = errors(&texts, |text| sites(text).map(drop));
+    expect_file!["rule_errors.txt"].assert_eq(&found);
+}

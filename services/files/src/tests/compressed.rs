@@ -4,9 +4,11 @@ use std::io::Read;
 
 use flatpath_http::header_values::ContentCoding;
 use flatpath_layers::Compression;
+use http::StatusCode;
 
 use super::*;
 use crate::limits::{COMPRESS_FILE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX};
+use crate::rules::Rules;
 
 const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
@@ -329,9 +331,8 @@ fn a_network_thread_compresses_nothing() {
 #[test]
 fn a_page_for_what_is_not_there_is_not_compressed_each_time() {
     let mut site = site();
-    site.files = site
-        .files
-        .not_found(crate::NotFound::Page("404.html".into()));
+    let rules = Rules::new().error_page(StatusCode::NOT_FOUND, "/404.html");
+    site.files = site.files.rules(rules.expect("a page"));
     site.write("404.html", text(5_000));
     let answer = site.ask("GET", "/none", GZIP);
     assert_eq!(

@@ -42,7 +42,7 @@ impl Site {
         let tree = Tree {
             root: &self.root,
             path: &path,
-            hidden: Hidden::Refused,
+            names: Hidden::Refused.into(),
             reach,
         };
         let directory = self.root.find(&path).expect("find");
