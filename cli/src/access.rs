@@ -11,7 +11,7 @@ use flatpath::sockets::ListenAddress;
 use flatpath_layers::{Access, AccessHandle, Htpasswd, RateLimit};
 
 use crate::failure::Failure;
-use crate::listeners::Listener;
+use crate::listener::Listener;
 use crate::settings::Settings;
 
 /// The rules of all sites.

@@ -24,6 +24,7 @@
 //! An error begins with its place, `FILE:LINE:COLUMN`.
 
 mod exports;
+mod refused;
 mod rules;
 pub(crate) mod site;
 
@@ -39,6 +40,8 @@ use crate::failure::Failure;
 use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
 use crate::units::listen_address;
 pub(crate) use exports::ExportTable;
+pub(crate) use refused::quoted;
+use refused::{Refused, place, tables};
 use site::SiteTable;
 
 /// Largest configuration file that is read, in bytes.
@@ -73,20 +76,6 @@ pub(crate) struct ListenerTable {
 pub(crate) struct Entry {
     pub(crate) setting: &'static Setting,
     pub(crate) value: String,
-}
-
-/// Why a file is refused, and where.
-#[derive(Debug)]
-struct Refused {
-    at: Span,
-    why: String,
-}
-
-impl Refused {
-    fn new(at: Span, why: impl Into<String>) -> Self {
-        let why = why.into();
-        Self { at, why }
-    }
 }
 
 impl Configuration {
@@ -143,21 +132,6 @@ impl Configuration {
         }
         Ok(file)
     }
-}
-
-/// All tables of this name.
-fn tables<'v, T>(
-    value: &'v Value<'_>,
-    name: &str,
-    parse: impl Fn(&'v Value<'v>) -> Result<T, Refused>,
-) -> Result<Vec<T>, Refused> {
-    let wrong = |at| Refused::new(at, format!("{name} is a list of tables: write [[{name}]]"));
-    let tables = value.as_array().ok_or_else(|| wrong(value.span))?;
-    let tables = tables.iter().map(|table| match table.as_table() {
-        Some(_) => parse(table),
-        None => Err(wrong(table.span)),
-    });
-    tables.collect()
 }
 
 impl ListenerTable {
@@ -288,22 +262,6 @@ fn read(
         None => literals.concat(),
     };
     Ok(Entry { setting, value })
-}
-
-/// A string in TOML: the escapes of JSON are among its own.
-pub(crate) fn quoted(text: &str) -> String {
-    let quoted = serde_json::to_string(text).expect("text has no keys that could be none");
-    quoted.replace('\u{7f}', "\\u007f")
-}
-
-/// Line and column of a byte, from 1.
-fn place(text: &str, byte: usize) -> (usize, usize) {
-    let before = text.get(..byte).unwrap_or(text);
-    let start = before.rfind('\n').map_or(0, |end| end + 1);
-    (
-        1 + before.matches('\n').count(),
-        1 + before[start..].chars().count(),
-    )
 }
 
 /// Without what concerns the command line as a whole.

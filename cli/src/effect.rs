@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 
-use crate::listeners::Listener;
+use crate::listener::Listener;
 use crate::settings::{ListenerProtocol, SETTINGS, Setting, is_on};
 
 /// Warns of each option of the command line or the environment that no listener looks at.

@@ -15,7 +15,8 @@ use flatpath_http::http::uri::Scheme;
 use flatpath_http::{Hosts, Http, Sites};
 
 use crate::failure::Failure;
-use crate::listeners::{Listener, hosts_of};
+use crate::listener::Listener;
+use crate::listeners::hosts_of;
 use crate::memory::Parts;
 use crate::redirect::Redirect;
 use crate::settings::Settings;

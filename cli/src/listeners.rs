@@ -6,104 +6,28 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use flatpath::Server;
 use flatpath::sockets::{ListenAddress, PassedSockets};
-use flatpath::{ListenerLimits, Server};
 use flatpath_echo::Echo;
 use flatpath_http::{ForwardedHeader, HostPattern, Hosts, Http, Origins};
-use flatpath_ingest::{ControlThread, Ingest};
-use flatpath_nfs::{Nfs, Port};
-use flatpath_relay::Relay;
+use flatpath_nfs::Nfs;
 
-use crate::access::{self, Accesses};
+use crate::access;
 use crate::config::Configuration;
-use crate::config::site::SiteTable;
 use crate::failure::Failure;
+use crate::listener::Listener;
 use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
-use crate::redirect::Redirect;
-use crate::service_metrics::Counting;
-use crate::settings::{self, ListenerProtocol, NfsTls, Settings, is_on};
-use crate::sites;
-use crate::tls::{Certificates, Secured};
-use crate::{directories, ingest, nfs, relay};
+use crate::services::Services;
+use crate::settings::{self, ListenerProtocol, Settings, is_on};
+use crate::tls::Secured;
+use crate::{directories, ingest, nfs, sites};
 
 /// Where HTTP is served when nothing else is named.
 static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::new(
     IpAddr::V4(Ipv4Addr::LOCALHOST),
     8080,
 ))];
-
-/// One listener, or several that share a service.
-#[derive(Clone, Debug)]
-pub(crate) struct Listener {
-    pub(crate) protocol: ListenerProtocol,
-    pub(crate) addresses: Vec<ListenAddress>,
-    pub(crate) settings: Settings,
-    pub(crate) limits: ListenerLimits,
-    /// The sites of the file, if it serves them.
-    pub(crate) sites: Vec<SiteTable>,
-    /// It is of a table of the file.
-    is_table: bool,
-    /// With TLS.
-    pub(crate) tls: Option<Secured>,
-    /// HTTP that only sends clients to the listener with TLS.
-    pub(crate) redirects: bool,
-}
-
-/// Services that run next to the listeners and are asked while they serve.
-#[derive(Default)]
-pub(crate) struct Services {
-    pub(crate) relays: Vec<Relay>,
-    pub(crate) ingests: Vec<Ingest>,
-    /// For their metrics.
-    pub(crate) counting: Counting,
-    pub(crate) controls: Vec<ControlThread>,
-    /// For each NFS listener: its number in the server, the place that receives its port, and
-    /// whether rpcbind learns of it.
-    pub(crate) nfs: Vec<(usize, Port, bool)>,
-    /// Exports that are named.
-    pub(crate) exports: Vec<Served>,
-    /// The file with the tables of exports.
-    file: Configuration,
-    /// The numbers of listeners whose clients may change files.
-    pub(crate) writable: Vec<usize>,
-    /// The numbers of listeners with TLS.
-    pub(crate) secured: Vec<usize>,
-    /// Of those, the numbers of those that are served without it, too.
-    pub(crate) offers_tls: Vec<usize>,
-    /// Of those, the one that plain HTTP redirects to, and what redirects.
-    pub(crate) redirect: Option<usize>,
-    pub(crate) redirected: Redirect,
-    pub(crate) certificates: Certificates,
-    /// Who may, over HTTP.
-    pub(crate) accesses: Accesses,
-    /// Listeners so far.
-    count: usize,
-    /// Sockets that another process has passed.
-    passed: PassedSockets,
-}
-
-impl Services {
-    /// None yet; each takes its own of these sockets.
-    pub(crate) fn with(passed: &PassedSockets, file: &Configuration) -> Services {
-        let mut services = Services {
-            passed: passed.clone(),
-            file: file.clone(),
-            ..Services::default()
-        };
-        services.counting.certificates = services.certificates.clone();
-        services
-    }
-
-    /// A relay with these settings, whose clients meet those of the others.
-    fn relay(&self, settings: &Settings) -> Relay {
-        let relay = relay::service(settings);
-        match self.relays.first() {
-            Some(first) => relay.meeting(first),
-            None => relay,
-        }
-    }
-}
 
 /// All listeners of these settings and the tables of a file.
 ///
@@ -263,43 +187,6 @@ fn https(settings: &Settings, secured: Option<&Secured>) -> Result<Option<Listen
 }
 
 impl Listener {
-    fn flat(protocol: ListenerProtocol, addresses: &[ListenAddress], settings: &Settings) -> Self {
-        Self {
-            protocol,
-            addresses: addresses.to_vec(),
-            settings: settings.clone(),
-            limits: ListenerLimits::default(),
-            sites: Vec::new(),
-            is_table: false,
-            tls: None,
-            redirects: false,
-        }
-    }
-
-    /// What tells it from others: all that flags name have the same settings.
-    pub(crate) fn name(&self) -> String {
-        let addresses = self.addresses.iter().map(ToString::to_string);
-        match self.is_table {
-            true => addresses.collect::<Vec<_>>().join(", "),
-            false => String::new(),
-        }
-    }
-
-    fn serves_files(&self) -> bool {
-        self.serves_over_http() || self.protocol == ListenerProtocol::Nfs
-    }
-
-    pub(crate) fn serves_over_http(&self) -> bool {
-        self.protocol == ListenerProtocol::Http && !self.redirects
-    }
-
-    /// Whether nothing is served there without TLS.
-    fn requires_tls(&self) -> bool {
-        let is_offered = self.protocol == ListenerProtocol::Nfs
-            && self.settings.nfs_tls == Some(NfsTls::Offered);
-        self.tls.is_some() && !is_offered
-    }
-
     /// Whether its directory, if it has one, can be served.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.protocol {

@@ -22,6 +22,8 @@ mod service_metrics;
 mod directories;
 mod access;
 mod sites;
+mod listener;
+mod services;
 mod listeners;
 mod effect;
 mod report;

@@ -12,8 +12,8 @@ use flatpath_nfs::{Access, Nfs, Options, Registration, Squash};
 
 use crate::config::Configuration;
 use crate::failure::Failure;
-use crate::listeners::Services;
 use crate::nfs_exports;
+use crate::services::Services;
 use crate::settings::{NfsTls, Settings, is_on};
 use crate::tls::Secured;
 

@@ -12,7 +12,7 @@ use flatpath_nfs::{ExportOptions, Exports, ExportsFile, PreparedExports};
 
 use crate::config::Configuration;
 use crate::failure::Failure;
-use crate::listeners::Listener;
+use crate::listener::Listener;
 use crate::settings::{ListenerProtocol, Settings, is_on};
 
 /// Largest file of exports that is read, in bytes.

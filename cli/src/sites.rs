@@ -16,7 +16,7 @@ use crate::access::{self, Accesses};
 use crate::config::site::SiteTable;
 use crate::directories;
 use crate::failure::Failure;
-use crate::listeners::Listener;
+use crate::listener::Listener;
 use crate::memory::Parts;
 use crate::settings::{Etag, Settings, is_on};
 

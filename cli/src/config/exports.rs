@@ -13,7 +13,7 @@ use flatpath_nfs::{ClientRule, ExportOptions, ExportsFile};
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
-use super::{Refused, place};
+use super::refused::{Refused, place, tables as all_tables};
 
 /// One `[[export]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct ExportTable {
 
 /// All tables of a file with this text.
 pub(super) fn tables(value: &Value<'_>, text: &str) -> Result<Vec<ExportTable>, Refused> {
-    super::tables(value, "export", |table| ExportTable::parse(table, text))
+    all_tables(value, "export", |table| ExportTable::parse(table, text))
 }
 
 /// A text, or each of several.

@@ -34,7 +34,7 @@ use flatpath_http::http::StatusCode;
 use toml_span::Value;
 use toml_span::value::{Key, Table, ValueInner};
 
-use super::{Refused, quoted};
+use super::refused::{Refused, quoted};
 
 /// The status of a redirect that names none.
 const REDIRECT: StatusCode = StatusCode::MOVED_PERMANENTLY;

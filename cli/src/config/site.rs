@@ -12,8 +12,9 @@
 use flatpath_http::{HostPattern, Sites};
 use toml_span::Value;
 
+use super::refused::{Refused, tables as all_tables};
 use super::rules::SiteRules;
-use super::{Entry, Refused, read, tables as all_tables};
+use super::{Entry, read};
 use crate::redirect::Redirect;
 use crate::settings::{Setting, Settings};
 

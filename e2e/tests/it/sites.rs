@@ -224,20 +224,20 @@ fn guesses_take_no_worker_from_files(driver: Driver) {
     let server = configured.start(driver);
     let address = server.address("http");
     let is_over = Over::default();
+    let guess = |first: usize| {
+        let mut statuses = Vec::new();
+        let mut number = first;
+        while !is_over.is_set() {
+            number += 4;
+            let mut client = Client::connect(address);
+            let reply = client.ask("/p/index", &[("Authorization", &wrong(number % 1000))]);
+            statuses.push(reply.status);
+        }
+        statuses
+    };
+    let guess = &guess;
     let statuses = std::thread::scope(|scope| {
         let _ends = is_over.at_end();
-        let guess = |first: usize| {
-            let mut statuses = Vec::new();
-            let mut number = first;
-            while !is_over.is_set() {
-                number += 4;
-                let mut client = Client::connect(address);
-                let reply = client.ask("/p/index", &[("Authorization", &wrong(number % 1000))]);
-                statuses.push(reply.status);
-            }
-            statuses
-        };
-        let guess = &guess;
         let guessing: Vec<_> = (0..4)
             .map(|first| scope.spawn(move || guess(first)))
             .collect();

@@ -13,7 +13,7 @@ use flatpath::TlsTerms;
 use http::Version;
 
 use crate::limits::HEADERS_MAX;
-use crate::sites::SiteKey;
+use crate::site_match::SiteKey;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -275,6 +275,7 @@ mod methods;
 mod streamed;
 mod time_out;
 mod router;
+mod site_match;
 mod sites;
 #[cfg(feature = "json")]
 mod fields;
@@ -346,7 +347,8 @@ pub use router::{Router, RouterState};
 pub use scan::Scan;
 pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};
-pub use sites::{InvalidSite, SiteKey, SiteMatch, Sites, SitesState};
+pub use site_match::{SiteKey, SiteMatch};
+pub use sites::{InvalidSite, Sites, SitesState};
 pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;
 pub use time_out::TimeOut;

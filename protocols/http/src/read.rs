@@ -24,7 +24,7 @@ use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply};
 use crate::service::{Place, Service, log_panic};
-use crate::sites::SiteMatch;
+use crate::site_match::SiteMatch;
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::{upload, write};
 

@@ -14,7 +14,7 @@ use crate::head::{Framing, Head};
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
-use crate::sites::SiteMatch;
+use crate::site_match::SiteMatch;
 
 /// What a service did wrong, and for which request: without its query, which may hold secrets.
 pub(crate) fn log_panic(method: &str, path: &str) {

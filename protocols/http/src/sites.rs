@@ -28,13 +28,14 @@ use crate::answer::{Answer, Kind};
 use crate::fault::Fault;
 use crate::head::Head;
 use crate::host::Host;
-use crate::hosts::{HostMap, HostPattern};
+use crate::hosts::{HostMap, HostPattern, InvalidHost};
 use crate::into_response::refused;
 use crate::message::{Request, Response};
 use crate::mount::{self, Services, States};
 use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
+use crate::site_match::{SiteKey, SiteMatch};
 
 /// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
 /// it was added with.
@@ -79,41 +80,12 @@ struct Part {
     number: usize,
 }
 
-/// Which site answers for a host: the answer of [`Service::site`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SiteMatch {
-    /// The service does not tell hosts apart.
-    #[default]
-    Every,
-    /// This one.
-    One(SiteKey),
-    /// None: the client gets 421.
-    Unknown,
-}
-
-/// A site that was looked up: of the [`Sites`] that have it alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SiteKey {
-    sites: u32,
-    host: u32,
-}
-
-/// The host that a network thread was asked for last and answers for: as a rule, the next one is
-/// the same.
-#[derive(Default)]
-pub(crate) struct LastHost {
-    pub(crate) name: String,
-    /// The site that answers for it, of a service that has several.
-    pub(crate) site: Option<SiteKey>,
-}
-
 /// A site cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidSite {
     /// The text is no [`HostPattern`].
-    Host(crate::InvalidHost),
+    Host(InvalidHost),
     /// The prefix is not a path.
     Prefix(String),
     /// Another site has this host and this prefix.
@@ -134,8 +106,8 @@ flatpath::impl_error! {
     }
 }
 
-impl From<crate::InvalidHost> for InvalidSite {
-    fn from(cause: crate::InvalidHost) -> Self {
+impl From<InvalidHost> for InvalidSite {
+    fn from(cause: InvalidHost) -> Self {
         Self::Host(cause)
     }
 }

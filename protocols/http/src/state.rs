@@ -26,7 +26,7 @@ use crate::pending_body::{BodyMode, PendingBody};
 use crate::records::{Log, Record, Records};
 use crate::scan::Scan;
 use crate::service::Service;
-use crate::sites::LastHost;
+use crate::site_match::LastHost;
 
 const _: () = assert!(
     PIPELINE_MAX.is_power_of_two(),

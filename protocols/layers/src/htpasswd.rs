@@ -264,7 +264,7 @@ impl Htpasswd {
 }
 
 impl Inner {
-    /// HP1.
+    /// A file in force is whole (HP1).
     fn read_again(&self) -> Result<(), HtpasswdError> {
         let found = self.changed();
         let mut loaded = self.loaded.lock();

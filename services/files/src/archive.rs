@@ -34,10 +34,9 @@ use percent_encoding::percent_encode;
 
 use crate::error::FilesError;
 use crate::limits::ARCHIVES_MAX;
-use crate::listing::ENCODED;
 use crate::listing::view::parameter;
 use crate::responses::visible;
-use crate::target::name_of;
+use crate::target::{ENCODED, name_of};
 
 pub(crate) mod names;
 pub(crate) mod plan;

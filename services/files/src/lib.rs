@@ -22,8 +22,8 @@
 //! What is compressed before (`.br` and `.gz` beside a file) is sent to clients that take it; with
 //! the feature of a coding, `Files::compress` compresses the rest. Directories are listed
 //! ([`Files::listing`]), and sent as archives ([`Files::archives`]). [`Files::rules`] sets
-//! redirects, rewrites, clean addresses, fallbacks, error pages and headers; [`RootFiles::Read`] has
-//! them in the files `_redirects` and `_headers` of the root, too.
+//! redirects, rewrites, clean addresses, fallbacks, error pages and headers; with
+//! [`RootFiles::Read`] the files `_redirects` and `_headers` of the root set them, too.
 //!
 //! Deliberately absent: DELETE and other writing, server-side includes, configuration files below
 //! the root, users and passwords (a `Guard` of `flatpath-layers` asks for them).

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::os::fd::AsFd;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode;
 use rustix::fs::{AtFlags, Dir, FileType};
 
 use crate::error::FilesError;
@@ -22,7 +22,7 @@ use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::rules::{RootFiles, is_rule_file};
-use crate::target::{Hidden, is_hidden, joined};
+use crate::target::{ENCODED, ENCODED_PATH, Hidden, is_hidden, joined};
 use crate::writing::is_own;
 
 pub(crate) mod html;
@@ -32,16 +32,6 @@ pub(crate) mod readme;
 pub(crate) mod view;
 
 use view::{View, Window};
-
-/// Everything but `unreserved` (RFC 3986, 2.3) is encoded in links.
-pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// The same for whole paths: slashes stay.
-pub(crate) const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 /// What a GET of a directory without `index.html` gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

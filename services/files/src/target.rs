@@ -16,8 +16,20 @@
 //!
 //! Cost: one pass over the target and one allocation.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+
 use crate::error::FilesError;
 use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
+
+/// Everything but `unreserved` (RFC 3986, 2.3) is encoded in links.
+pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The same for whole paths: slashes stay.
+pub(crate) const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 /// What an authority asks for when it checks who has a domain, among others (RFC 8615).
 const WELL_KNOWN: &[u8] = b".well-known";

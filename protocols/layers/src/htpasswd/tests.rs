@@ -1,3 +1,6 @@
+//! Files of passwords: what is taken, what is refused, and what a change does. The clock is the
+//! test's.
+
 use std::fs;
 use std::sync::atomic::AtomicU64 as Milliseconds;
 
@@ -224,7 +227,7 @@ fn a_name_that_is_unknown_costs_what_a_known_one_does() {
     }
 }
 
-/// HP1.
+/// A file in force is whole (HP1).
 #[test]
 fn half_of_a_file_is_never_in_force() {
     let folder = Folder::new();
@@ -271,7 +274,7 @@ fn the_last_line_may_have_no_end_at_the_start() {
     assert!(why.contains(":1: the last line has no end"), "{why}");
 }
 
-/// HP2.
+/// A new version knows no login of the one before (HP2).
 #[test]
 fn known_credentials_are_forgotten_with_time_and_with_the_file() {
     let folder = Folder::new();

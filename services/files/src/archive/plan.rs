@@ -149,8 +149,8 @@ impl Tree<'_> {
     }
 }
 
-/// The names of a directory, at `path` below that of the tree, that may be served, and whether each is a link. More than `left` are
-/// refused as soon as they are seen.
+/// The names of a directory, at `path` below that of the tree, that may be served, and whether each
+/// is a link. More than `left` are refused as soon as they are seen.
 fn names_of(
     tree: &Tree<'_>,
     path: &[u8],

@@ -12,9 +12,9 @@ use std::fmt::Write;
 
 use percent_encoding::{percent_decode, percent_encode};
 
-use super::ENCODED;
 use super::order::Order;
 use crate::limits::NAME_BYTES_MAX;
+use crate::target::ENCODED;
 
 /// The part of a directory that is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -16,8 +16,7 @@ use percent_encoding::{CONTROLS, percent_encode, utf8_percent_encode};
 use super::error::RuleError;
 use super::pattern::{Kind, Matched, Pattern};
 use crate::limits::RULE_TARGET_BYTES_MAX;
-use crate::listing::ENCODED_PATH;
-use crate::target::{Hidden, Target};
+use crate::target::{ENCODED_PATH, Hidden, Target};
 
 /// What a target is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

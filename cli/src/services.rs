@@ -1,0 +1,70 @@
+//! What the listeners of `flatpath serve` are made of, and is asked while they serve.
+
+use flatpath::sockets::PassedSockets;
+use flatpath_ingest::{ControlThread, Ingest};
+use flatpath_nfs::Port;
+use flatpath_relay::Relay;
+
+use crate::access::Accesses;
+use crate::config::Configuration;
+use crate::nfs_exports::Served;
+use crate::redirect::Redirect;
+use crate::relay;
+use crate::service_metrics::Counting;
+use crate::settings::Settings;
+use crate::tls::Certificates;
+
+/// Services that run next to the listeners and are asked while they serve.
+#[derive(Default)]
+pub(crate) struct Services {
+    pub(crate) relays: Vec<Relay>,
+    pub(crate) ingests: Vec<Ingest>,
+    /// For their metrics.
+    pub(crate) counting: Counting,
+    pub(crate) controls: Vec<ControlThread>,
+    /// For each NFS listener: its number in the server, the place that receives its port, and
+    /// whether rpcbind learns of it.
+    pub(crate) nfs: Vec<(usize, Port, bool)>,
+    /// Exports that are named.
+    pub(crate) exports: Vec<Served>,
+    /// The file with the tables of exports.
+    pub(crate) file: Configuration,
+    /// The numbers of listeners whose clients may change files.
+    pub(crate) writable: Vec<usize>,
+    /// The numbers of listeners with TLS.
+    pub(crate) secured: Vec<usize>,
+    /// Of those, the numbers of those that are served without it, too.
+    pub(crate) offers_tls: Vec<usize>,
+    /// Of those, the one that plain HTTP redirects to, and what redirects.
+    pub(crate) redirect: Option<usize>,
+    pub(crate) redirected: Redirect,
+    pub(crate) certificates: Certificates,
+    /// Who may, over HTTP.
+    pub(crate) accesses: Accesses,
+    /// Listeners so far.
+    pub(crate) count: usize,
+    /// Sockets that another process has passed.
+    pub(crate) passed: PassedSockets,
+}
+
+impl Services {
+    /// None yet; each takes its own of these sockets.
+    pub(crate) fn with(passed: &PassedSockets, file: &Configuration) -> Services {
+        let mut services = Services {
+            passed: passed.clone(),
+            file: file.clone(),
+            ..Services::default()
+        };
+        services.counting.certificates = services.certificates.clone();
+        services
+    }
+
+    /// A relay with these settings, whose clients meet those of the others.
+    pub(crate) fn relay(&self, settings: &Settings) -> Relay {
+        let relay = relay::service(settings);
+        match self.relays.first() {
+            Some(first) => relay.meeting(first),
+            None => relay,
+        }
+    }
+}
