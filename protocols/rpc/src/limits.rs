@@ -68,7 +68,7 @@ pub const GROUPS_MAX: usize = 16;
 pub const CALLS_MAX: u32 = 128;
 
 /// Reply head: marker 4, xid 4, REPLY 4, accepted 4, verifier 8, status 4.
-pub(crate) const REPLY_HEAD_BYTES: usize = 28;
+pub const REPLY_HEAD_BYTES: usize = 28;
 
 /// Room for the longest inline or error reply, in bytes: the head, and results that no service
 /// answers on the network thread beyond.
