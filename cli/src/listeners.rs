@@ -308,7 +308,7 @@ impl Listener {
         let numbers = services.count..services.count + 1;
         services.counting.mounts.push((numbers, mounts));
         Ok(match service {
-            sites::Service::Files(files) => server.listen_at(address, self.http(files, hosts)),
+            sites::Service::Files(files) => server.listen_at(address, self.http(*files, hosts)),
             sites::Service::Sites(sites) => server.listen_at(address, self.http(sites, hosts)),
         })
     }

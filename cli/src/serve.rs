@@ -76,9 +76,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let manager = ServiceManager::from_environment();
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::named_in(&settings, &file)?;
-    effect::warn(arguments, &listeners);
-    access::warn_of_clear_passwords(&listeners);
-    environment::warn_of_misspelt(&command());
+    warn(arguments, &listeners);
     let parts = demands(&settings, &listeners).divide()?;
     parts.log();
     let restart = Restart::begin(&settings, &passed)?;
@@ -154,6 +152,13 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
     let settings = file.settings.clone().replaced_by(arguments);
     logging::set_levels(settings.log.as_deref());
     Ok((settings, file))
+}
+
+/// Says what is allowed, and hardly meant.
+fn warn(arguments: &ArgMatches, listeners: &[Listener]) {
+    effect::warn(arguments, listeners);
+    access::warn_of_clear_passwords(listeners);
+    environment::warn_of_misspelt(&command());
 }
 
 /// Signals, from now on; SIGUSR1 asks for a report.

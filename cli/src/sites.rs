@@ -81,7 +81,7 @@ pub(crate) fn check_default(settings: &Settings, sites: &[SiteTable]) -> Result<
 /// What a listener answers with.
 pub(crate) enum Service {
     /// The files of a directory, and nothing else.
-    Files(Files),
+    Files(Box<Files>),
     Sites(Sites),
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn service(
     {
         let files = files(one, parts)?;
         let mounts = files.mount_limits();
-        return Ok((Service::Files(files), mounts));
+        return Ok((Service::Files(Box::new(files)), mounts));
     }
     let (mut sites, mut mounts) = (Sites::new(), None);
     for site in &served {

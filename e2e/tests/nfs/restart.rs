@@ -14,7 +14,7 @@ each_driver!(
 );
 
 const STALE: u32 = 70;
-const BY_NAME: &str = "files are found by name";
+const BY_NAME: &str = "are found by name";
 
 /// The server, able to open files by the kernel's handles or not.
 fn serve(driver: Driver, site: &Site, state: &Site, privileged: bool) -> Option<Server> {

@@ -98,71 +98,74 @@ fn argon2_is_taken_with_enough_memory() {
     assert!(why.contains("$argon2d$ is not known here"), "{why}");
 }
 
+/// Lines that are refused, and why.
+const BAD: &[(&str, &str)] = &[
+    (
+        "bob:$apr1$abcdefgh$5VEbMkemELfbhC5ck.U.z1",
+        "bob: MD5 does not protect",
+    ),
+    (
+        "bob:$1$abcdefgh$IQtUouv7y7Q9dRWkQEPCc.",
+        "bob: MD5 does not protect",
+    ),
+    (
+        "bob:{SHA}GpHWL3ymc5liWkNopqtdSjuqYHM=",
+        "bob: SHA-1 without a salt",
+    ),
+    (
+        "bob:ZaEaTJ1xr0KUk",
+        "bob: this is DES, a plain password or no hash",
+    ),
+    (
+        "bob:secret",
+        "bob: this is DES, a plain password or no hash",
+    ),
+    ("bob:", "bob: this is DES, a plain password or no hash"),
+    (
+        "bob:$secret word",
+        "bob: this is DES, a plain password or no hash",
+    ),
+    ("bob:$y$j9T$abc$def", "bob: the hash $y$ is not known here"),
+    (
+        "bob:$2y$04$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy",
+        "is 4, and 5 at least",
+    ),
+    (
+        "bob:$2y$31$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy",
+        "and 14 at most",
+    ),
+    (
+        "bob:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnN",
+        "cut off or malformed",
+    ),
+    (
+        "bob:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqn y",
+        "cut off or malformed",
+    ),
+    (
+        "bob:$5$rounds=1000$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR.ejJ2YSRMr4",
+        "1000, and 5000 at",
+    ),
+    (
+        "bob:$5$rounds=9999999$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR.ejJ2YSRMr4",
+        "500000 at most",
+    ),
+    (
+        "bob:$5$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR",
+        "cut off or malformed",
+    ),
+    ("bob:$6$a", "cut off or malformed"),
+    ("bob", "a line is NAME:HASH"),
+    (":$6$a", "a name has at least one character"),
+    ("ada:$6$a", "cut off or malformed"),
+];
+
 #[test]
 fn what_is_weak_or_unknown_is_refused_with_its_line_and_without_its_text() {
     let folder = Folder::new();
     let good = line("ada", BCRYPT);
-    for (bad, expected) in [
-        (
-            "bob:$apr1$abcdefgh$5VEbMkemELfbhC5ck.U.z1",
-            "bob: MD5 does not protect",
-        ),
-        (
-            "bob:$1$abcdefgh$IQtUouv7y7Q9dRWkQEPCc.",
-            "bob: MD5 does not protect",
-        ),
-        (
-            "bob:{SHA}GpHWL3ymc5liWkNopqtdSjuqYHM=",
-            "bob: SHA-1 without a salt",
-        ),
-        (
-            "bob:ZaEaTJ1xr0KUk",
-            "bob: this is DES, a plain password or no hash",
-        ),
-        (
-            "bob:secret",
-            "bob: this is DES, a plain password or no hash",
-        ),
-        ("bob:", "bob: this is DES, a plain password or no hash"),
-        (
-            "bob:$secret word",
-            "bob: this is DES, a plain password or no hash",
-        ),
-        ("bob:$y$j9T$abc$def", "bob: the hash $y$ is not known here"),
-        (
-            "bob:$2y$04$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy",
-            "is 4, and 5 at least",
-        ),
-        (
-            "bob:$2y$31$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy",
-            "and 14 at most",
-        ),
-        (
-            "bob:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnN",
-            "cut off or malformed",
-        ),
-        (
-            "bob:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqn y",
-            "cut off or malformed",
-        ),
-        (
-            "bob:$5$rounds=1000$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR.ejJ2YSRMr4",
-            "1000, and 5000 at",
-        ),
-        (
-            "bob:$5$rounds=9999999$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR.ejJ2YSRMr4",
-            "500000 at most",
-        ),
-        (
-            "bob:$5$a$0REkPn1Z4CNNcjMacpXfYSNOtfCErlQR",
-            "cut off or malformed",
-        ),
-        ("bob:$6$a", "cut off or malformed"),
-        ("bob", "a line is NAME:HASH"),
-        (":$6$a", "a name has at least one character"),
-        ("ada:$6$a", "cut off or malformed"),
-        (good.trim_end(), "the name \"ada\" is there twice"),
-    ] {
+    let twice = (good.trim_end(), "the name \"ada\" is there twice");
+    for (bad, expected) in BAD.iter().copied().chain([twice]) {
         let why = folder
             .open(&format!("# one\n{good}{bad}\n"))
             .expect_err(bad);
@@ -173,6 +176,11 @@ fn what_is_weak_or_unknown_is_refused_with_its_line_and_without_its_text() {
         let secret = bad.split_once(':').map_or("", |(_, hash)| hash);
         assert!(secret.len() < 6 || !why.contains(secret), "{why}");
     }
+}
+
+#[test]
+fn a_file_that_names_nobody_or_is_none_is_refused() {
+    let folder = Folder::new();
     assert_eq!(
         folder.open("").err(),
         Some("FILE:1: it names nobody".into())

@@ -48,7 +48,7 @@ impl Table {
     /// The number of a key, which is 0 where it is not known.
     pub(crate) fn number(&self, key: u128) -> u64 {
         let entries = self.set(key).lock();
-        place(&*entries, key).map_or(0, |place| entries[place].number)
+        place(&entries, key).map_or(0, |place| entries[place].number)
     }
 
     /// Changes the number of a key, which is 0 where it is not known. After an error it stays
@@ -59,7 +59,7 @@ impl Table {
         change: impl FnOnce(u64) -> Result<u64, E>,
     ) -> Result<(), E> {
         let mut entries = self.set(key).lock();
-        let known = place(&*entries, key);
+        let known = place(&entries, key);
         let number = known.map_or(0, |place| entries[place].number);
         let number = change(number)?;
         let lowest = || (0..WAYS).min_by_key(|place| entries[*place].number);

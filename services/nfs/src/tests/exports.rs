@@ -43,7 +43,7 @@ pub(super) fn fixture(lines: &str) -> Fixture {
 }
 
 impl Fixture {
-    pub(super) fn from_peer(&mut self, peer: &str) -> &mut Fixture {
+    pub(super) fn calls_from(&mut self, peer: &str) -> &mut Fixture {
         self.peer = Some(peer.parse().expect("an address"));
         self
     }
@@ -91,7 +91,7 @@ fn a_call_has_the_rights_of_the_smallest_network_of_its_address_in_its_export() 
     let (in_a, in_b) = (fixture.find(&a, "file"), fixture.find(&b, "file"));
     let (in_a, in_b) = (in_a.expect("there"), in_b.expect("there"));
     let mut check = |peer: &str, in_each: [u32; 2]| {
-        fixture.from_peer(peer);
+        fixture.calls_from(peer);
         let written = [&in_a, &in_b].map(|handle| fixture.write(handle, 0, b"x", 0));
         assert_eq!(written, in_each, "{peer}");
     };
@@ -113,7 +113,7 @@ fn every_procedure_refuses_a_client_without_a_right_in_its_own_words() {
     let mut fixture = fixture("DIR/a 10.1.2.3(rw)\nDIR/b *(ro,insecure)\n");
     let root = fixture.mount_below("a").expect("exported");
     let file = fixture.find(&root, "file").expect("there");
-    fixture.from_peer("10.9.9.9:9");
+    fixture.calls_from("10.9.9.9:9");
     let of = |handle: &[u8]| Words::default().opaque(handle);
     let name = || of(&root).opaque(b"name");
     let data = of(&file).long(0).word(1).word(0).opaque(b"x");
@@ -180,18 +180,18 @@ fn mnt_finds_the_longest_export_that_lets_the_client_in() {
     }
     assert_eq!(fixture.mount(b"/"), Err(DENIED));
     assert_eq!(fixture.mount(b""), Err(DENIED));
-    fixture.from_peer("10.2.0.1:1023");
+    fixture.calls_from("10.2.0.1:1023");
     let through_a = fixture
         .mount_below("a/sub")
         .expect("as a part of the other");
     assert_eq!(number(&through_a), number(&a));
-    fixture.from_peer("10.1.2.3:1024");
+    fixture.calls_from("10.1.2.3:1024");
     assert_eq!(
         fixture.mount_below("a"),
         Err(DENIED),
         "the port is too high"
     );
-    fixture.from_peer("11.0.0.1:1023");
+    fixture.calls_from("11.0.0.1:1023");
     assert_eq!(fixture.mount_below("a/sub"), Err(DENIED));
 }
 
@@ -227,7 +227,7 @@ fn a_handle_of_one_export_has_no_rights_of_another() {
         assert_eq!(fixture.status_of(&forged), BAD_HANDLE, "bit {bit}");
     }
     // A client that has the other export alone.
-    fixture.from_peer("11.0.0.1:1023");
+    fixture.calls_from("11.0.0.1:1023");
     for handle in [&a, &file] {
         assert_eq!(fixture.status_of(handle), STALE);
         assert_eq!(fixture.find(handle, ".."), Err(STALE));
@@ -291,7 +291,7 @@ fn nothing_leads_out_of_an_export_below_another() {
     assert_eq!(fixture.status_of(&file), STALE);
     assert_eq!(fixture.find(&deep, ".."), Err(STALE));
     assert_eq!(fixture.create(&deep, "new", 0o644), Err(STALE));
-    fixture.from_peer("10.9.9.9:1023");
+    fixture.calls_from("10.9.9.9:1023");
     let a = fixture.mount_below("a").expect("exported");
     assert!(fixture.find(&a, "moved").is_ok());
 }
@@ -332,13 +332,13 @@ fn no_call_moves_or_links_a_file_from_one_export_to_another() {
     };
     check(&fixture, CROSS_DEVICE);
     let gone = number(&b).to_vec();
-    fixture.from_peer("11.0.0.1:1023");
+    fixture.calls_from("11.0.0.1:1023");
     for words in [(14, rename(&a, &b)), (15, link(&in_a, &b))] {
         let status = fixture.nfs(words.0, &words.1).status();
         assert_eq!(status, STALE, "the other is not for this client");
     }
     fixture
-        .from_peer("10.1.2.3:1023")
+        .calls_from("10.1.2.3:1023")
         .reload("DIR/a *(rw,insecure)\n");
     assert_eq!(
         fixture.nfs(14, &rename(&a, &b)).status(),

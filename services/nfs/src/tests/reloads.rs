@@ -36,7 +36,7 @@ fn a_reload_keeps_the_handles_of_those_who_keep_their_right() {
     assert_eq!(fixture.write(&file, 0, b"x", 0), OK);
     assert_eq!(fixture.status_of(&b), STALE);
     assert_eq!(fixture.mount_below("b"), Err(DENIED));
-    fixture.from_peer("10.2.0.1:1023");
+    fixture.calls_from("10.2.0.1:1023");
     assert_eq!(fixture.write(&file, 0, b"x", 0), READ_ONLY);
     assert_eq!(fixture.status_of(&file), OK);
     let change = fixture.reload("DIR/b 10.0.0.0/8(rw)\nDIR/a 10.1.0.0/16(rw)\n");
@@ -178,7 +178,10 @@ fn exports_may_be_swapped_while_they_are_used() {
             })
         });
         let reloads: Vec<_> = reloads.collect();
-        let ended: Vec<_> = reloads.into_iter().map(|it| it.join()).collect();
+        let ended: Vec<_> = reloads
+            .into_iter()
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
         is_over.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
     });
