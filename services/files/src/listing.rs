@@ -46,7 +46,7 @@ pub enum Listing {
     /// `modified` (RFC 3339). Where there are more than 10,000 entries, `Link` (RFC 8288) leads to
     /// the next ones.
     Json,
-    /// What a name gets that nothing has: [`NotFound`](crate::NotFound).
+    /// What a name gets that nothing has: 404, or what the rules have for it.
     Off,
 }
 
