@@ -29,6 +29,7 @@ mod rules;
 pub(crate) mod site;
 
 use std::fmt::Display;
+use std::io;
 use std::path::Path;
 
 use clap::ValueEnum;
@@ -36,16 +37,14 @@ use flatpath::sockets::ListenAddress;
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
+use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
 use crate::units::listen_address;
 pub(crate) use exports::ExportTable;
 pub(crate) use refused::quoted;
-use refused::{Refused, place, tables};
+use refused::{Refused, place, tables, values_of};
 use site::SiteTable;
-
-/// Largest configuration file that is read, in bytes.
-const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,15 +83,8 @@ impl Configuration {
         let path_text = path.display();
         let wrong =
             |cause: &dyn Display| Failure::WrongUse(format!("configuration {path_text}: {cause}"));
-        let size = std::fs::metadata(path)
-            .map_err(|cause| wrong(&cause))?
-            .len();
-        if size > CONFIG_BYTES_MAX {
-            return Err(wrong(&format!(
-                "it is larger than {CONFIG_BYTES_MAX} bytes"
-            )));
-        }
-        let text = std::fs::read_to_string(path).map_err(|cause| wrong(&cause))?;
+        let content = bounded_file::read(path).map_err(|cause| wrong(&cause))?;
+        let text = io::read_to_string(&content[..]).map_err(|cause| wrong(&cause))?;
         let read = Self::from_text(&text);
         let mut file = read.map_err(|why| Failure::WrongUse(format!("{path_text}:{why}")))?;
         file.name = path_text.to_string();
@@ -167,11 +159,7 @@ impl ListenerTable {
 
     /// Its settings in a server that has these.
     pub(crate) fn over(&self, settings: &Settings) -> Settings {
-        let mut settings = settings.clone();
-        for entry in &self.entries {
-            entry.setting.copy(&self.own, &mut settings);
-        }
-        settings
+        over(&self.own, &self.entries, settings)
     }
 }
 
@@ -204,8 +192,7 @@ fn protocol_of(value: &Value<'_>) -> Result<ListenerProtocol, Refused> {
 }
 
 fn addresses_of(value: &Value<'_>) -> Result<Vec<ListenAddress>, Refused> {
-    let one = std::slice::from_ref(value);
-    let values = value.as_array().map_or(one, Vec::as_slice);
+    let values = values_of(value);
     if values.is_empty() {
         return Err(Refused::new(
             value.span,
@@ -223,6 +210,15 @@ fn addresses_of(value: &Value<'_>) -> Result<Vec<ListenAddress>, Refused> {
     read.collect()
 }
 
+/// The settings of a table, which has these entries, over those that it stands below.
+fn over(own: &Settings, entries: &[Entry], above: &Settings) -> Settings {
+    let mut settings = above.clone();
+    for entry in entries {
+        entry.setting.copy(own, &mut settings);
+    }
+    settings
+}
+
 /// Reads one setting of the file.
 fn read(
     name: &str,
@@ -234,8 +230,7 @@ fn read(
         let right = name.replace('_', "-");
         return Err(Refused::new(at, format!("{name}: write {right}")));
     }
-    let one = std::slice::from_ref(value);
-    let values = value.as_array().map_or(one, Vec::as_slice);
+    let values = values_of(value);
     let (mut texts, mut literals) = (Vec::new(), Vec::new());
     for value in values {
         let (text, literal) = match value.as_ref() {

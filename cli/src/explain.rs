@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use flatpath::{DriverChoice, Server};
+use flatpath_files::Files;
 use flatpath_http::http::Uri;
 use flatpath_http::http::uri::Scheme;
 use flatpath_http::{Hosts, Http, Sites};
@@ -63,15 +64,18 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
     // Nothing is written, nor are uploads that have expired removed.
     let mut served = listener.served();
     served.iter_mut().for_each(|it| it.settings.writable = None);
-    let Some(site) = site_of(&served, authority, url.path()) else {
+    let Some(number) = number_of(&served, authority, url.path()) else {
         let _ = writeln!(out, "answer 421 or 404: no site has this host and path");
         return Ok(out);
     };
+    let site = &served[number];
     describe(&mut out, site);
+    let files = served.iter().map(|it| sites::files(it, parts));
+    let files: Vec<_> = files.collect::<Result<_, _>>()?;
     let below = target.strip_prefix(site.prefix.trim_end_matches('/'));
-    let explained = sites::files(site, parts)?.explain(below.unwrap_or(target));
+    let explained = files[number].explain(below.unwrap_or(target));
     let _ = write!(out, "{explained}");
-    out += &answer(&served, parts, authority, target)?;
+    out += &answer(&served, files, authority, target)?;
     Ok(out)
 }
 
@@ -90,12 +94,12 @@ fn listener_of(listeners: &[Listener], is_https: bool, port: u16) -> Option<&Lis
     speaking().find(has_port).or_else(|| speaking().next())
 }
 
-/// The site of a host and a path, by the rule by which they are served.
-fn site_of<'s>(served: &'s [Served<'s>], authority: &str, path: &str) -> Option<&'s Served<'s>> {
+/// The number of the site of a host and a path, by the rule by which they are served.
+fn number_of(served: &[Served<'_>], authority: &str, path: &str) -> Option<usize> {
     let sites = served.iter().try_fold(Sites::new(), |sites, it| {
         sites.add(&it.names, it.prefix, Redirect::default())
     });
-    served.get(sites.ok()?.number_of(authority, path)?)
+    sites.ok()?.number_of(authority, path)
 }
 
 fn describe(out: &mut String, site: &Served<'_>) {
@@ -143,13 +147,12 @@ fn access(settings: &Settings) -> Vec<String> {
 /// The head of the answer to a GET.
 fn answer(
     served: &[Served<'_>],
-    parts: &Parts,
+    files: Vec<Files>,
     authority: &str,
     target: &str,
 ) -> Result<String, Failure> {
     let mut sites = Sites::new();
-    for site in served {
-        let files = sites::files(site, parts)?;
+    for (site, files) in served.iter().zip(files) {
         let added = sites.add(&site.names, site.prefix, files);
         sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
     }

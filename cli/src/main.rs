@@ -9,6 +9,7 @@ mod units;
 mod logging;
 mod settings;
 mod slow;
+mod bounded_file;
 mod config;
 mod environment;
 mod memory;

@@ -4,19 +4,16 @@
 //! Where any are named, listeners of NFS export them and not DIR, and what DIR alone has is
 //! refused.
 
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use flatpath_nfs::{ExportOptions, Exports, ExportsFile, PreparedExports};
 
+use crate::bounded_file;
 use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::settings::{ListenerProtocol, Settings, is_on};
-
-/// Largest file of exports that is read, in bytes.
-const EXPORTS_BYTES_MAX: u64 = 1 << 20;
 
 /// Exports that a listener serves, and the files that they are read from.
 pub(crate) struct Served {
@@ -66,18 +63,8 @@ fn read_all(
 
 fn read(path: &Path) -> Result<ExportsFile, Failure> {
     let shown = path.display().to_string();
-    let wrong = |cause: String| Failure::WrongUse(format!("--nfs-exports {shown}: {cause}"));
-    let mut text = Vec::new();
-    let opened = File::open(path).map_err(|cause| wrong(cause.to_string()))?;
-    let mut limited = opened.take(EXPORTS_BYTES_MAX + 1);
-    limited
-        .read_to_end(&mut text)
-        .map_err(|cause| wrong(cause.to_string()))?;
-    if text.len() as u64 > EXPORTS_BYTES_MAX {
-        return Err(wrong(format!(
-            "it is larger than {EXPORTS_BYTES_MAX} bytes"
-        )));
-    }
+    let wrong = |cause: &io::Error| Failure::WrongUse(format!("--nfs-exports {shown}: {cause}"));
+    let text = bounded_file::read(path).map_err(|cause| wrong(&cause))?;
     let read = ExportsFile::parse(&text, &shown);
     read.map_err(|why| Failure::WrongUse(format!("{shown}:{why}")))
 }

@@ -1,11 +1,11 @@
 //! Limits for calls that may block for a common reason: they must not take all of the workers.
 //!
 //! A file system that hangs keeps every worker that asks it. Jobs that are about to ask one enter
-//! its [`BlockingLimit`] first, and at most half of the workers are inside at a time, or as few as
-//! [`BlockingLimit::at_most`] says. A job that
-//! finds the limit full waits without a worker: it is put back where it lay ([`Entry::Parked`]) and
-//! runs again from its beginning when its turn has come. Where nothing inside has moved for a
-//! while, or too many wait, it is refused ([`Entry::Refused`]) and answers in its protocol's words.
+//! its [`BlockingLimit`] first, and at most half of the workers are inside at a time, or fewer if
+//! it was made by [`BlockingLimit::at_most`]. A job that finds the limit full waits without a
+//! worker: it is put back where it lay ([`Entry::Parked`]) and runs again from its beginning when
+//! its turn has come. Where nothing inside has moved for a while, or too many wait, it is refused
+//! ([`Entry::Refused`]) and answers in its protocol's words.
 //!
 //! | may run beside | enter | leave (drop of [`Permit`]) | refuse_stuck |
 //! |----------------|-------|----------------------------|--------------|
@@ -145,8 +145,8 @@ impl BlockingLimit {
         Self::at_most(u32::MAX, name, limits)
     }
 
-    /// The same for jobs that would rather use a processor than block: at most so many are inside,
-    /// and at least one.
+    /// The same with at most `inside_max` jobs inside, and at least one: for work that is heavy on
+    /// the processor.
     pub fn at_most(inside_max: u32, name: impl Into<String>, limits: WaitLimits) -> Self {
         Self(Arc::new(Inner {
             name: name.into(),
@@ -297,7 +297,7 @@ impl BlockingLimit {
 }
 
 impl State {
-    /// A job enters, if one of so many permits is left for it.
+    /// Whether a job enters while there are `permits`.
     fn enter(&mut self, permits: u32) -> bool {
         self.limit.set_max(ONLY, permits);
         let enters = self.limit.enter(ONLY, Rank::Next);

@@ -13,7 +13,7 @@ use flatpath_nfs::{ClientRule, ExportOptions, ExportsFile};
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
-use super::refused::{Refused, place, tables as all_tables};
+use super::refused::{Refused, place, tables as all_tables, values_of};
 
 /// One `[[export]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,7 @@ pub(super) fn tables(value: &Value<'_>, text: &str) -> Result<Vec<ExportTable>, 
 
 /// A text, or each of several.
 fn texts<'a>(name: &str, value: &'a Value<'_>) -> Result<Vec<(&'a str, Span)>, Refused> {
-    let one = std::slice::from_ref(value);
-    let values = value.as_array().map_or(one, Vec::as_slice).iter();
-    let texts = values.map(|value| match value.as_ref() {
+    let texts = values_of(value).iter().map(|value| match value.as_ref() {
         ValueInner::String(text) => Ok((&**text, value.span)),
         _ => Err(Refused::new(
             value.span,

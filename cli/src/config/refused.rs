@@ -1,5 +1,5 @@
-//! What reading any table has in common: lists of tables, texts in quotes, and why a file is
-//! refused, and where.
+//! What reading any table has in common: lists of tables and of values, texts in quotes, and why a
+//! file is refused, and where.
 
 use toml_span::{Span, Value};
 
@@ -30,6 +30,13 @@ pub(super) fn tables<'v, T>(
         None => Err(wrong(table.span)),
     });
     tables.collect()
+}
+
+/// A value, or the values of a list.
+pub(super) fn values_of<'v>(value: &'v Value<'v>) -> &'v [Value<'v>] {
+    value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice)
 }
 
 /// A string in TOML: the escapes of JSON are among its own.

@@ -34,7 +34,7 @@ use flatpath_http::http::StatusCode;
 use toml_span::Value;
 use toml_span::value::{Key, Table, ValueInner};
 
-use super::refused::{Refused, quoted};
+use super::refused::{Refused, quoted, values_of};
 
 /// The status of a redirect that names none.
 const REDIRECT: StatusCode = StatusCode::MOVED_PERMANENTLY;
@@ -224,7 +224,7 @@ fn header(table: &Value<'_>, entries: &Table<'_>, rules: Rules) -> Result<Rules,
         }
     }
     if let Some(names) = entries.get("remove") {
-        for name in list(names) {
+        for name in values_of(names) {
             let header = text(name, "remove")?;
             let removed = HeaderChange::remove(header);
             changes.push(removed.map_err(|why| at(name, "remove")(&why))?);
@@ -246,15 +246,8 @@ fn header(table: &Value<'_>, entries: &Table<'_>, rules: Rules) -> Result<Rules,
         .map_err(|why| at(table, "header")(&why))
 }
 
-/// A value, or the values of a list.
-fn list<'v>(value: &'v Value<'v>) -> &'v [Value<'v>] {
-    value
-        .as_array()
-        .map_or(std::slice::from_ref(value), Vec::as_slice)
-}
-
 fn try_files(value: &Value<'_>, rules: Rules) -> Result<Rules, Refused> {
-    let files = list(value).iter().map(|file| text(file, "try"));
+    let files = values_of(value).iter().map(|file| text(file, "try"));
     let files = files.collect::<Result<Vec<_>, _>>()?;
     rules
         .try_files(Pattern::any(), files)

@@ -12,9 +12,9 @@
 use flatpath_http::{HostPattern, Sites};
 use toml_span::Value;
 
-use super::refused::{Refused, tables as all_tables};
+use super::refused::{Refused, tables as all_tables, values_of};
 use super::rules::SiteRules;
-use super::{Entry, read};
+use super::{Entry, over, read};
 use crate::redirect::Redirect;
 use crate::settings::{Setting, Settings};
 
@@ -80,11 +80,7 @@ impl SiteTable {
 
     /// Its settings at a listener that has these.
     pub(crate) fn over(&self, listener: &Settings) -> Settings {
-        let mut settings = listener.clone();
-        for entry in &self.entries {
-            entry.setting.copy(&self.own, &mut settings);
-        }
-        settings
+        over(&self.own, &self.entries, listener)
     }
 
     /// Whether it is for every host that no other one has, and all paths.
@@ -109,8 +105,7 @@ fn cannot_take(name: &str, setting: &Setting) -> String {
 }
 
 fn names(value: &Value<'_>) -> Result<Vec<HostPattern>, Refused> {
-    let one = std::slice::from_ref(value);
-    let values = value.as_array().map_or(one, Vec::as_slice);
+    let values = values_of(value);
     if values.is_empty() {
         let why = "names is an empty list: write names = \"HOST\", or leave it out";
         return Err(Refused::new(value.span, why));

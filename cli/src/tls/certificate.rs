@@ -16,7 +16,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use super::source::Pair;
-use super::watched::read;
+use crate::bounded_file;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -39,14 +39,15 @@ impl Certificate {
     /// Reads a certificate and its key. An error names the file.
     pub(crate) fn from_files(pair: &Pair) -> Result<Certificate, String> {
         let path = pair.certificate.display();
-        let text = read(&pair.certificate).map_err(|cause| format!("{path}: {cause}"))?;
+        let text =
+            bounded_file::read(&pair.certificate).map_err(|cause| format!("{path}: {cause}"))?;
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
         let chain = chain.map_err(|cause| format!("{path}: {cause}"))?;
         if chain.is_empty() {
             return Err(format!("{path}: there is no certificate in it (in PEM)"));
         }
         let key_path = pair.key.display();
-        let key = read(&pair.key).map_err(|cause| format!("{key_path}: {cause}"))?;
+        let key = bounded_file::read(&pair.key).map_err(|cause| format!("{key_path}: {cause}"))?;
         let key = PrivateKeyDer::from_pem_slice(&key)
             .map_err(|cause| format!("{key_path}: there is no private key in it: {cause}"))?;
         Certificate::new(path.to_string(), chain, key).map_err(|cause| match cause {

@@ -11,7 +11,8 @@ use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
 use super::certificate::when;
-use super::watched::{Files, read};
+use super::watched::Files;
+use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::{self, Settings};
 
@@ -82,7 +83,7 @@ impl Files for ClientFiles {
         let mut authorities = Vec::new();
         for path in &self.authorities {
             let named = |cause: String| format!("{}: {cause}", path.display());
-            let text = read(path).map_err(|cause| named(cause.to_string()))?;
+            let text = bounded_file::read(path).map_err(|cause| named(cause.to_string()))?;
             let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
             let found = found.map_err(|cause| named(cause.to_string()))?;
             if found.is_empty() {
@@ -96,7 +97,7 @@ impl Files for ClientFiles {
         let (mut revoked, mut lists) = (Vec::new(), Vec::new());
         for path in &self.revoked {
             let named = |cause: String| format!("{}: {cause}", path.display());
-            let content = read(path).map_err(|cause| named(cause.to_string()))?;
+            let content = bounded_file::read(path).map_err(|cause| named(cause.to_string()))?;
             for list in lists_in(content).map_err(named)? {
                 let read = List::of(path, &list).map_err(named)?;
                 let checked = TlsClients::new(self.auth, authorities.clone(), [list.clone()]);

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use flatpath::tls::{TicketKeys, TlsConfig, TlsError};
 use zeroize::Zeroizing;
 
-use super::watched::{Files, read};
+use super::watched::Files;
+use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -50,7 +51,7 @@ impl Files for TicketFiles {
         let mut secrets = Vec::new();
         for path in &self.0 {
             let named = |cause: String| format!("{}: {cause}", path.display());
-            let secret = read(path).map_err(|cause| named(cause.to_string()))?;
+            let secret = bounded_file::read(path).map_err(|cause| named(cause.to_string()))?;
             // Each by itself, so that an error names its file.
             TicketKeys::new([&secret]).map_err(|cause| named(cause.to_string()))?;
             secrets.push(Zeroizing::new(secret));

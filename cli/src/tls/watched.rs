@@ -2,28 +2,12 @@
 //! again.
 
 use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
 use flatpath::tls::{TlsConfig, TlsError};
-
-/// Largest file here that is read, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    File::open(path)?
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut content)?;
-    if content.len() as u64 > FILE_BYTES_MAX {
-        let why = format!("it is larger than {FILE_BYTES_MAX} bytes");
-        return Err(io::Error::other(why));
-    }
-    Ok(content)
-}
 
 /// What makes files be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,7 +69,7 @@ impl Mount {
     }
 }
 
-/// Where a request goes: the service with this number, which gets the path without so many bytes.
+/// Where a request goes: to the service with this number, without the first bytes of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) number: usize,
@@ -171,8 +171,8 @@ impl Services {
         service.prompt(state, turn, &inner, pool, reply)
     }
 
-    /// Answers on a worker as `begin` does; a request that has to wait for its turn goes on in the
-    /// next run of its job.
+    /// Answers on a worker as `begin` does. A request that has to wait is parked, and the next run
+    /// of its job continues with its service.
     pub(crate) fn on_worker(
         &self,
         request: &mut Request,

@@ -21,7 +21,7 @@ use crate::error::FilesError;
 use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
 use crate::root::{Kind, Opened, Reach, Root};
-use crate::rules::{RootFiles, is_rule_file};
+use crate::rules::RootFiles;
 use crate::target::{ENCODED, ENCODED_PATH, Hidden, is_hidden, joined};
 use crate::writing::is_own;
 
@@ -189,8 +189,7 @@ impl Names {
     /// Whether a name of the directory at `path` is shown.
     pub(crate) fn has(self, path: &[u8], name: &[u8]) -> bool {
         let is_dot = name == b"." || name == b"..";
-        let is_rule_file =
-            self.root_files == RootFiles::Read && path.is_empty() && is_rule_file(name);
+        let is_rule_file = path.is_empty() && self.root_files.keeps_back(name);
         let is_kept_back = is_dot || is_own(name) || is_rule_file;
         !is_kept_back && (self.hidden == Hidden::Served || !is_hidden(name))
     }

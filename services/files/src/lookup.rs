@@ -15,7 +15,7 @@ use crate::error::FilesError;
 use crate::freshness::Observation;
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::root::{Kind, Opened, Reach};
-use crate::rules::{CleanUrls, InForce, RootFiles, TrailingSlash, is_rule_file, led_to};
+use crate::rules::{CleanUrls, InForce, TrailingSlash, led_to};
 use crate::target::{PathForm, Target, joined, name_of};
 use crate::visit::{Found, Visit};
 use crate::writing::{is_own, raw_target};
@@ -248,8 +248,7 @@ impl Answerer<'_> {
 
     /// Whether a path is the server's own affair, and never served.
     pub(crate) fn is_kept_back(&self, path: &[u8]) -> bool {
-        let is_read = self.rules.root_files == RootFiles::Read;
-        path.split(|byte| *byte == b'/').any(is_own) || is_read && is_rule_file(path)
+        path.split(|byte| *byte == b'/').any(is_own) || self.rules.root_files.keeps_back(path)
     }
 
     /// Sets the path that the rules of a request are for.

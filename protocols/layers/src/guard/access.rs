@@ -95,9 +95,9 @@ impl Access {
         self
     }
 
-    /// Refuses the requests of an address that was sent more than so many bytes of bodies in this
-    /// time (429). All of them may go out at once. What a response takes is counted when it begins,
-    /// also if its client breaks it off, and as it is read where its length is not known; it may go
+    /// Limits the bytes of bodies that an address is sent in `time`, which may all go out at once;
+    /// beyond them its requests are refused (429). What a response takes is counted when it begins,
+    /// also if its client breaks it off, and as it is read where its length is not known. It may go
     /// beyond what is left, and as much time passes before the next request is admitted. A body
     /// that the program feeds from elsewhere, such as a stream of events, is not counted.
     ///
@@ -299,8 +299,8 @@ impl AccessHandle {
         Arc::clone(&self.0)
     }
 
-    /// Puts these rules in the place of those so far, for every request from now on. A limit that
-    /// stays the same goes on with what it has counted.
+    /// Replaces the rules, for every request from now on. A limit that has not changed keeps its
+    /// counts.
     pub fn replace(&self, access: Access) {
         let mut current = self.0.access.lock();
         *current = Arc::new(access.continuing(&current));

@@ -51,4 +51,4 @@ pub use set::{CleanUrls, RootFiles, Rules, TrailingSlash};
 
 pub(crate) use changes::Extent;
 pub(crate) use in_force::{InForce, led_to};
-pub(crate) use root_files::{Held, RuleFiles, is_rule_file};
+pub(crate) use root_files::{Held, RuleFiles};

@@ -61,9 +61,11 @@ pub(crate) struct Held<'a> {
     pub(crate) is_checkable: bool,
 }
 
-/// Whether a path beneath the root is one of these files.
-pub(crate) fn is_rule_file(path: &[u8]) -> bool {
-    NAMES.iter().any(|name| name.as_bytes() == path)
+impl RootFiles {
+    /// Whether a path beneath the root is one of these files, and so neither served nor written.
+    pub(crate) fn keeps_back(self, path: &[u8]) -> bool {
+        self == RootFiles::Read && NAMES.iter().any(|name| name.as_bytes() == path)
+    }
 }
 
 impl RuleFiles {

@@ -28,7 +28,7 @@ use crate::conditional::EntityTags;
 use crate::limits::{UNFINISHED_DISK_PART, UPLOAD_EMPTY_EXPIRES};
 use crate::responses::Result;
 use crate::root::Root;
-use crate::rules::{RootFiles, is_rule_file};
+use crate::rules::RootFiles;
 use crate::target::Hidden;
 use crate::writing::{WriteOptions, directory_at};
 
@@ -73,7 +73,7 @@ struct Size {
 impl Uploads {
     /// 403 for a file that has rules: who may write files does not set headers and redirects.
     pub(crate) fn allow_path(&self, path: &[u8]) -> Result<()> {
-        match self.rule_files == RootFiles::Read && is_rule_file(path) {
+        match self.rule_files.keeps_back(path) {
             true => Err(StatusCode::FORBIDDEN.into()),
             false => Ok(()),
         }
