@@ -48,7 +48,7 @@ use crate::limits::{
     PROMPT_TRIES_MAX, PROMPT_TRY_NS_MAX, PROMPT_TURN_NS_MAX,
 };
 
-pub use file_system::FileSystem;
+pub use file_system::{FileSystem, FileTimes};
 
 /// No try was long of late. What is between the two is the number of tries left on trial.
 const GRANTED: u8 = 0;

@@ -89,29 +89,54 @@ impl AccessTime {
         }
     }
 
-    /// Whether a read of this file would set it. One system call at most, which does not wait.
-    fn is_due(self, file: impl AsFd) -> bool {
+    /// Whether a read of a file with these times would set it.
+    fn is_due(self, times: FileTimes) -> bool {
         match self {
             AccessTime::Never => false,
             AccessTime::Always => true,
-            AccessTime::Relative => rustix::fs::fstat(file).map_or(true, |found| {
+            AccessTime::Relative => {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-                is_due_at(
-                    now.tv_sec,
-                    (found.st_atime, found.st_atime_nsec),
-                    (found.st_mtime, found.st_mtime_nsec),
-                    (found.st_ctime, found.st_ctime_nsec),
-                )
-            }),
+                times.are_due_at(now.tv_sec)
+            }
         }
     }
 }
 
-/// `relatime_need_update` of fs/inode.c: accessed not after the last change, or long ago.
-fn is_due_at(now: i64, accessed: (i64, u64), modified: (i64, u64), changed: (i64, u64)) -> bool {
-    modified >= accessed
-        || changed >= accessed
-        || now.saturating_sub(accessed.0) >= RELATIME_SECONDS
+/// The times of a file, in seconds since 1970 and nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileTimes {
+    /// Last read, as far as the mount keeps it.
+    pub accessed: (i64, u32),
+    /// Last written.
+    pub modified: (i64, u32),
+    /// Last changed in any way.
+    pub changed: (i64, u32),
+}
+
+impl FileTimes {
+    /// For a mount whose rule does not ask for them.
+    const UNREAD: FileTimes = FileTimes {
+        accessed: (0, 0),
+        modified: (0, 0),
+        changed: (0, 0),
+    };
+
+    fn of(file: impl AsFd) -> rustix::io::Result<FileTimes> {
+        let found = rustix::fs::fstat(file)?;
+        let time = |seconds, nanoseconds: u64| (seconds, nanoseconds as u32);
+        Ok(FileTimes {
+            accessed: time(found.st_atime, found.st_atime_nsec),
+            modified: time(found.st_mtime, found.st_mtime_nsec),
+            changed: time(found.st_ctime, found.st_ctime_nsec),
+        })
+    }
+
+    /// `relatime_need_update` of fs/inode.c: accessed not after the last change, or long ago.
+    fn are_due_at(self, now: i64) -> bool {
+        self.modified >= self.accessed
+            || self.changed >= self.accessed
+            || now.saturating_sub(self.accessed.0) >= RELATIME_SECONDS
+    }
 }
 
 /// A file system, and what may be tried on it.
@@ -197,10 +222,29 @@ impl FileSystem {
         room: &mut [IoSliceMut<'_>],
         offset: u64,
     ) -> io::Result<Option<usize>> {
+        let times = match (self.kind, self.access_time) {
+            (Kind::OnDisk, AccessTime::Relative) => FileTimes::of(&file)?,
+            _ => FileTimes::UNREAD,
+        };
+        self.read_cached_of(file, times, room, offset)
+    }
+
+    /// As [`FileSystem::read_cached`], for a caller that has just read the file's times: one system
+    /// call.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_cached_of(
+        &self,
+        file: impl AsFd,
+        times: FileTimes,
+        room: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> io::Result<Option<usize>> {
         let flags = match self.kind {
             _ if !self.tells_data() => return Ok(None),
             Kind::InMemory => ReadWriteFlags::empty(),
-            Kind::OnDisk | Kind::Elsewhere if self.access_time.is_due(&file) => return Ok(None),
+            Kind::OnDisk | Kind::Elsewhere if self.access_time.is_due(times) => return Ok(None),
             Kind::OnDisk | Kind::Elsewhere => ReadWriteFlags::NOWAIT,
         };
         loop {
@@ -293,6 +337,19 @@ mod tests {
             "it was written after the last read"
         );
         assert!(system.tells_data(), "another time it may be tried");
+        let read_at = |accessed| {
+            let times = FileTimes {
+                accessed,
+                ..FileTimes::of(&file).expect("fstat")
+            };
+            let mut room = [0; 64];
+            let room = &mut [IoSliceMut::new(&mut room)];
+            system.read_cached_of(&file, times, room, 0).expect("read")
+        };
+        assert_eq!(read_at((0, 0)), None, "by the times that are given");
+        if system.tells_data() {
+            assert_eq!(read_at((i64::MAX, 0)), Some(64), "not read again");
+        }
     }
 
     #[test]
@@ -311,8 +368,12 @@ mod tests {
             (i64::MAX, (i64::MIN, 0), (i64::MIN, 0), (i64::MIN, 0), true),
         ];
         for (now, accessed, modified, changed, is_due) in cases {
-            let found = is_due_at(now, accessed, modified, changed);
-            assert_eq!(found, is_due, "{now} {accessed:?} {modified:?} {changed:?}");
+            let times = FileTimes {
+                accessed,
+                modified,
+                changed,
+            };
+            assert_eq!(times.are_due_at(now), is_due, "{now} {times:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use flatpath::prompt::FileTimes;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
@@ -143,6 +144,16 @@ impl From<&Statx> for Attributes {
 }
 
 impl Attributes {
+    /// Times that the protocol has no value for are taken as the nearest ones.
+    pub(crate) fn times(&self) -> FileTimes {
+        let pair = |time: Time| (i64::from(time.seconds), time.nanoseconds);
+        FileTimes {
+            accessed: pair(self.accessed),
+            modified: pair(self.modified),
+            changed: pair(self.changed),
+        }
+    }
+
     /// `ftype3`.
     fn kind_number(&self) -> u32 {
         match self.kind {

@@ -39,10 +39,11 @@ pub(super) fn read(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcom
     let offset = reader.u64()?;
     let count = (reader.u32()? as usize).min(DATA_BYTES_MAX);
     let node = request.resolve(handle)?;
-    let result = read_once(request, &node, offset, count).and_then(|read| match read {
-        Some(read) => Ok(read),
-        None => read_checked(request, &node, offset, count),
-    });
+    let result = if request.is_prompt() {
+        read_at_hand(request, &node, offset, count)
+    } else {
+        read_waiting(request, &node, offset, count)
+    };
     let (came, attributes) =
         result.map_err(|status| Failure::Status(status, request.after(&node)))?;
     let bytes = came.bytes();
@@ -82,6 +83,64 @@ impl Came {
     }
 }
 
+/// Reads what is cached; anything else is for a worker.
+///
+/// The attributes are those from before, which have to be known here for the time of access
+/// ([`FileSystem::read_cached_of`](flatpath::prompt::FileSystem::read_cached_of)). After a write in
+/// between, the client has newer data under older attributes, and drops it when it sees newer ones.
+fn read_at_hand(
+    request: &mut Request<'_>,
+    node: &Node,
+    offset: u64,
+    count: usize,
+) -> Result<(Came, Attributes), Status> {
+    let found = check_before(request, node)?;
+    let count = bytes_available(found.size, offset, count);
+    let file = request.reader(node)?;
+    let mut room = request
+        .reply
+        .data(READ_HEAD_BYTES, count, request.pool)
+        .map_err(|_| Status::Later)?;
+    let files = &request.state.export.files;
+    let read = match count {
+        0 => Some(0),
+        _ => files.read_cached_of(file, found.times(), &mut room, offset)?,
+    };
+    if read == Some(count) {
+        return Ok((Came::Copied(count), found));
+    }
+    // The rest is not cached, or the file has become shorter.
+    Err(request.may_wait().err().unwrap_or(Status::Later))
+}
+
+fn read_waiting(
+    request: &mut Request<'_>,
+    node: &Node,
+    offset: u64,
+    count: usize,
+) -> Result<(Came, Attributes), Status> {
+    if let Some(read) = read_once(request, node, offset, count)? {
+        return Ok(read);
+    }
+    let found = check_before(request, node)?;
+    read_into(request, node, found.size, offset, count)
+}
+
+/// The attributes of a file that the caller may read.
+fn check_before(request: &Request<'_>, node: &Node) -> Result<Attributes, Status> {
+    let found = node.attributes()?;
+    request.check_data(node, &found, Allowed::READ_OK)?;
+    node.saw(Seen::of(&found));
+    Ok(found)
+}
+
+/// How much of `count` bytes a file of `size` has at `offset`: no more room than it can fill. One
+/// byte more would find what was added since.
+fn bytes_available(size: u64, offset: u64, count: usize) -> usize {
+    let available = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    count.min(available)
+}
+
 /// Reads without asking for the attributes before, when they were seen at an earlier call and the
 /// caller might read the file then. `None`, with nothing in the reply: that was not enough.
 ///
@@ -108,18 +167,6 @@ fn read_once(
     Ok(None)
 }
 
-fn read_checked(
-    request: &mut Request<'_>,
-    node: &Node,
-    offset: u64,
-    count: usize,
-) -> Result<(Came, Attributes), Status> {
-    let found = node.attributes()?;
-    request.check_data(node, &found, Allowed::READ_OK)?;
-    node.saw(Seen::of(&found));
-    read_into(request, node, found.size, offset, count)
-}
-
 /// Reads a file that had `size` bytes; what came, and the attributes after it.
 fn read_into(
     request: &mut Request<'_>,
@@ -132,12 +179,9 @@ fn read_into(
         // Beyond any file: nothing is there.
         return Ok((Came::Copied(0), node.attributes()?));
     }
-    // No more room than the file can fill; one byte more would find what was added since.
-    let available = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let count = count.min(available);
+    let count = bytes_available(size, offset, count);
     let file = request.reader(node)?;
     if count >= PIPED_BYTES_MIN
-        && !request.is_prompt()
         && let Some(piped) =
             request
                 .state
@@ -147,26 +191,16 @@ fn read_into(
     {
         return Ok((Came::Piped(piped), node.attributes()?));
     }
-    let (is_prompt, files) = (request.is_prompt(), &request.state.export.files);
     let mut room = request
         .reply
         .data(READ_HEAD_BYTES, count, request.pool)
         .map_err(|_| Status::Later)?;
-    let read = match count {
-        0 => Some(0),
-        _ if is_prompt => files.read_cached(file, &mut room, offset)?,
-        _ => Some(wait_for_data(file, &mut room, offset)?),
+    let bytes = match count {
+        0 => 0,
+        _ => wait_for_data(file, &mut room, offset)?,
     };
-    let Some(bytes) = read else {
-        return Err(request.may_wait().err().unwrap_or(Status::Later));
-    };
-    // After the read, so that a client never keeps data under attributes older than the data.
-    let after = node.attributes()?;
-    if bytes < count && offset + (bytes as u64) < after.size {
-        // The rest is not cached, or the read met a signal or the end of a file that grew since.
-        request.may_wait()?;
-    }
-    Ok((Came::Copied(bytes), after))
+    // After the read: the right and the end of the file are judged by it.
+    Ok((Came::Copied(bytes), node.attributes()?))
 }
 
 fn wait_for_data(
