@@ -166,3 +166,49 @@ pub(crate) fn warn_of_clear_passwords(listeners: &[Listener]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Configuration;
+
+    fn settings(text: &str) -> Settings {
+        Configuration::from_text(text).expect("good").settings
+    }
+
+    #[test]
+    fn each_rule_alone_limits_a_site() {
+        for text in [
+            "allow = \"10.0.0.0/8\"",
+            "deny = \"10.0.0.0/8\"",
+            "auth-file = \"users\"",
+            "rate = \"10/s\"",
+            "rate-bytes = \"1G/1h\"",
+        ] {
+            assert!(is_limited(&settings(text)), "{text}");
+        }
+        assert!(!is_limited(&settings("hidden = true")));
+    }
+
+    #[test]
+    fn a_network_is_allowed_or_denied() {
+        let both = settings("allow = [\"::1\", \"10.0.0.0/8\"]\ndeny = \"10.0.0.0/8\"");
+        let why = check(&both).expect_err("it is both");
+        assert!(format!("{why:?}").contains("the same network"), "{why:?}");
+        // One within the other is an exception of it.
+        assert!(check(&settings("allow = \"10.0.0.0/8\"\ndeny = \"10.1.0.0/16\"")).is_ok());
+    }
+
+    #[test]
+    fn sites_with_one_file_of_passwords_share_what_is_known_of_it() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("users");
+        let ada = "ada:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy\n";
+        std::fs::write(&path, ada).expect("written");
+        let mut files = PasswordFiles::default();
+        for _ in 0..2 {
+            files.open(&path).expect("good");
+        }
+        assert_eq!(files.0.len(), 1);
+    }
+}

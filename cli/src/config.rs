@@ -27,6 +27,8 @@ mod exports;
 mod refused;
 mod rules;
 pub(crate) mod site;
+#[cfg(test)]
+mod mutations;
 
 use std::fmt::Display;
 use std::io;

@@ -39,6 +39,8 @@ targets!(
     rpc_records,
     nfs_arguments,
     nfs_exports,
+    rule_files,
+    password_files,
     ingest_handshake,
     relay_handshake,
     ranges,

@@ -317,3 +317,69 @@ fn literal(value: &Value<'_>) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Configuration;
+
+    /// The rules of a table say what those of a program do, down to each switch.
+    #[test]
+    fn a_table_is_the_rules_that_a_program_would_set() {
+        let any = Pattern::any;
+        let set = |name, value| HeaderChange::set(name, value);
+        let rules = |made: Result<Rules, flatpath_files::RuleError>| made.expect("rules");
+        let cases = [
+            (
+                "trailing-slash = \"add\"",
+                Rules::new().trailing_slash(TrailingSlash::Add),
+            ),
+            (
+                "trailing-slash = \"remove\"",
+                Rules::new().trailing_slash(TrailingSlash::Remove),
+            ),
+            (
+                "trailing-slash = \"leave\"",
+                Rules::new().trailing_slash(TrailingSlash::Leave),
+            ),
+            ("trailing-slash = \"directories\"", Rules::new()),
+            (
+                "clean-urls = true",
+                Rules::new().clean_urls(CleanUrls::Served),
+            ),
+            ("clean-urls = false", Rules::new()),
+            (
+                "root-files = true",
+                Rules::new().root_files(RootFiles::Read),
+            ),
+            ("spa = false", Rules::new()),
+            (
+                "spa = true",
+                rules(Rules::new().fallback(any(), "/index.html")),
+            ),
+            ("spa = \"/a\"", rules(Rules::new().fallback(any(), "/a"))),
+            (
+                "error-pages = { 404 = \"/a\" }",
+                rules(Rules::new().error_page(StatusCode::NOT_FOUND, "/a")),
+            ),
+            (
+                "types = { gmi = \"text/gemini\" }",
+                rules(Rules::new().media_type("gmi", "text/gemini")),
+            ),
+            (
+                "header = [{ set = { X-A = \"1\" }, immutable = false }]",
+                rules(set("X-A", "1").and_then(|change| Rules::new().headers(any(), [change]))),
+            ),
+            (
+                "header = [{ immutable = true }]",
+                rules(Rules::new().headers(any(), [HeaderChange::immutable()])),
+            ),
+        ];
+        for (line, expected) in cases {
+            let text = format!("[[site]]\ndir = \"a\"\n{line}\n");
+            let file = Configuration::from_text(&text).expect(line);
+            let found = &file.sites[0].rules.rules;
+            assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{line}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ mod acme;
 mod activation;
 mod addresses;
 mod admin;
+mod attacks;
 mod behind_nginx;
 mod behind_proxy;
 mod bench;

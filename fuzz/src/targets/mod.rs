@@ -4,6 +4,8 @@ mod http;
 mod rpc;
 mod nfs;
 mod nfs_exports;
+mod rule_files;
+mod password_files;
 mod ingest;
 mod relay;
 mod ranges;
@@ -50,6 +52,16 @@ pub const TARGETS: &[Target] = &[
         name: "nfs_exports",
         body: nfs_exports::run,
         mutations: 20_000,
+    },
+    Target {
+        name: "rule_files",
+        body: rule_files::run,
+        mutations: 10_000,
+    },
+    Target {
+        name: "password_files",
+        body: password_files::run,
+        mutations: 4_000,
     },
     Target {
         name: "ingest_handshake",

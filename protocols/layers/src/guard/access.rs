@@ -37,7 +37,10 @@ pub struct Access {
 pub(super) enum Decision {
     Admitted,
     /// A worker decides.
-    #[cfg_attr(not(feature = "htpasswd"), expect(dead_code))]
+    #[cfg_attr(
+        not(feature = "htpasswd"),
+        expect(dead_code, reason = "nothing has to wait")
+    )]
     Worker,
     Refused(Box<Response>),
 }

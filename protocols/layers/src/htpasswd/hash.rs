@@ -31,6 +31,20 @@ const WEAK: [(&str, &str); 8] = [
     ("{PLAIN}", "the password itself"),
 ];
 
+/// Kinds of hashes that other programs take. Another word between dollars may be a password.
+const FOREIGN: [&str; 10] = [
+    "2",
+    "2x",
+    "7",
+    "argon2d",
+    "bcrypt-sha256",
+    "gy",
+    "pbkdf2-sha256",
+    "pbkdf2-sha512",
+    "scrypt",
+    "y",
+];
+
 const CURE: &str = "make it anew with htpasswd -B";
 
 /// Rounds of SHA-crypt where the hash names none.
@@ -50,7 +64,7 @@ impl PasswordHash {
             (Some(""), Some("argon2id" | "argon2i")) => Scheme::Argon2,
             (Some(""), Some("5")) => Scheme::Sha256Crypt,
             (Some(""), Some("6")) => Scheme::Sha512Crypt,
-            (Some(""), Some(other)) if other.bytes().all(|it| it.is_ascii_alphanumeric()) => {
+            (Some(""), Some(other)) if FOREIGN.contains(&other) => {
                 return Err(format!("the hash ${other}$ is not known here: {CURE}"));
             }
             _ => {

@@ -203,7 +203,7 @@ mod tests {
         let same = rate().continuing(&before);
         assert!(same.admit(ADDRESS, at(0), 1).is_err());
         let other = rate().burst(2).continuing(&before);
-        assert_eq!(other.admit(ADDRESS, at(0), 1), Ok(()));
+        assert_eq!(other.admit(ADDRESS, at(0), 2), Ok(()), "it begins anew");
     }
 
     #[test]

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatpath_http::{Extension, Router};
+use flatpath_http::{Extension, Router, Service, Turn, testing};
 use flatpath_layers::{Access, AuthUser, Guard, Htpasswd};
 use flatpath_test::each_seed;
 use tempfile::TempDir;
 
 use crate::guard::Inside;
 use crate::rate_limit::{Clock, peer};
-use crate::{Site, all};
+use crate::{Site, all, request};
 
 const SEEDS: u64 = 3;
 
@@ -202,4 +202,62 @@ fn sim_right_passwords_do_not_count_as_guesses() {
         assert_eq!(site.ask("GET /", &[&wrong(number)]).status, 401, "{number}");
     }
     assert_eq!(site.ask("GET /", &[&wrong(0)]).status, 429);
+}
+
+/// Requests after the first of a connection are decided on by workers alone.
+#[test]
+fn sim_guesses_one_after_another_on_a_connection_are_counted_too() {
+    each_seed(SEEDS, |seed| {
+        let users = Users::of(ADA);
+        let mut site = Site::of(seed, Guard::new(Inside::default(), users.access()));
+        let kept = |number| {
+            let header = wrong(number);
+            format!("GET / HTTP/1.1\r\nHost: h\r\n{header}\r\n\r\n")
+        };
+        let input: String = (0..30).map(kept).collect();
+        let last = request("GET /", &[&wrong(30)], "");
+        let answers = site.exchange(peer("192.0.2.1", 1), &[input.as_bytes(), &last].concat());
+        let answers = String::from_utf8(answers).expect("ASCII");
+        let count = |status: &str| answers.matches(&format!("HTTP/1.1 {status} ")).count();
+        assert_eq!(
+            (count("401"), count("429")),
+            (20, 11),
+            "seed {seed}: {answers}"
+        );
+    });
+}
+
+/// An address that has guessed too often takes no worker.
+#[test]
+fn who_has_guessed_too_often_is_refused_by_the_network_thread() {
+    let users = Users::of(ADA);
+    let guard = || Guard::new(Inside::default(), users.access());
+    let mut site = Site::of(1, guard());
+    let guard = guard();
+    let mut thread = guard.thread_state();
+    let turn = Turn::new(1, Duration::ZERO, Duration::from_secs(784_200_000));
+    let mut at_once = |header: &str| {
+        let input = request("GET /", &[header], "");
+        testing::inline(&guard, &mut thread, turn, &input).expect("valid")
+    };
+    assert_eq!(at_once(&wrong(0)), None, "a worker checks it");
+    for number in 0..20 {
+        assert_eq!(site.ask("GET /", &[&wrong(number)]).status, 401);
+    }
+    let refused = at_once(&wrong(0)).expect("it is not left to a worker");
+    assert!(refused.starts_with(b"HTTP/1.1 429 "));
+}
+
+/// bcrypt looks at 72 bytes, so that this one would be right.
+#[test]
+fn sim_a_password_that_is_too_long_is_not_checked() {
+    const EV: &str = "ev:$2b$05$abcdefghijklmnopqrstuuGUnCqbfgs3htOkLrFduUjAyLBw1Rq/u\n";
+    let users = Users::of(EV);
+    let mut site = Site::of(1, Guard::new(Inside::default(), users.access()));
+    for (letters, status) in [(72, 200), (510, 200), (513, 401)] {
+        // The base 64 of `ev:` and of `aaa`.
+        let password = "YWFh".repeat(letters / 3);
+        let header = format!("Authorization: Basic ZXY6{password}");
+        assert_eq!(site.ask("GET /", &[&header]).status, status, "{letters}");
+    }
 }

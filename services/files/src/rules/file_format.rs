@@ -36,13 +36,33 @@ pub(crate) const HEADERS: &str = "_headers";
 /// Lines that have no effect, each with its place: `_headers:3: ...`.
 pub(crate) type Mistakes = Vec<String>;
 
+impl Rules {
+    /// Adds the lines of a text in the form of `_redirects`, after the rules that are there.
+    /// [`RootFiles::Read`](super::RootFiles::Read) does the same with the file of a root, each time
+    /// that it changes; this is for a text from elsewhere, and to check one before it is put there.
+    ///
+    /// Returns a text for each line that has no effect, such as `_redirects:3: ...`, in their
+    /// order. Costs some microseconds for each line.
+    #[must_use = "lines with mistakes have no effect"]
+    pub fn add_redirects_text(&mut self, text: &[u8]) -> Vec<String> {
+        let mut mistakes = Mistakes::new();
+        read_redirects(text, self, &mut mistakes);
+        mistakes
+    }
+
+    /// The same with a text in the form of `_headers`.
+    #[must_use = "lines with mistakes have no effect"]
+    pub fn add_headers_text(&mut self, text: &[u8]) -> Vec<String> {
+        let mut mistakes = Mistakes::new();
+        read_headers(text, self, &mut mistakes);
+        mistakes
+    }
+}
+
 /// Adds the lines of a `_redirects`.
 pub(crate) fn read_redirects(text: &[u8], rules: &mut Rules, mistakes: &mut Mistakes) {
     for (number, line) in lines(text) {
-        let outcome = match line {
-            Some(line) => add_redirect(line, rules),
-            None => Err("it is not UTF-8".to_owned()),
-        };
+        let outcome = text_of(line).and_then(|line| add_redirect(line, rules));
         note(REDIRECTS, number, outcome, mistakes);
     }
 }
@@ -50,18 +70,18 @@ pub(crate) fn read_redirects(text: &[u8], rules: &mut Rules, mistakes: &mut Mist
 /// Adds the lines of a `_headers`.
 pub(crate) fn read_headers(text: &[u8], rules: &mut Rules, mistakes: &mut Mistakes) {
     // A path that is a mistake has headers, too, which are then for no path.
-    let mut on: Option<Result<Pattern, RuleError>> = None;
+    let mut on: Option<Result<Pattern, String>> = None;
     for (number, line) in lines(text) {
-        let outcome = match line {
-            None => Err("it is not UTF-8".to_owned()),
-            Some(line) if line.starts_with([' ', '\t']) => match &on {
-                Some(Ok(on)) => add_header(line.trim(), on, rules),
-                Some(Err(_)) => Ok(()),
-                None => Err("a header stands before the first path".to_owned()),
-            },
-            Some(line) => {
-                let path = path_pattern(line.trim());
-                let outcome = path.as_ref().map(|_| ()).map_err(ToString::to_string);
+        let outcome = match &on {
+            Some(Ok(on)) if is_indented(line) => {
+                text_of(line).and_then(|line| add_header(line.trim(), on, rules))
+            }
+            Some(Err(_)) if is_indented(line) => Ok(()),
+            None if is_indented(line) => Err("a header stands before the first path".to_owned()),
+            _ => {
+                let path = text_of(line)
+                    .and_then(|line| path_pattern(line.trim()).map_err(|error| error.to_string()));
+                let outcome = path.as_ref().map(|_| ()).map_err(Clone::clone);
                 on = Some(path);
                 outcome
             }
@@ -76,14 +96,23 @@ fn note(file: &str, number: usize, outcome: Result<(), impl Display>, mistakes: 
     }
 }
 
-/// Lines by their numbers, from 1, without those that say nothing; `None` for what is no text.
-fn lines(text: &[u8]) -> impl Iterator<Item = (usize, Option<&str>)> {
+/// Lines by their numbers, from 1, without those that say nothing.
+fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let lines = text.split(|byte| *byte == b'\n').enumerate();
-    let lines = lines.map(|(number, line)| (number + 1, std::str::from_utf8(line).ok()));
+    let lines = lines.map(|(number, line)| (number + 1, line));
     lines.filter(|(_, line)| {
-        line.is_none_or(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        let says = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+        text_of(line).map_or(true, says)
     })
+}
+
+fn text_of(line: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+fn is_indented(line: &[u8]) -> bool {
+    matches!(line, [b' ' | b'\t', ..])
 }
 
 fn path_pattern(text: &str) -> Result<Pattern, RuleError> {

@@ -346,6 +346,21 @@ mod tests {
     }
 
     #[test]
+    fn where_the_service_is_mounted_is_a_part_of_its_own_addresses_alone() {
+        for (to, location) in [
+            ("/b", "/mount/b"),
+            ("https://h.example/b", "https://h.example/b"),
+        ] {
+            let pattern: Pattern = "/a".parse().expect("a pattern");
+            let template = Template::parse(to, &pattern, Purpose::Redirect).expect(to);
+            let (path, whole) = (b"/a", Matched::Whole);
+            let local = template.path(path, &whole).expect("not too long");
+            let found = template.location(&local, path, &whole, None, "/mount");
+            assert_eq!(found.as_deref(), Some(location), "{to}");
+        }
+    }
+
+    #[test]
     fn a_variable_brings_nothing_but_a_path() {
         let evil = b"/a/\r\nSet-Cookie: x=1?y#z%2f\\..\xff\xc3\xa9";
         let location = led("/a/*", "/b", evil);

@@ -297,6 +297,18 @@ fn a_mistake_in_headers_has_its_line_and_costs_no_other() {
     assert!(sent(&rules, "/b").is_empty());
 }
 
+/// What is no text may have been a path: what follows is not for the path before it.
+#[test]
+fn headers_below_a_line_that_is_no_text_are_for_no_other_path() {
+    let mut rules = Rules::new();
+    let text = b"/open/*\n  X-A: \xff\n  X-B: 1\n/s\xe9cret/*\n  X-C: 1\n/last\n  X-D: 1\n";
+    let mistakes = rules.add_headers_text(text);
+    let no_text = |line| format!("_headers:{line}: it is not UTF-8");
+    assert_eq!(mistakes, [no_text(2), no_text(4)]);
+    assert_eq!(sent(&rules, "/open/a"), ["x-b: 1"]);
+    assert_eq!(sent(&rules, "/last"), ["x-d: 1"]);
+}
+
 #[test]
 fn as_many_rules_as_there_may_be_are_looked_through_in_time() {
     let mut rules = Rules::new();

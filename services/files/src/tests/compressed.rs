@@ -7,7 +7,9 @@ use flatpath_layers::Compression;
 use http::StatusCode;
 
 use super::*;
-use crate::limits::{COMPRESS_FILE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX};
+use crate::limits::{
+    CACHE_COMPRESSED_BYTES_MAX, COMPRESS_FILE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX,
+};
 use crate::rules::Rules;
 
 const GZIP: &str = "Accept-Encoding: gzip\r\n";
@@ -153,6 +155,24 @@ fn what_is_not_worth_it_is_sent_as_it_is_and_kept() {
     let only = "Accept-Encoding: gzip, identity;q=0\r\n";
     for target in ["/noise.txt", "/a.png"] {
         assert_eq!(site.ask("GET", target, only).status(), "406", "{target}");
+    }
+}
+
+/// One file does not take the room of many.
+#[test]
+fn what_is_long_when_it_is_compressed_is_not_kept() {
+    let mut site = site();
+    let mut content = vec![0; 900_000];
+    // Six bits of eight.
+    let mut random = fastrand::Rng::with_seed(4);
+    content.fill_with(|| b' ' + random.u8(..64));
+    site.write("a.txt", &content);
+    wait_until_stable();
+    for _ in 0..2 {
+        let answer = site.ask("GET", "/a.txt", GZIP);
+        assert_eq!(answer.header("Content-Encoding"), Some("gzip"));
+        assert!(answer.body.len() > CACHE_COMPRESSED_BYTES_MAX);
+        assert_eq!(answer.by, By::Worker);
     }
 }
 

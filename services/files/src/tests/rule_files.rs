@@ -67,6 +67,17 @@ fn files_of_the_root_are_neither_served_nor_listed_nor_too_long() {
     );
 }
 
+/// A page that was set for every path would leave none over for those of the file.
+#[test]
+fn a_page_of_the_file_comes_before_one_that_was_set() {
+    let rules = Rules::new().root_files(RootFiles::Read);
+    let rules = rules.fallback("/*".parse().expect("a pattern"), "/all");
+    let mut site = site(&["all", "app/page"], rules);
+    site.write("_redirects", "/app/* /app/page 200\n");
+    assert_met(&mut site, "/app/none", "200", "app/page");
+    assert_met(&mut site, "/none", "200", "all");
+}
+
 #[test]
 fn a_link_out_of_the_root_has_no_rules() {
     let rules = Rules::new().root_files(RootFiles::Read);
@@ -81,6 +92,32 @@ fn a_link_out_of_the_root_has_no_rules() {
     assert_eq!(site.get("/a").header("x-a"), Some("2"));
     site.write("inside", "/*\n  X-A: 33\n");
     assert_eq!(site.get("/a").header("x-a"), Some("33"));
+}
+
+/// One with a time in the future may change without getting another.
+#[test]
+fn nothing_is_kept_while_a_file_of_rules_may_change_unseen() {
+    let rules = Rules::new().root_files(RootFiles::Read);
+    let mut site = site(&["a"], Ok(rules));
+    site.write("_headers", "/*\n  X-A: 1\n");
+    let file = fs::File::options()
+        .write(true)
+        .open(site.path("_headers"))
+        .expect("open");
+    let future = SystemTime::now() + Duration::from_secs(3600);
+    file.set_modified(future).expect("set time");
+    wait_until_stable();
+    for round in 0..3 {
+        let answer = site.get("/a");
+        assert_eq!(
+            (answer.by, answer.header("x-a")),
+            (By::Worker, Some("1")),
+            "{round}"
+        );
+    }
+    site.write("_headers", "/*\n  X-A: 2\n");
+    wait_until_stable();
+    assert_eq!(site.get_hot("/a", "").header("x-a"), Some("2"));
 }
 
 #[test]

@@ -152,5 +152,43 @@ fn nobody_is_looked_up_for_a_client_without_a_right_or_where_all_are_squashed() 
         fixture.credential = sends(1003, &[SHARED]);
         assert_eq!(fixture.read(&handle, 0, 9).err(), Some(status));
         assert_eq!(count.load(Ordering::Relaxed), before, "{clients}");
+        // Nor by a worker, which has the call where others are under way.
+        let words = Words::default().opaque(&handle);
+        let call = Call {
+            program: 100_003,
+            version: 3,
+            procedure: 1,
+            credential: fixture.credential,
+            peer: fixture.peer,
+            ..Call::default()
+        };
+        let prepared = fixture.nfs.preparation(&call, Arguments::new(&words.0));
+        assert!(prepared.is_none(), "{clients}");
     }
+}
+
+/// As of a file of groups that has changed.
+#[test]
+fn a_reload_of_the_exports_has_groups_looked_up_again() {
+    if !is_root() {
+        return;
+    }
+    let (fixture, count, handle) = fixture();
+    assert!(fixture.read(&handle, 0, 9).is_ok());
+    let before = count.load(Ordering::Relaxed);
+    let exports = vec![ExportOptions {
+        directory: fixture.path().to_owned(),
+        rules: vec![ClientRule {
+            clients: Clients::Any,
+            rights: Rights::default(),
+            place: String::new(),
+        }],
+        place: String::new(),
+    }];
+    let prepared = fixture.nfs.exports().prepare(exports);
+    prepared.expect("good").apply();
+    for _ in 0..2 {
+        assert!(fixture.read(&handle, 0, 9).is_ok());
+    }
+    assert_eq!(count.load(Ordering::Relaxed), before + 1);
 }

@@ -1,0 +1,4 @@
+//! libFuzzer's way into the target `rule_files`; what it checks is in the library.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatpath_fuzz::run("rule_files", data));
