@@ -11,6 +11,7 @@
 //! | `events` | an eventfd and its consumer, past the workers |
 //! | `wakeups` | what it costs to wake a thread, by each means |
 //! | `prompt` | requests that need not wait, past the workers |
+//! | `rules` | rules of a site, on files that are not cached |
 //! | `queue`, `wheel` | two structures that the five need |
 //! | `neighbours` | innocent clients beside one party in trouble after another |
 //! | `baseline/` | the old ways, one file each |
@@ -33,6 +34,7 @@ mod tokens;
 mod pairing;
 mod events;
 mod prompt;
+mod rules;
 mod queue;
 mod wakeups;
 mod wheel;
@@ -60,7 +62,7 @@ pub struct Bench {
 }
 
 /// All of them, in the order of the path of a connection.
-pub const BENCHES: [Bench; 11] = [
+pub const BENCHES: [Bench; 12] = [
     Bench {
         name: "accept",
         about: "one accept for each connection, against one multishot accept for all",
@@ -108,6 +110,12 @@ pub const BENCHES: [Bench; 11] = [
         about: "one request at a time: a worker answers, or the network thread tries first",
         needs_server: false,
         measure: prompt::run,
+    },
+    Bench {
+        name: "rules",
+        about: "a file that is not cached: without a rule, against a header or redirects",
+        needs_server: false,
+        measure: rules::run,
     },
     Bench {
         name: "queue",

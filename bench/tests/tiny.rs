@@ -109,6 +109,11 @@ fn events_run_small() {
 }
 
 #[test]
+fn rules_run_small() {
+    tiny("rules");
+}
+
+#[test]
 fn queue_runs_small() {
     tiny("queue");
 }

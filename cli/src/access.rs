@@ -4,8 +4,9 @@
 //! file of passwords share it, and what is known of it. The addresses of one listener share what
 //! was counted.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flatpath::sockets::ListenAddress;
 use flatpath_layers::{Access, AccessHandle, Htpasswd, RateLimit};
@@ -50,6 +51,21 @@ pub(crate) fn is_limited(settings: &Settings) -> bool {
     } = settings;
     let has_networks = !allow.is_empty() || !deny.is_empty();
     has_networks || auth_file.is_some() || rate.is_some() || rate_bytes.is_some()
+}
+
+/// How many tables of addresses the rules of these listeners have, and how many files of passwords.
+pub(crate) fn tables(listeners: &[Listener]) -> (usize, usize) {
+    let (mut seen, mut rates, mut files) = (HashSet::new(), 0, HashSet::new());
+    for listener in listeners.iter().filter(|it| it.serves_over_http()) {
+        for site in listener.served() {
+            let of = &site.settings;
+            files.extend(of.auth_file.clone());
+            if seen.insert((listener.name(), site.label)) {
+                rates += usize::from(of.rate.is_some()) + usize::from(of.rate_bytes.is_some());
+            }
+        }
+    }
+    (rates, files.len())
 }
 
 /// Whether the rules of a site could be made.
@@ -121,6 +137,24 @@ impl Accesses {
             // What is wrong is in the log.
             let _logged = file.reload();
         }
+    }
+
+    /// Forgets the rules of sites, and files of passwords, that no listener has any more: neither
+    /// of these, which are served, nor of those that a file names for the next start.
+    pub(crate) fn forget(&mut self, served: &[Listener], named: &[Listener]) {
+        let (mut keys, mut paths) = (HashSet::new(), HashSet::<PathBuf>::new());
+        for listener in served
+            .iter()
+            .chain(named)
+            .filter(|it| it.serves_over_http())
+        {
+            for site in listener.served() {
+                keys.insert((listener.name(), site.label));
+                paths.extend(site.settings.auth_file);
+            }
+        }
+        self.handles.retain(|(key, _)| keys.contains(key));
+        self.passwords.0.retain(|file| paths.contains(file.path()));
     }
 
     /// Takes over the rules of listeners as they are now; gives back the sites whose first rules

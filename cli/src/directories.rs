@@ -4,19 +4,11 @@ use flatpath_files::{ArchiveFormat, Files, Listing};
 use flatpath_http::header_values::ContentCoding;
 use flatpath_layers::Compression;
 
-use crate::failure::Failure;
 use crate::memory::Parts;
 use crate::settings::{self, Compress, Settings};
 
 /// The same files with these settings.
-///
-/// # Errors
-/// Those of [`codings`].
-pub(crate) fn with_settings(
-    files: Files,
-    settings: &Settings,
-    parts: &Parts,
-) -> Result<Files, Failure> {
+pub(crate) fn with_settings(files: Files, settings: &Settings, parts: &Parts) -> Files {
     let files = files.listing(match settings.listing {
         None | Some(settings::Listing::On) => Listing::On,
         Some(settings::Listing::Json) => Listing::Json,
@@ -26,32 +18,23 @@ pub(crate) fn with_settings(
         settings::Archive::Tar => ArchiveFormat::Tar,
         settings::Archive::Zip => ArchiveFormat::Zip,
     }));
-    let codings = codings(settings)?;
+    let codings = codings(settings);
     if codings.is_empty() {
-        return Ok(files);
+        return files;
     }
     let compression = Compression::new().codings(codings);
-    Ok(files.compress(compression.streams_max(parts.compressed_max)))
+    files.compress(compression.streams_max(parts.compressed_max))
 }
 
 /// The codings that files are compressed with, the best first.
-///
-/// # Errors
-/// `off` stands beside others.
-pub(crate) fn codings(settings: &Settings) -> Result<Vec<ContentCoding>, Failure> {
-    let named = &settings.compress;
-    if named.contains(&Compress::Off) && named.iter().any(|it| *it != Compress::Off) {
-        return Err(Failure::WrongUse(
-            "--compress off excludes other codings; name those that are wanted, or off".into(),
-        ));
-    }
+fn codings(settings: &Settings) -> Vec<ContentCoding> {
     let coding = |it: &Compress| match it {
         Compress::Zstd => Some(ContentCoding::Zstd),
         Compress::Br => Some(ContentCoding::Brotli),
         Compress::Gzip => Some(ContentCoding::Gzip),
         Compress::Off => None,
     };
-    Ok(named.iter().filter_map(coding).collect())
+    settings.compress.iter().filter_map(coding).collect()
 }
 
 #[cfg(test)]
@@ -59,19 +42,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codings_keep_their_order_and_off_stands_alone() {
+    fn codings_keep_their_order() {
         let codings = |compress: &[Compress]| {
             codings(&Settings {
                 compress: compress.to_vec(),
                 ..Settings::default()
             })
         };
-        assert_eq!(codings(&[]).expect("none"), []);
-        assert_eq!(codings(&[Compress::Off]).expect("none"), []);
+        assert_eq!(codings(&[]), []);
+        assert_eq!(codings(&[Compress::Off]), []);
         assert_eq!(
-            codings(&[Compress::Gzip, Compress::Zstd]).expect("two"),
+            codings(&[Compress::Gzip, Compress::Zstd]),
             [ContentCoding::Gzip, ContentCoding::Zstd]
         );
-        assert!(codings(&[Compress::Gzip, Compress::Off]).is_err());
     }
 }

@@ -2,16 +2,39 @@
 
 use clap::ArgMatches;
 
+use crate::config::Configuration;
 use crate::listener::Listener;
+use crate::nfs_exports;
 use crate::settings::{ListenerProtocol, SETTINGS, Setting, is_on};
 
-/// Warns of each option of the command line or the environment that no listener looks at.
-pub(crate) fn warn(matches: &ArgMatches, listeners: &[Listener]) {
+/// Warns of each option of the command line or the environment that no listener looks at, and of
+/// `writable` where it is not for NFS.
+pub(crate) fn warn(matches: &ArgMatches, listeners: &[Listener], file: &Configuration) {
+    if let Some(why) = writable_beside_exports(listeners, file) {
+        log::warn!("{why}");
+    }
     for setting in SETTINGS.iter().filter(|it| it.is_given(matches)) {
         if let Some(why) = idle(setting, listeners) {
             log::warn!("{} has no effect: {why}", setting.flag());
         }
     }
+}
+
+/// Exports that are named say themselves whether they are writable.
+fn writable_beside_exports(listeners: &[Listener], file: &Configuration) -> Option<String> {
+    let is_idle = |it: &&Listener| {
+        it.protocol == ListenerProtocol::Nfs
+            && is_on(it.settings.writable)
+            && nfs_exports::are_named(&it.settings, file)
+    };
+    listeners.iter().find(is_idle)?;
+    let http = match listeners.iter().any(Listener::serves_over_http) {
+        true => "is for HTTP alone",
+        false => "has no effect",
+    };
+    Some(format!(
+        "writable {http}: exports are named, and each says rw or ro itself"
+    ))
 }
 
 /// Why an option has no effect, if so.
@@ -36,7 +59,6 @@ fn idle(setting: &Setting, listeners: &[Listener]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Configuration;
     use crate::listeners;
     use crate::settings::Settings;
 
@@ -82,5 +104,40 @@ mod tests {
         };
         assert_eq!(idle_of("nfs-allow", nfs.clone()), None);
         assert!(idle_of("hidden", nfs).is_some());
+    }
+
+    #[test]
+    fn writable_is_said_to_be_of_no_use_where_exports_are_named() {
+        let told = |lines: &str| {
+            let file = Configuration::from_text(lines).expect("a good file");
+            let listeners = listeners::of(&file.settings, &file).expect("they fit");
+            writable_beside_exports(&listeners, &file)
+        };
+        let export = "[[export]]\npath = \"/\"\nclients = \"*\"\n";
+        let all = [
+            ("nfs = 1\nwritable = true\n", true, Some("has no effect")),
+            (
+                "nfs = 1\nhttp = 2\nwritable = true\n",
+                true,
+                Some("is for HTTP alone"),
+            ),
+            (
+                "nfs = 1\nwritable = true\nnfs-exports = \"f\"\n",
+                false,
+                Some("has no effect"),
+            ),
+            ("nfs = 1\nwritable = true\n", false, None),
+            ("nfs = 1\nwritable = false\n", true, None),
+            ("http = 2\nwritable = true\n", true, None),
+        ];
+        for (lines, exports, words) in all {
+            let lines = format!("{lines}{}", if exports { export } else { "" });
+            let why = told(&lines);
+            assert_eq!(why.is_some(), words.is_some(), "{lines}: {why:?}");
+            assert!(
+                why.unwrap_or_default().contains(words.unwrap_or_default()),
+                "{lines}"
+            );
+        }
     }
 }

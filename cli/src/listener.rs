@@ -42,6 +42,12 @@ impl Listener {
         }
     }
 
+    /// Whether another file means this one, too.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let told = |it: &Self| (it.protocol, it.is_table, it.tls.is_some(), it.redirects);
+        told(self) == told(other) && self.addresses == other.addresses
+    }
+
     /// What tells it from others: all that flags name have the same settings.
     pub(crate) fn name(&self) -> String {
         let addresses = self.addresses.iter().map(ToString::to_string);

@@ -9,19 +9,21 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use flatpath::Server;
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath_echo::Echo;
-use flatpath_http::{ForwardedHeader, HostPattern, Hosts, Http, Origins};
+use flatpath_http::{ForwardedHeader, HostPattern, Hosts, Http, LiveSites, Origins};
 use flatpath_nfs::Nfs;
 
 use crate::access;
 use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::listener::Listener;
+use crate::live::Live;
 use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
+use crate::service_metrics::SharedMounts;
 use crate::services::Services;
 use crate::settings::{self, ListenerProtocol, Settings, is_on};
 use crate::tls::Secured;
-use crate::{directories, ingest, nfs, sites};
+use crate::{ingest, nfs, sites};
 
 /// Where HTTP is served when nothing else is named.
 static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::new(
@@ -33,8 +35,11 @@ static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::n
 ///
 /// # Errors
 /// An address is named twice; a directory is named for nothing; two listeners are to be registered;
-/// a directory and a site are both for all hosts.
+/// a directory and a site are both for all hosts; values of a list exclude each other.
 pub(crate) fn of(settings: &Settings, file: &Configuration) -> Result<Vec<Listener>, Failure> {
+    if let Some(why) = settings.conflict() {
+        return Err(Failure::WrongUse(why));
+    }
     let mut listeners = flat(settings)?;
     for table in &file.listeners {
         listeners.push(Listener {
@@ -193,7 +198,6 @@ impl Listener {
             ListenerProtocol::Http if self.redirects => Ok(()),
             ListenerProtocol::Http => self.served().iter().try_for_each(|site| {
                 access::check(&site.settings)?;
-                directories::codings(&site.settings)?;
                 sites::open(&site.settings).map(drop)
             }),
             ListenerProtocol::Nfs => sites::open(&self.settings).map(drop),
@@ -299,17 +303,32 @@ impl Listener {
         parts: &Parts,
         services: &mut Services,
     ) -> Result<Server, Failure> {
-        let hosts = hosts(self, &address, &services.passed);
+        let is_exposed = is_exposed(self, &address, &services.passed);
+        let hosts = hosts(self, is_exposed);
         if self.redirects {
             let redirect = Http::service(services.redirected.clone());
             return Ok(server.listen_at(address, redirect.hosts(hosts)));
         }
         let (service, mounts) = sites::service(self, parts, &mut services.accesses)?;
+        let mounts = SharedMounts::new(mounts);
         let numbers = services.count..services.count + 1;
-        services.counting.mounts.push((numbers, mounts));
+        services.counting.mounts.push((numbers, mounts.clone()));
         Ok(match service {
             sites::Service::Files(files) => server.listen_at(address, self.http(*files, hosts)),
-            sites::Service::Sites(sites) => server.listen_at(address, self.http(sites, hosts)),
+            sites::Service::Sites(sites) if self.sites.is_empty() => {
+                server.listen_at(address, self.http(sites, hosts))
+            }
+            sites::Service::Sites(sites) => {
+                let sites = LiveSites::new(sites, hosts);
+                services.live.push(Live {
+                    listener: self.clone(),
+                    is_exposed,
+                    handle: sites.handle(),
+                    mounts,
+                });
+                // They have their hosts themselves, as these change with them.
+                server.listen_at(address, self.http(sites, Hosts::any()))
+            }
         })
     }
 
@@ -334,30 +353,34 @@ pub(crate) fn hosts_of(listener: &Listener) -> Vec<Hosts> {
     let none = PassedSockets::default();
     let addresses = listener.addresses.iter();
     addresses
-        .map(|address| hosts(listener, address, &none))
+        .map(|address| hosts(listener, is_exposed(listener, address, &none)))
         .collect()
 }
 
-/// The hosts that are answered for at this address. What connects to a Unix socket or sends a
-/// header of the PROXY protocol is no browser, so a page cannot have one connect there; nor can it
-/// with TLS, where a browser wants a certificate for the name of the page.
-fn hosts(listener: &Listener, address: &ListenAddress, passed: &PassedSockets) -> Hosts {
-    let settings = &listener.settings;
+/// Whether a page can have the browser of its reader ask at this address in the name of another
+/// host. What connects to a Unix socket or sends a header of the PROXY protocol is no browser; and
+/// with TLS a browser wants a certificate for the name of the page.
+fn is_exposed(listener: &Listener, address: &ListenAddress, passed: &PassedSockets) -> bool {
     let is_loopback = |at: &ListenAddress| {
         let address = at.internet();
         address.is_some_and(|it| it.ip().to_canonical().is_loopback())
     };
-    let is_exposed = match address {
+    let is_local = match address {
         ListenAddress::Passed(_) => passed.addresses(address).iter().any(is_loopback),
         address => is_loopback(address),
     };
-    let is_exposed = is_exposed && listener.tls.is_none();
-    match is_exposed && settings.proxy_from.is_empty() || !settings.hosts.is_empty() {
+    is_local && listener.tls.is_none() && listener.settings.proxy_from.is_empty()
+}
+
+/// The hosts that are answered for at an address.
+pub(crate) fn hosts(listener: &Listener, is_exposed: bool) -> Hosts {
+    let named = &listener.settings.hosts;
+    match is_exposed || !named.is_empty() {
         true => {
             // The names of sites are named, too; what is for all others is not.
             let sites = listener.sites.iter().flat_map(|site| &site.names);
             let sites = sites.filter(|name: &&HostPattern| !name.is_any());
-            Hosts::local().and(settings.hosts.iter().chain(sites).cloned())
+            Hosts::local().and(named.iter().chain(sites).cloned())
         }
         false => Hosts::any(),
     }

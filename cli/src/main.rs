@@ -26,6 +26,7 @@ mod sites;
 mod listener;
 mod services;
 mod listeners;
+mod live;
 mod effect;
 mod report;
 mod watchdog;

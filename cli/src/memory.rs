@@ -10,6 +10,7 @@ use flatpath::{DriverConfig, Limits};
 use flatpath_files::limits::{
     ARCHIVE_BYTES_MAX, ARCHIVES_MAX, CACHE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX,
 };
+use flatpath_layers::limits::{HTPASSWD_MEMORY_BYTES, RATE_LIMIT_BYTES};
 use flatpath_nfs::Nfs;
 use flatpath_nfs::limits::NODES_MAX;
 use flatpath_rpc::limits::{
@@ -83,6 +84,9 @@ const NFS_NODE_BYTES: usize = 512;
 /// fifth to a quarter of the pool.
 const SLACK_PART: usize = 5;
 
+/// One part in this many of the slack is for what a reload adds.
+const RELOAD_PART: usize = 4;
+
 /// The least for the pool: what one connection may hold at least.
 const POOL_BYTES_MIN: usize = 2 * MIB;
 
@@ -102,6 +106,9 @@ pub(crate) struct Demands {
     pub(crate) archiving: usize,
     /// Listeners that speak NFS.
     pub(crate) nfs: usize,
+    /// Limits of addresses (`--rate`, `--rate-bytes`), each with a table of its own.
+    pub(crate) rates: usize,
+    pub(crate) password_files: usize,
     /// Whether a listener has TLS.
     pub(crate) secured: bool,
     /// `--max-connections`.
@@ -167,7 +174,9 @@ impl Demands {
         };
         let program = PROGRAM_BYTES
             .checked_add(threads.checked_mul(network_thread_bytes)?)?
-            .checked_add(WORKER_BYTES.checked_mul(self.workers as usize)?)?;
+            .checked_add(WORKER_BYTES.checked_mul(self.workers as usize)?)?
+            .checked_add(RATE_LIMIT_BYTES.checked_mul(self.rates)?)?
+            .checked_add(HTPASSWD_MEMORY_BYTES.checked_mul(self.password_files)?)?;
         let driver = self.driver();
         let nfs_page_bytes = self.nfs_page_bytes();
         let receive = threads.checked_mul(self.receive_bytes(&driver, nfs_page_bytes))?;
@@ -268,6 +277,33 @@ fn common_bytes(driver: &DriverConfig) -> usize {
 }
 
 impl Parts {
+    /// The parts of sites that replace those of the start. Caches share the part that the start set
+    /// aside. What else they need more comes out of the slack, as far as [`RELOAD_PART`] goes; the
+    /// pool keeps its size.
+    ///
+    /// # Errors
+    /// They need more than that.
+    pub(crate) fn of_reload(&self, demands: &Demands) -> Result<Self, Failure> {
+        let new = demands.divide()?;
+        let needed = |parts: &Self| parts.program.saturating_add(parts.requests);
+        let more = needed(&new).saturating_sub(needed(self));
+        let most = self.slack / RELOAD_PART;
+        if more > most {
+            return Err(Failure::WrongUse(format!(
+                "--memory: the new sites, their limits and files of passwords need {} more than \
+                 there was at the start, and a reload has {}: restart",
+                size_text(more),
+                size_text(most - most % 1024),
+            )));
+        }
+        let caches = demands.network_threads.saturating_mul(demands.http);
+        Ok(Self {
+            cache_each: (self.cache / caches.max(1)).min(CACHE_BYTES_MAX),
+            compressed_max: new.compressed_max,
+            ..self.clone()
+        })
+    }
+
     /// All parts together.
     fn sum(&self) -> Option<usize> {
         [
@@ -334,6 +370,8 @@ mod tests {
             compressing: 0,
             archiving: 0,
             nfs: 0,
+            rates: 0,
+            password_files: 0,
             secured: false,
             connections: None,
             descriptors: 1 << 20,
@@ -391,6 +429,48 @@ mod tests {
         assert_eq!(with.compressed_max, 5);
         let more = 5 * COMPRESSED_BYTES + ARCHIVES_MAX * ARCHIVE_BYTES_MAX;
         assert_eq!(with.requests, without.requests + more);
+    }
+
+    #[test]
+    fn limits_of_addresses_and_files_of_passwords_are_counted() {
+        let with = Demands {
+            rates: 3,
+            password_files: 2,
+            ..demands(256)
+        };
+        let (with, without) = (with.divide(), demands(256).divide());
+        let (with, without) = (with.expect("enough"), without.expect("enough"));
+        let more = 3 * RATE_LIMIT_BYTES + 2 * HTPASSWD_MEMORY_BYTES;
+        assert_eq!(with.program, without.program + more);
+        assert_eq!(with.sum(), Some(256 * MIB));
+    }
+
+    #[test]
+    fn sites_of_a_reload_share_the_caches_and_need_a_part_of_the_slack_at_most() {
+        let started = demands(64).divide().expect("enough");
+        let four = Demands {
+            http: 4,
+            rates: 1,
+            ..demands(64)
+        };
+        let parts = started.of_reload(&four).expect("little more");
+        assert_eq!(parts.cache_each, started.cache / 4);
+        assert_eq!(
+            (parts.buffers, parts.program),
+            (started.buffers, started.program)
+        );
+        let rates = started.slack / RELOAD_PART / RATE_LIMIT_BYTES;
+        let with = |rates| {
+            started.of_reload(&Demands {
+                rates,
+                ..demands(64)
+            })
+        };
+        assert!(rates > 0 && with(rates).is_ok());
+        let why = with(rates + 1).expect_err("too many").to_string();
+        assert!(why.contains("restart"), "{why}");
+        let less = started.of_reload(&demands(64)).expect("the same");
+        assert_eq!(less.cache_each, started.cache_each);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! file. Clients that keep their right keep their handles.
 //!
 //! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
-//! bounds of addresses and listeners, who may over HTTP, `slow` and `log`. Of everything else that
+//! bounds of addresses and listeners, who may over HTTP, `slow` and `log`; and the tables of sites
+//! with their rules, at listeners that were started with some ([`live`]). Of everything else that
 //! has changed since the start there is a line in the log each time, because only a restart brings
 //! it. A file with a mistake changes nothing.
 //!
@@ -30,7 +31,9 @@ use crate::config::{Configuration, Entry, ListenerTable};
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::listeners;
+use crate::live::{self, Live};
 use crate::logging;
+use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
 use crate::serve::demands;
 use crate::service_manager::ServiceManager;
@@ -64,6 +67,14 @@ impl DrainTimes {
     }
 }
 
+/// What a reload has read and opened, and changes nothing yet.
+struct Loaded {
+    /// The file, if there is one, and the listeners that it names.
+    file: Option<(Configuration, Vec<Listener>)>,
+    exports: Vec<PreparedExports>,
+    sites: Vec<live::Prepared>,
+}
+
 /// State that a reload needs and changes.
 pub(crate) struct Reload {
     /// The configuration file, if there is one.
@@ -81,6 +92,9 @@ pub(crate) struct Reload {
     pub(crate) certificates: Certificates,
     pub(crate) exports: Vec<Served>,
     pub(crate) accesses: Accesses,
+    pub(crate) live: Vec<Live>,
+    /// As they were divided at the start.
+    pub(crate) parts: Parts,
     pub(crate) manager: ServiceManager,
 }
 
@@ -124,15 +138,24 @@ impl Reload {
         self.certificates.reload();
         self.accesses.reload_passwords();
         match self.load() {
-            Ok((None, exports)) => {
+            Ok(Loaded {
+                file: None,
+                exports,
+                ..
+            }) => {
                 log::info!("reload: there is no --config FILE to read again");
                 nfs_exports::apply(exports);
             }
-            Ok((Some(file), exports)) => {
+            Ok(Loaded {
+                file: Some((file, listeners)),
+                exports,
+                sites,
+            }) => {
                 for line in self.differences(last, &file) {
                     line.log();
                 }
-                self.take(&file);
+                live::apply(&mut self.live, sites);
+                self.take(&file, &listeners);
                 nfs_exports::apply(exports);
                 *last = file;
                 log::info!("reloaded");
@@ -144,16 +167,35 @@ impl Reload {
         }
     }
 
-    /// The file as it is now, and the exports.
-    fn load(&self) -> Result<(Option<Configuration>, Vec<PreparedExports>), Failure> {
+    /// The file as it is now, and what is served by it.
+    fn load(&mut self) -> Result<Loaded, Failure> {
         let file = self.read()?;
-        let named = file.as_ref().unwrap_or(&self.started);
+        let named = file.as_ref().map_or(&self.started, |(file, _)| file);
         let exports = nfs_exports::prepare(&self.exports, named)?;
-        Ok((file, exports))
+        let sites = match &file {
+            Some((_, listeners)) => self.prepare_sites(listeners)?,
+            None => Vec::new(),
+        };
+        Ok(Loaded {
+            file,
+            exports,
+            sites,
+        })
     }
 
-    /// The file as it is now, found good as `serve` and `check` find it.
-    fn read(&self) -> Result<Option<Configuration>, Failure> {
+    fn prepare_sites(&mut self, listeners: &[Listener]) -> Result<Vec<live::Prepared>, Failure> {
+        let changed = live::changed(&self.live, listeners);
+        if changed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let settings = self.started.settings.clone().replaced_by(&self.matches);
+        let after = live::after(&self.listeners, &self.live, &changed);
+        let parts = self.parts.of_reload(&demands(&settings, &after))?;
+        live::prepare(&self.live, changed, &parts, &mut self.accesses)
+    }
+
+    /// The file as it is now with its listeners, found good as `serve` and `check` find it.
+    fn read(&self) -> Result<Option<(Configuration, Vec<Listener>)>, Failure> {
         let Some(path) = &self.path else {
             return Ok(None);
         };
@@ -162,10 +204,10 @@ impl Reload {
         let listeners = listeners::named_in(&settings, &file)?;
         demands(&settings, &listeners).divide()?;
         listeners.iter().try_for_each(Listener::check)?;
-        Ok(Some(file))
+        Ok(Some((file, listeners)))
     }
 
-    fn take(&mut self, file: &Configuration) {
+    fn take(&mut self, file: &Configuration, named: &[Listener]) {
         let settings = file.settings.clone().replaced_by(&self.matches);
         let first_table = self.listeners.len() - self.started.listeners.len();
         let tables = self.listeners[first_table..].iter_mut();
@@ -181,17 +223,17 @@ impl Reload {
             .flat_map(|it| it.addresses.iter().map(|_| it.limits.clone()))
             .collect();
         self.server.change_limits(&limits, &of_listeners);
-        self.take_access(&settings, file);
+        self.take_access(named);
         *self.drain_times.0.lock() = (limits.drain_delay, limits.drain_timeout);
         self.slow.set(settings.slow);
         self.admin.slow(settings.slow);
         logging::set_levels(settings.log.as_deref());
     }
 
-    fn take_access(&mut self, settings: &Settings, file: &Configuration) {
-        let listeners = listeners::of(settings, file);
-        let pending = listeners.and_then(|listeners| self.accesses.renew(&listeners));
-        match pending {
+    fn take_access(&mut self, named: &[Listener]) {
+        let served = live::after(&self.listeners, &self.live, &[]);
+        self.accesses.forget(&served, named);
+        match self.accesses.renew(named) {
             Ok(sites) => {
                 for site in sites {
                     let site = match &*site {
@@ -255,46 +297,49 @@ impl Reload {
 }
 
 impl Reload {
-    /// The same of the sites.
+    /// The same of the sites: a reload takes them over, unless there were none at the start, or are
+    /// none now.
     fn site_differences(
         &self,
         last: &Configuration,
         file: &Configuration,
         found: &mut Vec<Difference>,
     ) {
-        let same = |sites: &'_ [SiteTable], wanted: &SiteTable| {
-            sites.iter().position(|it| it.label() == wanted.label())
-        };
         let name = self.path.as_deref().map(|path| path.display().to_string());
         let name = name.unwrap_or_default();
-        for started in &self.started.sites {
-            let site = format!("[[site]] {}", started.label());
-            let Some(now) = same(&file.sites, started) else {
-                let gone = format!("{site} is no longer in {name}");
-                found.push(Difference::pending(&gone));
-                continue;
-            };
-            if started.rules != file.sites[now].rules {
-                found.push(Difference::pending(&format!(
-                    "the rules of {site} changed in {name}"
-                )));
-            }
-            let before = same(&last.sites, started).map_or(started, |at| &last.sites[at]);
-            let written = [started, before, &file.sites[now]];
-            let written = written.map(|it| (&it.own, &it.entries[..]));
-            compare(Part::Site, written, |setting, change| {
-                let what = format!("{} of {site}", setting.name());
-                found.push(match change {
-                    Change::To(value) => Difference::Note(format!("{what} is {value} now")),
-                    Change::Pending => Difference::pending(&format!("{what} changed in {name}")),
-                });
-            });
-        }
-        for site in &file.sites {
-            if same(&self.started.sites, site).is_none() {
+        if self.live.is_empty() || file.sites.is_empty() {
+            for site in &file.sites {
                 let new = format!("[[site]] {} is new in {name}", site.label());
                 found.push(Difference::pending(&new));
             }
+            if !self.live.is_empty() {
+                let gone = format!("no [[site]] is left in {name}");
+                found.push(Difference::pending(&gone));
+            }
+            return;
+        }
+        let of = |sites: &[SiteTable], wanted: &SiteTable| {
+            sites.iter().position(|it| it.label() == wanted.label())
+        };
+        let mut note = |words: String| found.push(Difference::Note(words));
+        for gone in last.sites.iter().filter(|it| of(&file.sites, it).is_none()) {
+            note(format!("[[site]] {} is no longer served", gone.label()));
+        }
+        for now in &file.sites {
+            let site = format!("[[site]] {}", now.label());
+            let Some(before) = of(&last.sites, now).map(|at| &last.sites[at]) else {
+                note(format!("{site} is served now"));
+                continue;
+            };
+            if before.rules != now.rules {
+                note(format!("the rules of {site} are new"));
+            }
+            let written = [before, before, now].map(|it| (&it.own, &it.entries[..]));
+            compare(Part::Site, written, |setting, change| {
+                if let Change::To(value) = change {
+                    note(format!("{} of {site} is {value} now", setting.name()));
+                }
+            });
         }
     }
 }

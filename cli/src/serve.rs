@@ -76,15 +76,13 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let manager = ServiceManager::from_environment();
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::named_in(&settings, &file)?;
-    warn(arguments, &listeners);
+    warn(arguments, &listeners, &file);
     let parts = demands(&settings, &listeners).divide()?;
     parts.log();
     let restart = Restart::begin(&settings, &passed)?;
     let mut services = Services::with(&passed, &file);
-    let mut server = server(&settings, &parts);
-    for listener in &listeners {
-        server = listener.add_to(server, &parts, &mut services)?;
-    }
+    let add = |server, it: &Listener| it.add_to(server, &parts, &mut services);
+    let server = listeners.iter().try_fold(server(&settings, &parts), add)?;
     let mut access_log = AccessLog::of(&settings)?;
     let watchdog = Watchdog::start().map_err(no_thread)?;
     let admin = Admin::new();
@@ -126,6 +124,8 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         certificates: services.certificates.clone(),
         exports: std::mem::take(&mut services.exports),
         accesses: services.accesses.clone(),
+        live: std::mem::take(&mut services.live),
+        parts,
         manager: manager.clone(),
     };
     let watch = watch.reloading(reload.on_signal(access_log.reopener()));
@@ -155,8 +155,8 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
 }
 
 /// Says what is allowed, and hardly meant.
-fn warn(arguments: &ArgMatches, listeners: &[Listener]) {
-    effect::warn(arguments, listeners);
+fn warn(arguments: &ArgMatches, listeners: &[Listener], file: &Configuration) {
+    effect::warn(arguments, listeners, file);
     access::warn_of_clear_passwords(listeners);
     environment::warn_of_misspelt(&command());
 }
@@ -263,6 +263,7 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         });
         counted.sum()
     };
+    let (rates, password_files) = access::tables(listeners);
     let default = Limits::default();
     let workers = settings.workers.as_ref();
     Demands {
@@ -274,6 +275,8 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         archiving: directories(|it| !it.archive.is_empty()),
         writable: count(|it| it.serves_over_http() && it.is_writable()),
         nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
+        rates,
+        password_files,
         secured: listeners.iter().any(|it| it.tls.is_some()),
         connections: settings.max_connections,
         descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),

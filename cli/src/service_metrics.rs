@@ -3,8 +3,10 @@
 //! Listeners that share a relay share its samples; then `address` has the addresses of all.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use flatpath::Running;
+use flatpath::lock::Lock;
 use flatpath::metrics::{Family, Metric, read, read_each};
 use flatpath_files::MountLimits;
 use flatpath_ingest::Ingest;
@@ -17,10 +19,29 @@ use crate::tls::{self, Certificates};
 #[derive(Default)]
 pub(crate) struct Counting {
     pub(crate) ingests: Vec<(Range<usize>, Ingest)>,
-    pub(crate) mounts: Vec<(Range<usize>, MountLimits)>,
+    pub(crate) mounts: Vec<(Range<usize>, SharedMounts)>,
     pub(crate) nfs: Vec<(Range<usize>, CallCounts)>,
     pub(crate) relays: Vec<(Range<usize>, Relay)>,
     pub(crate) certificates: Certificates,
+}
+
+/// The mounts of a listener, which change with its sites. A clone is the same.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedMounts(Arc<Lock<MountLimits>>);
+
+impl SharedMounts {
+    pub(crate) fn new(limits: MountLimits) -> Self {
+        Self(Arc::new(Lock::new(limits)))
+    }
+
+    pub(crate) fn replace(&self, limits: MountLimits) {
+        let before = std::mem::replace(&mut *self.0.lock(), limits);
+        drop(before);
+    }
+
+    fn limits(&self) -> MountLimits {
+        self.0.lock().clone()
+    }
 }
 
 impl Counting {
@@ -41,7 +62,7 @@ impl Counting {
                     it.statistics().read()
                 }),
                 of(flatpath_nfs::METRICS, &nfs, CallCounts::clone),
-                of(flatpath_files::METRICS, &mounts, MountLimits::clone),
+                of(flatpath_files::METRICS, &mounts, SharedMounts::limits),
                 read(tls::METRICS, &certificates),
             ]
             .concat()

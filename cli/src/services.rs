@@ -7,6 +7,7 @@ use flatpath_relay::Relay;
 
 use crate::access::Accesses;
 use crate::config::Configuration;
+use crate::live::Live;
 use crate::nfs_exports::Served;
 use crate::redirect::Redirect;
 use crate::relay;
@@ -41,6 +42,8 @@ pub(crate) struct Services {
     pub(crate) certificates: Certificates,
     /// Who may, over HTTP.
     pub(crate) accesses: Accesses,
+    /// Sites that a reload replaces.
+    pub(crate) live: Vec<Live>,
     /// Listeners so far.
     pub(crate) count: usize,
     /// Sockets that another process has passed.

@@ -100,8 +100,18 @@ pub(crate) fn service(
         let mounts = files.mount_limits();
         return Ok((Service::Files(Box::new(files)), mounts));
     }
+    let (sites, mounts) = all(listener, parts, accesses)?;
+    Ok((Service::Sites(sites), mounts))
+}
+
+/// All sites of a listener, each with who may, and what they count together.
+pub(crate) fn all(
+    listener: &Listener,
+    parts: &Parts,
+    accesses: &mut Accesses,
+) -> Result<(Sites, MountLimits), Failure> {
     let (mut sites, mut mounts) = (Sites::new(), None);
-    for site in &served {
+    for site in &listener.served() {
         let files = files(site, parts)?;
         let own = files.mount_limits();
         mounts = Some(match mounts {
@@ -111,7 +121,9 @@ pub(crate) fn service(
         let at = (&*site.label, site.prefix);
         let added = match accesses.of(&listener.name(), at, &site.settings)? {
             Some(handle) => {
+                let pages: Vec<_> = files.error_page_statuses().collect();
                 let guarded = Guard::with(files, &handle);
+                let guarded = guarded.refusals(pages, Files::with_error_page);
                 sites.add(&site.names, site.prefix, guarded)
             }
             None => sites.add(&site.names, site.prefix, files),
@@ -119,7 +131,7 @@ pub(crate) fn service(
         sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
     }
     let mounts = mounts.expect("a listener serves something");
-    Ok((Service::Sites(sites), mounts))
+    Ok((sites, mounts))
 }
 
 pub(crate) fn open(settings: &Settings) -> Result<Files, Failure> {
@@ -145,7 +157,7 @@ pub(crate) fn files(site: &Served<'_>, parts: &Parts) -> Result<Files, Failure> 
         None | Some(Etag::Exact) => EntityTags::Exact,
         Some(Etag::Portable) => EntityTags::Portable,
     });
-    let files = directories::with_settings(files, settings, parts)?;
+    let files = directories::with_settings(files, settings, parts);
     let files = files.writable(match is_on(settings.writable) {
         true => Writing::Allowed(write_options(settings)),
         false => Writing::Refused,

@@ -137,6 +137,12 @@ impl PromptRight {
         }
     }
 
+    /// The name of its place.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
     /// True when nothing is tried here: never, or until a request comes after the pause.
     pub fn is_lost(&self) -> bool {
         self.phase() == LOST

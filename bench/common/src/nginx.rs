@@ -83,6 +83,8 @@ pub struct Config<'a> {
     pub tls: Option<Tls<'a>>,
     /// Serves HTTP/2: without TLS that alone.
     pub http2: bool,
+    /// More lines of its `server` block.
+    pub server: &'a str,
 }
 
 impl Config<'_> {
@@ -99,7 +101,7 @@ impl Config<'_> {
     fn render(&self) -> String {
         let directory = self.directory.display();
         let documents = self.documents.display();
-        let address = self.address;
+        let (address, server) = (self.address, self.server);
         // As root its worker must be root too, to read the documents.
         let is_root = rustix::process::geteuid().is_root();
         let user = if is_root { "user root;\n" } else { "" };
@@ -157,7 +159,7 @@ http {{
             default_type text/plain;
             return 200 \"{HELLO_BODY}\";
         }}
-    }}
+{server}    }}
 }}
 "
         )
@@ -192,6 +194,7 @@ mod tests {
             access_log: AccessLog::Off,
             tls: None,
             http2: false,
+            server: "",
         }
         .render()
     }
@@ -251,6 +254,7 @@ mod tests {
                 access_log: AccessLog::Off,
                 tls: None,
                 http2,
+                server: "",
             };
             config.render()
         };
@@ -271,6 +275,7 @@ mod tests {
             access_log: AccessLog::Buffered,
             tls: None,
             http2: false,
+            server: "",
         };
         // Without nginx there is nothing to ask; a bench then names the package.
         let Ok(mut command) = config.command(&[]) else {

@@ -85,6 +85,8 @@ pub(crate) enum Scenario {
     Http2,
     /// Hello world and axum's: crates, time to build, size; only if named
     Adopt,
+    /// Compression, passwords, redirects, sites, groups of NFS callers; only if named
+    Rules,
     /// NFSv3: ours and nfs-ganesha; only if named
     Nfs,
     /// NFSv3: ours with more and more workers; only if named
@@ -136,8 +138,9 @@ pub(crate) struct Options {
     /// The `flatpath-peers` of that build: compares the library's fixed replies too
     #[arg(long, value_name = "PATH", requires = "before")]
     pub(crate) before_peers: Option<PathBuf>,
-    /// Count instructions (valgrind) and system calls of a request instead of its CPU time; epoll
-    #[arg(long, requires = "before")]
+    /// Count instructions (valgrind) and system calls of a request instead of its CPU time, with
+    /// epoll: of two builds, with --before, and of rules
+    #[arg(long)]
     pub(crate) instructions: bool,
     /// Only these workloads of nfs and nfs-sweep
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -186,7 +189,7 @@ impl Options {
     pub(crate) fn runs(&self, scenario: Scenario) -> usize {
         self.common.runs(match scenario {
             Scenario::Burst => 20,
-            Scenario::Builds if self.instructions => 1,
+            Scenario::Builds | Scenario::Rules if self.instructions => 1,
             Scenario::Adopt
             | Scenario::Idle
             | Scenario::Sse

@@ -42,6 +42,12 @@ pub(crate) struct Setup<'a> {
     pub(crate) every: Duration,
     /// Connections that must be possible.
     pub(crate) connections: u32,
+    /// The file of settings of the `flatpath` command, which then names the files to serve.
+    pub(crate) config: Option<PathBuf>,
+    /// More arguments of the `flatpath` command.
+    pub(crate) arguments: &'a [String],
+    /// More lines of nginx' `server` block.
+    pub(crate) nginx: &'a str,
     /// The listener of the `flatpath` command: `http`, `https`, `nfs`.
     pub(crate) service: &'static str,
     /// The certificate and key of servers over TLS.
@@ -154,10 +160,13 @@ fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
     match kind {
         Kind::EchoSingle => command.args(["--echo", "127.0.0.1:0", "--accept", "single"]),
         Kind::EchoMultishot => command.args(["--echo", "127.0.0.1:0", "--accept", "multishot"]),
-        _ => command
-            .arg(&setup.documents)
-            .args([&format!("--{}", setup.service), "127.0.0.1:0"]),
+        _ => match &setup.config {
+            Some(file) => command.arg("--config").arg(file),
+            None => command.arg(&setup.documents),
+        }
+        .args([&format!("--{}", setup.service), "127.0.0.1:0"]),
     };
+    command.args(setup.arguments);
     if setup.service == NFS {
         // The load calls as root, and the documents are this user's alone.
         command.args(["--no-root-squash", "--writable"]);
@@ -254,6 +263,7 @@ fn start_nginx(kind: Kind, setup: &Setup<'_>, directory: TempDir) -> io::Result<
             key: &pair.key,
         }),
         http2: kind == Kind::Http2Nginx,
+        server: setup.nginx,
     };
     let (mut command, address) = (config.command(&setup.cores)?, config.address);
     Server::at(&mut command, address, directory)

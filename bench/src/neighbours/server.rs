@@ -349,6 +349,7 @@ fn nginx(directory: &Path, documents: &Path, trouble: &Trouble) -> io::Result<(S
         access_log: nginx::AccessLog::Off,
         tls: None,
         http2: false,
+        server: "",
     };
     let mut process = Child::start(&mut config.command(&[])?)?;
     process.await_port(http.port())?;

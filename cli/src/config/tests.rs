@@ -535,3 +535,19 @@ fn every_mistake_in_a_rule_has_its_place_and_a_cure() {
     let found = errors(&texts, |text| sites(text).map(drop));
     expect_file!["rule_errors.txt"].assert_eq(&found);
 }
+
+#[test]
+fn values_that_exclude_each_other_are_refused_in_their_line() {
+    for (text, place) in [
+        ("hidden = true\ncompress = [\"off\", \"gzip\"]", "2:1: "),
+        ("compress = \"gzip,off\"", "1:1: "),
+        (
+            "[[listener]]\nprotocol = \"http\"\naddress = 1\ncompress = [\"br\", \"off\"]",
+            "4:1: ",
+        ),
+    ] {
+        let why = file(text).expect_err("they exclude each other");
+        let told = format!("{place}'--compress <CODING>': off excludes other values");
+        assert!(why.starts_with(&told), "{why}");
+    }
+}

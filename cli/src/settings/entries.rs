@@ -116,6 +116,7 @@ settings! {
     /// or off. Files that were compressed before (.br, .gz) are sent in any case [default: off]
     compress: Vec<Compress> = option(topic::HTTP, "CODING", word())
         .advanced()
+        .alone("off", |it| *it == Compress::Off)
         .of(HTTP);
 
     /// Answer requests for these hosts, such as files.example.org, *.example.org or * for all, and

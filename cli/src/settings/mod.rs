@@ -6,7 +6,6 @@
 //! without effect walk [`SETTINGS`]; none of them names one. A value is read by the parser of its
 //! entry wherever it stands, so values and errors are the same everywhere.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -40,9 +39,11 @@ macro_rules! settings {
 }
 
 mod values;
+mod field;
 mod entries;
 
 pub(crate) use entries::{SETTINGS, Settings};
+use field::{Field, FieldOf, Holder};
 pub(crate) use values::{
     Accept, Archive, ClientAuth, Compress, Driver, Etag, ForwardedHeader, ListenerProtocol,
     Listing, LogFormat, NfsTls,
@@ -94,7 +95,11 @@ struct Definition<P: TypedValueParser> {
     facts: Facts,
     server_limit: Option<ServerLimit<P::Value>>,
     listener_limit: Option<ListenerLimit<P::Value>>,
+    alone: Option<Alone<P::Value>>,
 }
+
+/// The word of a value that excludes others in its list, and which value that is.
+type Alone<T> = (&'static str, fn(&T) -> bool);
 
 impl<P: TypedValueParser> Definition<P> {
     fn new(argument: Arg, parser: P) -> Self {
@@ -112,7 +117,14 @@ impl<P: TypedValueParser> Definition<P> {
             },
             server_limit: None,
             listener_limit: None,
+            alone: None,
         }
+    }
+
+    /// This value of a list stands for none of the others, and so is refused beside them.
+    fn alone(mut self, word: &'static str, is_it: fn(&P::Value) -> bool) -> Self {
+        self.alone = Some((word, is_it));
+        self
     }
 
     /// `serve -h` leaves it out, and `serve --help` has it.
@@ -221,6 +233,7 @@ impl Setting {
             facts,
             server_limit,
             listener_limit,
+            alone,
         } = definition;
         let argument = argument.id(id).help(help).value_parser(parser.clone());
         let argument = match H::IS_LIST {
@@ -240,6 +253,7 @@ impl Setting {
             write,
             server_limit,
             listener_limit,
+            alone,
         };
         let field = Box::new(field);
         Self {
@@ -324,7 +338,8 @@ impl Setting {
         match part {
             Part::AboveTables => self.has_server_limit || self.facts.is_reloaded,
             Part::Table => self.has_listener_limit || self.facts.is_reloaded_in_tables,
-            Part::Site => self.facts.is_reloaded_in_tables,
+            // A reload replaces sites as they are.
+            Part::Site => self.facts.is_of_sites,
         }
     }
 
@@ -347,6 +362,11 @@ impl Setting {
     /// Replaces its value by that of other settings, if those have one.
     pub(crate) fn copy(&self, from: &Settings, to: &mut Settings) {
         self.field.copy(from, to);
+    }
+
+    /// Makes its value that of other settings, also where those have none.
+    pub(crate) fn assign(&self, from: &Settings, to: &mut Settings) {
+        self.field.assign(from, to);
     }
 
     /// Whether both mean the same by it: `30` and `"30s"` do.
@@ -382,6 +402,15 @@ impl Settings {
             setting.field.take(setting.id, &mut self, command_line);
         }
         self
+    }
+
+    /// Why values of a list cannot stand together, with the flag that has them.
+    pub(crate) fn conflict(&self) -> Option<String> {
+        let mut conflicts = SETTINGS.iter().filter_map(|setting| {
+            let why = setting.field.conflict(self)?;
+            Some(format!("{} {why}", setting.flag()))
+        });
+        conflicts.next()
     }
 
     /// The limits that can change while the server runs; the others are the engine's own.
@@ -439,131 +468,6 @@ pub(crate) fn unknown(name: &str) -> Error {
         )
     };
     read.err().unwrap_or_else(error)
-}
-
-/// The kind of a field: an optional value, or a list.
-trait Holder<T>: Clone + PartialEq + 'static {
-    const IS_LIST: bool;
-
-    fn of(values: Vec<T>) -> Self;
-
-    fn values(&self) -> &[T];
-
-    /// Takes over another one, if that says something.
-    fn replace_by(&mut self, other: &Self);
-}
-
-impl<T: Clone + PartialEq + 'static> Holder<T> for Option<T> {
-    const IS_LIST: bool = false;
-
-    fn of(mut values: Vec<T>) -> Self {
-        values.pop()
-    }
-
-    fn values(&self) -> &[T] {
-        self.as_slice()
-    }
-
-    fn replace_by(&mut self, other: &Self) {
-        if other.is_some() {
-            self.clone_from(other);
-        }
-    }
-}
-
-impl<T: Clone + PartialEq + 'static> Holder<T> for Vec<T> {
-    const IS_LIST: bool = true;
-
-    fn of(values: Vec<T>) -> Self {
-        values
-    }
-
-    fn values(&self) -> &[T] {
-        self
-    }
-
-    /// An empty list replaces another one, too.
-    fn replace_by(&mut self, other: &Self) {
-        self.clone_from(other);
-    }
-}
-
-/// The field of a setting, whatever its type.
-trait Field: Send + Sync {
-    fn parse(
-        &self,
-        settings: &mut Settings,
-        argument: &Arg,
-        values: &[String],
-    ) -> Result<(), Error>;
-    fn take(&self, id: &str, settings: &mut Settings, matches: &ArgMatches);
-    fn copy(&self, from: &Settings, to: &mut Settings);
-    fn is_same(&self, one: &Settings, other: &Settings) -> bool;
-    fn limit(&self, settings: &Settings, limits: &mut Limits);
-    fn limit_listener(&self, settings: &Settings, limits: &mut ListenerLimits);
-}
-
-struct FieldOf<P: TypedValueParser, H> {
-    parser: P,
-    read: fn(&Settings) -> &H,
-    write: fn(&mut Settings) -> &mut H,
-    server_limit: Option<ServerLimit<P::Value>>,
-    listener_limit: Option<ListenerLimit<P::Value>>,
-}
-
-impl<P, H> Field for FieldOf<P, H>
-where
-    P: TypedValueParser<Value: 'static>,
-    H: Holder<P::Value>,
-{
-    fn parse(
-        &self,
-        settings: &mut Settings,
-        argument: &Arg,
-        values: &[String],
-    ) -> Result<(), Error> {
-        let values: Vec<&str> = match (H::IS_LIST, values) {
-            (true, values) => values.iter().flat_map(|it| it.split(',')).collect(),
-            (false, [] | [_]) => values.iter().map(|it| &**it).collect(),
-            (false, _) => {
-                let why = format!("the argument '{argument}' cannot be used multiple times");
-                return Err(Error::raw(ErrorKind::ArgumentConflict, why));
-            }
-        };
-        let read = values.into_iter().map(|value| {
-            self.parser
-                .parse_ref(&LINE, Some(argument), OsStr::new(value))
-        });
-        *(self.write)(settings) = H::of(read.collect::<Result<_, _>>()?);
-        Ok(())
-    }
-
-    fn take(&self, id: &str, settings: &mut Settings, matches: &ArgMatches) {
-        // A command line may lack what all commands have.
-        if let Ok(Some(values)) = matches.try_get_many::<P::Value>(id) {
-            *(self.write)(settings) = H::of(values.cloned().collect());
-        }
-    }
-
-    fn copy(&self, from: &Settings, to: &mut Settings) {
-        (self.write)(to).replace_by((self.read)(from));
-    }
-
-    fn is_same(&self, one: &Settings, other: &Settings) -> bool {
-        (self.read)(one) == (self.read)(other)
-    }
-
-    fn limit(&self, settings: &Settings, limits: &mut Limits) {
-        if let (Some(limit), [value]) = (self.server_limit, (self.read)(settings).values()) {
-            *limit(limits) = value.clone();
-        }
-    }
-
-    fn limit_listener(&self, settings: &Settings, limits: &mut ListenerLimits) {
-        if let (Some(limit), [value]) = (self.listener_limit, (self.read)(settings).values()) {
-            *limit(limits) = Some(value.clone());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,32 @@ fn a_setting_that_is_a_limit_changes_that_limit_alone() {
     }
 }
 
+/// Two flags come together on the command line alone; a file is refused where its list is.
+#[test]
+fn a_value_that_excludes_others_stands_alone_in_its_list() {
+    let told = |words: &str| {
+        let line = line().try_get_matches_from(words.split(' '));
+        Settings::default()
+            .replaced_by(&line.expect("each is one"))
+            .conflict()
+    };
+    for words in ["--compress off --compress gzip", "--compress zstd,off"] {
+        let why = told(words).expect("they exclude each other");
+        assert!(
+            why.starts_with("--compress off excludes other values"),
+            "{why}"
+        );
+    }
+    for words in ["--compress off", "--compress off,off", "--compress gzip,br"] {
+        assert_eq!(told(words), None, "{words}");
+    }
+    let mut settings = Settings::default();
+    let compress = Setting::named("compress").expect("a setting");
+    let all = ["off", "br"].map(str::to_owned);
+    assert!(compress.parse(&mut settings, &all).is_err());
+    assert!(compress.parse(&mut settings, &all[..1]).is_ok());
+}
+
 /// The book is not in the package of this crate.
 #[test]
 fn the_book_has_each_setting_that_a_reload_takes_over_in_its_row() {

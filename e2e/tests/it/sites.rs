@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use flatpath_testkit::reply::Reply;
 use flatpath_testkit::{
     Client, Driver, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
@@ -18,6 +19,8 @@ each_driver!(
     curl_logs_in_with_passwords_of_real_tools,
     guesses_take_no_worker_from_files,
     a_reload_changes_who_may_and_names_what_waits,
+    a_reload_takes_over_sites_and_rules_that_are_new_changed_or_gone,
+    refusals_have_the_pages_of_their_site,
     addresses_that_proxies_name_are_limited_one_by_one,
 );
 
@@ -199,15 +202,10 @@ fn curl_logs_in_with_passwords_of_real_tools(driver: Driver) {
     server.end();
 }
 
-/// Another wrong password of `ada` for each number: `xx` and three digits, in base 64.
+/// Another wrong password of `ada` for each number.
 fn wrong(number: usize) -> String {
-    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digits = format!("{number:03}");
-    let bits = digits
-        .bytes()
-        .fold(0, |bits, byte| bits << 8 | usize::from(byte));
-    let digits = [18, 12, 6, 0].map(|shift| char::from(letters[bits >> shift & 63]));
-    format!("Basic YWRhOnh4{}", String::from_iter(digits))
+    let credentials = BASE64_STANDARD.encode(format!("ada:xx{number:03}"));
+    format!("Basic {credentials}")
 }
 
 /// Guesses of an address before there is a wait between two.
@@ -299,7 +297,7 @@ fn a_reload_changes_who_may_and_names_what_waits(driver: Driver) {
     assert_eq!(kept.exchange(get).status, 403, "of a kept connection, too");
     configured.write(&site("auth-file = \"users\"\nhidden = true\n"));
     hang_up(&server, "reloaded");
-    server.await_log("hidden of [[site]] a.example / changed in");
+    server.await_log("hidden of [[site]] a.example / is true now");
     assert_eq!(kept.exchange(get).status, 401);
     let with = get.replace("\r\n\r\n", &format!("\r\n{ADAS}\r\n"));
     assert_eq!(kept.exchange(&with).status, 200);
@@ -316,8 +314,110 @@ fn a_reload_changes_who_may_and_names_what_waits(driver: Driver) {
         site("")
     ));
     hang_up(&server, "reloaded");
-    server.await_log("[[site]] * / is new in");
+    server.await_log("[[site]] * / is served now");
+    let other = [(); 2].map(|()| ask(&server, "GET /index", "b.example", "").status);
+    assert_eq!(other, [200, 429], "with its limit");
     assert_eq!(kept.exchange(get).status, 200, "without rules everyone may");
+    server.end();
+}
+
+fn a_reload_takes_over_sites_and_rules_that_are_new_changed_or_gone(driver: Driver) {
+    let site = |name: &str, dir: &str| format!("[[site]]\nnames = \"{name}\"\ndir = \"{dir}\"\n");
+    let configured = Configured::new(&site("a.example", "a"));
+    let server = configured.start(driver);
+    let mut kept = Client::connect(server.address("http"));
+    let mut get = |path: &str| {
+        let reply = kept.exchange(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        let field = reply.field("x-rule").or(reply.field("location"));
+        (
+            reply.status,
+            reply.text().to_owned(),
+            field.map(str::to_owned),
+        )
+    };
+    let other = |path: &str| {
+        let reply = ask(&server, &format!("GET {path}"), "b.example", "");
+        (reply.status, reply.text().to_owned())
+    };
+    // Twice, so that it is in the cache.
+    for _ in 0..2 {
+        assert_eq!(get("/index"), (200, "a".into(), None));
+    }
+    assert_eq!(other("/index").0, 421);
+    let rules = "[[site.redirect]]\nfrom = \"/old\"\nto = \"/index\"\n\
+        [[site.header]]\npath = \"/index\"\nset = { X-Rule = \"1\" }\n";
+    configured.write(&format!(
+        "{}{rules}{}",
+        site("a.example", "a"),
+        site("b.example", "b")
+    ));
+    hang_up(&server, "reloaded");
+    server.await_log("the rules of [[site]] a.example / are new");
+    server.await_log("[[site]] b.example / is served now");
+    let headed = || (200, "a".into(), Some("1".into()));
+    assert_eq!((get("/index"), get("/index")), (headed(), headed()));
+    assert_eq!((get("/old").0, get("/old").2), (301, Some("/index".into())));
+    // On a loopback address a name is answered because a site has it.
+    assert_eq!(other("/index"), (200, "b".into()));
+    // A directory that is not there is a mistake, which changes nothing.
+    configured.write(&site("a.example", "none"));
+    hang_up(&server, "nothing is changed");
+    assert_eq!((get("/index"), other("/index").0), (headed(), 200));
+    configured.write(&site("a.example", "rest"));
+    hang_up(&server, "reloaded");
+    server.await_log("[[site]] b.example / is no longer served");
+    assert_eq!(get("/index"), (200, "rest".into(), None));
+    assert_eq!(other("/index").0, 421);
+    configured.write("");
+    hang_up(&server, "reloaded");
+    server.await_log("no [[site]] is left in");
+    assert_eq!(get("/index"), (200, "rest".into(), None), "until a restart");
+    server.end();
+}
+
+/// 401, 403 and 429 come from around the files, and have their pages all the same.
+fn refusals_have_the_pages_of_their_site(driver: Driver) {
+    let pages = "[site.error-pages]\n401 = \"/401\"\n403 = \"/403\"\n429 = \"/429\"\n";
+    let settings = format!(
+        "hosts = \"*\"\n\
+         [[site]]\nnames = \"asks.example\"\ndir = \"a\"\nauth-file = \"users\"\n{pages}\
+         [[site]]\nnames = \"denies.example\"\ndir = \"a\"\ndeny = \"127.0.0.1\"\n{pages}\
+         [[site]]\nnames = \"limits.example\"\nprefix = \"/p\"\ndir = \"a\"\n\
+         rate = \"1/1h\"\n{pages}"
+    );
+    let configured = Configured::new(&settings);
+    for status in ["401", "403", "429"] {
+        configured
+            .0
+            .write(&format!("a/{status}"), format!("page of {status}"));
+    }
+    let server = configured.start(driver);
+    assert_eq!(
+        ask(&server, "GET /p/index", "limits.example", "").status,
+        200
+    );
+    for (host, status, field) in [
+        ("asks.example", 401, Some("www-authenticate")),
+        ("denies.example", 403, None),
+        ("limits.example", 429, Some("retry-after")),
+    ] {
+        for line in ["GET /p/index", "GET /p/none", "PUT /p/new", "POST /p/index"] {
+            let reply = ask(&server, line, host, "Content-Length: 0\r\n");
+            let page = format!("page of {status}");
+            assert_eq!(
+                (reply.status, reply.text()),
+                (status, &*page),
+                "{host} {line}"
+            );
+            assert!(
+                field.is_none_or(|name| reply.field(name).is_some()),
+                "{host} {line}"
+            );
+            assert_eq!(reply.field("etag"), None, "of no page of the path");
+        }
+    }
+    let known = ask(&server, "GET /index", "asks.example", ADAS);
+    assert_eq!((known.status, known.text()), (200, "a"));
     server.end();
 }
 

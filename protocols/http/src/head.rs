@@ -12,7 +12,8 @@ use std::sync::Arc;
 use flatpath::TlsTerms;
 use http::Version;
 
-use crate::limits::HEADERS_MAX;
+use crate::limits::{HEAD_NOTES_MAX, HEADERS_MAX};
+use crate::message::Request;
 use crate::site_match::SiteKey;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
@@ -139,20 +140,56 @@ pub struct Head<'a> {
     pub(crate) tls: Option<Arc<TlsTerms>>,
     /// The site that answers for its host, where that was looked up.
     pub(crate) site: Option<SiteKey>,
-    pub(crate) note: Cell<Option<HeadNote>>,
+    pub(crate) notes: Cell<HeadNotes>,
 }
 
 /// What a service leaves about a request on the network thread, for its
-/// [`Service::pooled`](crate::Service::pooled): an extension of the request.
+/// [`Service::pooled`](crate::Service::pooled).
 ///
 /// A service that counts requests, for one, has counted it when
 /// [`Service::inline`](crate::Service::inline) returns
 /// [`Disposition::Pooled`](crate::Disposition::Pooled), and must not do so again on the worker. Not
-/// every request is offered inline, so there may be none. There is one for a request: services
-/// around others overwrite each other's, so a note names who has left it, and another one's counts
-/// as none.
+/// every request is offered inline, so there may be none. A note names who has left it. Of services
+/// around each other four have one each; a further note is not taken, which is as if its service
+/// had not been asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadNote(pub NonZeroU64);
+
+impl HeadNote {
+    /// Whether it was left for this request, on its head or on the request itself.
+    #[must_use]
+    pub fn is_of(self, request: &Request) -> bool {
+        let notes: Option<&HeadNotes> = request.extensions().get();
+        notes.is_some_and(|notes| notes.has(self))
+    }
+
+    /// Leaves it for the next run of a request that a limit parks.
+    pub fn leave_for(self, request: &mut Request) {
+        let notes: &mut HeadNotes = request.extensions_mut().get_or_insert_default();
+        notes.add(self);
+    }
+}
+
+/// The notes of a request: an extension of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeadNotes([Option<NonZeroU64>; HEAD_NOTES_MAX]);
+
+impl HeadNotes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0[0].is_none()
+    }
+
+    fn has(&self, note: HeadNote) -> bool {
+        self.0.contains(&Some(note.0))
+    }
+
+    fn add(&mut self, note: HeadNote) {
+        let free = |it: &&mut Option<NonZeroU64>| it.is_none() || **it == Some(note.0);
+        if let Some(place) = self.0.iter_mut().find(free) {
+            *place = Some(note.0);
+        }
+    }
+}
 
 /// What a reply has to know of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -263,20 +300,22 @@ impl<'a> Head<'a> {
         self.peer
     }
 
-    /// Leaves a note for the worker that gets this request, in place of an earlier one.
+    /// Leaves a note for the worker that gets this request.
     pub fn leave(&self, note: HeadNote) {
-        self.note.set(Some(note));
+        let mut notes = self.notes.get();
+        notes.add(note);
+        self.notes.set(notes);
     }
 
-    /// The note that was left last.
+    /// Whether this note was left.
     #[must_use]
-    pub fn note(&self) -> Option<HeadNote> {
-        self.note.get()
+    pub fn has(&self, note: HeadNote) -> bool {
+        self.notes.get().has(note)
     }
 
-    /// Takes over the note of the same request as another service has seen it.
-    pub(crate) fn note_of(&self, other: &Head<'_>) {
-        self.note.set(other.note.get());
+    /// Takes over the notes of the same request as another service has seen it.
+    pub(crate) fn notes_of(&self, other: &Head<'_>) {
+        self.notes.set(other.notes.get());
     }
 
     /// How the body is delimited.

@@ -277,6 +277,7 @@ mod time_out;
 mod router;
 mod site_match;
 mod sites;
+mod live_sites;
 #[cfg(feature = "json")]
 mod fields;
 #[cfg(feature = "json")]
@@ -329,6 +330,7 @@ pub use into_response::{AppendHeaders, Html, IntoHeaders, IntoResponse, InvalidH
 pub use json::{Json, JsonRejection};
 pub use layer::{Layer, Next};
 pub use limits::Limits;
+pub use live_sites::{LiveSites, LiveSitesHandle, LiveSitesState};
 pub use matched_path::{MatchedPath, MatchedPathRejection};
 pub use message::{Body, Reader, Request, Response};
 pub use methods::Methods;

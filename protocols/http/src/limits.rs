@@ -64,6 +64,14 @@ pub(crate) const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 /// Largest first buffer for a body, however long it says it is: memory follows what has arrived.
 pub(crate) const BODY_FIRST_BYTES_MAX: usize = 16 * 1024;
 
+/// Services around each other that leave a note for the worker of a request: those of a listener,
+/// of a site, of a route and of its service.
+pub(crate) const HEAD_NOTES_MAX: usize = 4;
+
+/// Directories that sites which change may have tried on the network thread, all that they ever
+/// had: what is beyond them goes to workers.
+pub(crate) const LIVE_PLACES_MAX: usize = 256;
+
 /// Data of a streamed body that is worth a worker.
 pub(crate) const UPLOAD_PIECE_BYTES: usize = 256 * 1024;
 

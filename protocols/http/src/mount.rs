@@ -151,7 +151,7 @@ impl Services {
         }
         let inner = head.within(at.prefix_bytes);
         let disposition = service.inline(state, turn, &inner, reply);
-        head.note_of(&inner);
+        head.notes_of(&inner);
         disposition
     }
 

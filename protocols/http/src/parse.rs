@@ -76,7 +76,7 @@ pub(crate) fn parse<'a>(
         peer: None,
         tls: None,
         site: None,
-        note: Cell::new(None),
+        notes: Cell::default(),
     })
 }
 

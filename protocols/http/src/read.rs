@@ -196,7 +196,9 @@ pub(crate) fn foreign<S: Service>(
         origins,
         ..
     } = &**connection.protocol;
-    if !head.host_is_known {
+    let last = &connection.thread.host;
+    let is_known = head.host_is_known && last.site.is_none_or(|site| service.has_site(site));
+    if !is_known {
         if !hosts.admits(head.authority()) {
             return Some(Fault::HostForeign);
         }

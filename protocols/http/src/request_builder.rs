@@ -63,8 +63,9 @@ impl RequestBuilder {
             let extensions = self.request.extensions_mut();
             extensions.insert(Tls(Arc::clone(terms)));
         }
-        if let Some(note) = head.note() {
-            self.request.extensions_mut().insert(note);
+        let notes = head.notes.get();
+        if !notes.is_empty() {
+            self.request.extensions_mut().insert(notes);
         }
         if !head.mount.is_empty() {
             let mount = Mount::new(head.mount, false);
@@ -120,6 +121,7 @@ impl RequestBuilder {
 mod tests {
     use super::*;
     use crate::head::HeadNote;
+    use crate::limits::HEAD_NOTES_MAX;
     use crate::testing;
     use flatpath::{PeerCertificate, TlsTerms};
     use std::num::NonZeroU64;
@@ -177,22 +179,26 @@ mod tests {
     }
 
     #[test]
-    fn a_note_goes_with_its_request_alone() {
-        let note = HeadNote(NonZeroU64::MAX);
+    fn notes_go_with_their_request_alone() {
+        let notes: Vec<_> = (1..=6).filter_map(NonZeroU64::new).map(HeadNote).collect();
         let (mut builder, mut names) = (RequestBuilder::default(), Names::new());
-        for left in [Some(note), None, Some(note)] {
+        for left in [&notes[..2], &[], &notes[1..], &notes[..1]] {
             let filled = testing::with_head(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", |head| {
-                if let Some(note) = left {
-                    head.leave(HeadNote(NonZeroU64::MIN));
-                    head.leave(note);
+                for note in left {
+                    head.leave(*note);
+                    head.leave(*note);
                 }
                 builder.fill(head, &mut names)
             });
             filled.expect("valid").expect("complete").expect("filled");
-            assert_eq!(
-                builder.request.extensions().get::<HeadNote>(),
-                left.as_ref()
-            );
+            let taken = &left[..left.len().min(HEAD_NOTES_MAX)];
+            for note in &notes {
+                assert_eq!(
+                    note.is_of(&builder.request),
+                    taken.contains(note),
+                    "{left:?}"
+                );
+            }
             builder.clear();
         }
     }

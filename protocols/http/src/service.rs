@@ -14,7 +14,7 @@ use crate::head::{Framing, Head};
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
-use crate::site_match::SiteMatch;
+use crate::site_match::{SiteKey, SiteMatch};
 
 /// What a service did wrong, and for which request: without its query, which may hold secrets.
 pub(crate) fn log_panic(method: &str, path: &str) {
@@ -96,7 +96,7 @@ impl Default for BodyPlan {
 /// | called on          | methods                                           | may block |
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
-/// | the network thread | `site`, `plan`                                    | no        |
+/// | the network thread | `site`, `has_site`, `plan`                        | no        |
 /// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 #[diagnostic::on_unimplemented(
@@ -119,6 +119,14 @@ pub trait Service: Send + Sync + 'static {
     fn site(&self, authority: &str) -> SiteMatch {
         let _ = authority;
         SiteMatch::Every
+    }
+
+    /// Whether a site that was looked up is still the one. Asked for each request for the same host
+    /// as the one before, so it should cost no more than a comparison; after a no,
+    /// [`Service::site`] is asked again. Yes, unless sites change ([`LiveSites`](crate::LiveSites)).
+    fn has_site(&self, site: SiteKey) -> bool {
+        let _ = site;
+        true
     }
 
     /// What is known of a request from its head. Called once for each, before the others. By

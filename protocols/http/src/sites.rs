@@ -36,6 +36,7 @@ use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
+use crate::testing;
 
 /// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
 /// it was added with.
@@ -70,7 +71,12 @@ pub struct Sites {
     /// By the number of its host: the longest prefix first.
     parts: Vec<Vec<Part>>,
     services: Services,
+    /// Whether any of them looks at addresses.
+    asks_peer: bool,
 }
+
+/// What a service is asked about before it has requests.
+const ANY: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A service of a host.
 #[derive(Debug)]
@@ -165,7 +171,18 @@ impl Sites {
             hosts: HostMap::default(),
             parts: Vec::new(),
             services: Services::default(),
+            asks_peer: false,
         }
+    }
+
+    /// Theirs alone, among all that there ever were.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether a service looks at the address of who asks for `/`.
+    pub(crate) fn asks_peer(&self) -> bool {
+        self.asks_peer
     }
 
     /// Adds a site: this service for these hosts below this prefix, `/` for all of their paths. The
@@ -181,6 +198,8 @@ impl Sites {
     ) -> Result<Self, InvalidSite> {
         let invalid = || InvalidSite::Prefix(prefix.to_owned());
         let prefix = parse_prefix(prefix).ok_or_else(invalid)?;
+        let any = testing::with_head(ANY, |head| service.plan(head).asks_peer);
+        self.asks_peer |= matches!(any, Ok(Some(true)));
         let number = self.services.add(service);
         for host in hosts {
             let parts = self.parts_of(host);
@@ -387,8 +406,8 @@ impl Service for Sites {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Http;
     use crate::handler::ByReference;
-    use crate::{Http, testing};
     use std::time::Duration;
 
     const TURN: Turn = Turn::new(1, Duration::ZERO, Duration::from_secs(0));

@@ -14,8 +14,9 @@
 //! Invariants
 //! - GU1: nothing reaches the service inside that was not admitted. What was not offered inline is
 //!   decided on the worker, and what was is decided there again, but for the count.
-//! - GU2: a request is counted once: the network thread leaves a note, and a run that was parked
-//!   another one. (A request that found no job or no memory and is offered again counts again.)
+//! - GU2: a request is counted once, by each of up to four guards around each other: the network
+//!   thread leaves a note, and a run that was parked another one. (A request that found no job or
+//!   no memory and is offered again counts again.)
 //! - GU3: no password is checked on a network thread.
 //!
 //! The rules change while the service runs ([`AccessHandle::replace`]): each network thread takes
@@ -33,12 +34,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flatpath::lock::Lock;
 use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath_http::{
     Body, Disposition, Head, HeadNote, Peer, Place, Plan, Reply, Request, Response, Service,
-    SiteMatch, Turn, UploadDecision, WorkerScope,
+    SiteKey, SiteMatch, Turn, UploadDecision, WorkerScope,
 };
-use http::Extensions;
+use http::{Extensions, StatusCode};
 
 pub use access::{Access, AccessHandle};
 use access::{Decision, Shared};
@@ -66,6 +68,22 @@ pub struct Guard<S> {
     inner: S,
     shared: Arc<Shared>,
     id: NonZeroU64,
+    refusals: Option<Refusals<S>>,
+}
+
+/// Refusals that a worker changes.
+struct Refusals<S> {
+    statuses: Vec<StatusCode>,
+    change: Box<Change<S>>,
+}
+
+type Change<S> = dyn Fn(&S, &Request, Response, &mut WorkerScope<'_>) -> Response + Send + Sync;
+
+/// A refusal whose change waits for its turn: an extension of its request.
+#[derive(Clone)]
+struct Refused {
+    by: HeadNote,
+    response: Arc<Lock<Response>>,
 }
 
 /// What a network thread keeps for a [`Guard`].
@@ -90,7 +108,58 @@ impl<S> Guard<S> {
             inner: service,
             shared: access.shared(),
             id: NonZeroU64::MIN.saturating_add(before),
+            refusals: None,
         }
+    }
+
+    /// Changes refusals of these statuses (401, 403, 429, 503): to a page of the service inside,
+    /// say. `change` runs on a worker and may block. So such a refusal costs a job, where others
+    /// are answered on the network thread.
+    #[must_use]
+    pub fn refusals(
+        self,
+        statuses: impl IntoIterator<Item = StatusCode>,
+        change: impl Fn(&S, &Request, Response, &mut WorkerScope<'_>) -> Response
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let refusals = Refusals {
+            statuses: statuses.into_iter().collect(),
+            change: Box::new(change),
+        };
+        let refusals = Some(refusals);
+        Self { refusals, ..self }
+    }
+
+    /// What changes a refusal of this status.
+    fn change_of(&self, status: StatusCode) -> Option<&Change<S>> {
+        let refusals = self.refusals.as_ref()?;
+        let is_changed = refusals.statuses.contains(&status);
+        is_changed.then_some(&*refusals.change)
+    }
+
+    /// A refusal as its client gets it. What is returned where the job is parked is dropped.
+    fn refuse(
+        &self,
+        refusal: Response,
+        request: &mut Request,
+        scope: &mut WorkerScope<'_>,
+    ) -> Response {
+        let change = self.change_of(refusal.status());
+        let Some(change) = change.filter(|_| !scope.is_parked()) else {
+            return refusal;
+        };
+        let response = change(&self.inner, request, refusal, scope);
+        if !scope.is_parked() {
+            return response;
+        }
+        // The decision stands: to make it again would count another wrong password.
+        request.extensions_mut().insert(Refused {
+            by: self.note(),
+            response: Arc::new(Lock::new(response)),
+        });
+        Response::default()
     }
 
     /// To change the rules while the service runs.
@@ -108,7 +177,7 @@ impl<S> Guard<S> {
         let (version, access) = (&mut thread.version, &mut thread.access);
         self.shared.renew(version, access);
         let address = head.peer().map(|peer| peer.ip());
-        let is_counted = head.note() == Some(self.note());
+        let is_counted = head.has(self.note());
         if let Err(refusal) = access.admit(address, is_counted) {
             return Decision::Refused(refusal);
         }
@@ -125,9 +194,14 @@ impl<S> Guard<S> {
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
         let address = address_of(request);
-        let is_counted = request.extensions().get() == Some(&self.note());
-        access.admit(address, is_counted)?;
-        request.extensions_mut().insert(self.note());
+        let refused: Option<&Refused> = request.extensions().get();
+        if refused.is_some_and(|refused| refused.by == self.note())
+            && let Some(refused) = request.extensions_mut().remove::<Refused>()
+        {
+            return Err(Box::new(std::mem::take(&mut *refused.response.lock())));
+        }
+        access.admit(address, self.note().is_of(request))?;
+        self.note().leave_for(request);
         access.credentials(request, address, scope)
     }
 }
@@ -201,6 +275,10 @@ impl<S: Service> Service for Guard<S> {
         self.inner.site(authority)
     }
 
+    fn has_site(&self, site: SiteKey) -> bool {
+        self.inner.has_site(site)
+    }
+
     /// The decision comes inline, whatever the place of the request is then.
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
         Plan {
@@ -220,13 +298,15 @@ impl<S: Service> Service for Guard<S> {
         match self.decide(thread, head) {
             Decision::Admitted => {}
             Decision::Worker => return Disposition::Pooled,
+            // The worker decides again, and refuses again.
+            Decision::Refused(response) if self.change_of(response.status()).is_some() => {
+                return Disposition::Pooled;
+            }
             Decision::Refused(response) => return reply.response(*response),
         }
         match self.inner.plan(head).place {
             Place::Inline => {
                 let disposition = self.inner.inline(&mut thread.inner, turn, head, reply);
-                // A service inside may have left one of its own.
-                head.leave(self.note());
                 let address = head.peer().map(|peer| peer.ip());
                 charged(&thread.access, address, (disposition, reply))
             }
@@ -253,7 +333,7 @@ impl<S: Service> Service for Guard<S> {
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
         let (_, access) = self.shared.current();
         if let Err(refusal) = self.decide_for(&access, request, scope) {
-            return *refusal;
+            return self.refuse(*refusal, request, scope);
         }
         let address = address_of(request);
         let response = self.inner.pooled(request, scope);
@@ -266,7 +346,7 @@ impl<S: Service> Service for Guard<S> {
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
         let (_, access) = self.shared.current();
         if let Err(refusal) = self.decide_for(&access, request, scope) {
-            return UploadDecision::Response(*refusal);
+            return UploadDecision::Response(self.refuse(*refusal, request, scope));
         }
         let address = address_of(request);
         match self.inner.open(request, scope) {

@@ -64,7 +64,7 @@
 )]
 
 mod clock;
-mod limits;
+pub mod limits;
 mod vary;
 mod cors;
 mod request_id;

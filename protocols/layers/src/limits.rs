@@ -1,5 +1,20 @@
 //! The bounds of [`Guard`](crate::Guard) and its parts, each with the sum that it comes from.
 
+use crate::rate_limit::ADDRESSES_MAX;
+use crate::rate_limit::table::ENTRY_BYTES;
+
+/// Memory of one limit by address ([`RateLimit`](crate::RateLimit),
+/// [`Access::bytes`](crate::Access::bytes)), in bytes, which is taken when it is made: 34 for each
+/// of 16,384 addresses.
+pub const RATE_LIMIT_BYTES: usize = ADDRESSES_MAX * ENTRY_BYTES;
+
+/// Most memory of an [`Htpasswd`](crate::Htpasswd), in bytes: failures by address, credentials that
+/// are known, and the names and hashes of the file, twice while it is read again, with as much
+/// again for the map that they are in.
+#[cfg(feature = "htpasswd")]
+pub const HTPASSWD_MEMORY_BYTES: usize =
+    RATE_LIMIT_BYTES + LOGINS_MAX * ENTRY_BYTES + 4 * HTPASSWD_BYTES_MAX as usize;
+
 /// Largest file of names and passwords, in bytes: some 10,000 names.
 #[cfg(feature = "htpasswd")]
 pub(crate) const HTPASSWD_BYTES_MAX: u64 = 1 << 20;

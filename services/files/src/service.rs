@@ -24,7 +24,6 @@ use crate::archive::Archives;
 use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
-use crate::error_pages::in_place_of;
 use crate::freshness::{LookupStart, Moment};
 use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::listing::Listing;
@@ -41,6 +40,7 @@ use crate::tus::sweep::Sweeper;
 use crate::writing::{WriteOptions, Writing};
 
 mod options;
+mod refusals;
 
 /// Serves what lies beneath a directory.
 ///
@@ -228,39 +228,21 @@ impl Files {
         }
     }
 
-    /// An error that was made around this service, by a layer that asks for a password or limits
-    /// requests, with the page that [`Rules::error_page`] has for its status. Its own headers stay.
-    /// Other responses are given back as they are. Reads a file, so not for a network thread.
-    #[must_use]
-    pub fn with_error_page(
-        &self,
-        request: &Request,
-        response: Response,
-        scope: &mut WorkerScope<'_>,
-    ) -> Response {
-        let status = response.status();
-        if !self.rules.error_pages.contains_key(&status) {
-            return response;
-        }
-        let page = self.answer_with(request, scope, |answerer| {
-            answerer.page_for(request, status)
-        });
-        match page.flatten() {
-            Some(page) => in_place_of(response, page),
-            None => response,
-        }
-    }
-
     /// The way in which this machine turns paths into files.
     pub fn resolution(&self) -> Resolution {
         self.root.resolution()
     }
 
-    /// How a request writes, if it does: as it is a PUT, or one for [`tus`].
+    /// How a request writes, if it does: as it is a PUT, or one for [`tus`]. One whose body has
+    /// arrived with it does not: it was planned for a service that is not writable, which this one
+    /// has replaced since, and a body that is written comes piece by piece.
     fn write_of(&self, request: &Request) -> Option<(Uploads, WriteKind)> {
         let Writing::Allowed(options) = self.writing else {
             return None;
         };
+        if request.body().length() != Some(0) {
+            return None;
+        }
         let kind = match *request.method() {
             Method::PUT => WriteKind::Put,
             _ if tus::concerns(request) => WriteKind::Tus,
@@ -376,6 +358,10 @@ impl Files {
 
 #[cfg(test)]
 impl Files {
+    pub(crate) fn writes(&self, request: &Request) -> bool {
+        self.write_of(request).is_some()
+    }
+
     pub(crate) fn prompt_right_is_lost(&self) -> bool {
         self.right.is_lost()
     }

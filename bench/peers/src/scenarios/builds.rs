@@ -27,7 +27,7 @@ use crate::server::{NFS, Server, Setup};
 use crate::session::{Pinning, SMALL_PATH, Session};
 
 /// User-space instructions of the server, divided by the requests.
-const INSTRUCTIONS: Metric = Metric::median("instr/req");
+pub(super) const INSTRUCTIONS: Metric = Metric::median("instr/req");
 /// System calls of the server, divided by the requests.
 const CALLS: Metric = Metric::median("syscalls/req");
 
@@ -42,11 +42,11 @@ pub(super) const KINDS: [Kind; 5] = [
 /// What the issues allow: one percent.
 const RATIO_MAX: f64 = 1.01;
 /// Far from the limit: near it connections are accepted one by one.
-const CONNECTIONS_MAX: u32 = 4096;
+pub(super) const CONNECTIONS_MAX: u32 = 4096;
 /// Requests that are counted by instruction or system call.
 const COUNTED: u64 = 4000;
 /// Requests before every count, so that caches, threads and pools are there.
-const WARM_UP: u64 = 2000;
+pub(super) const WARM_UP: u64 = 2000;
 /// How long a server may take to end and to write its counts.
 const FINISH: Duration = Duration::from_secs(60);
 
@@ -208,28 +208,41 @@ impl Load {
     }
 
     fn time(&self, server: &Server, requests: u64) -> io::Result<Run> {
-        let rounds = self.rounds(server.address)?;
-        let before = thread_times(server.group())?;
-        let requests = rounds.run(requests)?;
-        let used = thread_times(server.group())?.since(&before);
-        Ok(vec![(CPU, used.as_secs_f64() * 1e6 / requests as f64)])
+        timed(server, &self.rounds(server.address)?, requests)
     }
 
-    /// `server` counts system calls; instructions are those of servers started for them.
     fn count(&self, kind: Kind, server: &Server, setup: &Setup<'_>) -> io::Result<Run> {
-        let rounds = self.rounds(server.address)?;
-        let counting = Counting::begin(server.group())?;
-        let requests = rounds.run(COUNTED)?;
-        let calls = counting.finish()? as f64 / requests as f64;
-        let setup = Setup {
-            state: Some(server.state().to_path_buf()),
-            ..setup.clone()
-        };
-        let once = instructions(kind, &setup, &rounds, COUNTED)?;
-        let twice = instructions(kind, &setup, &rounds, 2 * COUNTED)?;
-        let instructions = (twice.0 - once.0) / (twice.1 - once.1);
-        Ok(vec![(INSTRUCTIONS, instructions), (CALLS, calls)])
+        counted(kind, server, setup, &self.rounds(server.address)?)
     }
+}
+
+/// What the requests of these rounds cost: `server` counts system calls; instructions are those of
+/// servers started for them.
+pub(super) fn counted(
+    kind: Kind,
+    server: &Server,
+    setup: &Setup<'_>,
+    rounds: &Rounds,
+) -> io::Result<Run> {
+    let counting = Counting::begin(server.group())?;
+    let requests = rounds.run(COUNTED)?;
+    let calls = counting.finish()? as f64 / requests as f64;
+    let setup = Setup {
+        state: Some(server.state().to_path_buf()),
+        ..setup.clone()
+    };
+    let once = instructions(kind, &setup, rounds, COUNTED)?;
+    let twice = instructions(kind, &setup, rounds, 2 * COUNTED)?;
+    let instructions = (twice.0 - once.0) / (twice.1 - once.1);
+    Ok(vec![(INSTRUCTIONS, instructions), (CALLS, calls)])
+}
+
+/// CPU time of a server over this many requests, divided by them.
+pub(super) fn timed(server: &Server, rounds: &Rounds, requests: u64) -> io::Result<Run> {
+    let before = thread_times(server.group())?;
+    let requests = rounds.run(requests)?;
+    let used = thread_times(server.group())?.since(&before);
+    Ok(vec![(CPU, used.as_secs_f64() * 1e6 / requests as f64)])
 }
 
 /// Instructions from the start of a server to its end, and requests in between. The requests are

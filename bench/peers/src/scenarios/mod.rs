@@ -16,6 +16,7 @@ mod relay;
 mod requests;
 mod rest;
 mod rounds;
+mod rules;
 mod sleepers;
 mod sse;
 mod burst;
@@ -53,6 +54,7 @@ pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
             Scenario::Https => https::run(session)?,
             Scenario::Http2 => http2::run(session)?,
             Scenario::Builds => builds::run(session)?,
+            Scenario::Rules => rules::run(session)?,
             Scenario::Adopt => vec![adopt::run(session)?],
             Scenario::Nfs => nfs::compare(session)?,
             Scenario::NfsSweep => nfs::sweep(session)?,
@@ -90,13 +92,15 @@ pub(crate) fn need_wrk(options: &Options) -> bool {
         Scenario::App,
         Scenario::Https,
     ];
-    driven.iter().any(|scenario| options.wants(*scenario))
+    let of_rules = options.wants(Scenario::Rules) && !options.instructions;
+    of_rules || driven.iter().any(|scenario| options.wants(*scenario))
 }
 
 /// The tools without which the options cannot be followed.
 pub(crate) fn tools(options: &Options) -> Vec<Tool> {
     let servers = servers(options);
-    let counts = options.instructions && options.wants(Scenario::Builds);
+    let counted = [Scenario::Builds, Scenario::Rules];
+    let counts = options.instructions && counted.iter().any(|it| options.wants(*it));
     let needed = [
         (tools::WRK, need_wrk(options)),
         (tools::H2LOAD, options.wants(Scenario::Http2)),
@@ -130,6 +134,7 @@ fn kinds_of(scenario: Scenario) -> &'static [Kind] {
         Scenario::Https => &https::KINDS,
         Scenario::Http2 => &http2::KINDS,
         Scenario::Builds => &builds::KINDS,
+        Scenario::Rules => &rules::KINDS,
         Scenario::Nfs => &nfs::KINDS,
         Scenario::Adopt | Scenario::NfsSweep => &[],
         Scenario::Ingest => &ingest::KINDS,
@@ -160,13 +165,16 @@ mod tests {
 
     #[test]
     fn only_what_is_needed_must_be_installed() {
-        use tools::{GANESHA, NGINX, RPCBIND, STRACE, WRK};
+        use tools::{GANESHA, NGINX, RPCBIND, STRACE, VALGRIND, WRK};
         assert_eq!(tools(&options(&[])), [WRK, NGINX, STRACE]);
         assert_eq!(tools(&options(&["--only", "sleepers"])), []);
         assert_eq!(tools(&options(&["--only", "idle"])), [NGINX]);
         assert_eq!(tools(&options(&["--only", "nfs"])), [GANESHA, RPCBIND]);
         let hyper = options(&["--only", "hello", "--servers", "hyper"]);
         assert_eq!(tools(&hyper), [WRK]);
+        assert_eq!(tools(&options(&["--only", "rules"])), [WRK, NGINX]);
+        let counted = ["--only", "rules", "--instructions", "--servers", "flatpath"];
+        assert_eq!(tools(&options(&counted)), [STRACE, VALGRIND]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use flatpath_testkit::nfs::{self, Connection};
+use flatpath_testkit::nfs::{self, Call, Connection};
 
 use crate::session::PAGES;
 
@@ -99,10 +99,21 @@ impl Rounds {
 /// # Errors
 /// What the socket reports, or `InvalidData` if the server refuses.
 pub(crate) fn nfs_read(server: SocketAddr) -> io::Result<Vec<u8>> {
+    nfs_call(server, |_, file| nfs::read(file, 0, READ_BYTES))
+}
+
+/// A call about the root of the export, or about its file.
+///
+/// # Errors
+/// As [`nfs_read`].
+pub(crate) fn nfs_call(
+    server: SocketAddr,
+    call: impl FnOnce(&[u8], &[u8]) -> Call,
+) -> io::Result<Vec<u8>> {
     let mut connection = Connection::try_open(server)?.by(0);
     let root = connection.try_handle(&nfs::mount("/"))?;
     let file = connection.try_handle(&nfs::lookup(&root, PAGES))?;
-    Ok(nfs::read(&file, 0, READ_BYTES).record_by(0, 1))
+    Ok(call(&root, &file).record_by(0, 1))
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {

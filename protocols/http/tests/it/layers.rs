@@ -218,13 +218,13 @@ fn a_layer_may_refuse_or_ask_twice() {
 
 /// A limit, of which those who enter keep their places until the test takes them away.
 #[derive(Clone)]
-struct Places {
-    limit: BlockingLimit,
+pub(crate) struct Places {
+    pub(crate) limit: BlockingLimit,
     kept: Arc<Mutex<Vec<Permit>>>,
 }
 
 impl Places {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let limits = WaitLimits {
             waiting_max: 100,
             stuck_after: Duration::from_secs(3600),
@@ -244,6 +244,11 @@ impl Places {
         true
     }
 
+    /// Takes their places away from all who have one.
+    pub(crate) fn make_room(&self) {
+        self.kept.lock().expect("no panic").clear();
+    }
+
     /// Sends requests until one waits for its turn, then makes room: the replies to all of them.
     fn replies(&self, server: &mut TestServer, request: &str) -> Vec<String> {
         let mut clients = Vec::new();
@@ -257,7 +262,7 @@ impl Places {
                 figures.waiting > 0 || figures.inside > inside
             });
         }
-        self.kept.lock().expect("no panic").clear();
+        self.make_room();
         let read = |client| String::from_utf8(server.read_to_end(client)).expect("ASCII");
         clients.iter().map(read).collect()
     }
@@ -276,6 +281,12 @@ struct Told;
 impl Teller {
     pub(crate) fn new(name: &'static str) -> Self {
         Self { name, places: None }
+    }
+
+    /// The same, where each request of a worker needs a place.
+    pub(crate) fn within(name: &'static str, places: &Places) -> Self {
+        let places = Some(places.clone());
+        Self { name, places }
     }
 
     fn tell(&self, place: &str, prefix: &str, path: &str) -> Response {

@@ -16,6 +16,7 @@ mod h2_memory;
 mod h2_rules;
 mod hosts;
 mod layers;
+mod live_sites;
 mod model;
 mod multipart;
 mod peer;

@@ -25,20 +25,20 @@ fn server(seed: u64) -> TestServer {
 }
 
 /// What a connection with this input gets.
-fn answers(server: &mut TestServer, input: &str) -> String {
+pub(crate) fn answers(server: &mut TestServer, input: &str) -> String {
     let client = server.connect();
     client.write(input.as_bytes());
     client.shutdown_write();
     String::from_utf8(server.read_to_end(&client)).expect("ASCII")
 }
 
-fn request(line: &str, host: &str, body: &str) -> String {
+pub(crate) fn request(line: &str, host: &str, body: &str) -> String {
     let length = body.len();
     format!("{line} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
 /// The last line of each answer, or its status if that is another than 200.
-fn ends(answers: &str) -> Vec<String> {
+pub(crate) fn ends(answers: &str) -> Vec<String> {
     let answers = answers.split("HTTP/1.1 ").skip(1);
     let end = |answer: &str| match answer.strip_prefix("200 ") {
         Some(rest) => rest

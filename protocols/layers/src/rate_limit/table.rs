@@ -18,6 +18,9 @@ use flatpath::lock::Lock;
 /// Entries of a set.
 const WAYS: usize = 8;
 
+/// Bytes of an entry, with its part of the lock of its set.
+pub(crate) const ENTRY_BYTES: usize = 34;
+
 #[derive(Clone, Copy, Default)]
 struct Entry {
     /// Of an address, as IPv6 has it; 0, the unspecified address, is no client's.
@@ -156,6 +159,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_as_long_as_the_documents_say() {
-        assert_eq!(size_of::<Lock<[Entry; WAYS]>>() / WAYS, 34);
+        let bytes = size_of::<Lock<[Entry; WAYS]>>().div_ceil(WAYS);
+        assert_eq!(bytes, ENTRY_BYTES);
     }
 }

@@ -1,13 +1,15 @@
 //! A service with a guard around it: who gets to it, where it answers, and what is counted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flatpath_http::flatpath::blocking::{BlockingLimit, Entry, Permit, WaitLimits};
 use flatpath_http::flatpath::{Subnet, WorkerScope};
+use flatpath_http::http::StatusCode;
 use flatpath_http::{
-    Body, BodyPlan, Disposition, Head, IntoResponse, Place, Plan, Reply, Request, Response, Router,
-    Service, Sites, Turn, UploadDecision,
+    Body, BodyPlan, Disposition, Head, Hosts, IntoResponse, LiveSites, Place, Plan, Reply, Request,
+    Response, Router, Service, Sites, Turn, UploadDecision,
 };
 use flatpath_layers::{Access, Guard, RateLimit};
 use flatpath_test::each_seed;
@@ -337,5 +339,144 @@ fn sim_nothing_leads_around_a_guard() {
                 );
             }
         }
+    });
+}
+
+/// Each of them counts a request that goes from the network thread to a worker.
+#[test]
+fn sim_guards_around_each_other_count_a_request_once_each() {
+    for line in LINES {
+        each_seed(SEEDS, |seed| {
+            let limited = |requests| {
+                Access::new().requests(Clock::default().of(RateLimit::per_minute(requests)))
+            };
+            let inside = Inside::default();
+            let inner = Guard::new(inside.clone(), limited(3));
+            let guard = Guard::new(Guard::new(inner, limited(4)), limited(5));
+            let mut site = Site::of(seed, guard);
+            let found = [(); 4].map(|()| status(&mut site, Some("10.0.0.1"), line));
+            assert_eq!(found, [200, 200, 200, 429], "seed {seed}: {line}");
+            assert_eq!(inside.seen(), 3);
+        });
+    }
+}
+
+#[test]
+fn sim_refusals_that_are_changed_keep_their_decision() {
+    each_seed(SEEDS, |seed| {
+        let access = Access::new().deny(networks(&["192.0.2.0/24"]));
+        let access = access.requests(Clock::default().of(RateLimit::per_minute(2)));
+        let inside = Inside::default();
+        let guard = Guard::new(inside.clone(), access);
+        let guard = guard.refusals(
+            [StatusCode::TOO_MANY_REQUESTS],
+            |inner, request, refusal, _| {
+                assert_eq!(inner.seen(), 2, "it is given the service inside");
+                let after = refusal.headers()["retry-after"].clone();
+                let text = format!("not {}", request.uri().path());
+                (refusal.status(), [("retry-after", after)], text).into_response()
+            },
+        );
+        let mut site = Site::of(seed, guard);
+        for line in ["GET /", "PUT /upload"] {
+            assert_eq!(status(&mut site, Some("10.0.0.1"), line), 200, "{line}");
+        }
+        for (line, text) in [("GET /", "not /"), ("PUT /upload", "not /upload")] {
+            let refused = site.ask_from(peer("10.0.0.1", 1), line, &[], "");
+            assert_eq!((refused.status, refused.text()), (429, text), "seed {seed}");
+            assert_eq!(refused.field("retry-after"), Some("30"));
+            let denied = site.ask_from(peer("192.0.2.1", 1), line, &[], "");
+            let told = (403, "your address is not admitted\n");
+            assert_eq!((denied.status, denied.text()), told, "another status");
+        }
+        assert_eq!(inside.seen(), 2);
+    });
+}
+
+/// The change has to wait for its turn, and the decision is not made again.
+#[test]
+fn sim_a_refusal_whose_change_waits_is_made_once() {
+    each_seed(SEEDS, |seed| {
+        let limits = WaitLimits {
+            waiting_max: 10,
+            stuck_after: Duration::from_secs(3600),
+        };
+        let limit = BlockingLimit::new("pages of a test", limits);
+        let kept: Arc<Mutex<Vec<Permit>>> = Arc::default();
+        let (pages, places) = (limit.clone(), Arc::clone(&kept));
+        let clock = Clock::default();
+        let access = Access::new().requests(clock.of(RateLimit::per_minute(1)));
+        let guard = Guard::new(Inside::default(), access);
+        let guard = guard.refusals(
+            [StatusCode::TOO_MANY_REQUESTS],
+            move |_, _, refusal, scope| {
+                match pages.enter(scope) {
+                    Entry::Entered(place) => places.lock().expect("no panic").push(place),
+                    _ => return refusal,
+                }
+                (refusal.status(), "a page").into_response()
+            },
+        );
+        let mut site = Site::of(seed, guard);
+        assert_eq!(status(&mut site, Some("10.0.0.1"), "GET /"), 200);
+        let mut clients = Vec::new();
+        while limit.figures().waiting == 0 {
+            let client = site.0.connect_from(peer("10.0.0.1", 1));
+            client.write(&request("GET /", &[], ""));
+            clients.push(client);
+            let inside = limit.figures().inside;
+            site.0.run_until(|| {
+                let figures = limit.figures();
+                figures.waiting > 0 || figures.inside > inside
+            });
+        }
+        // What was refused stays so, though it would be admitted now.
+        clock.advance(Duration::from_secs(120));
+        kept.lock().expect("no panic").clear();
+        for client in clients {
+            let answer = String::from_utf8(site.0.read_to_end(&client)).expect("ASCII");
+            assert!(answer.starts_with("HTTP/1.1 429 "), "seed {seed}: {answer}");
+            assert!(answer.ends_with("a page"), "seed {seed}: {answer}");
+        }
+    });
+}
+
+/// A guard that comes with other sites knows who asks, also on a connection from before.
+#[test]
+fn sim_a_guard_of_later_sites_decides_on_connections_from_before() {
+    each_seed(SEEDS, |seed| {
+        let all = |service: Result<Guard<Inside>, Inside>| {
+            let host = ["*".parse().expect("a pattern")];
+            let added = match service {
+                Ok(guard) => Sites::new().add(&host, "/", guard),
+                Err(inside) => Sites::new().add(&host, "/", inside),
+            };
+            added.expect("one")
+        };
+        let live = LiveSites::new(all(Err(Inside::default())), Hosts::any());
+        let handle = live.handle();
+        let mut site = Site::of(seed, live);
+        let clients = ["10.0.0.1", "192.0.2.1"].map(|it| site.0.connect_from(peer(it, 1)));
+        let mut ask = |client: &flatpath_test::Client, path: &str| {
+            client.write(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+            let head = site.0.read_exact(client, "HTTP/1.1 200".len());
+            site.0.settle();
+            client.read();
+            String::from_utf8_lossy(&head["HTTP/1.1 ".len()..]).into_owned()
+        };
+        for path in ["/", "/worker"] {
+            assert_eq!(
+                [ask(&clients[0], path), ask(&clients[1], path)],
+                ["200", "200"]
+            );
+        }
+        let access = Access::new().deny(networks(&["192.0.2.0/24"]));
+        handle.replace(all(Ok(Guard::new(Inside::default(), access))), Hosts::any());
+        for path in ["/", "/worker"] {
+            let found = [ask(&clients[0], path), ask(&clients[1], path)];
+            assert_eq!(found, ["200", "403"], "seed {seed}: {path}");
+        }
+        handle.replace(all(Err(Inside::default())), Hosts::any());
+        assert_eq!(ask(&clients[1], "/"), "200");
     });
 }

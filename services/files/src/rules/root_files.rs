@@ -211,3 +211,52 @@ fn read_stable(
     }
     Ok((state, None, false))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    /// A root with `_headers`, which was changed at this time.
+    fn root_with(text: &str, modified: SystemTime) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join(HEADERS);
+        fs::write(&path, text).expect("written");
+        let file = fs::File::options().write(true).open(&path).expect("open");
+        file.set_modified(modified).expect("a time");
+        let root = Root::open(folder.path()).expect("a root");
+        (folder, root)
+    }
+
+    /// The rules that hold where nothing was changed before a version that was read of no file;
+    /// whether there is one of `_headers`, and whether an answer may be kept.
+    fn held_after(root: &Root, is_racy: bool) -> (bool, bool) {
+        let set = Rules::new().root_files(RootFiles::Read);
+        let found = |name| look(root, name, Reach::Everywhere).expect("in reach").0;
+        let files = RuleFiles::default();
+        *files.last.lock() = Some(Arc::new(Version {
+            states: [found(REDIRECTS), found(HEADERS)],
+            rules: Arc::default(),
+            mistakes: Mistakes::new(),
+            is_racy,
+        }));
+        let held = files.hold(root, &set, Reach::Everywhere).expect("in reach");
+        let of_files = held.rules.of_files.expect("they are read");
+        (!of_files.headers.is_empty(), held.is_checkable)
+    }
+
+    #[test]
+    fn what_was_read_a_moment_after_its_change_is_read_again_and_not_kept() {
+        // In the future, so that it is a moment ago however long the test takes.
+        let soon = SystemTime::now() + Duration::from_secs(3600);
+        let (_folder, root) = root_with("/*\n  X-A: 1\n", soon);
+        assert_eq!(held_after(&root, true), (true, false));
+        assert_eq!(held_after(&root, false), (false, true), "of the same state");
+        let new = RuleFiles::default();
+        let set = Rules::new().root_files(RootFiles::Read);
+        let held = new.hold(&root, &set, Reach::Everywhere);
+        assert!(!held.expect("in reach").is_checkable, "it says so itself");
+    }
+}

@@ -1,6 +1,7 @@
 //! What is answered to which request.
 
 use super::*;
+use crate::{WriteOptions, Writing};
 
 #[test]
 fn a_file_comes_with_type_length_and_validators() {
@@ -302,4 +303,24 @@ fn compressed_siblings_are_sent_to_those_who_take_them() {
             .status(),
         "406"
     );
+}
+
+/// It was planned for a service that this one has replaced, and would be an empty file.
+#[test]
+fn a_body_that_came_with_its_request_is_not_written() {
+    let mut site = Site::new();
+    site.files = site
+        .files
+        .writable(Writing::Allowed(WriteOptions::default()));
+    for (line, body, writes) in [
+        ("PUT /a", "", true),
+        ("PUT /a", "x", false),
+        ("GET /a", "", false),
+    ] {
+        let length = body.len();
+        let input = format!("{line} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}");
+        let request = testing::request(input.as_bytes()).expect("valid");
+        let (request, _) = request.expect("complete");
+        assert_eq!(site.files.writes(&request), writes, "{line} {body:?}");
+    }
 }

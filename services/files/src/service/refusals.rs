@@ -1,0 +1,38 @@
+//! Errors that were made around [`Files`], with the pages of its rules.
+
+use flatpath_http::{Request, Response, WorkerScope};
+use http::StatusCode;
+
+use super::Files;
+use crate::error_pages::in_place_of;
+
+impl Files {
+    /// An error that was made around this service, by a layer that asks for a password or limits
+    /// requests, with the page that [`Rules::error_page`](crate::Rules::error_page) has for its
+    /// status. Its own headers stay. Other responses are given back as they are. Reads a file, so
+    /// not for a network thread.
+    #[must_use]
+    pub fn with_error_page(
+        &self,
+        request: &Request,
+        response: Response,
+        scope: &mut WorkerScope<'_>,
+    ) -> Response {
+        let status = response.status();
+        if !self.rules.error_pages.contains_key(&status) {
+            return response;
+        }
+        let page = self.answer_with(request, scope, |answerer| {
+            answerer.page_for(request, status)
+        });
+        match page.flatten() {
+            Some(page) => in_place_of(response, page),
+            None => response,
+        }
+    }
+
+    /// The statuses for which the rules have a page.
+    pub fn error_page_statuses(&self) -> impl Iterator<Item = StatusCode> + '_ {
+        self.rules.error_pages.keys().copied()
+    }
+}
