@@ -52,6 +52,7 @@ pub struct Bound {
 pub struct Running {
     pub(crate) listening: Vec<Listening>,
     pub(crate) addresses: Vec<Bound>,
+    pub(crate) datagrams: Vec<Listening>,
     pub(crate) driver: &'static str,
     pub(crate) handle: Handle,
     pub(crate) networks: Vec<JoinHandle<()>>,
@@ -177,6 +178,11 @@ impl Running {
     /// Those of them that have an internet address, in the same order.
     pub fn addresses(&self) -> &[Bound] {
         &self.addresses
+    }
+
+    /// The listeners for datagrams, in the order they were named, each with its real port.
+    pub fn datagram_listeners(&self) -> &[Listening] {
+        &self.datagrams
     }
 
     /// The driver in use: `uring` or `epoll`.

@@ -28,14 +28,29 @@ use crate::network_threads::processors;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
-use crate::settings::{Endpoint, Options, Preamble, ProtocolFactory};
+use crate::settings::{DatagramEndpoint, Endpoint, Options, Preamble, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::sockets::{ListenAddress, Listening};
 use crate::worker::{DEFAULT_NAME, ListenerName, Shared};
 
-pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Result<Running, Error> {
+pub(crate) fn start(
+    mut endpoints: Vec<Endpoint>,
+    datagrams: Vec<DatagramEndpoint>,
+    mut options: Options,
+) -> Result<Running, Error> {
     if endpoints.is_empty() {
         return Err(Error::NoListener);
+    }
+    let later = datagrams
+        .into_iter()
+        .map(|one| (one.asked, one.service.name()));
+    let later: Vec<_> = later
+        .map(|(asked, name)| asked.map(|at| (at, name)))
+        .collect();
+    if let Some(one) = later.into_iter().next() {
+        let (address, name) = one?;
+        let cause = io::Error::other(format!("{name}: datagrams are being built"));
+        return Err(Error::Bind { address, cause });
     }
     outlive_file_size_limit();
     complete_limits(&mut options)?;
@@ -64,6 +79,7 @@ pub(crate) fn start(mut endpoints: Vec<Endpoint>, mut options: Options) -> Resul
     let scaler = Scaler::start(Arc::clone(&shared)).map_err(Error::Thread)?;
 
     let mut running = Running {
+        datagrams: Vec::new(),
         addresses: internet_addresses(&sockets.listening),
         listening: sockets.listening,
         driver: selection.name(),
