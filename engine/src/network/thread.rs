@@ -133,6 +133,11 @@ impl<D: Driver> Thread<D> {
         match outcome {
             Outcome::Received(piece) => self.driver.recycle(piece),
             Outcome::Accepted(socket) => self.driver.close(socket),
+            Outcome::Datagram(datagram) => {
+                if let Some(piece) = datagram.piece {
+                    self.driver.recycle(piece);
+                }
+            }
             Outcome::ReceivedInto(_)
             | Outcome::EndOfStream
             | Outcome::Signalled(_)
