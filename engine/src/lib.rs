@@ -151,6 +151,7 @@
 //! | [`access_log`]  | a line for each reply or connection                                 |
 //! | [`address_limit`] | how much of each bound one address may have                          |
 //! | [`blocking`]    | calls that may block for long, and how many of them may at a time    |
+//! | [`datagrams`]   | UDP: services that answer datagrams                                 |
 //! | [`descriptors`] | descriptors that a service keeps open                               |
 //! | [`framing`]     | messages in a stream, and protocols made of a function for each      |
 //! | [`limits`]      | what the code is built around, and what an operator may set         |
@@ -168,6 +169,7 @@
 pub mod access_log;
 pub mod address_limit;
 pub mod blocking;
+pub mod datagrams;
 pub mod descriptors;
 pub mod figures;
 pub mod framing;
@@ -190,6 +192,7 @@ pub mod watch;
 
 mod addresses;
 mod admission;
+mod answered;
 mod arrivals;
 
 mod behind_proxy;
@@ -206,6 +209,7 @@ mod scaler;
 mod io;
 mod lifecycle;
 mod listen;
+mod listen_datagrams;
 mod listener;
 mod listener_limits;
 mod lists;

@@ -335,6 +335,29 @@ pub(crate) const TURN_ACCEPTS_MAX: usize = 64;
 /// Queues by address of a crowd that waits to be let in. Two addresses in one wait for each other.
 pub(crate) const ARRIVAL_QUEUES: usize = 1024;
 
+/// The longest datagram that is received, and the longest reply to one, in bytes: what RPC over UDP
+/// has by custom (`UDPMSGSIZE`, 8,800) is a little more, and nobody needs it there. Both together
+/// fit a buffer of the second class.
+pub const DATAGRAM_BYTES_MAX: usize = BUFFER_CLASSES[1] / 2;
+
+/// How many times as long as its request a reply may be that goes to an address which has proved
+/// nothing: as much as a QUIC server may send (RFC 9000, 8.1).
+pub const AMPLIFICATION_MAX: usize = 3;
+
+/// Datagrams of one network thread that workers answer, or that wait for one. With a request and a
+/// reply of the second class each, 4 MiB.
+pub const DATAGRAMS_AT_WORK_MAX: usize = 128;
+
+/// As many of them may be of one address, so that another finds room.
+pub(crate) const DATAGRAMS_PER_ADDRESS: usize = DATAGRAMS_AT_WORK_MAX / 2;
+
+/// Workers that the datagrams of one listener may occupy.
+pub(crate) const DATAGRAM_WORKERS_MAX: u32 = 4;
+
+/// Pages of a network thread that datagrams are received into: as many are handled in one turn at
+/// most.
+pub(crate) const DATAGRAM_PAGES: u32 = 64;
+
 /// The part of a region's pages that stalled connections leave to the others.
 pub(crate) const HELD_PAGES_LEFT_PART: usize = 4;
 

@@ -52,6 +52,7 @@ pub struct Bound {
 pub struct Running {
     pub(crate) listening: Vec<Listening>,
     pub(crate) addresses: Vec<Bound>,
+    pub(crate) datagrams: Vec<Listening>,
     pub(crate) driver: &'static str,
     pub(crate) handle: Handle,
     pub(crate) networks: Vec<JoinHandle<()>>,
@@ -179,6 +180,11 @@ impl Running {
         &self.addresses
     }
 
+    /// The listeners for datagrams, in the order they were named, each with its real port.
+    pub fn datagram_listeners(&self) -> &[Listening] {
+        &self.datagrams
+    }
+
     /// The driver in use: `uring` or `epoll`.
     pub fn driver(&self) -> &'static str {
         self.driver
@@ -232,7 +238,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.scaler.is_some() {
-            let is_unused = self.handle.statistics().connections_accepted == 0;
+            let statistics = self.handle.statistics();
+            let served = statistics.connections_accepted + statistics.datagrams_received;
+            let is_unused = served == 0;
             if is_unused && self.handle.state() == ServerState::Running {
                 log::warn!(
                     "a server is dropped before its first connection, so it ends: wait for what \

@@ -6,7 +6,7 @@
 //! - between `workers_min` and `workers_max` workers, and the scaler that starts them;
 //! - the thread that called [`Server::run`], which waits for signals.
 
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
 use crate::access_log::{LogFormat, LogSink, LogTo};
 use crate::behind_proxy::Balancers;
+use crate::datagrams::DatagramService;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::ErasedListener;
@@ -25,7 +26,7 @@ use crate::protocol::Protocol;
 use crate::running::Running;
 #[cfg(feature = "tls")]
 use crate::settings::TlsBegins;
-use crate::settings::{Asked, Endpoint, Options, Preamble, ProtocolFactory};
+use crate::settings::{Asked, DatagramEndpoint, Endpoint, Options, Preamble, ProtocolFactory};
 use crate::signals::SignalWatch;
 use crate::sockets::{ListenAddress, PassedSockets};
 use crate::start::start;
@@ -54,6 +55,7 @@ use crate::worker::DEFAULT_NAME;
 #[must_use = "a server does nothing before it is run or started"]
 pub struct Server {
     pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) datagrams: Vec<DatagramEndpoint>,
     pub(crate) options: Options,
 }
 
@@ -78,6 +80,7 @@ impl Server {
         const WORKER_IDLE_NS_MAX: u64 = 5_000_000_000;
         Server {
             endpoints: Vec::new(),
+            datagrams: Vec::new(),
             options: Options {
                 name: DEFAULT_NAME,
                 network_threads: NetworkThreads::Auto.count(),
@@ -98,17 +101,7 @@ impl Server {
     /// Adds a listener. Port 0 picks a free one: see [`Running::addresses`]. A wrong address is
     /// reported by [`Server::start`].
     pub fn listen<P: Protocol>(mut self, address: impl ToSocketAddrs, protocol: P) -> Server {
-        let address = address
-            .to_socket_addrs()
-            .and_then(|mut found| {
-                found
-                    .next()
-                    .ok_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())
-            })
-            .map_err(|cause| Error::Address {
-                address: format!("the {} address", protocol.name()),
-                cause,
-            });
+        let address = resolve(address, protocol.name());
         let asked = address.map(|address| Asked::At(address.into()));
         self.endpoints.push(endpoint(asked, protocol));
         self
@@ -148,6 +141,32 @@ impl Server {
     ) -> Server {
         let asked = Ok(Asked::Given(sockets.into_iter().collect()));
         self.endpoints.push(endpoint(asked, protocol));
+        self
+    }
+
+    /// Adds a listener for datagrams (UDP): see [`datagrams`](crate::datagrams). Port 0 picks a
+    /// free one: see [`Running::datagram_listeners`].
+    pub fn listen_datagrams(
+        mut self,
+        address: impl ToSocketAddrs,
+        service: impl DatagramService,
+    ) -> Server {
+        let asked = resolve(address, service.name()).map(ListenAddress::Internet);
+        let service = Arc::new(service);
+        self.datagrams.push(DatagramEndpoint { asked, service });
+        self
+    }
+
+    /// The same at an internet address, or on a socket that was passed under a name
+    /// ([`Server::passed_sockets`]). There is no such listener on a path: [`Server::start`] refuses
+    /// it.
+    pub fn listen_datagrams_at(
+        mut self,
+        address: ListenAddress,
+        service: impl DatagramService,
+    ) -> Server {
+        let (asked, service) = (Ok(address), Arc::new(service));
+        self.datagrams.push(DatagramEndpoint { asked, service });
         self
     }
 
@@ -284,7 +303,7 @@ impl Server {
     /// No listener, a wrong or taken address, io_uring asked for and refused, limits that cannot
     /// be.
     pub fn start(self) -> Result<Running, Error> {
-        start(self.endpoints, self.options)
+        start(self.endpoints, self.datagrams, self.options)
     }
 
     /// Starts, runs until SIGTERM, SIGINT or SIGHUP, then drains. A second signal cuts off what is
@@ -296,6 +315,18 @@ impl Server {
         let signals = SignalWatch::begin()?;
         signals.run(self.start()?)
     }
+}
+
+/// The first address of those that it stands for.
+fn resolve(address: impl ToSocketAddrs, name: &str) -> Result<SocketAddr, Error> {
+    let found = address.to_socket_addrs().and_then(|mut found| {
+        let none = std::io::ErrorKind::AddrNotAvailable;
+        found.next().ok_or_else(|| none.into())
+    });
+    found.map_err(|cause| Error::Address {
+        address: format!("the {name} address"),
+        cause,
+    })
 }
 
 fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {

@@ -8,6 +8,7 @@ use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
 use crate::access_log::LogTo;
 use crate::behind_proxy::Balancers;
+use crate::datagrams::DatagramService;
 use crate::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -44,6 +45,12 @@ pub(crate) struct Endpoint {
     pub(crate) spread: Spread,
     pub(crate) limits: ListenerLimits,
     pub(crate) preamble: Preamble,
+}
+
+/// An address with what answers datagrams there.
+pub(crate) struct DatagramEndpoint {
+    pub(crate) asked: Result<ListenAddress, Error>,
+    pub(crate) service: Arc<dyn DatagramService>,
 }
 
 /// What comes before the first byte of a listener's protocol.
