@@ -10,8 +10,8 @@ use flatpath::{DriverConfig, Limits};
 use flatpath_files::limits::{
     ARCHIVE_BYTES_MAX, ARCHIVES_MAX, CACHE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX,
 };
-use flatpath_nfs::Nfs;
 use flatpath_nfs::limits::NODES_MAX;
+use flatpath_nfs::{Nfs, Portmapper};
 use flatpath_rpc::limits::{
     CACHED_REPLIES_MAX, CACHED_REPLY_BYTES_MAX, PAGE_BYTES, PAGES_PER_LISTENER,
 };
@@ -102,6 +102,8 @@ pub(crate) struct Demands {
     pub(crate) archiving: usize,
     /// Listeners that speak NFS.
     pub(crate) nfs: usize,
+    /// Portmappers.
+    pub(crate) portmappers: usize,
     /// Whether a listener has TLS.
     pub(crate) secured: bool,
     /// `--max-connections`.
@@ -259,7 +261,8 @@ impl Demands {
         let uploads = uploads.pages as usize * uploads.page_bytes as usize;
         common_bytes(driver)
             + self.writable * uploads
-            + self.nfs * PAGES_PER_LISTENER as usize * nfs_page_bytes as usize
+            + PAGES_PER_LISTENER as usize * self.nfs * nfs_page_bytes as usize
+            + PAGES_PER_LISTENER as usize * self.portmappers * Portmapper::page_bytes() as usize
     }
 }
 
@@ -334,6 +337,7 @@ mod tests {
             compressing: 0,
             archiving: 0,
             nfs: 0,
+            portmappers: 0,
             secured: false,
             connections: None,
             descriptors: 1 << 20,
