@@ -6,6 +6,7 @@ use flatpath_structures::tokens::Pinned;
 pub use rustix::io::Errno;
 
 use flatpath_structures::pool::Buffer;
+use flatpath_sys::udp::Envelope;
 
 use crate::region::RegionMemory;
 use crate::socket::Socket;
@@ -46,6 +47,8 @@ pub enum Outcome {
     Received(Piece),
     /// recv_into: the buffer, with what was there after what it held; unchanged if nothing was.
     ReceivedInto(Buffer),
+    /// Receive of datagrams: one of them, whose piece is to be recycled whatever `more` says.
+    Datagram(Box<Datagram>),
     /// Receive and recv_into: the peer sends no more.
     EndOfStream,
     /// Send: progress.
@@ -59,6 +62,16 @@ pub enum Outcome {
     Signalled(u64),
     /// The operation failed. The socket is still open.
     Failed(Errno),
+}
+
+/// A datagram that was received.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "the caller owns what is in it")]
+pub struct Datagram {
+    /// Its bytes, to be recycled; `None` if it has none.
+    pub piece: Option<Piece>,
+    /// Where it came from and to, and whether it is whole.
+    pub envelope: Envelope,
 }
 
 /// Received bytes in one of the driver's buffers. Not `Clone`, so it cannot be recycled twice.

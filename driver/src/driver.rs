@@ -15,6 +15,7 @@ use flatpath_structures::pool::Buffer;
 use flatpath_sys::tcp::Delivery;
 
 use crate::completion::{Completion, Piece};
+use crate::datagram::DatagramSocket;
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
@@ -62,6 +63,8 @@ pub enum Operation<'a> {
     Send(Socket),
     /// The poll of this eventfd.
     PollEventfd(&'a Arc<Eventfd>),
+    /// The receive of datagrams on this socket.
+    ReceiveDatagrams(&'a Arc<DatagramSocket>),
 }
 
 /// An event loop's way to the kernel.
@@ -69,7 +72,7 @@ pub enum Operation<'a> {
 /// The caller promises (the simulation asserts it, and the others where that costs little)
 /// - C1: user_data is at most [`USER_DATA_MAX`], and no two live operations have the same one.
 /// - C2: one receive (or recv_into) and one send at a time per socket; one accept at a time per
-///   listener; one poll at a time per eventfd.
+///   listener; one poll at a time per eventfd; one receive at a time per socket of datagrams.
 /// - C3: no operation is outstanding on a socket that is closed or aborted; a send is not
 ///   outstanding on a socket whose writing side is shut down.
 /// - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
@@ -93,6 +96,9 @@ pub enum Operation<'a> {
 /// - D7: a wait does not end because a short send with [`AfterSend::Rest`] went through. The
 ///   completion comes when the wait ends for another reason; after [`Driver::hurry`] it is one. A
 ///   failure, and a socket without room, end a wait like those of any send.
+/// - D8: a datagram comes whole, or says that it is cut; an empty one comes, too. It comes once,
+///   with its own sender. What is reported for another one (ICMP) ends no receive. Of one socket
+///   and in one wait, no more come than the region has pages, and on epoll at most 16.
 ///
 /// A method that takes the number of a region panics when there is no such region: 0 is the common
 /// one, the others are those of [`DriverConfig::regions`](crate::DriverConfig::regions) in order.
@@ -201,6 +207,18 @@ pub trait Driver {
     /// # Panics
     /// When the buffer has no room.
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer);
+
+    /// Starts receiving datagrams into the pages of a region, one into each, until it is cancelled
+    /// or fails. The driver holds the socket until the final completion.
+    ///
+    /// Failed with `more` is what was reported to the socket, as by ICMP; nothing follows from it.
+    /// Failed(NOBUFS) is a stall, as for [`Driver::receive`]; meanwhile datagrams wait in the
+    /// socket, which drops what it has no room for. Any other failure means that nothing can be
+    /// received from this socket.
+    ///
+    /// # Panics
+    /// When a page is not longer than [`DATAGRAM_HEAD_BYTES`](crate::DATAGRAM_HEAD_BYTES).
+    fn receive_datagrams(&mut self, socket: Arc<DatagramSocket>, user_data: u64, region_id: u16);
 
     /// Moves what has been received into a pipe, by reference, in this call (two to five system
     /// calls): no less than the one bound of `bytes`, no more than the other. Waits for nothing. No

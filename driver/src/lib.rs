@@ -59,6 +59,7 @@
 //! ```
 //!
 //! In reading order: [`driver`](Driver) is the contract, `socket` and `completion` its types,
+//! `datagram` sockets without connections,
 //! `segment` what is sent, `region` and `fragment` what is received and retained, `waker` how
 //! another thread ends a wait, `eventfd` what a driver polls. Then `uring`, `epoll` and
 //! `simulation` (a feature, for tests), each with one file per operation. [`probe`] and
@@ -82,6 +83,7 @@
 mod driver;
 mod socket;
 mod completion;
+mod datagram;
 mod segment;
 mod pipe;
 mod waker;
@@ -103,8 +105,9 @@ pub mod idle;
 mod select;
 
 pub use clock::{monotonic_coarse_ns, monotonic_ns};
-pub use completion::{Completion, Errno, Outcome, Piece};
+pub use completion::{Completion, Datagram, Errno, Outcome, Piece};
 pub use config::DriverConfig;
+pub use datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, Envelope, SentDatagram};
 pub use driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 pub use eventfd::Eventfd;
 pub use flatpath_sys::tcp::Delivery;

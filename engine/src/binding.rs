@@ -86,6 +86,21 @@ pub(crate) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<(OwnedFd
     Ok((socket, bound))
 }
 
+/// Binds a socket of datagrams, which shares its address with none.
+pub(crate) fn bind_datagrams(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let (kind, flags) = (SocketType::DGRAM, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, kind, flags, Some(ipproto::UDP))?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
 /// Lets more sockets of this process join those that another one has bound, as [`Sharing::First`]
 /// does.
 pub(crate) fn let_join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {

@@ -41,21 +41,31 @@
 //!
 //! A flood takes neither memory nor workers from connections: the pages that datagrams are
 //! received into are their own, a turn handles a bounded number of them, and with workers are
-//! [`AT_WORK_MAX`] of each network thread at most. Of those an address may have its share
-//! ([`address_limit`](crate::address_limit)). What is beyond a bound is dropped, as the network
-//! might have done, and counted by its reason (`flatpath_datagrams_dropped_total`). Nothing is
-//! queued: where the socket takes no more, a reply is dropped as well.
+//! [`AT_WORK_MAX`] of each network thread at most, and half as many of one address, less what
+//! others have ([`address_limit`](crate::address_limit)). What is beyond a bound is dropped, as
+//! the network might have done, and counted by its reason (`flatpath_datagrams_dropped_total`).
+//! Nothing is queued: where the socket takes no more, a reply is dropped as well.
 //!
 //! A reply leaves from the address that its request came to. All datagrams of a listener are
 //! handled by one network thread; those of several listeners are spread over the threads. A drain
-//! receives until the last connection is gone, and answers what is at work. Datagrams are not
-//! counted as requests, and have no line in the access log.
+//! receives until the thread's last connection is gone, and answers what is at work. Datagrams are
+//! not counted as requests, and have no line in the access log.
 //!
 //! Cost: on io_uring no system call to receive one, on epoll one for several; one to send a reply.
 //! A datagram takes no memory but its page, and one for a worker is copied.
 
+use std::any::Any;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use flatpath_driver::Envelope;
+use flatpath_structures::pool::Buffer;
+
+use crate::address_limit::Cells;
+use crate::connection_handle::ConnectionId;
+use crate::scope::WorkerScope;
+use crate::worker::{Reservation, Task};
 
 pub use crate::limits::{
     AMPLIFICATION_MAX, DATAGRAM_BYTES_MAX, DATAGRAMS_AT_WORK_MAX as AT_WORK_MAX,
@@ -256,6 +266,65 @@ pub(crate) enum Answer {
     TooLong,
 }
 
+/// A datagram on its way to a worker and back.
+pub(crate) struct DatagramJob {
+    pub(crate) service: Arc<dyn DatagramService>,
+    pub(crate) home: ConnectionId,
+    /// The number of its socket on its network thread.
+    pub(crate) source: usize,
+    pub(crate) request: Buffer,
+    /// For the reply, of which `room` bytes may be used.
+    pub(crate) space: Buffer,
+    pub(crate) room: usize,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: Option<IpAddr>,
+    pub(crate) has_answered: bool,
+    pub(crate) envelope: Envelope,
+    /// Where its address is counted.
+    pub(crate) cells: Cells,
+    pub(crate) answer: Answer,
+    pub(crate) has_panicked: bool,
+    pub(crate) _reservation: Reservation,
+}
+
+impl Task for DatagramJob {
+    fn run(&mut self, _scope: &mut WorkerScope<'_>) {
+        let datagram = Datagram {
+            bytes: self.request.filled(),
+            peer: self.peer,
+            local: self.local,
+            has_answered: self.has_answered,
+        };
+        let mut reply = Reply::new(self.space.spare_up_to(self.room));
+        self.service.work(&datagram, &mut reply);
+        self.answer = reply.outcome();
+        let bytes = reply.bytes().len();
+        self.space.advance(bytes);
+    }
+
+    fn panicked(&mut self) {
+        self.has_panicked = true;
+    }
+
+    fn connection(&self) -> ConnectionId {
+        self.home
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+/// Whether a reply to a datagram may go where it says that it comes from; `port` is that of the
+/// socket it came to.
+pub(crate) fn is_answerable(envelope: &Envelope, port: u16) -> bool {
+    let (from, to) = (envelope.from.ip().to_canonical(), envelope.to);
+    let is_own = envelope.from.port() == port && to.is_some_and(|to| to.to_canonical() == from);
+    let is_broadcast = from == IpAddr::V4(Ipv4Addr::BROADCAST);
+    let is_host = !from.is_unspecified() && !from.is_multicast() && !is_broadcast;
+    is_host && envelope.from.port() != 0 && !is_own && !envelope.is_to_group
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +337,42 @@ mod tests {
         for request in [0, 40, DATAGRAM_BYTES_MAX] {
             assert_eq!(room_for(request, true), DATAGRAM_BYTES_MAX);
         }
+    }
+
+    #[test]
+    fn no_reply_goes_to_groups_to_port_0_or_to_the_socket_itself() {
+        let envelope = |from: &str, to: &str| Envelope {
+            from: from.parse().expect("an address"),
+            to: Some(to.parse().expect("an address")),
+            is_to_group: false,
+            is_cut: false,
+            lost: 0,
+        };
+        let here = "192.0.2.1";
+        for (from, to) in [
+            ("192.0.2.9:111", here),
+            ("192.0.2.1:112", here),
+            ("[2001:db8::9]:111", "2001:db8::1"),
+            ("[::ffff:192.0.2.9]:5", "::ffff:192.0.2.1"),
+        ] {
+            assert!(is_answerable(&envelope(from, to), 111), "{from}");
+        }
+        for (from, to) in [
+            ("192.0.2.9:0", here),
+            ("0.0.0.0:5", here),
+            ("224.0.0.1:5", here),
+            ("255.255.255.255:5", here),
+            ("192.0.2.1:111", here),
+            ("[::ffff:192.0.2.1]:111", here),
+            ("[::ffff:224.0.0.1]:5", here),
+            ("[ff02::1]:5", "2001:db8::1"),
+            ("[::]:5", "2001:db8::1"),
+        ] {
+            assert!(!is_answerable(&envelope(from, to), 111), "{from}");
+        }
+        let mut to_all = envelope("192.0.2.9:5", here);
+        to_all.is_to_group = true;
+        assert!(!is_answerable(&to_all, 111));
     }
 
     #[test]

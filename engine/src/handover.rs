@@ -51,13 +51,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::binding::bind_unix;
 use crate::lifecycle::ServerState;
 use crate::running::Handle;
 use crate::sockets::{
-    ListenAddress, Origin, PassedSocket, PassedSockets, SocketFile, listening_as_any,
+    ListenAddress, Origin, PassedSocket, PassedSockets, SocketFile, SocketKind, listening_as_any,
+    usable,
 };
 
 use peer::{Peer, SILENCE_MAX, await_readable};
@@ -142,11 +143,15 @@ impl Takeover {
         let (Some(listener), Some(server), Some(protocol)) = (listener, server, protocol) else {
             return Err(io::Error::other(format!("it sent a socket {what:?}")));
         };
-        let address = listening_as_any(&socket)?;
+        let (kind, address) = match sockopt::socket_type(&socket)? {
+            SocketType::DGRAM => usable(&socket)?,
+            _ => (SocketKind::Connections, listening_as_any(&socket)?),
+        };
         let asked = words.next().unwrap_or_default();
         let internet = || asked.parse().ok().map(ListenAddress::Internet);
         let asked = ListenAddress::from_prefix(asked).or_else(internet);
         self.sockets.add(PassedSocket {
+            kind,
             origin: Origin::Server {
                 listener,
                 server: server.to_owned(),
@@ -467,7 +472,9 @@ impl Waits {
         }
         log::info!("handed over: draining");
         let is_closed = |server: &Handle| {
-            let mut sockets = server.0.open_sockets.iter();
+            // Datagrams may come to both: each is answered by one.
+            let sockets = server.0.open_sockets.iter();
+            let mut sockets = sockets.filter(|open| open.kind == SocketKind::Connections);
             sockets.all(|open| open.socket.strong_count() == 0)
         };
         // A network thread that hangs does not close its own; the end of the process does.

@@ -192,6 +192,7 @@ pub mod watch;
 
 mod addresses;
 mod admission;
+mod answered;
 mod arrivals;
 
 mod behind_proxy;
@@ -208,6 +209,7 @@ mod scaler;
 mod io;
 mod lifecycle;
 mod listen;
+mod listen_datagrams;
 mod listener;
 mod listener_limits;
 mod lists;

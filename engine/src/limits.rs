@@ -348,15 +348,15 @@ pub const AMPLIFICATION_MAX: usize = 3;
 /// reply of the second class each, 4 MiB.
 pub const DATAGRAMS_AT_WORK_MAX: usize = 128;
 
+/// As many of them may be of one address, so that another finds room.
+pub(crate) const DATAGRAMS_PER_ADDRESS: usize = DATAGRAMS_AT_WORK_MAX / 2;
+
 /// Workers that the datagrams of one listener may occupy.
 pub(crate) const DATAGRAM_WORKERS_MAX: u32 = 4;
 
 /// Pages of a network thread that datagrams are received into: as many are handled in one turn at
 /// most.
 pub(crate) const DATAGRAM_PAGES: u32 = 64;
-
-/// Failures of one socket's receive in a row, after which it pauses for [`ACCEPT_PAUSE_NS`].
-pub(crate) const DATAGRAM_FAILURES_MAX: u32 = 8;
 
 /// The part of a region's pages that stalled connections leave to the others.
 pub(crate) const HELD_PAGES_LEFT_PART: usize = 4;

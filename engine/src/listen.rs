@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::options::Spread;
 use crate::settings::{Asked, Endpoint};
 use crate::sockets::{
-    Later, ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, listening,
+    Later, ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, SocketKind, listening,
 };
 
 /// The sockets of a server.
@@ -93,6 +93,7 @@ pub(crate) fn open_all(
                     listener: number,
                     protocol: endpoint.name,
                     asked: opened.asked.clone(),
+                    kind: SocketKind::Connections,
                     socket: Arc::downgrade(&socket),
                 });
                 let listener = Listener::new(socket);
@@ -153,7 +154,7 @@ fn open(
         Asked::Given(sockets) => return given(protocol, sockets),
         Asked::At(asked) => asked,
     };
-    let (sockets, is_servers) = passed.take((server, protocol), &asked);
+    let (sockets, is_servers) = passed.take((server, protocol), (&asked, SocketKind::Connections));
     let mut sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
     let Some(first) = sockets.first() else {
         return bind_at(asked, wanted);

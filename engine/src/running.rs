@@ -238,7 +238,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.scaler.is_some() {
-            let is_unused = self.handle.statistics().connections_accepted == 0;
+            let statistics = self.handle.statistics();
+            let served = statistics.connections_accepted + statistics.datagrams_received;
+            let is_unused = served == 0;
             if is_unused && self.handle.state() == ServerState::Running {
                 log::warn!(
                     "a server is dropped before its first connection, so it ends: wait for what \

@@ -144,8 +144,8 @@ impl Server {
         self
     }
 
-    /// Adds a listener for datagrams (UDP): see [`datagrams`](crate::datagrams). Port 0 picks a free
-    /// one: see [`Running::datagram_listeners`].
+    /// Adds a listener for datagrams (UDP): see [`datagrams`](crate::datagrams). Port 0 picks a
+    /// free one: see [`Running::datagram_listeners`].
     pub fn listen_datagrams(
         mut self,
         address: impl ToSocketAddrs,

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use rustix::net::SocketType;
 
 use crate::binding::bind_unix;
-use crate::sockets::{ListenAddress, OpenSocket, PassedSockets, SocketFile};
+use crate::sockets::{ListenAddress, OpenSocket, PassedSockets, SocketFile, SocketKind};
 
 /// What the engine knows of the socket; see the module. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -69,6 +69,7 @@ impl ServiceSocket {
             listener,
             protocol: self.name,
             asked: self.at.clone(),
+            kind: SocketKind::Connections,
             socket: Weak::clone(&self.socket),
         }
     }

@@ -4,7 +4,7 @@
 //! and the workers are this thread, which runs queued jobs at seeded moments. The same seed gives
 //! the same run. For the engine's own tests and for those of protocols and services.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +12,19 @@ use flatpath_driver::simulation::Simulation;
 pub use flatpath_driver::simulation::{
     Client, ClientState, Fault, Faults, Injected, Leaks, Network as World, Random, each_seed,
 };
+pub use flatpath_driver::{DatagramSocket, Envelope, Errno, SentDatagram};
 use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
+use crate::answered::Answered;
 use crate::behind_proxy::Balancers;
+use crate::datagrams::DatagramService;
 use crate::discard::OnNetworkThread;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::listener::{DynProtocol, ErasedListener, regions_of};
 use crate::listener_limits::ListenerLimits;
-use crate::network::{After, Network, Setup, places_of};
+use crate::network::{After, DatagramSetup, Network, Setup, add_datagram_region, places_of};
 use crate::pools::Pools;
 use crate::protocol::Protocol;
 use crate::running::Handle;
@@ -143,8 +146,15 @@ flatpath_structures::opaque_debug! {
 struct Thread {
     network: Network<Simulation>,
     world: World,
+    datagrams: Option<Arc<DatagramSocket>>,
     ended: bool,
 }
+
+/// Where a simulated server has its datagrams, at port [`DATAGRAM_PORT`].
+pub const DATAGRAMS_AT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// The port of a simulated server's socket of datagrams.
+pub const DATAGRAM_PORT: u16 = 111;
 
 impl SimulatedServer {
     /// A server with one listener that speaks `protocol`.
@@ -159,7 +169,20 @@ impl SimulatedServer {
         protocol: P,
     ) -> SimulatedServer {
         let protocol = Arc::new(protocol);
-        SimulatedServer::of(conditions, (threads, 1), |places| {
+        SimulatedServer::of(conditions, (threads, 1), None, |places| {
+            vec![Box::new(ErasedListener::new(Arc::clone(&protocol), places))]
+        })
+    }
+
+    /// A server with one listener that speaks `protocol`, and one for datagrams, which the first
+    /// network thread receives.
+    pub fn with_datagrams<P: Protocol>(
+        conditions: Conditions,
+        protocol: P,
+        service: impl DatagramService,
+    ) -> SimulatedServer {
+        let (protocol, service) = (Arc::new(protocol), Arc::new(service));
+        SimulatedServer::of(conditions, (1, 1), Some(service), |places| {
             vec![Box::new(ErasedListener::new(Arc::clone(&protocol), places))]
         })
     }
@@ -170,7 +193,7 @@ impl SimulatedServer {
         (first, second): (P, Q),
     ) -> SimulatedServer {
         let (first, second) = (Arc::new(first), Arc::new(second));
-        SimulatedServer::of(conditions, (1, 1), |places| {
+        SimulatedServer::of(conditions, (1, 1), None, |places| {
             vec![
                 Box::new(ErasedListener::new(Arc::clone(&first), places)),
                 Box::new(ErasedListener::new(Arc::clone(&second), places)),
@@ -187,7 +210,7 @@ impl SimulatedServer {
         protocol: P,
     ) -> SimulatedServer {
         let protocol = Arc::new(protocol);
-        SimulatedServer::of(conditions, (1, workers_max), |places| {
+        SimulatedServer::of(conditions, (1, workers_max), None, |places| {
             let listener = || ErasedListener::new(Arc::clone(&protocol), places);
             let limited = listeners.iter().map(|limits| listener().limited(limits));
             limited.map(|listener| Box::new(listener) as _).collect()
@@ -197,6 +220,7 @@ impl SimulatedServer {
     fn of(
         mut conditions: Conditions,
         (threads, workers_max): (u16, u32),
+        datagrams: Option<Arc<dyn DatagramService>>,
         protocols: impl Fn(usize) -> Vec<Box<dyn DynProtocol>>,
     ) -> SimulatedServer {
         const CONNECTIONS_MAX: usize = 1000;
@@ -220,11 +244,20 @@ impl SimulatedServer {
             address: "simulated".into(),
             request_classes: protocol.options().request_classes,
         });
-        let listeners = listeners.collect();
-        let shared = Arc::new(Shared::new(count, listeners, limits, worker_pool, pools));
+        let datagram_name = datagrams.as_ref().map(|service| ListenerName {
+            name: service.name(),
+            address: "udp:simulated".into(),
+            request_classes: &[],
+        });
+        let listeners = listeners.chain(datagram_name).collect();
+        let mut shared = Shared::new(count, listeners, limits, worker_pool, pools);
+        shared.answered = datagrams.is_some().then(Answered::default);
+        let shared = Arc::new(shared);
         let threads = (0..).zip(protocols);
-        let threads =
-            threads.map(|(thread, protocols)| Thread::new(thread, &shared, &conditions, protocols));
+        let threads = threads.map(|(thread, protocols)| {
+            let datagrams = datagrams.clone().filter(|_| thread == 0);
+            Thread::new((thread, &shared), &conditions, protocols, datagrams)
+        });
         SimulatedServer {
             threads: threads.collect(),
             shared,
@@ -275,6 +308,39 @@ impl SimulatedServer {
     /// As [`SimulatedServer::connect`].
     pub fn connect_on(&self, thread: usize) -> Client {
         self.threads[thread].connect(0, None)
+    }
+
+    /// Sends a datagram to the server, from this address or in its name.
+    ///
+    /// # Panics
+    /// When the server was made without datagrams.
+    pub fn send_datagram(&self, from: SocketAddr, bytes: &[u8]) {
+        let envelope = Envelope {
+            from,
+            to: Some(DATAGRAMS_AT.into()),
+            is_to_group: false,
+            is_cut: false,
+            lost: 0,
+        };
+        let socket = self.datagram_socket();
+        self.world().send_datagram(socket, envelope, bytes);
+    }
+
+    /// Takes the datagrams that the server has sent, oldest first.
+    ///
+    /// # Panics
+    /// As [`SimulatedServer::send_datagram`].
+    pub fn sent_datagrams(&self) -> Vec<SentDatagram> {
+        self.world().sent_datagrams(self.datagram_socket())
+    }
+
+    /// The socket that the server receives datagrams from, for what its network can do with it.
+    ///
+    /// # Panics
+    /// As [`SimulatedServer::send_datagram`].
+    pub fn datagram_socket(&self) -> &Arc<DatagramSocket> {
+        let socket = self.threads[0].datagrams.as_ref();
+        socket.expect("a server that was made with datagrams")
     }
 
     /// One turn of each network thread, then a seeded number of queued jobs.
@@ -388,10 +454,10 @@ impl SimulatedServer {
 
 impl Thread {
     fn new(
-        thread: u16,
-        shared: &Arc<Shared>,
+        (thread, shared): (u16, &Arc<Shared>),
         conditions: &Conditions,
         protocols: Vec<Box<dyn DynProtocol>>,
+        service: Option<Arc<dyn DatagramService>>,
     ) -> Thread {
         let seed = conditions.seed.wrapping_add(u64::from(thread));
         let balancers = conditions.balancers.as_deref();
@@ -418,10 +484,18 @@ impl Thread {
         let preambles: Vec<_> = (0..protocols.len()).map(preamble).collect();
         let spoken = protocols.iter().zip(&preambles);
         let spoken = spoken.map(|(protocol, before)| (&**protocol, before.has_tls_at_once()));
-        let (regions, region_ids) = regions_of(spoken);
+        let (mut regions, region_ids) = regions_of(spoken);
+        let datagram_region = add_datagram_region(&mut regions, service.is_some());
         let mut driver = conditions.driver.clone();
         driver.regions = regions;
         let (simulation, world) = Simulation::new(seed, &driver, conditions.faults.clone());
+        let datagrams = service.map(|service| DatagramSetup {
+            socket: Arc::new(world.bind_datagrams()),
+            service,
+            number: u16::try_from(protocols.len()).expect("listeners are few"),
+            port: DATAGRAM_PORT,
+        });
+        let socket = datagrams.as_ref().map(|setup| Arc::clone(&setup.socket));
         let setup = Setup {
             thread,
             shared: Arc::clone(shared),
@@ -435,6 +509,8 @@ impl Thread {
                 .map(|protocol| (vec![world.listen()], protocol))
                 .collect(),
             region_ids,
+            datagrams: datagrams.into_iter().collect(),
+            datagram_region,
         };
         #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "for ciphers alone"))]
         let mut network = Network::new(simulation, setup);
@@ -443,6 +519,7 @@ impl Thread {
         Thread {
             network,
             world,
+            datagrams: socket,
             ended: false,
         }
     }

@@ -114,9 +114,18 @@ pub(crate) enum Later {
     Own(Arc<SocketFile>),
 }
 
+/// What a socket carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketKind {
+    /// Connections, of which each has a socket of its own.
+    Connections,
+    Datagrams,
+}
+
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct PassedSocket {
+    pub(crate) kind: SocketKind,
     pub(crate) origin: Origin,
     pub(crate) address: ListenAddress,
     pub(crate) socket: OwnedFd,
@@ -142,15 +151,17 @@ impl PassedSockets {
     /// it has passed none. Only the first call of a process finds them.
     ///
     /// # Errors
-    /// One of them is not open, or is not a listening stream socket.
+    /// One of them is not open, or is neither a listening stream socket nor one of datagrams with
+    /// an internet address.
     pub fn from_manager() -> io::Result<PassedSockets> {
         let sockets = PassedSockets::default();
         for (name, socket) in flatpath_sys::passed::take()? {
-            let address = listening(&socket).map_err(|cause| {
+            let (kind, address) = usable(&socket).map_err(|cause| {
                 let cause = format!("the passed socket {name:?} cannot be used: {cause}");
                 io::Error::new(io::ErrorKind::InvalidInput, cause)
             })?;
             sockets.add(PassedSocket {
+                kind,
                 origin: Origin::Manager { name },
                 address,
                 socket,
@@ -214,7 +225,17 @@ impl PassedSockets {
         };
         let list = self.list();
         let found = list.iter().filter(is_asked);
+        let found = found.filter(|one| one.kind == SocketKind::Connections);
         found.map(|one| one.address.clone()).collect()
+    }
+
+    /// Whether a socket of any kind was passed under this name and is left.
+    pub(crate) fn has_named(&self, name: &str) -> bool {
+        let is_named = |one: &PassedSocket| match &one.origin {
+            Origin::Manager { name: its } => its == name,
+            Origin::Server { .. } => false,
+        };
+        self.list().iter().any(is_named)
     }
 
     /// What a service manager has passed and no listener has taken, in words: for an error.
@@ -255,12 +276,12 @@ impl PassedSockets {
     pub(crate) fn take(
         &self,
         (server, protocol): (&str, &str),
-        asked: &ListenAddress,
+        (asked, kind): (&ListenAddress, SocketKind),
     ) -> (Vec<OwnedFd>, bool) {
         let mut list = self.list();
         let Some(first) = list
             .iter()
-            .find(|one| one.is_for((server, protocol), asked))
+            .find(|one| one.kind == kind && one.is_for((server, protocol), asked))
         else {
             return (Vec::new(), false);
         };
@@ -279,7 +300,7 @@ impl PassedSockets {
             _ => false,
         };
         let taken = list
-            .extract_if(.., |one| is_same(one))
+            .extract_if(.., |one| one.kind == kind && is_same(one))
             .map(|one| one.socket);
         (taken.collect(), matches!(first.0, Origin::Server { .. }))
     }
@@ -310,9 +331,13 @@ impl PassedSocket {
 
     fn in_words(&self) -> String {
         let address = &self.address;
+        let kind = match self.kind {
+            SocketKind::Connections => "",
+            SocketKind::Datagrams => "udp:",
+        };
         match &self.origin {
-            Origin::Manager { name } => format!("fd:{name} ({address})"),
-            Origin::Server { protocol, .. } => format!("{protocol} {address}"),
+            Origin::Manager { name } => format!("fd:{name} ({kind}{address})"),
+            Origin::Server { protocol, .. } => format!("{protocol} {kind}{address}"),
         }
     }
 }
@@ -326,6 +351,22 @@ pub(crate) fn listening(socket: &OwnedFd) -> io::Result<ListenAddress> {
         return Err(io::Error::other("it is not a listening stream socket"));
     }
     listening_as_any(socket)
+}
+
+/// What a socket carries that was passed, and where.
+///
+/// # Errors
+/// It can be used for neither.
+pub(crate) fn usable(socket: &OwnedFd) -> io::Result<(SocketKind, ListenAddress)> {
+    if sockopt::socket_type(socket)? != SocketType::DGRAM {
+        return Ok((SocketKind::Connections, listening(socket)?));
+    }
+    match ListenAddress::of(socket) {
+        Ok(address @ ListenAddress::Internet(_)) => Ok((SocketKind::Datagrams, address)),
+        _ => Err(io::Error::other(
+            "it is a socket of datagrams without an internet address",
+        )),
+    }
 }
 
 /// The same for a socket that need not be one of streams.
@@ -343,6 +384,7 @@ pub(crate) struct OpenSocket {
     pub(crate) listener: u16,
     pub(crate) protocol: &'static str,
     pub(crate) asked: ListenAddress,
+    pub(crate) kind: SocketKind,
     pub(crate) socket: Weak<OwnedFd>,
 }
 
@@ -411,97 +453,4 @@ impl Drop for SocketFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpListener;
-
-    fn socket() -> (OwnedFd, ListenAddress) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let socket = OwnedFd::from(listener);
-        let address = listening(&socket).expect("it listens");
-        (socket, address)
-    }
-
-    fn passed(sockets: &PassedSockets, origin: Origin) -> ListenAddress {
-        let (socket, address) = socket();
-        sockets.add(PassedSocket {
-            origin,
-            address: address.clone(),
-            socket,
-        });
-        address
-    }
-
-    #[test]
-    fn addresses_are_read_as_they_are_written() {
-        for text in ["unix:/run/http", "unix:http", "fd:http"] {
-            let address = ListenAddress::from_prefix(text).expect(text);
-            assert_eq!(address.to_string(), text);
-            assert_eq!(address.internet(), None);
-        }
-        for text in ["unix:", "fd:", "127.0.0.1:80", "80", ""] {
-            assert_eq!(ListenAddress::from_prefix(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_managers_sockets_are_taken_by_name_or_address_and_once() {
-        let sockets = PassedSockets::default();
-        let named = |name: &str| Origin::Manager { name: name.into() };
-        let first = passed(&sockets, named("web"));
-        passed(&sockets, named("web"));
-        let other = passed(&sockets, named("other"));
-        let web = ListenAddress::Passed("web".into());
-        assert_eq!(sockets.take(("main", "http"), &other).0.len(), 1);
-        assert!(sockets.take(("main", "http"), &other).0.is_empty());
-        assert_eq!(sockets.left()[0], format!("fd:web ({first})"));
-        assert_eq!(sockets.take(("main", "http"), &web).0.len(), 2);
-        assert!(sockets.left().is_empty());
-    }
-
-    #[test]
-    fn a_servers_sockets_are_for_the_same_protocol_where_it_was_told_or_is() {
-        let free = ListenAddress::Internet("127.0.0.1:0".parse().expect("an address"));
-        let server = |listener, protocol: &str| Origin::Server {
-            listener,
-            server: "main".into(),
-            protocol: protocol.into(),
-            asked: free.clone(),
-        };
-        let sockets = PassedSockets::default();
-        passed(&sockets, server(0, "http"));
-        passed(&sockets, server(0, "http"));
-        let second = passed(&sockets, server(1, "http"));
-        assert!(sockets.take(("main", "echo"), &second).0.is_empty());
-        assert!(sockets.take(("admin", "http"), &free).0.is_empty());
-        assert_eq!(sockets.take(("main", "http"), &second).0.len(), 1);
-        assert_eq!(sockets.take(("main", "http"), &free).0.len(), 2);
-        passed(&sockets, server(2, "relay"));
-        let left = sockets.close_left();
-        assert_eq!(left.len(), 1);
-        assert!(left[0].0.starts_with("relay 127.0.0.1:") && left[0].1 == 0);
-    }
-
-    #[test]
-    fn what_does_not_listen_is_refused() {
-        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
-        assert!(listening(&socket.into()).is_err());
-    }
-
-    #[test]
-    fn a_socket_file_is_removed_only_while_it_is_the_same() {
-        let directory = std::env::temp_dir().join(format!("flatpath-file-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).expect("a directory");
-        let path = directory.join("socket");
-        std::fs::write(&path, "first").expect("written");
-        let first = SocketFile::at(&path).expect("there");
-        let other = directory.join("other");
-        std::fs::write(&other, "second").expect("written");
-        std::fs::rename(&other, &path).expect("replaced");
-        drop(first);
-        let second = SocketFile::at(&path).expect("it is another one's");
-        drop(second);
-        assert!(!path.exists());
-        std::fs::remove_dir(&directory).expect("empty");
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use flatpath_structures::panics::contain;
 use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
+use crate::answered::Answered;
 use crate::behind_proxy::Balancers;
 use crate::descriptors::{DescriptorBudget, make_table};
 use crate::discard::OnNetworkThread;
@@ -21,9 +22,12 @@ use crate::limits::{
     DESCRIPTORS_RESERVED,
 };
 use crate::listen::open_all;
+use crate::listen_datagrams::open_datagrams;
 use crate::listener::{DynProtocol, regions_of};
 use crate::listener_limits::ListenerLimits;
-use crate::network::{After, CONNECTIONS_BOUND, Network, Setup, places_of};
+use crate::network::{
+    After, CONNECTIONS_BOUND, DatagramSetup, Network, Setup, add_datagram_region, places_of,
+};
 use crate::network_threads::processors;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
@@ -38,19 +42,8 @@ pub(crate) fn start(
     datagrams: Vec<DatagramEndpoint>,
     mut options: Options,
 ) -> Result<Running, Error> {
-    if endpoints.is_empty() {
+    if endpoints.is_empty() && datagrams.is_empty() {
         return Err(Error::NoListener);
-    }
-    let later = datagrams
-        .into_iter()
-        .map(|one| (one.asked, one.service.name()));
-    let later: Vec<_> = later
-        .map(|(asked, name)| asked.map(|at| (at, name)))
-        .collect();
-    if let Some(one) = later.into_iter().next() {
-        let (address, name) = one?;
-        let cause = io::Error::other(format!("{name}: datagrams are being built"));
-        return Err(Error::Bind { address, cause });
     }
     outlive_file_size_limit();
     complete_limits(&mut options)?;
@@ -65,21 +58,27 @@ pub(crate) fn start(
         options.defer_accept,
     )?;
 
+    let place = (options.name, options.network_threads);
+    let datagrams = open_datagrams(datagrams, endpoints.len(), &options.passed, place)?;
+
     let names = endpoints.iter().zip(&sockets.listening);
     let names = names.map(|(endpoint, listening)| ListenerName {
         name: endpoint.name,
         address: listening.address.to_string(),
         request_classes: endpoint.request_classes,
     });
+    let names = names.chain(datagrams.listening.iter().map(datagram_name));
     let mut shared = shared(&options, names.collect());
     shared.open_sockets = sockets.open;
+    shared.open_sockets.extend(datagrams.open);
+    shared.answered = (!datagrams.listening.is_empty()).then(Answered::default);
     shared.socket_files = sockets.files;
     let shared = Arc::new(shared);
     tell_protocols(&endpoints, &sockets.per_thread, &shared.descriptors);
     let scaler = Scaler::start(Arc::clone(&shared)).map_err(Error::Thread)?;
 
     let mut running = Running {
-        datagrams: Vec::new(),
+        datagrams: datagrams.listening,
         addresses: internet_addresses(&sockets.listening),
         listening: sockets.listening,
         driver: selection.name(),
@@ -89,13 +88,15 @@ pub(crate) fn start(
     };
     let preambles = preambles_of(&endpoints, &running.listening);
     let (report, reports) = channel();
-    for (thread, listeners) in sockets.per_thread.into_iter().enumerate() {
+    let per_thread = sockets.per_thread.into_iter().zip(datagrams.per_thread);
+    for (thread, (listeners, datagrams)) in per_thread.enumerate() {
         let thread = NetworkThread {
             thread: u16::try_from(thread).expect("at most 1024 were granted"),
             shared: Arc::clone(&shared),
             options: options.clone(),
             uring: selection.is_uring(),
             listeners,
+            datagrams,
             preambles: preambles.clone(),
             protocols: endpoints
                 .iter()
@@ -152,6 +153,15 @@ fn preambles_of(endpoints: &[Endpoint], listening: &[Listening]) -> Vec<Preamble
         preamble
     });
     preambles.collect()
+}
+
+/// A listener for datagrams, for display: its address has no other one of the same name.
+fn datagram_name(listening: &Listening) -> ListenerName {
+    ListenerName {
+        name: listening.name,
+        address: format!("udp:{}", listening.address),
+        request_classes: &[],
+    }
 }
 
 /// Those of the listeners that have one.
@@ -314,6 +324,7 @@ struct NetworkThread {
     uring: bool,
     /// For each endpoint the sockets that this thread accepts from.
     listeners: Vec<Vec<Listener>>,
+    datagrams: Vec<DatagramSetup>,
     preambles: Vec<Preamble>,
     protocols: Vec<(ProtocolFactory, ListenerLimits)>,
 }
@@ -342,9 +353,10 @@ impl NetworkThread {
         let preambles = preambles.filter(|(sockets, _)| !sockets.is_empty());
         let spoken = protocols.iter().zip(preambles);
         let spoken = spoken.map(|(protocol, (_, before))| (&**protocol, before.has_tls_at_once()));
-        let (regions, region_ids) = regions_of(spoken);
+        let (mut regions, region_ids) = regions_of(spoken);
+        let datagram_region = add_datagram_region(&mut regions, !self.datagrams.is_empty());
         self.options.driver.regions = regions;
-        let spoken = (protocols, region_ids);
+        let spoken = (protocols, region_ids, datagram_region);
         if self.uring {
             match Uring::new(&self.options.driver) {
                 Ok(driver) => return self.serve(driver, spoken, report),
@@ -363,7 +375,7 @@ impl NetworkThread {
     fn serve<D: Driver>(
         self,
         driver: D,
-        (protocols, region_ids): (Vec<Box<dyn DynProtocol>>, Vec<u16>),
+        (protocols, region_ids, datagram_region): (Vec<Box<dyn DynProtocol>>, Vec<u16>, u16),
         report: Sender<io::Result<()>>,
     ) -> io::Result<()> {
         self.shared.mailboxes[usize::from(self.thread)].open(driver.waker());
@@ -393,6 +405,8 @@ impl NetworkThread {
                 preambles,
                 access_log: self.options.access_log,
                 region_ids,
+                datagrams: self.datagrams,
+                datagram_region,
             },
         );
         // The sockets listen already: whoever connects from now on is served.

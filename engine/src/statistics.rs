@@ -172,6 +172,10 @@ statistics! {
         jobs_dispatched,
         /// Panics of handlers that workers ran.
         handler_panics,
+        /// Datagrams received.
+        datagrams_received,
+        /// Replies to datagrams that were sent.
+        datagrams_answered,
         /// Mounts and routes that network threads do not try any more, because a try made others
         /// wait.
         prompt_rights_lost,
@@ -263,6 +267,27 @@ statistics! {
             receive_buffers_stalls = "receive_buffers",
             /// The connection's users held too many fragments.
             pages_stalls = "pages",
+        }
+        /// Datagrams that were not received or not answered, by reason.
+        datagrams_dropped by reason {
+            /// Their socket had no room for them.
+            dropped_socket = "socket",
+            /// They were longer than a datagram may be.
+            dropped_long = "long",
+            /// A reply would have gone to a group of hosts, to port 0 or to the socket itself.
+            dropped_unanswerable = "unanswerable",
+            /// As many were with workers as may be.
+            dropped_work = "work",
+            /// Their address had its share of those that are with workers.
+            dropped_address = "address",
+            /// The memory budget was used up.
+            dropped_memory = "memory",
+            /// The reply was longer than it may be to an address that has not answered.
+            dropped_amplification = "amplification",
+            /// The service panicked.
+            dropped_panic = "panic",
+            /// The socket did not take the reply.
+            dropped_send = "send",
         }
         /// Bytes of bodies handed on where they were received, or copied within the process.
         body_bytes by way {

@@ -39,6 +39,7 @@ use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
 use crate::address_limit::{AddressKeys, AddressLimit, Cells};
+use crate::answered::Answered;
 use crate::blocking::{BlockingLimit, Home, Permit, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::concurrency_limit::Listeners;
@@ -143,6 +144,8 @@ pub(crate) struct Shared {
     pub(crate) holdings: AddressLimit,
     /// Where each address is counted, there and in all other bounds.
     pub(crate) address_keys: AddressKeys,
+    /// Addresses with connections, where datagrams are answered.
+    pub(crate) answered: Option<Answered>,
     pub(crate) relief: Relief,
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
@@ -194,6 +197,7 @@ impl Shared {
                 0,
             ),
             address_keys: AddressKeys::default(),
+            answered: None,
             relief: Relief::new(threads),
             pools: Arc::new(pools),
             descriptors: DescriptorBudget::default(),

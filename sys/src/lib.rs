@@ -1,6 +1,6 @@
 //! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
-//! process, file handles, file identities and sleeps of threads, TCP's options, passed
-//! descriptors, close with its result, the allocator.
+//! process, file handles, file identities and sleeps of threads, TCP's options,
+//! datagrams with their addresses, passed descriptors, close with its result, the allocator.
 //!
 //! ```
 //! use flatpath_sys::shared_memory::{Access, SharedWords};
@@ -32,3 +32,4 @@ pub mod passed;
 pub mod shared_memory;
 pub mod tcp;
 pub mod thread_usage;
+pub mod udp;

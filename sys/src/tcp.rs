@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// # Errors
 /// The error of setsockopt(2); the listener works as before.
 pub fn defer_accept(listener: impl AsFd) -> io::Result<()> {
-    set(listener, libc::TCP_DEFER_ACCEPT, 1)
+    set_option(listener, (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT), 1)
 }
 
 /// Bounds what the kernel takes of a connection's output before it sends it
@@ -21,16 +21,21 @@ pub fn defer_accept(listener: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// The error of setsockopt(2), as for a socket that is not TCP's.
 pub fn set_unsent_max(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    set(socket, libc::TCP_NOTSENT_LOWAT, bytes.cast_signed())
+    let option = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+    set_option(socket, option, bytes.cast_signed())
 }
 
-/// Sets an option that is an int.
-fn set(socket: impl AsFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+/// Sets an option of a level that is an int.
+pub(crate) fn set_option(
+    socket: impl AsFd,
+    (level, option): (libc::c_int, libc::c_int),
+    value: libc::c_int,
+) -> io::Result<()> {
     // SAFETY: the descriptor is open, and the kernel reads one int that lives until it returns.
     let outcome = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
+            level,
             option,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,

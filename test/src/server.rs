@@ -5,11 +5,13 @@
 //! - T2: a server that is dropped has given everything back, or the test fails.
 //! - T3: requests of the server itself share a connection; one that has ended is replaced.
 
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::thread::panicking;
 use std::time::Duration;
 
 use flatpath::Protocol;
+use flatpath::datagrams::DatagramService;
 
 use flatpath::framing::Framing;
 
@@ -59,15 +61,52 @@ flatpath::opaque_debug! {
 impl TestServer {
     /// A server with one listener that speaks `protocol`.
     pub fn new<P: Protocol>(conditions: Conditions, protocol: P) -> TestServer {
+        TestServer::of(conditions, |conditions| {
+            SimulatedServer::new(conditions, protocol)
+        })
+    }
+
+    /// The same, with a listener for datagrams beside it; see
+    /// [`send_datagram`](SimulatedServer::send_datagram).
+    pub fn with_datagrams<P: Protocol>(
+        conditions: Conditions,
+        protocol: P,
+        service: impl DatagramService,
+    ) -> TestServer {
+        let server = SimulatedServer::with_datagrams;
+        TestServer::of(conditions, |conditions| {
+            server(conditions, protocol, service)
+        })
+    }
+
+    fn of(
+        conditions: Conditions,
+        server: impl FnOnce(Conditions) -> SimulatedServer,
+    ) -> TestServer {
         let ends_within = conditions.limits.drain_timeout + WAIT_MAX;
         TestServer {
             waiting: Waiting {
-                server: SimulatedServer::new(conditions, protocol),
+                server: server(conditions),
                 wait_max: WAIT_MAX,
             },
             ends_within,
             http: None,
         }
+    }
+
+    /// Asks with a datagram from an address, and waits for the reply to it; those to others are
+    /// dropped.
+    ///
+    /// # Panics
+    /// As [`TestServer::run_until`]: also where the server does not answer it.
+    #[track_caller]
+    pub fn ask_datagram(&mut self, from: SocketAddr, request: &[u8]) -> Vec<u8> {
+        self.send_datagram(from, request);
+        self.waiting.wait("a reply", |server| {
+            let sent = server.sent_datagrams().into_iter();
+            let mut replies = sent.filter(|reply| reply.to == from);
+            replies.next().map(|reply| reply.bytes)
+        })
     }
 
     /// How much simulated time each of the following waits may take; a minute unless set.

@@ -51,6 +51,7 @@ impl Epoll {
         match operation {
             Operation::Accept(listener) => self.cancel_accept(listener, user_data),
             Operation::PollEventfd(event) => self.cancel_poll(event, user_data),
+            Operation::ReceiveDatagrams(from) => self.cancel_datagrams(from, user_data),
             Operation::Receive(socket) => {
                 let entry = self.entry_of(socket.raw());
                 if entry

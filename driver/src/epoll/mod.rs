@@ -1,8 +1,8 @@
 //! epoll: the same completions, made by trying calls and waiting for edges. Needs Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
-//! operation has a file: `accept`, `receive`, `recv_into`, `send`, `poll_eventfd`, `close` (with
-//! abort, shutdown_write and cancel).
+//! operation has a file: `accept`, `receive`, `recv_into`, `datagrams`, `send`, `poll_eventfd`,
+//! `close` (with abort, shutdown_write and cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
 //! what a bound per turn left over. If completions came of that, it returns without asking the
@@ -22,6 +22,7 @@ mod table;
 mod accept;
 mod receive;
 mod recv_into;
+mod datagrams;
 mod send;
 mod poll_eventfd;
 mod close;
@@ -33,16 +34,18 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
+use flatpath_sys::udp::Batch;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::net::SocketFlags;
 use rustix::time::Timespec;
 
 use self::poll_eventfd::EventfdPoll;
-use self::table::{Accepting, Entry, Send};
+use self::table::{Accepting, DatagramReceive, Entry, Send};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::completion::{Completion, Errno, Piece};
 use crate::config::DriverConfig;
+use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::operations::Operations;
@@ -60,6 +63,8 @@ const EVENTS_MAX: usize = 1024;
 const LISTENER: u64 = 1 << 62;
 /// Marks the data of an eventfd's events; the rest is its index.
 const POLL_EVENTFD: u64 = 1 << 61;
+/// Marks the data of the events of a socket of datagrams; the rest is its index.
+const DATAGRAMS: u64 = 1 << 60;
 /// The data of the waker's events.
 const WAKE: u64 = 1 << 63;
 
@@ -69,6 +74,7 @@ enum Work {
     Accept(usize),
     Socket(RawFd),
     PollEventfd(usize),
+    Datagrams(usize),
 }
 
 /// The epoll driver. See the module.
@@ -84,6 +90,9 @@ pub struct Epoll {
     )]
     spare_sends: Vec<Box<Send>>,
     polls: Operations<EventfdPoll>,
+    datagrams: Operations<DatagramReceive>,
+    /// Made for the first datagram.
+    batch: Option<Box<Batch>>,
     buffers: Vec<Buffers>,
     work: VecDeque<Work>,
     /// Completions made outside of a wait.
@@ -130,6 +139,8 @@ impl Epoll {
             listeners: Operations::default(),
             spare_sends: Vec::new(),
             polls: Operations::default(),
+            datagrams: Operations::default(),
+            batch: None,
             buffers: regions,
             work: VecDeque::new(),
             unasked: Vec::new(),
@@ -160,6 +171,7 @@ impl Epoll {
                 }
                 Some(Work::Accept(index)) => self.run_accept(index, completions),
                 Some(Work::PollEventfd(index)) => self.run_poll(index, completions),
+                Some(Work::Datagrams(index)) => self.run_datagrams(index, completions),
                 None => return,
             }
         }
@@ -190,7 +202,7 @@ impl Epoll {
     }
 
     fn note(&mut self, data: u64, flags: EventFlags) {
-        if data & (WAKE | LISTENER | POLL_EVENTFD) != 0 {
+        if data & (WAKE | LISTENER | POLL_EVENTFD | DATAGRAMS) != 0 {
             return self.note_other(data);
         }
         let broken = EventFlags::HUP | EventFlags::ERR;
@@ -207,6 +219,8 @@ impl Epoll {
             self.listener_ready((data & !LISTENER) as usize);
         } else if data & POLL_EVENTFD != 0 {
             self.poll_ready((data & !POLL_EVENTFD) as usize);
+        } else if data & DATAGRAMS != 0 {
+            self.datagrams_ready((data & !DATAGRAMS) as usize);
         }
     }
 }
@@ -273,6 +287,10 @@ impl Driver for Epoll {
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
         self.splice_now(socket, pipes, bytes)
+    }
+
+    fn receive_datagrams(&mut self, socket: Arc<DatagramSocket>, user_data: u64, region_id: u16) {
+        self.start_receive_datagrams(socket, user_data, region_id);
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {

@@ -11,15 +11,26 @@
 //! - T3: a clear readiness flag means that an event will set it: the direction is registered.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Epoll, Work};
 use crate::completion::Errno;
+use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, OperationMode};
 use crate::segment::SendList;
 use crate::socket::{Handle, Socket};
+
+/// A receive of datagrams under way.
+pub(super) struct DatagramReceive {
+    pub(super) user_data: u64,
+    pub(super) socket: Arc<DatagramSocket>,
+    pub(super) region_id: u16,
+    /// It is in the work list.
+    pub(super) queued: bool,
+}
 
 /// An accept under way.
 pub(super) struct Accepting {

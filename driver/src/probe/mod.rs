@@ -2,7 +2,8 @@
 //! sockets where it takes some. Never guessed from a version: distributions backport, sandboxes
 //! filter.
 //!
-//! Files: `trial` is a ring to try things on, `rings`, `sockets` and `sharing` hold the trials.
+//! Files: `trial` is a ring to try things on, `rings`, `sockets`, `datagrams` and `sharing` hold
+//! the trials.
 //!
 //! Cost: about ten rings, set up and torn down; a few milliseconds. Not for a hot path.
 
@@ -10,6 +11,7 @@ mod trial;
 mod rings;
 pub(crate) mod sockets;
 pub(crate) mod sharing;
+pub(crate) mod datagrams;
 
 use std::io;
 
@@ -113,6 +115,11 @@ const TRIALS: &[Trial] = &[
         "receives that share a page",
         Use::Preferred,
         sharing::receives_share_pages,
+    ),
+    (
+        "many datagrams with one receive",
+        Use::Preferred,
+        datagrams::multishot_datagrams,
     ),
 ];
 

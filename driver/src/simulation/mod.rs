@@ -7,7 +7,8 @@
 //! give the same run.
 //!
 //! Files: `network` is what a test holds, `world` the state, `stream` one direction of a
-//! connection, `faults` the mix, `operations` the bookkeeping, `progress` the kernel at work.
+//! connection, `datagrams` and `inbox` what has none, `faults` the mix, `operations` the
+//! bookkeeping, `progress` the kernel at work.
 //!
 //! A wait never blocks. If nothing is due, it moves the clock to what happens next, to the time-out
 //! or by one step, whichever is first, so that clients driven by a test get their turn.
@@ -19,6 +20,8 @@ mod faults;
 mod stream;
 mod world;
 mod network;
+mod inbox;
+mod datagrams;
 mod operations;
 mod progress;
 
@@ -40,6 +43,7 @@ use flatpath_sys::tcp::Delivery;
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::DriverConfig;
+use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket};
 use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
@@ -140,9 +144,12 @@ impl Simulation {
             let Some(completion) = taken else {
                 break;
             };
-            if matches!(completion.outcome, Outcome::Received(_)) {
-                world.pieces_out += 1;
-            }
+            let piece = match &completion.outcome {
+                Outcome::Received(piece) => Some(piece),
+                Outcome::Datagram(datagram) => datagram.piece.as_ref(),
+                _ => None,
+            };
+            world.pieces_out += u32::from(piece.is_some());
             if matches!(completion.outcome, Outcome::Failed(Errno::NOBUFS)) {
                 self.counters.stalls += 1;
             }
@@ -163,9 +170,10 @@ impl Simulation {
 /// The duplicate of a final completion: everything but what it carried.
 fn duplicate_of(completion: &Completion) -> Completion {
     let outcome = match completion.outcome {
-        Outcome::Accepted(_) | Outcome::Received(_) | Outcome::ReceivedInto(_) => {
-            Outcome::Failed(Errno::CANCELED)
-        }
+        Outcome::Accepted(_)
+        | Outcome::Received(_)
+        | Outcome::ReceivedInto(_)
+        | Outcome::Datagram(_) => Outcome::Failed(Errno::CANCELED),
         Outcome::Signalled(_) => unreachable!("only with `more`"),
         Outcome::EndOfStream => Outcome::EndOfStream,
         Outcome::Sent { bytes, closed } => Outcome::Sent { bytes, closed },
@@ -277,6 +285,17 @@ impl Driver for Simulation {
         self.start(user_data, kind, OperationMode::Single);
     }
 
+    fn receive_datagrams(&mut self, socket: Arc<DatagramSocket>, user_data: u64, region_id: u16) {
+        let page_bytes = self.region(region_id).page_bytes();
+        assert!(
+            page_bytes as usize > DATAGRAM_HEAD_BYTES,
+            "a page has no room for a datagram"
+        );
+        // Not `Multishot`, as above.
+        let kind = Kind::ReceiveDatagrams { socket, region_id };
+        self.start(user_data, kind, OperationMode::Single);
+    }
+
     fn shutdown_write(&mut self, socket: Socket) {
         let socket = socket.number();
         let mut world = self.network.world();
@@ -304,6 +323,9 @@ impl Driver for Simulation {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
             (Operation::Receive(of), Kind::Receive { socket, .. }) => of.number() == *socket,
             (Operation::PollEventfd(of), Kind::PollEventfd { event }) => Arc::ptr_eq(of, event),
+            (Operation::ReceiveDatagrams(of), Kind::ReceiveDatagrams { socket, .. }) => {
+                of.number() == socket.number()
+            }
             (Operation::Send(of), Kind::Send { socket, .. }) => of.number() == *socket,
             _ => false,
         };

@@ -14,6 +14,7 @@ use flatpath_structures::pool::Buffer;
 
 use super::random::Random;
 use crate::completion::{Completion, Outcome};
+use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::segment::SendList;
@@ -43,6 +44,10 @@ pub(super) enum Kind {
     PollEventfd {
         event: Arc<Eventfd>,
     },
+    ReceiveDatagrams {
+        socket: Arc<DatagramSocket>,
+        region_id: u16,
+    },
 }
 
 impl Kind {
@@ -52,6 +57,7 @@ impl Kind {
             Kind::Receive { .. } => "receive",
             Kind::Send { .. } => "send",
             Kind::PollEventfd { .. } => "poll",
+            Kind::ReceiveDatagrams { .. } => "receive of datagrams",
         }
     }
 
@@ -59,7 +65,7 @@ impl Kind {
     pub(super) fn socket(&self) -> Option<u32> {
         match self {
             Kind::Receive { socket, .. } | Kind::Send { socket, .. } => Some(*socket),
-            Kind::Accept { .. } | Kind::PollEventfd { .. } => None,
+            Kind::Accept { .. } | Kind::PollEventfd { .. } | Kind::ReceiveDatagrams { .. } => None,
         }
     }
 
@@ -70,6 +76,10 @@ impl Kind {
             (Kind::PollEventfd { event }, Kind::PollEventfd { event: other }) => {
                 Arc::ptr_eq(event, other)
             }
+            (
+                Kind::ReceiveDatagrams { socket, .. },
+                Kind::ReceiveDatagrams { socket: other, .. },
+            ) => socket.number() == other.number(),
             (Kind::Receive { .. }, Kind::Receive { .. })
             | (Kind::Send { .. }, Kind::Send { .. }) => self.socket() == other.socket(),
             _ => false,

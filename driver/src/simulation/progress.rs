@@ -51,6 +51,13 @@ impl World {
                     self.progress_receive(number, socket, &mut buffers[usize::from(region_id)])
                 }
                 Kind::Send { socket, .. } => self.progress_send(number, socket),
+                Kind::ReceiveDatagrams {
+                    ref socket,
+                    region_id,
+                } => {
+                    let socket = socket.number();
+                    self.progress_datagrams(number, socket, &mut buffers[usize::from(region_id)])
+                }
                 Kind::PollEventfd { ref event } => {
                     let event = Arc::clone(event);
                     self.progress_poll(number, &event)
@@ -72,7 +79,7 @@ impl World {
         self.operations.complete(number, due_ns, more, outcome);
     }
 
-    fn fail(&mut self, number: u64, errno: Errno) -> bool {
+    pub(super) fn fail(&mut self, number: u64, errno: Errno) -> bool {
         self.complete(number, false, Outcome::Failed(errno));
         true
     }
@@ -282,7 +289,10 @@ impl World {
         }
         let left = match &self.operations.at(number).kind {
             Kind::Send { list, .. } => list.bytes(),
-            Kind::Accept { .. } | Kind::Receive { .. } | Kind::PollEventfd { .. } => {
+            Kind::Accept { .. }
+            | Kind::Receive { .. }
+            | Kind::PollEventfd { .. }
+            | Kind::ReceiveDatagrams { .. } => {
                 unreachable!("send")
             }
         };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use super::faults::{Fault, Faults, Injected};
+use super::inbox::Inbox;
 use super::operations::{Operations, Running};
 use super::random::Random;
 use super::stream::Stream;
@@ -66,6 +67,11 @@ pub(super) struct World {
     /// Watches of eventfds that fail next.
     pub(super) watches_refused: u32,
     pub(super) listeners: Vec<Backlog>,
+    /// Sockets of datagrams.
+    pub(super) inboxes: Vec<Inbox>,
+    /// Datagrams that are lost, and that come twice, out of a thousand.
+    pub(super) datagrams_lost: u16,
+    pub(super) datagrams_twice: u16,
     pub(super) connections: Vec<Connection>,
     /// Open sockets of the driver: number and connection. Numbers are not used twice, so that a use
     /// after a close is found out.
@@ -90,6 +96,9 @@ impl World {
             sockets_max: usize::MAX,
             watches_refused: 0,
             listeners: Vec::new(),
+            inboxes: Vec::new(),
+            datagrams_lost: 0,
+            datagrams_twice: 0,
             connections: Vec::new(),
             sockets: BTreeMap::new(),
             sockets_made: 0,
@@ -152,7 +161,8 @@ impl World {
             let next = backlog.waiting.iter().map(|(arrival_ns, _)| *arrival_ns);
             next.filter(|arrival_ns| *arrival_ns > now_ns).map(Some)
         });
-        streams.chain(backlogs).flatten().min()
+        let datagrams = self.inboxes.iter().map(|inbox| inbox.next_ns(now_ns));
+        streams.chain(backlogs).chain(datagrams).flatten().min()
     }
 
     /// The driver's caller closes a socket, in order or with a reset.

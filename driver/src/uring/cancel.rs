@@ -19,6 +19,12 @@ impl Uring {
                 };
                 Origin::PollEventfd { index }
             }
+            Operation::ReceiveDatagrams(from) => {
+                let Some(index) = self.cancel_datagrams(from, user_data) else {
+                    return;
+                };
+                Origin::Datagrams { index }
+            }
             Operation::Send(socket) => {
                 let Some(index) = self.sockets.sending(socket) else {
                     return;

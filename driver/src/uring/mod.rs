@@ -3,12 +3,13 @@
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
 //! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
 //! operations need until they end, `origin` says whose completion it is, and each operation has
-//! a file: `accept`, `receive`, `recv_into`, `send`, `poll_eventfd`, `close` (with abort and
-//! shutdown_write), `cancel`, `wake`. `teardown` is the drop.
+//! a file: `accept`, `receive`, `recv_into`, `datagrams`, `send`, `poll_eventfd`, `close` (with
+//! abort and shutdown_write), `cancel`, `wake`. `teardown` is the drop.
 //!
 //! Invariants
-//! - U1: `outstanding` counts accepts, receives, recv_intos, sends and watches without a final
-//!   completion. Nothing the kernel may touch is freed while it is above zero.
+//! - U1: `outstanding` counts accepts, receives (of datagrams as well), recv_intos, sends and
+//!   watches without a final completion. Nothing the kernel may touch is freed while it is above
+//!   zero.
 //! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
 //!   `Send`.
 //!
@@ -27,6 +28,7 @@ mod table;
 mod accept;
 mod receive;
 mod recv_into;
+mod datagrams;
 mod send;
 mod poll_eventfd;
 mod close;
@@ -45,6 +47,7 @@ use io_uring::{IoUring, cqueue};
 use rustix::net::SocketFlags;
 
 use self::buffers::BufferRing;
+use self::datagrams::DatagramTable;
 use self::origin::{Origin, Own};
 use self::ring::{Block, Ring};
 use self::sockets::SocketTable;
@@ -52,6 +55,7 @@ use self::table::{PollTable, RecvIntoTable, SendTable};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::DriverConfig;
+use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
@@ -73,6 +77,9 @@ pub struct Uring {
     buffers: ManuallyDrop<Vec<BufferRing>>,
     sends: ManuallyDrop<SendTable>,
     recv_intos: ManuallyDrop<RecvIntoTable>,
+    datagrams: ManuallyDrop<DatagramTable>,
+    /// Each datagram has an operation of its own, whatever the kernel offers.
+    single_datagrams: bool,
     polls: PollTable,
     sockets: SocketTable,
     waker: Waker,
@@ -143,6 +150,8 @@ impl Uring {
             buffers: ManuallyDrop::new(buffers),
             sends: ManuallyDrop::default(),
             recv_intos: ManuallyDrop::default(),
+            datagrams: ManuallyDrop::default(),
+            single_datagrams: false,
             polls: PollTable::default(),
             sockets: SocketTable::default(),
             waker,
@@ -159,6 +168,15 @@ impl Uring {
         };
         uring.arm_wake();
         Ok(uring)
+    }
+
+    /// Receives each datagram with an operation of its own, as where the kernel has no other way.
+    /// For tests; before the first one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_single_datagrams(mut self) -> Uring {
+        self.single_datagrams = true;
+        self
     }
 
     /// When the kernel works out completions of this ring.
@@ -191,6 +209,7 @@ impl Uring {
             Origin::Receive { user_data } => self.received(user_data, entry, completions),
             Origin::RecvInto { index } => self.received_into(index, entry.result(), completions),
             Origin::Send { index } => self.sent(index, entry.result(), completions),
+            Origin::Datagrams { index } => self.datagram_received(index, entry, completions),
             Origin::PollEventfd { index } => self.poll_fired(index, entry, completions),
             Origin::Own(own) => self.own(own, entry),
         }
@@ -314,6 +333,10 @@ impl Driver for Uring {
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
         self.splice_now(socket, pipes, bytes)
+    }
+
+    fn receive_datagrams(&mut self, socket: Arc<DatagramSocket>, user_data: u64, region_id: u16) {
+        self.start_receive_datagrams(socket, user_data, region_id);
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {

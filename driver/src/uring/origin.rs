@@ -14,6 +14,8 @@ const SEND: u64 = 2 << KIND_SHIFT;
 const RECV_INTO: u64 = 1 << 32;
 /// Set in a send that is a poll of an eventfd.
 const POLL_EVENTFD: u64 = 1 << 33;
+/// Set in a send that is a receive of datagrams.
+const DATAGRAMS: u64 = 1 << 34;
 const OWN: u64 = 3 << KIND_SHIFT;
 
 /// Operations of the driver itself. The caller never hears of them.
@@ -32,6 +34,7 @@ pub(super) enum Origin {
     Send { index: u32 },
     RecvInto { index: u32 },
     PollEventfd { index: u32 },
+    Datagrams { index: u32 },
     Own(Own),
 }
 
@@ -46,6 +49,7 @@ impl Origin {
             Origin::Send { index } => u64::from(index) | SEND,
             Origin::RecvInto { index } => u64::from(index) | RECV_INTO | SEND,
             Origin::PollEventfd { index } => u64::from(index) | POLL_EVENTFD | SEND,
+            Origin::Datagrams { index } => u64::from(index) | DATAGRAMS | SEND,
             Origin::Own(own) => own as u64 | OWN,
         }
     }
@@ -60,6 +64,9 @@ impl Origin {
                 index: user_data as u32,
             },
             2 if user_data & POLL_EVENTFD != 0 => Origin::PollEventfd {
+                index: user_data as u32,
+            },
+            2 if user_data & DATAGRAMS != 0 => Origin::Datagrams {
                 index: user_data as u32,
             },
             2 => Origin::Send {
@@ -89,6 +96,7 @@ mod tests {
             origins.push(Origin::Send { index });
             origins.push(Origin::RecvInto { index });
             origins.push(Origin::PollEventfd { index });
+            origins.push(Origin::Datagrams { index });
         }
         for own in [Own::Wake, Own::Cancel, Own::Close] {
             origins.push(Origin::Own(own));

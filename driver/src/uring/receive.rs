@@ -53,7 +53,7 @@ impl Uring {
     ///
     /// # Panics
     /// When it is of none.
-    fn ring_of(&mut self, buffer: u16) -> &mut BufferRing {
+    pub(super) fn ring_of(&mut self, buffer: u16) -> &mut BufferRing {
         let found = self.buffers.iter_mut().find(|ring| ring.has(buffer));
         found.expect("B1: the kernel names a buffer that it was given")
     }

@@ -102,13 +102,14 @@ pub(crate) fn set_up_as(
 
 /// The operations that the driver submits, and an operation without effect with which `probe` tries
 /// rings.
-const OPERATIONS: [u8; 8] = [
+const OPERATIONS: [u8; 9] = [
     opcode::Accept::CODE,
     opcode::AsyncCancel::CODE,
     opcode::Close::CODE,
     opcode::Nop::CODE,
     opcode::PollAdd::CODE,
     opcode::Recv::CODE,
+    opcode::RecvMsg::CODE,
     opcode::Send::CODE,
     opcode::SendMsg::CODE,
 ];

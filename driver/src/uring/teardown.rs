@@ -60,6 +60,11 @@ impl Uring {
                 Outcome::Received(piece) => {
                     self.buffers[usize::from(piece.region_id)].recycle(piece);
                 }
+                Outcome::Datagram(datagram) => {
+                    if let Some(piece) = datagram.piece {
+                        self.buffers[usize::from(piece.region_id)].recycle(piece);
+                    }
+                }
                 Outcome::ReceivedInto(_)
                 | Outcome::EndOfStream
                 | Outcome::Sent { .. }
@@ -88,6 +93,8 @@ impl Drop for Uring {
             unsafe { ManuallyDrop::drop(&mut self.sends) };
             // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.recv_intos) };
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.datagrams) };
         } else {
             log::error!(
                 "an io_uring could not be emptied ({} operations left): its memory is leaked",

@@ -4,6 +4,7 @@ mod rig;
 
 mod allocation;
 mod behaviour;
+mod datagrams;
 mod keeping;
 mod limits;
 mod listeners;

@@ -139,6 +139,7 @@ impl<D: Driver> Network<D> {
                 }
                 self.thread.common.counters(number).opened.add(1);
                 self.thread.admission.enter(key.index, number);
+                self.note_answered(key);
                 self.admit(key);
                 self.on(key, |event| {
                     if !event.connection.is_closing() {

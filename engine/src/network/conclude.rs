@@ -51,6 +51,7 @@ impl<D: Driver> Network<D> {
         self.thread.pages_held -= usize::from(connection.holds.pages);
         self.thread.starved.leave(&mut connection, key.index);
         self.thread.admission.left(key.index);
+        self.forget_answered(key);
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(
             !connection.holds_pieces(),

@@ -15,7 +15,7 @@
 //! 4. Receives, as everything before may have freed pages or filled output: those that starve, then
 //!    those that crowd. FINs go to those that no step has closed.
 //! 5. After the protocols' end of the turn, accept, because only now is it known how many
-//!    connections are open; and when the next step is due.
+//!    connections are open; datagrams, whose pages are free by now; and when the next step is due.
 //!
 //! An event goes one way: this file, the files with the steps, `conclude.rs`, `splice.rs` for a
 //! pair, `reconcile.rs`, and those that receive, send and weigh. None of them calls back up.
@@ -39,7 +39,9 @@ use crate::waits::Wait;
 use super::listening::Acceptor;
 use super::reconcile::Fate;
 use super::thread::Network;
-use super::user_data::{GENERATION_MASK, KIND_ACCEPT, KIND_SEND, KIND_WATCH, kind_of, parts};
+use super::user_data::{
+    GENERATION_MASK, KIND_ACCEPT, KIND_DATAGRAMS, KIND_SEND, KIND_WATCH, kind_of, parts,
+};
 
 /// How long those wait that wait for room, if nothing happens: another thread may make it.
 const WAITING_NS: u64 = 10_000_000;
@@ -101,6 +103,7 @@ impl<D: Driver> Network<D> {
             if !self.door_is_quiet() {
                 self.tend_door();
             }
+            self.receive_datagrams();
             self.trim();
             self.freeze();
             self.log_long_waits();
@@ -203,6 +206,7 @@ impl<D: Driver> Network<D> {
         match kind {
             KIND_ACCEPT => return self.accept_completed(index, operation, completion),
             KIND_WATCH => return self.watch_completed(completion),
+            KIND_DATAGRAMS => return self.datagrams_completed(index, operation, completion),
             _ => {}
         }
         let Some(mut event) = self.event_at(index) else {
@@ -360,6 +364,7 @@ impl<D: Driver> Network<D> {
                 .then_some(now_ns + LISTENER_PATIENCE_NS),
             self.state_ends_ns(),
             self.late_told_ns(),
+            self.datagrams.due_ns(),
             Some(self.thread.rested_ns).filter(|rested_ns| *rested_ns > now_ns),
         ];
         times.into_iter().flatten().min().unwrap_or(u64::MAX)
@@ -371,7 +376,7 @@ impl<D: Driver> Network<D> {
         let idle = self.connections.is_empty()
             && self.arrivals.is_empty()
             && self.acceptors.iter().all(Acceptor::is_quiet);
-        if idle {
+        if idle && self.end_datagrams() {
             let common = &mut self.thread.common;
             if common.server_state == ServerState::Draining {
                 common.dispatcher.let_all_go(common.turn.now_ns);

@@ -46,6 +46,9 @@ impl<D: Driver> Network<D> {
             return;
         };
         let home = task.connection();
+        if usize::from(home.listener) >= self.listeners.len() {
+            return self.datagram_finished(task);
+        }
         if let Some(other) = called.take_if(|key| *key != home.key) {
             self.jobs_collected(other);
         }

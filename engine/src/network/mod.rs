@@ -18,6 +18,7 @@
 //! | lasting.rs    | what addresses hold beyond their share is ended for others       |
 //! | relimit.rs    | limits that change while the server runs                         |
 //! | watch.rs      | eventfds whose consumers are called here                         |
+//! | datagrams.rs  | what comes without a connection, and its replies                 |
 //! | ending.rs     | deadlines and drain                                              |
 //! |               | **the end of an event**                                          |
 //! | conclude.rs   | what follows from an event, for its connection and the tables    |
@@ -45,6 +46,7 @@
 mod accept;
 mod admission;
 mod conclude;
+mod datagrams;
 mod defer;
 mod deferred;
 mod ending;
@@ -74,6 +76,7 @@ mod user_data;
 mod watch;
 mod written;
 
+pub(crate) use datagrams::{DatagramSetup, add_datagram_region};
 pub(crate) use event_loop::After;
 pub(crate) use setup::{Setup, places_of};
 #[cfg(all(feature = "simulation", feature = "tls"))]

@@ -30,6 +30,9 @@ use crate::waits::Waits;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
+use super::datagrams::{
+    DatagramSetup, Datagrams, limit_workers as limit_datagrams, names_of, numbers_of,
+};
 use super::listening::{Acceptor, Door, Listener, limit_workers, shortest_of};
 use super::starved::Starved;
 use super::thawed::Thawed;
@@ -51,6 +54,9 @@ pub(crate) struct Setup {
     pub(crate) numbers: Vec<u16>,
     /// Which region of the driver each listener may receive into, as `regions_of` says.
     pub(crate) region_ids: Vec<u16>,
+    /// Sockets that datagrams are received from, and the region that they are received into.
+    pub(crate) datagrams: Vec<DatagramSetup>,
+    pub(crate) datagram_region: u16,
 }
 
 /// Places of a network thread's table: room beyond the limit for those who are told that there is
@@ -81,16 +87,18 @@ fn dispatcher_of(
     (shared, thread): (&Arc<Shared>, u16),
     driver: &'static str,
     limits: &Limits,
-    listeners: &[Listener],
+    (listeners, datagrams): (&[Listener], &[DatagramSetup]),
 ) -> (Arc<ThreadCounters>, Dispatcher) {
     let places = places_of(limits.connections_max.min(CONNECTIONS_BOUND));
     let numbers = listeners.iter().map(|listener| listener.number);
+    let numbers = numbers.chain(numbers_of(datagrams));
     let counters = Arc::new(ThreadCounters::new(driver, numbers));
     let published = shared.mailboxes[usize::from(thread)]
         .counters
         .set(Arc::clone(&counters));
     debug_assert!(published.is_ok(), "a network thread starts once");
     limit_workers(shared, limits, listeners);
+    limit_datagrams(shared, datagrams);
     let own = Arc::clone(&counters);
     let (shared, thread) = (Arc::clone(shared), usize::from(thread));
     let dispatcher = Dispatcher::new(shared, own, thread, (limits.in_flight_max, places));
@@ -192,11 +200,18 @@ impl<D: Driver> Network<D> {
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
         let names = listeners.iter().map(|listener| listener.protocol.name());
+        let names = names.chain(names_of(&setup.datagrams));
         let lifecycle = &setup.shared.lifecycle;
         lifecycle.name_listeners(setup.thread, names.collect());
         let place = (&setup.shared, setup.thread);
-        let (counters, dispatcher) = dispatcher_of(place, driver.kind(), &setup.limits, &listeners);
-        let regions = name_regions(&driver, thread, &listeners);
+        let all = (&listeners[..], &setup.datagrams[..]);
+        let (counters, dispatcher) = dispatcher_of(place, driver.kind(), &setup.limits, all);
+        let mut regions = name_regions(&driver, thread, &listeners);
+        if !setup.datagrams.is_empty() {
+            let region = driver.region(setup.datagram_region);
+            regions.push(("datagrams", region.clone()));
+        }
+        let datagrams = Datagrams::new(setup.datagrams, listeners.len(), setup.datagram_region);
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(thread, regions.into_iter());
         let pipes = counted_pipes(setup.shared.descriptors.clone());
@@ -244,6 +259,7 @@ impl<D: Driver> Network<D> {
             backlog: VecDeque::new(),
             arrivals: Arrivals::new(),
             completions: Vec::new(),
+            datagrams,
             weigh_ns: 0,
             count_hand: 0,
             lasting_round_ns: 0,

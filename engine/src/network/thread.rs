@@ -26,6 +26,7 @@ use crate::statistics::Counters;
 use crate::successor::Successors;
 use crate::waits::{Wait, Waits};
 
+use super::datagrams::Datagrams;
 use super::listening::{Acceptor, Door, Listener};
 use super::sources::Source;
 use super::starved::Starved;
@@ -66,6 +67,7 @@ pub(crate) struct Network<D: Driver> {
     /// Accepted by a listener and not let in: a crowd at the door does not delay those who are in.
     pub(super) arrivals: Arrivals<(u16, Socket)>,
     pub(super) completions: Vec<Completion>,
+    pub(super) datagrams: Datagrams,
     /// When the memory is to be looked at next, and the place where connections are counted next
     /// that were not yet: see `excess.rs`.
     pub(super) weigh_ns: u64,
@@ -133,6 +135,11 @@ impl<D: Driver> Thread<D> {
         match outcome {
             Outcome::Received(piece) => self.driver.recycle(piece),
             Outcome::Accepted(socket) => self.driver.close(socket),
+            Outcome::Datagram(datagram) => {
+                if let Some(piece) = datagram.piece {
+                    self.driver.recycle(piece);
+                }
+            }
             Outcome::ReceivedInto(_)
             | Outcome::EndOfStream
             | Outcome::Signalled(_)
@@ -407,6 +414,8 @@ mod tests {
             preambles: Vec::new(),
             numbers: Vec::new(),
             region_ids: Vec::new(),
+            datagrams: Vec::new(),
+            datagram_region: 0,
         };
         (Network::new(simulation, setup), world)
     }

@@ -10,8 +10,9 @@ pub(super) const KIND_RECEIVE: u64 = 0;
 pub(super) const KIND_SEND: u64 = 1;
 pub(super) const KIND_ACCEPT: u64 = 2;
 pub(super) const KIND_WATCH: u64 = 3;
+pub(super) const KIND_DATAGRAMS: u64 = 4;
 const INDEX_BITS: u32 = 24;
-const GENERATION_BITS: u32 = 28;
+const GENERATION_BITS: u32 = 27;
 pub(super) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 const OPERATION_BITS: u32 = 8;
 

@@ -193,5 +193,6 @@ impl<D: Driver> Drop for Network<D> {
         }
         self.listeners.drain(..).for_each(drop_contained);
         self.thread.successors.clear();
+        self.datagrams.clear();
     }
 }

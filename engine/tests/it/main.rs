@@ -2,6 +2,7 @@
 //! What needs a process of its own stands beside this folder.
 mod behind_proxy;
 mod connected;
+mod datagrams;
 mod discards;
 mod ends;
 mod excess;
@@ -30,6 +31,7 @@ mod simulation;
 mod simulation_behind_proxy;
 mod simulation_chores;
 mod simulation_crowd;
+mod simulation_datagrams;
 mod simulation_drain;
 mod simulation_excess;
 mod simulation_hand_over;

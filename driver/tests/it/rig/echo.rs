@@ -137,6 +137,7 @@ impl Echo {
         match completion.outcome {
             Outcome::Accepted(socket) => driver.close(socket),
             Outcome::Received(piece) => driver.recycle(piece),
+            Outcome::Datagram(_) => unreachable!("it receives none"),
             Outcome::ReceivedInto(_)
             | Outcome::EndOfStream
             | Outcome::Signalled(_)

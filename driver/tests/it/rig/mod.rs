@@ -55,6 +55,8 @@ pub(crate) trait Make {
 pub(crate) struct OnUring;
 pub(crate) struct OnUringCooperative;
 pub(crate) struct OnUringInterrupting;
+/// Each datagram with an operation of its own.
+pub(crate) struct OnUringSingle;
 pub(crate) struct OnEpoll;
 
 fn uring(made: Result<Uring, Refusal>) -> Option<Uring> {
@@ -89,6 +91,14 @@ impl Make for OnUringInterrupting {
 
     fn make(config: &DriverConfig) -> Option<Uring> {
         uring(Uring::with_task_run(config, TaskRun::Interrupting))
+    }
+}
+
+impl Make for OnUringSingle {
+    type Driver = Uring;
+
+    fn make(config: &DriverConfig) -> Option<Uring> {
+        OnUring::make(config).map(Uring::with_single_datagrams)
     }
 }
 

@@ -1,0 +1,142 @@
+//! Datagrams: several with one call, while epoll says that there are some.
+//!
+//! The socket is watched for its level and not for edges: a turn takes a bounded number, so that a
+//! flood leaves the rest of the turn to connections, and the next wait finds what is left.
+//!
+//! Invariants
+//! - ED1: an entry of the table holds the socket open, and registered, from
+//!   `start_receive_datagrams` to the final completion.
+//!
+//! Cost: one recvmmsg(2) for up to 16 datagrams, and for the whole receive one call to begin and
+//! one to end.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use flatpath_sys::udp::{BATCH_MAX, Batch};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::table::DatagramReceive;
+use super::{DATAGRAMS, Epoll, Work};
+use crate::completion::{Completion, Datagram, Errno, Outcome};
+use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, is_report};
+
+impl Epoll {
+    pub(super) fn start_receive_datagrams(
+        &mut self,
+        socket: Arc<DatagramSocket>,
+        user_data: u64,
+        region_id: u16,
+    ) {
+        let page_bytes = self.buffers[usize::from(region_id)].region().page_bytes();
+        assert!(
+            page_bytes as usize > DATAGRAM_HEAD_BYTES,
+            "a page has no room for a datagram"
+        );
+        let same = |other: &DatagramReceive| Arc::ptr_eq(&other.socket, &socket);
+        assert!(
+            self.datagrams.find(same).is_none(),
+            "C2: a second receive on {socket:?}"
+        );
+        let index = self.datagrams.insert(DatagramReceive {
+            user_data,
+            socket: Arc::clone(&socket),
+            region_id,
+            queued: false,
+        });
+        let data = EventData::new_u64(DATAGRAMS | index as u64);
+        self.counters.system_calls += 1;
+        self.counters.submissions += 1;
+        if let Err(errno) = epoll::add(&self.epoll, socket.raw(), data, EventFlags::IN) {
+            self.datagrams.remove(index);
+            let completion = Completion::last(user_data, Outcome::Failed(errno));
+            self.unasked.push(completion);
+        }
+    }
+
+    /// An event: datagrams, or a report. One for a vacant entry is dropped; for the entry's next
+    /// owner it costs a call in vain.
+    pub(super) fn datagrams_ready(&mut self, index: usize) {
+        if let Some(receive) = self.datagrams.get_mut(index)
+            && !receive.queued
+        {
+            receive.queued = true;
+            self.work.push_back(Work::Datagrams(index));
+        }
+    }
+
+    pub(super) fn run_datagrams(&mut self, index: usize, completions: &mut Vec<Completion>) {
+        let Some(receive) = self.datagrams.get_mut(index) else {
+            return;
+        };
+        receive.queued = false;
+        let (user_data, region_id) = (receive.user_data, receive.region_id);
+        let socket = Arc::clone(&receive.socket);
+        let buffers = &mut self.buffers[usize::from(region_id)];
+        let mut pages = [0; BATCH_MAX];
+        let mut spaces = [NonNull::dangling(); BATCH_MAX];
+        let mut count = 0;
+        while count < BATCH_MAX
+            && let Some(page) = buffers.take()
+        {
+            pages[count] = page;
+            spaces[count] = NonNull::from(buffers.space(page)).cast();
+            count += 1;
+        }
+        if count == 0 {
+            self.counters.stalls += 1;
+            let completion = self.end_datagrams(index, Errno::NOBUFS);
+            return completions.push(completion);
+        }
+        let bytes = buffers.region().page_bytes() as usize - DATAGRAM_HEAD_BYTES;
+        let batch = self.batch.get_or_insert_with(|| Box::new(Batch::new()));
+        self.counters.system_calls += 1;
+        // SAFETY: the pages were free, and are this receive's until they are given back or out as
+        // pieces (EB1); each has more bytes.
+        let received = unsafe { batch.receive(socket.raw(), &spaces[..count], bytes) };
+        let came = *received.as_ref().unwrap_or(&0);
+        for (place, page) in pages[..count].iter().enumerate() {
+            let (bytes, envelope) = match place < came {
+                true => batch.received(place),
+                false => (0, None),
+            };
+            let piece = match envelope.is_some() && bytes > 0 {
+                true => Some(buffers.filled(*page, bytes)),
+                false => {
+                    buffers.unused(*page);
+                    None
+                }
+            };
+            completions.extend(envelope.map(|envelope| {
+                let datagram = Box::new(Datagram { piece, envelope });
+                Completion::new(user_data, true, Outcome::Datagram(datagram))
+            }));
+        }
+        let failed = received.err().map(|error| Errno::from_io_error(&error));
+        match failed.map(|errno| errno.unwrap_or(Errno::IO)) {
+            None | Some(Errno::AGAIN | Errno::INTR) => {}
+            Some(errno) if is_report(errno) => {
+                completions.push(Completion::new(user_data, true, Outcome::Failed(errno)));
+            }
+            Some(errno) => completions.push(self.end_datagrams(index, errno)),
+        }
+    }
+
+    pub(super) fn cancel_datagrams(&mut self, socket: &Arc<DatagramSocket>, user_data: u64) {
+        let meant = |receive: &DatagramReceive| {
+            receive.user_data == user_data && Arc::ptr_eq(&receive.socket, socket)
+        };
+        if let Some(index) = self.datagrams.find(meant) {
+            let completion = self.end_datagrams(index, Errno::CANCELED);
+            self.unasked.push(completion);
+        }
+    }
+
+    fn end_datagrams(&mut self, index: usize, errno: Errno) -> Completion {
+        let receive = self.datagrams.remove(index);
+        self.counters.system_calls += 1;
+        // It is registered (ED1); if not after all, there is nothing to undo.
+        let _ = epoll::delete(&self.epoll, receive.socket.raw());
+        Completion::last(receive.user_data, Outcome::Failed(errno))
+    }
+}

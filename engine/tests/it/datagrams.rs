@@ -1,0 +1,267 @@
+//! Services that answer datagrams, on real sockets and on both drivers.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flatpath::datagrams::{Datagram, DatagramService, Next, Reply};
+use flatpath::handover::{Handover, Takeover, Waiting};
+use flatpath::sockets::{ListenAddress, PassedSockets};
+use flatpath::{DriverChoice, Error, Running, Server};
+use flatpath_testkit::Over;
+
+use crate::lines::{Lines, on_both};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a test asks for, by the first word of a datagram: see `answer`.
+pub(crate) struct Talk;
+
+impl DatagramService for Talk {
+    fn name(&self) -> &'static str {
+        "talk"
+    }
+
+    fn receive(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>) -> Next {
+        if datagram.bytes().starts_with(b"work ") {
+            // Forgotten, as the worker writes its own.
+            let _ = reply.write(b"not yet");
+            return Next::Work;
+        }
+        answer(datagram, datagram.bytes(), reply);
+        Next::Answer
+    }
+
+    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>) {
+        assert!(!flatpath::on_network_thread(), "it may block");
+        answer(datagram, &datagram.bytes()[b"work ".len()..], reply);
+    }
+}
+
+/// `echo` has the datagram itself, `long N` has N bytes, `fit N` the same or a word, `panic` does,
+/// `quiet` has no answer.
+fn answer(datagram: &Datagram<'_>, asked: &[u8], reply: &mut Reply<'_>) {
+    let text = String::from_utf8_lossy(asked).into_owned();
+    let mut words = text.split_whitespace();
+    let (word, count) = (words.next(), words.next());
+    let count = count.and_then(|count| count.parse().ok()).unwrap_or(0);
+    match word {
+        Some("long") => {
+            let _ = reply.write(&vec![b'l'; count]);
+        }
+        Some("fit") => {
+            assert_eq!(reply.room(), datagram.room());
+            if reply.write(&vec![b'l'; count]).is_err() {
+                reply.clear();
+                reply.write(b"no room").expect("for a word");
+            }
+        }
+        Some("panic") => panic!("as asked"),
+        Some("quiet") => {}
+        _ => reply.write(datagram.bytes()).expect("as long as it"),
+    }
+}
+
+pub(crate) fn client() -> UdpSocket {
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    client
+}
+
+/// A question and the reply to it, and where that came from.
+fn ask(client: &UdpSocket, at: SocketAddr, request: &[u8]) -> (Vec<u8>, SocketAddr) {
+    client.send_to(request, at).expect("sent");
+    let mut reply = [0; 65_536];
+    let (count, from) = client.recv_from(&mut reply).expect("a reply");
+    (reply[..count].to_vec(), from)
+}
+
+fn at(running: &Running, listener: usize) -> SocketAddr {
+    let listening = &running.datagram_listeners()[listener];
+    assert_eq!(listening.name, "talk");
+    listening.address.internet().expect("of the internet")
+}
+
+fn end(running: Running) {
+    running.handle().drain();
+    running.wait().expect("a clean end");
+}
+
+#[test]
+fn a_reply_leaves_from_the_address_that_was_asked_on_every_driver_and_thread() {
+    on_both(|choice| {
+        let server = Server::new().driver(choice).network_threads(2);
+        let server = server.listen_datagrams("0.0.0.0:0", Talk);
+        // Without a listener for connections.
+        let running = server.listen_datagrams("[::1]:0", Talk).start();
+        let running = running.expect("the server starts");
+        let (first, second) = (at(&running, 0), at(&running, 1));
+        let client = client();
+        for (number, work) in (0..20).zip(["", "work "].into_iter().cycle()) {
+            let to = Ipv4Addr::new(127, 0, 0, 1 + number % 2);
+            let to = SocketAddr::from((to, first.port()));
+            let request = format!("{work}echo {number}");
+            let (reply, from) = ask(&client, to, request.as_bytes());
+            assert_eq!((reply, from), (request.into_bytes(), to));
+        }
+        let six = UdpSocket::bind("[::1]:0").expect("a free port");
+        six.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        assert_eq!(ask(&six, second, b"six"), (b"six".to_vec(), second));
+        let handle = running.handle();
+        end(running);
+        // A reply is counted after it was sent.
+        let statistics = handle.statistics();
+        assert_eq!(statistics.datagrams_answered, 21);
+        assert_eq!(statistics.datagrams_dropped(), 0);
+    });
+}
+
+#[test]
+fn a_long_reply_goes_only_to_an_address_with_a_connection_on_real_sockets() {
+    on_both(|choice| {
+        let server = Server::new().driver(choice).network_threads(2);
+        let server = server.listen("127.0.0.1:0", Lines);
+        let running = server.listen_datagrams("127.0.0.1:0", Talk).start();
+        let running = running.expect("the server starts");
+        let (client, to) = (client(), at(&running, 0));
+        for work in ["", "work "] {
+            let request = format!("{work}fit 8192");
+            assert_eq!(ask(&client, to, request.as_bytes()).0, b"no room");
+        }
+        let mut stream = TcpStream::connect(running.addresses()[0].address).expect("open");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.write_all(b"ping\n").expect("open");
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).expect("open");
+        for work in ["", "work "] {
+            let request = format!("{work}fit 8192");
+            assert_eq!(ask(&client, to, request.as_bytes()).0.len(), 8192);
+        }
+        drop(stream);
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while running.handle().statistics().connections() > 0 {
+            assert!(std::time::Instant::now() < deadline, "it is closed");
+            std::thread::yield_now();
+        }
+        assert_eq!(ask(&client, to, b"fit 8192").0, b"no room");
+        end(running);
+    });
+}
+
+#[test]
+fn a_flood_ends_neither_datagrams_nor_connections() {
+    on_both(|choice| {
+        let server = Server::new().driver(choice).listen("127.0.0.1:0", Lines);
+        let running = server.listen_datagrams("127.0.0.1:0", Talk).start();
+        let running = running.expect("the server starts");
+        let (flood, to, is_over) = (client(), at(&running, 0), Over::default());
+        std::thread::scope(|scope| {
+            let _ends = is_over.at_end();
+            scope.spawn(|| {
+                while !is_over.is_set() {
+                    for request in [&b"quiet"[..], b"work quiet", b"long 9000", b""] {
+                        let _ = flood.send_to(request, to);
+                    }
+                }
+            });
+            for _ in 0..50 {
+                let address = running.addresses()[0].address;
+                let mut stream = TcpStream::connect(address).expect("open");
+                stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+                stream.write_all(b"ping\n").expect("open");
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).expect("open");
+                assert_eq!(line, "pong\n");
+            }
+            is_over.set();
+        });
+        let client = client();
+        client
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .expect("a socket");
+        // What is left of the flood may still fill the socket.
+        let answered = (0..300).any(|_| {
+            client.send_to(b"still there?", to).expect("sent");
+            let mut reply = [0; 16];
+            matches!(client.recv_from(&mut reply), Ok((12, _)))
+        });
+        assert!(answered, "{:?}", running.handle().statistics());
+        let statistics = running.handle().statistics();
+        assert!(statistics.datagrams_received > 0);
+        assert!(statistics.dropped_amplification > 0);
+        end(running);
+    });
+}
+
+#[test]
+fn an_address_of_another_server_a_path_and_a_name_of_nothing_are_refused() {
+    let first = Server::new().listen_datagrams("127.0.0.1:0", Talk).start();
+    let first = first.expect("the server starts");
+    let taken = at(&first, 0);
+    let refused = |address: ListenAddress| {
+        let started = Server::new().listen_datagrams_at(address, Talk).start();
+        started.map(drop).expect_err("refused")
+    };
+    let cause = refused(taken.into());
+    let is_taken = matches!(&cause, Error::Bind { cause, .. }
+        if cause.kind() == std::io::ErrorKind::AddrInUse);
+    assert!(is_taken, "{cause}");
+    let cause = refused(ListenAddress::Unix("/tmp/talk".into())).to_string();
+    assert!(cause.contains("unix:/tmp/talk: datagrams"), "{cause}");
+    let cause = refused(ListenAddress::Passed("talk".into()));
+    assert!(matches!(cause, Error::NotPassed { .. }), "{cause}");
+    // The port is free for connections.
+    let beside = Server::new().listen(taken, Lines).start();
+    end(beside.expect("TCP has ports of its own"));
+    end(first);
+    let again = Server::new().listen_datagrams(taken, Talk).start();
+    end(again.expect("a drained server has left the port"));
+}
+
+#[test]
+fn no_datagram_is_lost_while_servers_hand_over_to_each_other() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("next");
+    let server = |choice| {
+        let server = Server::new().driver(choice).listen("127.0.0.1:0", Lines);
+        server.listen_datagrams("127.0.0.1:0", Talk)
+    };
+    let mut running = server(DriverChoice::Auto).start().expect("it starts");
+    let to = at(&running, 0);
+    let mut handover = Handover::start(&path, Waiting::default(), vec![running.handle()], || ())
+        .expect("it waits");
+    let (is_over, client) = (Over::default(), Arc::new(client()));
+    std::thread::scope(|scope| {
+        let _ends = is_over.at_end();
+        let asking = scope.spawn(|| {
+            let mut asked = 0_u32;
+            while !is_over.is_set() || asked < 100 {
+                let request = format!("echo {asked}");
+                let (reply, _) = ask(&client, to, request.as_bytes());
+                assert_eq!(reply, request.as_bytes());
+                asked += 1;
+            }
+        });
+        for choice in [DriverChoice::Epoll, DriverChoice::Auto, DriverChoice::Epoll] {
+            let takeover = Takeover::begin(&path)
+                .expect("it answers")
+                .expect("it waits");
+            let next = server(choice).passed_sockets(takeover.sockets()).start();
+            let next = next.expect("it starts with the sockets");
+            assert_eq!(at(&next, 0), to);
+            let waiting = takeover
+                .finish(&PassedSockets::default())
+                .expect("handed over");
+            running.wait().expect("the one before has drained");
+            drop(handover);
+            running = next;
+            let servers = vec![running.handle()];
+            handover = Handover::start(&path, waiting, servers, || ()).expect("it waits");
+        }
+        is_over.set();
+        asking.join().expect("every datagram is answered");
+        drop(handover);
+        end(running);
+    });
+}
