@@ -10,7 +10,7 @@ use flatpath::Server;
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath_echo::Echo;
 use flatpath_http::{ForwardedHeader, HostPattern, Hosts, Http, LiveSites, Origins};
-use flatpath_nfs::Nfs;
+use flatpath_nfs::{Nfs, Offer};
 
 use crate::access;
 use crate::config::Configuration;
@@ -20,10 +20,10 @@ use crate::live::Live;
 use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
 use crate::service_metrics::SharedMounts;
-use crate::services::Services;
+use crate::services::{Number, Services};
 use crate::settings::{self, ListenerProtocol, Settings, is_on};
 use crate::tls::Secured;
-use crate::{ingest, nfs, sites};
+use crate::{ingest, nfs, portmapper, sites};
 
 /// Where HTTP is served when nothing else is named.
 static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::new(
@@ -42,10 +42,13 @@ pub(crate) fn of(settings: &Settings, file: &Configuration) -> Result<Vec<Listen
     }
     let mut listeners = flat(settings)?;
     for table in &file.listeners {
+        let mut own = table.over(settings);
+        // An address has one portmapper: that above the tables is for the listener of flags.
+        own.nfs_portmapper.clone_from(&table.own.nfs_portmapper);
         listeners.push(Listener {
             protocol: table.protocol,
             addresses: table.addresses.clone(),
-            settings: table.over(settings),
+            settings: own,
             limits: table.own.listener_limits(),
             sites: Vec::new(),
             is_table: true,
@@ -73,10 +76,14 @@ pub(crate) fn of(settings: &Settings, file: &Configuration) -> Result<Vec<Listen
         )));
     }
     add_sites(&mut listeners, settings, file)?;
+    portmapper::check(settings, &listeners)?;
     let mut taken = HashSet::new();
-    for address in listeners.iter().flat_map(|it| &it.addresses) {
+    let portmappers = listeners.iter().flat_map(Listener::portmappers);
+    let portmappers = portmappers.map(|it| ListenAddress::from(*it));
+    let addresses = listeners.iter().flat_map(|it| it.addresses.iter().cloned());
+    for address in addresses.chain(portmappers) {
         let is_any = address.internet().is_some_and(|it| it.port() == 0);
-        if !is_any && !taken.insert(address) {
+        if !is_any && !taken.insert(address.clone()) {
             let why = format!("two listeners have the address {address}");
             return Err(Failure::WrongUse(why));
         }
@@ -260,7 +267,7 @@ impl Listener {
             }
             services.count += 1;
         }
-        Ok(server)
+        Ok(portmapper::add_to(server, self, services))
     }
 
     fn add_nfs_to(
@@ -284,15 +291,18 @@ impl Listener {
             let files = settings.nfs_exports.clone();
             services.exports.push(Served { exports, files });
         }
-        let is_registered = is_on(settings.nfs_register);
-        services
-            .nfs
-            .push((services.count, nfs.port(), is_registered));
-        let protocol = nfs.protocol();
+        if is_on(settings.nfs_register) {
+            services.registered = Some(services.count);
+        }
+        let offered = portmapper::table_of(self, services);
+        let protocol = nfs.offering(&offered).protocol();
+        services.offer(Offer::Nfs, Number::Stream(services.count), offered);
         let protocol = protocol.bounded(parts.nfs_page_bytes, parts.nfs_replies);
         let numbers = services.count..services.count + 1;
         let counts = Nfs::call_counts(&protocol);
         services.counting.nfs.push((numbers, counts));
+        let mount = (&address, &protocol);
+        let server = portmapper::add_mount_to(server, self, mount, services);
         Ok(server.listen_at(address, protocol))
     }
 

@@ -15,6 +15,7 @@ mod environment;
 mod memory;
 mod nfs;
 mod nfs_exports;
+mod portmapper;
 mod relay;
 mod ingest;
 mod tls;

@@ -11,8 +11,8 @@ use flatpath_files::limits::{
     ARCHIVE_BYTES_MAX, ARCHIVES_MAX, CACHE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX,
 };
 use flatpath_layers::limits::{HTPASSWD_MEMORY_BYTES, RATE_LIMIT_BYTES};
-use flatpath_nfs::Nfs;
 use flatpath_nfs::limits::NODES_MAX;
+use flatpath_nfs::{Nfs, Portmapper};
 use flatpath_rpc::limits::{
     CACHED_REPLIES_MAX, CACHED_REPLY_BYTES_MAX, PAGE_BYTES, PAGES_PER_LISTENER,
 };
@@ -109,6 +109,8 @@ pub(crate) struct Demands {
     /// Limits of addresses (`--rate`, `--rate-bytes`), each with a table of its own.
     pub(crate) rates: usize,
     pub(crate) password_files: usize,
+    /// Portmappers.
+    pub(crate) portmappers: usize,
     /// Whether a listener has TLS.
     pub(crate) secured: bool,
     /// `--max-connections`.
@@ -268,7 +270,8 @@ impl Demands {
         let uploads = uploads.pages as usize * uploads.page_bytes as usize;
         common_bytes(driver)
             + self.writable * uploads
-            + self.nfs * PAGES_PER_LISTENER as usize * nfs_page_bytes as usize
+            + PAGES_PER_LISTENER as usize * self.nfs * nfs_page_bytes as usize
+            + PAGES_PER_LISTENER as usize * self.portmappers * Portmapper::page_bytes() as usize
     }
 }
 
@@ -372,6 +375,7 @@ mod tests {
             nfs: 0,
             rates: 0,
             password_files: 0,
+            portmappers: 0,
             secured: false,
             connections: None,
             descriptors: 1 << 20,

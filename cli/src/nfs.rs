@@ -115,22 +115,17 @@ struct Registered {
 }
 
 impl Rpcbind {
-    /// Tells NFS its ports, and rpcbind unless another server serves there until now.
+    /// Tells rpcbind unless another server serves there until now.
     pub(crate) fn begin(
         running: &Running,
         services: &Services,
         takes_over: bool,
     ) -> Result<Rpcbind, Failure> {
+        let listening = running.listeners();
         let mut rpcbind = Rpcbind::default();
-        for (number, port, is_registered) in &services.nfs {
-            let Some(bound) = running.listeners()[*number].address.internet() else {
-                continue;
-            };
-            port.announce(bound.port());
-            if *is_registered {
-                rpcbind.bound = Some(bound);
-            }
-        }
+        rpcbind.bound = services
+            .registered
+            .and_then(|number| listening[number].address.internet());
         if !takes_over {
             rpcbind.register()?;
         }

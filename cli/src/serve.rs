@@ -3,7 +3,7 @@
 //! Standard output carries one line per listener, `listening http 127.0.0.1:8080`, with ` writable`
 //! where clients may change files, and then `ready`; nothing else ever. With TLS it is `https`, and
 //! other protocols have ` tls` behind their address, or ` tls-offered` where clients may do without
-//! (`--nfs-tls`). Logs go to standard error.
+//! (`--nfs-tls`). What answers datagrams has `-udp` behind its name. Logs go to standard error.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -34,6 +34,7 @@ use crate::listeners;
 use crate::logging;
 use crate::memory::{Demands, Parts};
 use crate::nfs::Rpcbind;
+use crate::portmapper;
 use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};
 use crate::report;
@@ -90,9 +91,9 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let drain_times = DrainTimes::new(&settings.limits());
     let admin_server = start_admin(&admin, &settings, &passed)?;
     let server = access_log.add_to(server).passed_sockets(&passed);
-    let running = server.start().map_err(|error| explain(&error))?;
+    let running = start(server, &listeners)?;
     refuse_strangers(&passed)?;
-    set_redirect(&running, &services);
+    tell_ports(&running, &services);
     access_log.shown_by(&admin);
     admin.source(std::mem::take(&mut services.counting).source(&running));
     admin.slow(settings.slow);
@@ -277,6 +278,7 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
         rates,
         password_files,
+        portmappers: listeners.iter().map(|it| it.portmappers().len()).sum(),
         secured: listeners.iter().any(|it| it.tls.is_some()),
         connections: settings.max_connections,
         descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
@@ -300,7 +302,19 @@ fn reload_period(settings: &Settings) -> Option<Duration> {
     }
 }
 
-/// Tells those that redirect where to, now that the port is known.
+/// Starts it, with a failure in the words of what listens where that failed.
+fn start(server: Server, listeners: &[Listener]) -> Result<Running, Failure> {
+    let started = server.start();
+    started.map_err(|error| portmapper::explain(&error, listeners, explain(&error)))
+}
+
+/// Tells those that name the ports of others, now that they are known.
+fn tell_ports(running: &Running, services: &Services) {
+    set_redirect(running, services);
+    portmapper::announce(running, services);
+}
+
+/// Tells those that redirect where to.
 fn set_redirect(running: &Running, services: &Services) {
     let to = services
         .redirect
@@ -327,6 +341,7 @@ fn announce(running: &Running, services: &Services, admin: Option<&AdminServer>)
         };
         lines += &format!("listening {name} {}{tls}{rights}\n", bound.address);
     }
+    lines += &portmapper::lines(running.datagram_listeners());
     for address in admin.into_iter().flat_map(AdminServer::addresses) {
         lines += &format!("listening admin {address}\n");
     }

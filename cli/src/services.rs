@@ -2,7 +2,7 @@
 
 use flatpath::sockets::PassedSockets;
 use flatpath_ingest::{ControlThread, Ingest};
-use flatpath_nfs::Port;
+use flatpath_nfs::{Offer, Offered};
 use flatpath_relay::Relay;
 
 use crate::access::Accesses;
@@ -23,9 +23,12 @@ pub(crate) struct Services {
     /// For their metrics.
     pub(crate) counting: Counting,
     pub(crate) controls: Vec<ControlThread>,
-    /// For each NFS listener: its number in the server, the place that receives its port, and
-    /// whether rpcbind learns of it.
-    pub(crate) nfs: Vec<(usize, Port, bool)>,
+    /// What portmappers list.
+    pub(crate) offers: Vec<OfferedAt>,
+    /// The table of all portmappers.
+    pub(crate) portmapped: Offered,
+    /// The number of the listener for NFS that rpcbind learns of.
+    pub(crate) registered: Option<usize>,
     /// Exports that are named.
     pub(crate) exports: Vec<Served>,
     /// The file with the tables of exports.
@@ -44,10 +47,25 @@ pub(crate) struct Services {
     pub(crate) accesses: Accesses,
     /// Sites that a reload replaces.
     pub(crate) live: Vec<Live>,
-    /// Listeners so far.
+    /// Listeners so far, and those for datagrams.
     pub(crate) count: usize,
+    pub(crate) datagrams: usize,
     /// Sockets that another process has passed.
     pub(crate) passed: PassedSockets,
+}
+
+/// A service that portmappers list as soon as it listens.
+pub(crate) struct OfferedAt {
+    pub(crate) number: Number,
+    pub(crate) offer: Offer,
+    pub(crate) offered: Offered,
+}
+
+/// The number of a listener in the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Number {
+    Stream(usize),
+    Datagrams(usize),
 }
 
 impl Services {
@@ -60,6 +78,15 @@ impl Services {
         };
         services.counting.certificates = services.certificates.clone();
         services
+    }
+
+    /// A service that portmappers are to list in this table.
+    pub(crate) fn offer(&mut self, offer: Offer, number: Number, offered: Offered) {
+        self.offers.push(OfferedAt {
+            number,
+            offer,
+            offered,
+        });
     }
 
     /// A relay with these settings, whose clients meet those of the others.

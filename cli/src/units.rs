@@ -1,11 +1,13 @@
 //! Parses the values of settings, and finds the words that misspelt ones are similar to.
 
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use flatpath::NetworkThreads;
 use flatpath::sockets::ListenAddress;
+
+use crate::portmapper;
 
 const SIZE: &str = "write bytes, or a number with K, M, G or T for powers of 1024, such as 256M";
 const TIME: &str = "write seconds, or a time with units, such as 30, 0.5, 500ms or 1h 30m; at \
@@ -168,6 +170,19 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
     match ListenAddress::from_prefix(text) {
         Some(address) => Ok(address),
         None => address(text).map(ListenAddress::from),
+    }
+}
+
+/// Where the portmapper listens: as [`address`], or a host alone.
+pub(crate) fn portmapper_address(text: &str) -> Result<SocketAddr, String> {
+    let host = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    if let Ok(ip) = host.unwrap_or(text).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, portmapper::PORT));
+    }
+    let is_port = text.parse::<u16>().is_ok();
+    match text.is_empty() || is_port || text.contains(':') {
+        true => address(text),
+        false => address(&format!("{text}:{}", portmapper::PORT)),
     }
 }
 

@@ -139,6 +139,11 @@ pub trait Driver {
         socket.peer()
     }
 
+    /// The address of this machine that a connection has come to: likewise.
+    fn local(&self, socket: Socket) -> Option<SocketAddr> {
+        socket.local()
+    }
+
     /// Starts accepting connections.
     ///
     /// Failed(MFILE) or Failed(NFILE): no descriptor was free, and the connection waits in the

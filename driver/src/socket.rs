@@ -69,6 +69,15 @@ impl Socket {
         SocketAddr::try_from(rustix::net::getpeername(borrowed).ok()??).ok()
     }
 
+    /// The address of this machine that the connection has come to: one system call. `None` in the
+    /// simulation, and for sockets without an internet address.
+    pub fn local(self) -> Option<SocketAddr> {
+        let descriptor = self.descriptor()?;
+        // SAFETY: as for `peer`.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        SocketAddr::try_from(rustix::net::getsockname(borrowed).ok()?).ok()
+    }
+
     /// See [`Driver::delivery`](crate::Driver::delivery).
     pub(crate) fn delivery(self) -> Option<Delivery> {
         let descriptor = self.descriptor()?;

@@ -84,6 +84,7 @@ flatpath_structures::opaque_debug! {
 /// What an [`Io`] asks of its driver, whichever that is.
 pub(crate) trait Peers {
     fn peer_of(&self, socket: Socket) -> Option<SocketAddr>;
+    fn local_of(&self, socket: Socket) -> Option<SocketAddr>;
     fn clock_ns(&self) -> u64;
     fn voluntary_switches(&self) -> u64;
 }
@@ -91,6 +92,10 @@ pub(crate) trait Peers {
 impl<D: Driver> Peers for D {
     fn peer_of(&self, socket: Socket) -> Option<SocketAddr> {
         self.peer(socket)
+    }
+
+    fn local_of(&self, socket: Socket) -> Option<SocketAddr> {
+        self.local(socket)
     }
 
     fn clock_ns(&self) -> u64 {
@@ -168,6 +173,13 @@ impl Io<'_> {
     pub fn peer(&self) -> Option<SocketAddr> {
         let client = self.connection.client();
         client.or_else(|| self.driver.peer_of(self.connection.socket()))
+    }
+
+    /// The address of this machine that the connection has come to: one system call, so keep it.
+    /// `None` for sockets without an internet address, and in the simulation. Behind a load
+    /// balancer it is the address that the balancer has connected to.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.driver.local_of(self.connection.socket())
     }
 
     /// Whether the connection has come by a Unix socket: its client has no address, and the

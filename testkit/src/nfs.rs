@@ -4,7 +4,7 @@
 //! as it likes. What begins with `try_` reports what went wrong, for benches; the others panic.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 const NFS: u32 = 100_003;
@@ -70,6 +70,7 @@ impl Words {
 #[derive(Clone)]
 pub struct Call {
     program: u32,
+    version: u32,
     /// Of the program; a test that sends many knows by it which one was answered.
     pub procedure: u32,
     arguments: Words,
@@ -78,11 +79,22 @@ pub struct Call {
 impl Call {
     /// A call of NFS for which there is no function here.
     pub fn nfs(procedure: u32, arguments: Words) -> Self {
+        Self::of(NFS, 3, procedure, arguments)
+    }
+
+    /// A call of any program.
+    pub fn of(program: u32, version: u32, procedure: u32, arguments: Words) -> Self {
         Self {
-            program: NFS,
+            program,
+            version,
             procedure,
             arguments,
         }
+    }
+
+    /// In one datagram, without a credential.
+    pub fn datagram(&self, xid: u32) -> Vec<u8> {
+        self.record_with(&[0; 4], xid).split_off(4)
     }
 
     /// In one record, by user 1000.
@@ -107,7 +119,7 @@ impl Call {
     }
 
     fn begin(&self, bytes: usize, credential: &[u32], xid: u32) -> Vec<u8> {
-        let head = [xid, 0, 2, self.program, 3, self.procedure];
+        let head = [xid, 0, 2, self.program, self.version, self.procedure];
         let arguments = &self.arguments.0;
         let length = 4 * (head.len() + credential.len()) + arguments.len() + bytes;
         let mark = LAST_FRAGMENT | u32::try_from(length).expect("short");
@@ -130,11 +142,7 @@ fn entry(directory: &[u8], name: &str) -> Words {
 
 /// MNT of an export.
 pub fn mount(path: &str) -> Call {
-    Call {
-        program: MOUNT,
-        procedure: MNT,
-        arguments: Words::default().opaque(path.as_bytes()),
-    }
+    Call::of(MOUNT, 3, MNT, Words::default().opaque(path.as_bytes()))
 }
 
 pub fn null() -> Call {
@@ -302,6 +310,52 @@ pub fn good(results: &[u8]) -> io::Result<&[u8]> {
 
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// A socket that sends datagrams to a server.
+pub struct Datagrams(UdpSocket);
+
+impl Datagrams {
+    pub fn open(address: SocketAddr) -> Self {
+        let from = if address.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        };
+        let socket = UdpSocket::bind(from).expect("a free port");
+        socket.connect(address).expect("an address of this machine");
+        let patience = Some(Duration::from_secs(20));
+        socket.set_read_timeout(patience).expect("a time");
+        Self(socket)
+    }
+
+    pub fn send(&self, bytes: &[u8]) {
+        // A refusal of an earlier one is reported here.
+        let sent = (0..2).find_map(|_| self.0.send(bytes).ok());
+        assert_eq!(sent, Some(bytes.len()), "it is sent whole");
+    }
+
+    /// The next reply, whole.
+    pub fn reply(&self) -> Vec<u8> {
+        let mut room = vec![0; 64 * 1024];
+        let length = self.0.recv(&mut room).expect("a reply");
+        room.truncate(length);
+        room
+    }
+
+    /// Sends bytes and takes the reply.
+    pub fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
+        self.send(bytes);
+        self.reply()
+    }
+
+    /// Calls, and takes the results of an accepted reply to it.
+    pub fn call(&self, call: &Call) -> Vec<u8> {
+        const XID: u32 = 77;
+        let reply = self.exchange(&call.datagram(XID));
+        assert_eq!(reply.first_chunk(), Some(&XID.to_be_bytes()));
+        accepted(&reply).expect("it is accepted").to_vec()
+    }
 }
 
 /// One connection: on a socket, or on what a test puts between that and the calls.

@@ -32,6 +32,7 @@ const ALL_BY_FILE: &str = r#"
         nfs-allow = ["10.0.0.0/8", "::1"]
         nfs-secure-ports = true
         nfs-register = true
+        nfs-portmapper = ["127.0.0.1", "::1"]
         nfs-state = "/state"
         ingest = "127.0.0.1:9000"
         ingest-socket = "/run/ingest"
@@ -88,7 +89,8 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --relay-idle 61 --nfs 127.0.0.1:2049 \
         --nfs-exports /etc/exports,more --manage-gids=true \
         --no-root-squash=true --nfs-allow 10.0.0.0/8 --nfs-allow ::1 --nfs-secure-ports=true \
-        --nfs-register=true --nfs-state /state --ingest 127.0.0.1:9000 \
+        --nfs-register=true --nfs-portmapper 127.0.0.1:111,[::1] \
+        --nfs-state /state --ingest 127.0.0.1:9000 \
         --ingest-socket /run/ingest --ingest-memory 64M \
         --ingest-page 32K --ingest-consumers 2 --ingest-message 1M \
         --no-ingest-sharing=true --network-threads 2 --workers 2..64 \
@@ -199,6 +201,7 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("connections-per-address", "some"),
         ("http", "8080x"),
         ("nfs", "localhost"),
+        ("nfs-portmapper", "localhost:sunrpc"),
         ("driver", "kqueue"),
         ("accept", "twice"),
         ("etag", "weak"),

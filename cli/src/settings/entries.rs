@@ -3,6 +3,7 @@
 //! Each is its help, its field, and a definition: the topic of the help, the name of its value and
 //! its parser, then what else there is to know of it ([`Definition`]).
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -20,8 +21,8 @@ use super::{
 };
 use crate::logging::levels;
 use crate::units::{
-    Rate, count, count_or_zero, delay, listen_address, network_threads, rate, rate_of_bytes, size,
-    time, workers,
+    Rate, count, count_or_zero, delay, listen_address, network_threads, portmapper_address, rate,
+    rate_of_bytes, size, time, workers,
 };
 
 /// The topics of `serve --help`.
@@ -330,6 +331,14 @@ settings! {
 
     /// Register with the rpcbind of this machine, for clients that ask it for the ports
     nfs_register: Option<bool> = switch(topic::NFS).advanced().of(NFS);
+
+    /// Serve a portmapper (rpcbind versions 2 to 4) over TCP and UDP at this address, for clients
+    /// that have no option for ports, and MOUNT over UDP; may be repeated. Without a port it is
+    /// 111, where clients ask. Not beside rpcbind or --nfs-register
+    nfs_portmapper: Vec<SocketAddr> = option(topic::NFS, "ADDR", portmapper_address)
+        .advanced()
+        .of(NFS)
+        .not_inherited();
 
     /// Directory of the file handles' key, so that handles outlive the server; not below DIR
     /// [default: /var/lib/flatpath for root, else ~/.local/state/flatpath]

@@ -13,6 +13,7 @@ mod handover;
 mod hung;
 mod lasting;
 mod overtaking;
+mod portmapper;
 mod prompt;
 mod repeated;
 mod rpcbind;

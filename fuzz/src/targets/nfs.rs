@@ -1,8 +1,9 @@
 //! Target `nfs_arguments`: the arguments of every procedure of NFSv3, MOUNT and the portmapper.
 //!
 //! The first byte of the input is the procedure: 0 to 21 of NFSv3, 22 to 27 of MOUNT, then those of
-//! the portmapper; the rest are its arguments. The handle `ROOT`, four bytes, stands for the served
-//! directory's own, and `FILE` for that of a file in it, so that seeds can have good ones.
+//! the portmapper, 28 to 32 of version 2, 33 to 41 of version 3, 42 to 54 of version 4; the others
+//! are its arguments. The handle `ROOT`, four bytes, stands for the served directory's own, and
+//! `FILE` for that of a file in it, so that seeds can have good ones.
 //!
 //! Holds of every input
 //! - Arguments are garbage exactly if they do not follow RFC 1813, by a reading that shares nothing
@@ -20,15 +21,23 @@ use std::sync::LazyLock;
 use flatpath::memory::Pool;
 use flatpath_nfs::limits::{
     DATA_BYTES_MAX, HANDLE_BYTES_MAX, MOUNT_PATH_BYTES_MAX, NAME_BYTES_READ_MAX, PATH_BYTES_MAX,
+    PORTMAP_STRING_BYTES_MAX,
 };
-use flatpath_nfs::{Access, Nfs, Options};
+use flatpath_nfs::{Access, Nfs, Offer, Options};
 use flatpath_rpc::xdr::{Reader, Writer};
 use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route};
 
 use super::rpc::{in_fragments, pool};
 use crate::seeds;
 
-const PROGRAMS: [(u32, u32, u32); 3] = [(100_003, 3, 22), (100_005, 3, 6), (100_000, 2, 5)];
+/// Programs, versions, and how many procedures each has.
+const PROGRAMS: [(u32, u32, u32); 5] = [
+    (100_003, 3, 22),
+    (100_005, 3, 6),
+    (100_000, 2, 5),
+    (100_000, 3, 9),
+    (100_000, 4, 13),
+];
 
 /// A file of the served directory.
 const FILE: &[u8] = b"getattr.hex";
@@ -43,6 +52,14 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
     let mut options = Options::new(seeds::directory("nfs_arguments"));
     options.access = Access::ReadOnly;
     let nfs = Nfs::open(options).expect("a directory to serve");
+    let bound = "192.0.2.1:2049".parse().expect("an address");
+    for offer in [
+        Offer::Nfs,
+        Offer::MountDatagrams,
+        Offer::PortmapperDatagrams,
+    ] {
+        nfs.offered().announce(offer, bound);
+    }
     let found = |program: u32, procedure: u32, items: &[&[u8]]| {
         let mut room = [0; 256];
         let mut writer = Writer::new(&mut room);
@@ -70,6 +87,10 @@ pub(crate) fn run(data: &[u8]) {
         return;
     };
     let call = call_of(u32::from(*selector));
+    // What the portmapper never does has no arguments that it would read.
+    if let Route::Silent | Route::Unavailable(_) = SITE.nfs.route(&call) {
+        return assert!(matches!(call.procedure, 5 | 10 | 12), "{call:?}");
+    }
     let arguments = with_handles(arguments);
     let pool = pool();
     let (served, results) = serve(&SITE.nfs, &call, Arguments::new(&arguments), &pool);
@@ -188,10 +209,7 @@ fn reads(call: &Call, arguments: &[u8]) -> Option<()> {
             1 | 3 => script.opaque(MOUNT_PATH_BYTES_MAX),
             _ => Some(()),
         },
-        _ => match call.procedure {
-            1..=3 => script.skip(16),
-            _ => Some(()),
-        },
+        _ => script.portmapper(call.version, call.procedure),
     }
 }
 
@@ -249,6 +267,25 @@ impl Script<'_> {
             }
         }
         Some(())
+    }
+
+    /// RFC 1833 sections 2.2 and 3.2.
+    fn portmapper(&mut self, version: u32, procedure: u32) -> Option<()> {
+        match (version, procedure) {
+            (2, 1..=3) => self.skip(16),
+            (2, _) => Some(()),
+            (_, 1..=3 | 9 | 11) => {
+                self.skip(8)?;
+                (0..3)
+                    .try_for_each(|_| self.opaque(PORTMAP_STRING_BYTES_MAX).ok_or(()))
+                    .ok()
+            }
+            (_, 7) => self.opaque(PORTMAP_STRING_BYTES_MAX),
+            (_, 8) => self
+                .skip(4)
+                .and_then(|()| self.opaque(PORTMAP_STRING_BYTES_MAX)),
+            _ => Some(()),
+        }
     }
 
     /// RFC 1813 section 3.3: a line for each procedure, or for those with the same arguments.

@@ -1,10 +1,10 @@
-//! ONC RPC version 2 (RFC 5531) over streams, with XDR (RFC 4506).
+//! ONC RPC version 2 (RFC 5531) over streams and datagrams, with XDR (RFC 4506).
 //!
 //! A reader's way through: `record` finds records in bytes, `message` opens calls, `auth` says who
 //! calls, `xdr` reads arguments and writes results, `reply` builds an answer in pooled buffers,
-//! `duplicate_requests` answers repeated calls, and `server` makes all of it a protocol of the
-//! engine. Everything but `server` and `job` is without input and output: no descriptor, no clock,
-//! no thread.
+//! `duplicate_requests` answers repeated calls, `server` makes all of it a protocol of the engine,
+//! and `datagrams` a service of it. Everything but `server` and `job` is without input and output:
+//! no descriptor, no clock, no thread.
 //!
 //! ```
 //! use flatpath::memory::PoolHandle;
@@ -51,7 +51,7 @@
 //! assert_eq!(reply[28..], 5_u32.to_be_bytes(), "its result");
 //! ```
 //!
-//! Not here: datagrams (an amplifier), calls to clients, RPCSEC_GSS, TLS.
+//! Not here: calls to clients, RPCSEC_GSS, TLS of its own.
 #![forbid(unsafe_code)]
 
 pub mod limits;
@@ -68,14 +68,16 @@ mod origin;
 mod reply;
 mod reply_counts;
 mod job;
+mod datagrams;
 mod server;
 #[cfg(test)]
 mod testing;
 
 pub use auth::{AuthStatus, Credential, Groups};
+pub use datagrams::RpcDatagrams;
 pub use flatpath::NoRoom;
 pub use job::RpcJob;
-pub use message::{Accepted, Call, Denied, Probe, Refusal, open};
+pub use message::{Accepted, Call, Denied, Probe, Refusal, Transport, open};
 pub use programs::{CallOutcome, Found, Programs, Route};
 pub use record::{Arguments, Data};
 pub use reply::{DataRoom, Reply};

@@ -1,4 +1,6 @@
-//! Every bound of ONC RPC over a stream in one place, as sums with a comment per term.
+//! Every bound of ONC RPC in one place, as sums with a comment per term.
+
+use flatpath::limits::BUFFER_CLASSES;
 
 /// Data one call or reply may carry, in bytes: the largest READ and WRITE.
 pub const DATA_BYTES_MAX: usize = 1024 * 1024;
@@ -112,3 +114,8 @@ pub const CACHED_REPLY_BYTES_MAX: usize = 512;
 /// Idle periods of the engine a quiet connection lives through: five of 75 s are the six minutes
 /// after which the kernel's server disconnects, too.
 pub(crate) const IDLE_PERIODS_MAX: u8 = 5;
+
+/// Memory for the replies to datagrams that workers answer, in bytes: a buffer of the first class
+/// and a longer one of the second, which has room for every reply to a datagram, for each of four
+/// workers, as many as the engine gives to one listener's datagrams.
+pub const DATAGRAM_REPLIES_BYTES: usize = 4 * (BUFFER_CLASSES[0] + BUFFER_CLASSES[1]);

@@ -2,7 +2,7 @@
 //!
 //! Not here: batching and broadcast; a call without a reply is no call to us.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::auth::{self, AuthStatus, Credential, NoCaller};
 use crate::limits::REPLY_HEAD_BYTES;
@@ -36,10 +36,25 @@ pub struct Call {
     pub procedure: u32,
     /// Who the caller claims to be.
     pub credential: Credential,
-    /// Where the call came from, if the engine knows.
+    /// Where the call came from, if the engine knows. That of a datagram may be forged.
     pub peer: Option<SocketAddr>,
+    /// The address of this machine that the call came to, if the engine knows.
+    pub local: Option<IpAddr>,
+    /// What it came by.
+    pub transport: Transport,
     /// Whether it came through TLS.
     pub is_secured: bool,
+}
+
+/// What calls come by, and replies go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+// Exhaustive: RFC 5531 section 4 has no other.
+pub enum Transport {
+    /// A connection: TCP, or TLS over it.
+    #[default]
+    Stream,
+    /// UDP.
+    Datagram,
 }
 
 /// How an accepted call ended (`accept_stat`).
@@ -162,6 +177,8 @@ fn open_call(
         procedure,
         credential,
         peer,
+        local: None,
+        transport: Transport::Stream,
         is_secured: false,
     }))
 }

@@ -28,10 +28,19 @@ pub enum Route {
     Pooled,
     /// On a worker; a repeated call gets the reply of the first one.
     Once,
+    /// Nowhere, and there is no reply: the procedure is silent about errors.
+    Silent,
     /// Nowhere: the status says why.
     Unavailable(Accepted),
     /// Nowhere: the caller is not accepted.
     Refused(AuthStatus),
+}
+
+impl Route {
+    /// Whether the network thread is done with the call.
+    pub(crate) fn ends_here(self) -> bool {
+        matches!(self, Route::Inline | Route::Silent)
+    }
 }
 
 /// How a program served a call.

@@ -1,7 +1,7 @@
 //! What replies came to, by class: counted by each network thread for itself, read by any.
 //!
 //! Relaxed throughout: figures that publish nothing. One thread stores in each set of counters, so
-//! a reply costs a load and a store.
+//! a reply costs a load and a store; the set of datagrams, which workers answer too, is added to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +36,22 @@ impl ThreadCounts {
 
     pub(crate) fn add_beside(&self, what: Beside) {
         self.raise(what as usize);
+    }
+
+    /// The same for a set that several threads add to.
+    pub(crate) fn add_shared(&self, class: usize) {
+        self.raise_shared(BESIDE + class);
+    }
+
+    /// Likewise.
+    pub(crate) fn add_beside_shared(&self, what: Beside) {
+        self.raise_shared(what as usize);
+    }
+
+    fn raise_shared(&self, at: usize) {
+        if let Some(count) = self.0.get(at) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn raise(&self, at: usize) {

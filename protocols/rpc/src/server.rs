@@ -23,7 +23,7 @@
 
 mod here;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use flatpath::descriptors::DescriptorBudget;
@@ -32,6 +32,7 @@ use flatpath::{
     Context, Job, ListenerOptions, Pages, Phase, Protocol, Received, Stall, WorkerScope,
 };
 
+use crate::datagrams::RpcDatagrams;
 use crate::duplicate_requests::DuplicateRequestCache;
 use crate::job::RpcJob;
 use crate::limits::{
@@ -50,7 +51,7 @@ use here::send;
 
 /// Programs as a protocol of the engine.
 pub struct Rpc<S: Programs> {
-    programs: S,
+    programs: Arc<S>,
     duplicates: DuplicateRequestCache,
     page_bytes: u32,
     counts: ReplyCounts,
@@ -64,7 +65,7 @@ impl<S: Programs> Rpc<S> {
     /// Serves `programs`; keeps the replies of [`CACHED_REPLIES_MAX`] calls.
     pub fn new(programs: S) -> Rpc<S> {
         Rpc {
-            programs,
+            programs: Arc::new(programs),
             duplicates: DuplicateRequestCache::new(CACHED_REPLIES_MAX),
             page_bytes: PAGE_BYTES,
             counts: ReplyCounts::default(),
@@ -79,6 +80,13 @@ impl<S: Programs> Rpc<S> {
     /// What its replies come to, to be read while it serves.
     pub fn reply_counts(&self) -> ReplyCounts {
         self.counts.clone()
+    }
+
+    /// The same programs over datagrams, for
+    /// [`Server::listen_datagrams`](flatpath::Server::listen_datagrams). They are told by
+    /// [`Call::transport`] what a call came by.
+    pub fn datagrams(&self) -> RpcDatagrams<S> {
+        RpcDatagrams::new(Arc::clone(&self.programs), &self.counts)
     }
 
     /// With less memory: pages of `page_bytes` (a multiple of the machine's page, at most
@@ -102,8 +110,9 @@ pub struct RpcSession {
     ending: bool,
     /// What the calls with workers may answer, in bytes (G4).
     promised_bytes: usize,
-    /// Where the connection comes from, asked once, and whether it has TLS.
+    /// Where the connection comes from and what it came to, asked once, and whether it has TLS.
     peer: Option<SocketAddr>,
+    local: Option<IpAddr>,
     is_secured: bool,
     /// Made with the first call that must not be executed twice.
     origin: Option<Arc<Origin>>,
@@ -133,7 +142,7 @@ impl<S: Programs> Rpc<S> {
     /// The call in a record, where its arguments begin, and where it is answered.
     fn route(&self, record: &[u8], session: &RpcSession) -> Result<(Call, usize, Route), Refusal> {
         let (mut call, arguments) = message::open(record, session.peer)?;
-        call.is_secured = session.is_secured;
+        (call.local, call.is_secured) = (session.local, session.is_secured);
         match self.programs.route(&call) {
             Route::Unavailable(status) => Err(Refusal::Accepted(call.xid, status)),
             Route::Refused(status) => Err(Refusal::Denied(call.xid, Denied::Auth(status))),
@@ -150,7 +159,7 @@ impl<S: Programs> Rpc<S> {
         (is_alone, left): (bool, usize),
     ) -> Progress {
         match self.route(bytes, context.session) {
-            Ok((call, arguments_at, route)) if route != Route::Inline => {
+            Ok((call, arguments_at, route)) if !route.ends_here() => {
                 let mut arguments = Arguments::new(bytes);
                 arguments.skip(arguments_at);
                 let promised_bytes = self.programs.reply_bytes_max(&call, arguments);
@@ -195,7 +204,7 @@ impl<S: Programs> Rpc<S> {
     ) -> Progress {
         context.session.assembly.take(&mut job.record);
         match self.route(job.record.front(), context.session) {
-            Ok((call, arguments_at, route)) if route != Route::Inline => {
+            Ok((call, arguments_at, route)) if !route.ends_here() => {
                 let arguments = job.record.arguments(arguments_at);
                 job.promised_bytes = self.programs.reply_bytes_max(&call, arguments);
                 job.origin = (route == Route::Once).then(|| context.session.origin());
@@ -387,6 +396,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         context.session.idle_periods = 0;
         if context.session.peer.is_none() {
             context.session.peer = context.peer();
+            context.session.local = context.local().map(|local| local.ip().to_canonical());
             context.session.is_secured = context.is_secured();
         }
         let (mut used, mut blocked, mut took_call) = (0, None, false);
@@ -460,7 +470,7 @@ impl<S: Programs> Protocol for Rpc<S> {
     }
 
     fn run(&self, job: &mut RpcJob, scope: &mut WorkerScope<'_>) {
-        job.run(&self.programs, &self.duplicates, scope);
+        job.run(&*self.programs, &self.duplicates, scope);
     }
 
     fn panicked(&self, job: &mut RpcJob) {

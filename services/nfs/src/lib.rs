@@ -1,4 +1,5 @@
-//! Directories over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port.
+//! Directories over NFSv3 (RFC 1813): portmapper, MOUNT and all 22 procedures on one port; a
+//! portmapper at port 111 and MOUNT over UDP beside it, for clients that need them.
 //!
 //! A reader's way through: `handle` is what clients hold, `exports` finds the export and the rights
 //! of its client (`rights`, from `exports_file`), `export` turns it into an open file inside the
@@ -22,7 +23,7 @@
 //! }
 //! ```
 //!
-//! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, UDP, netgroups.
+//! Not here: NFSv4, locks (mount with `nolock`), NFSACL, Kerberos, NFS over UDP, netgroups.
 #![forbid(unsafe_code)]
 
 pub mod limits;
@@ -47,7 +48,7 @@ mod rights;
 mod sweep;
 mod verifier;
 mod programs;
-mod portmap;
+mod portmapper;
 mod rpcbind;
 mod mount;
 mod state;
@@ -63,6 +64,7 @@ mod tests;
 pub use calls::{CallCounts, METRICS};
 pub use exports::{ExportChange, Exports, PreparedExports};
 pub use exports_file::{BadExports, ExportsFile};
+pub use portmapper::{Offer, Offered, Portmapper};
 pub use rights::{Access, ClientRule, Clients, ExportOptions, Rights, Squash};
 pub use rpcbind::Registration;
-pub use service::{Nfs, Options, Port};
+pub use service::{Nfs, Options};

@@ -163,3 +163,15 @@ pub(crate) const LOOKUP_WAITERS_MAX: usize = 8;
 
 /// How long such a caller waits, as for a scan; in tests longer than they have patience.
 pub(crate) const LOOKUP_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 5 });
+
+/// Services that a portmapper lists, each at one address; more are not listed.
+pub const OFFERS_MAX: usize = 16;
+
+/// The longest string in a call to a portmapper that is read, in bytes.
+pub const PORTMAP_STRING_BYTES_MAX: usize = 255;
+
+/// The longest list of a portmapper, in bytes: for each service of [`OFFERS_MAX`] five programs,
+/// and for each of those whether there is one 4, program and version 8, the transport 4 + 4, the
+/// address 4 + 56, the owner or the kind of transport 4 + 3 * 8.
+pub(crate) const PORTMAP_LIST_BYTES_MAX: usize = OFFERS_MAX * 5 * (4 + 8 + 8 + 60 + 28) + 4;
+const _: () = assert!(PORTMAP_LIST_BYTES_MAX <= DIRECTORY_BYTES_MAX);

@@ -29,12 +29,14 @@ pub(crate) const MNT: u32 = 1;
 /// The procedure of MOUNT that lists exports.
 pub(crate) const EXPORT: u32 = 5;
 
-/// NULL, SET, UNSET, GETPORT, DUMP (RFC 1833 section 3).
+/// The version of the portmapper in which servers register: NULL, SET, UNSET, GETPORT, DUMP, CALLIT
+/// (RFC 1833 section 3).
 pub(crate) const PORTMAP: Program = Program {
     number: 100_000,
     version: 2,
-    procedures: 5,
+    procedures: 6,
 };
 
-/// All of them, on one port.
-pub(crate) const OFFERED: &[Program] = &[NFS, MOUNT, PORTMAP];
+/// Its versions, each with its procedures: version 3 has NULL to TADDR2UADDR, version 4
+/// GETVERSADDR, INDIRECT, GETADDRLIST and GETSTAT in addition (RFC 1833 section 2).
+pub(crate) const PORTMAP_PROCEDURES: [(u32, u32); 3] = [(2, PORTMAP.procedures), (3, 9), (4, 13)];

@@ -16,16 +16,12 @@ use flatpath_rpc::limits::INLINE_REPLY_BYTES_MAX;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 
 use crate::limits::RPCBIND_CALL_TIME_MAX;
-use crate::portmap::TCP;
+use crate::portmapper::{GETADDR as GETPORT, SET, TCP, UNSET};
 use crate::programs::{MOUNT, NFS, PORTMAP, Program};
 
 const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 111);
 
 const OURS: [Program; 2] = [MOUNT, NFS];
-
-const SET: u32 = 1;
-const UNSET: u32 = 2;
-const GETPORT: u32 = 3;
 
 /// Bytes of a call: marker, xid, CALL, version 2, program, version, procedure, credential and
 /// verifier of two words each, and a mapping of four.

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use flatpath::DriverConfig;
 use flatpath::Subnet;
@@ -14,7 +13,7 @@ use flatpath_rpc::limits::REPLY_BYTES_MIN;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{
     Accepted, Arguments, AuthStatus, Call, CallOutcome, Credential, Found, Programs, Reply, Route,
-    Rpc,
+    Rpc, Transport,
 };
 
 use crate::calls::{self, CallCounts};
@@ -24,13 +23,14 @@ use crate::handle::HandleKey;
 use crate::identity::{Server, Who};
 use crate::key;
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
-use crate::programs::{EXPORT, MOUNT, NFS, OFFERED, PORTMAP, Program};
+use crate::portmapper::Offered;
+use crate::programs::{EXPORT, MOUNT, NFS, PORTMAP, Program};
 use crate::request::{Attempt, Request, Scope};
 use crate::rights::{
     Access, ClientRule, Clients, ExportOptions, PRIVILEGED_PORTS_END, Rights, Squash,
 };
 use crate::status::Status;
-use crate::{mount, portmap, procedures};
+use crate::{mount, portmapper, procedures};
 
 /// How a directory is served, or several.
 ///
@@ -153,17 +153,6 @@ impl Admission {
     }
 }
 
-/// The port that the portmapper names; 0 until it is known.
-#[derive(Clone, Debug, Default)]
-pub struct Port(Arc<AtomicU16>);
-
-impl Port {
-    /// Says where the listener is.
-    pub fn announce(&self, port: u16) {
-        self.0.store(port, Ordering::Relaxed);
-    }
-}
-
 /// The NFS service.
 ///
 /// ```no_run
@@ -179,7 +168,7 @@ impl Port {
 pub struct Nfs {
     exports: Exports,
     admission: Admission,
-    port: Port,
+    offered: Offered,
 }
 
 flatpath::opaque_debug! {
@@ -229,7 +218,7 @@ impl Nfs {
         Ok(Nfs {
             exports,
             admission: options.admission(),
-            port: Port::default(),
+            offered: Offered::default(),
         })
     }
 
@@ -266,9 +255,17 @@ impl Nfs {
         CallCounts::new(&protocol.programs().exports, protocol.reply_counts())
     }
 
-    /// Where to say which port the listener got.
-    pub fn port(&self) -> Port {
-        self.port.clone()
+    /// What its portmapper lists, to be told as soon as it is known where it listens.
+    pub fn offered(&self) -> Offered {
+        self.offered.clone()
+    }
+
+    /// The same with a table that others share, in a server with several listeners for NFS.
+    pub fn offering(self, offered: &Offered) -> Nfs {
+        Nfs {
+            offered: offered.clone(),
+            ..self
+        }
     }
 
     /// The user whose groups a call needs that this machine is to know.
@@ -397,12 +394,15 @@ impl Programs for Nfs {
     }
 
     fn route(&self, call: &Call) -> Route {
-        let program = OFFERED
-            .iter()
-            .find(|program| program.number == call.program);
-        let wrong = match program {
-            Some(program) => mismatch(call, program),
-            None => Some(Accepted::ProgramUnavailable),
+        let wrong = match (call.program, call.transport) {
+            (number, _) if number == MOUNT.number => mismatch(call, &MOUNT),
+            // A datagram would have to hold a READ, and its sender may be forged.
+            (number, Transport::Stream) if number == NFS.number => mismatch(call, &NFS),
+            (number, _) if number == PORTMAP.number => match portmapper::route(call) {
+                Route::Unavailable(status) => Some(status),
+                _ => None,
+            },
+            _ => Some(Accepted::ProgramUnavailable),
         };
         if let Some(status) = wrong {
             return Route::Unavailable(status);
@@ -414,7 +414,7 @@ impl Programs for Nfs {
             return Route::Refused(AuthStatus::TooWeak);
         }
         if call.program == PORTMAP.number {
-            Route::Inline
+            portmapper::route(call)
         } else if call.program == NFS.number && procedures::changes(call.procedure) {
             Route::Once
         } else if call.program == NFS.number && procedures::is_prompt(call.procedure) {
@@ -425,10 +425,13 @@ impl Programs for Nfs {
     }
 
     fn reply_bytes_max(&self, call: &Call, arguments: Arguments<'_>) -> usize {
-        match (call.program == NFS.number, call.procedure) {
-            (true, procedure) => procedures::reply_bytes_max(procedure, arguments),
-            (false, EXPORT) => REPLY_BYTES_MIN + self.exports.table().list().len(),
-            (false, _) => REPLY_BYTES_MIN,
+        match (call.program, call.procedure) {
+            (program, procedure) if program == NFS.number => {
+                procedures::reply_bytes_max(procedure, arguments)
+            }
+            (program, _) if program == PORTMAP.number => portmapper::reply_bytes_max(),
+            (_, EXPORT) => REPLY_BYTES_MIN + self.exports.table().list().len(),
+            _ => REPLY_BYTES_MIN,
         }
     }
 
@@ -441,11 +444,7 @@ impl Programs for Nfs {
         if call.procedure == 0 {
             return CallOutcome::Results;
         }
-        let port = self.port.0.load(Ordering::Relaxed);
-        match portmap::serve(call.procedure, arguments, results, port) {
-            Ok(()) => CallOutcome::Results,
-            Err(_) => CallOutcome::GarbageArguments,
-        }
+        portmapper::inline(&self.offered, call, arguments, results)
     }
 
     fn prompt_right(&self, call: &Call, arguments: Arguments<'_>) -> Option<Arc<PromptRight>> {
@@ -478,6 +477,9 @@ impl Programs for Nfs {
 
     fn preparation(&self, call: &Call, arguments: Arguments<'_>) -> Option<BlockingLimit> {
         self.exports.common().groups.as_ref()?;
+        if call.program == PORTMAP.number {
+            return None;
+        }
         let table = self.exports.table();
         let picked = table.pick_any(call, arguments);
         let (user, groups) = self.user_to_look_up(call, &picked)?;
@@ -493,6 +495,9 @@ impl Programs for Nfs {
     }
 
     fn limit(&self, call: &Call, arguments: Arguments<'_>) -> Option<BlockingLimit> {
+        if call.program == PORTMAP.number {
+            return None;
+        }
         self.exports
             .table()
             .pick_any(call, arguments)
@@ -529,6 +534,9 @@ impl Programs for Nfs {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
+        if call.program == PORTMAP.number {
+            return portmapper::pooled(&self.offered, call, arguments, reply, pool);
+        }
         self.serve_there(Scope::after(found), call, arguments, reply, pool)
     }
 }

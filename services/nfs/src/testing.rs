@@ -168,26 +168,31 @@ impl Fixture {
             procedure,
             credential,
             peer: self.peer,
-            is_secured: false,
+            ..Call::default()
         };
-        match self.nfs.route(&call) {
+        self.answered(&call, arguments)
+    }
+
+    /// The results of a call that succeeds.
+    pub(crate) fn answered(&self, call: &Call, arguments: &Words) -> Results {
+        match self.nfs.route(call) {
             Route::Inline => {
                 let mut room = [0; 484];
                 let mut writer = Writer::new(&mut room);
                 let arguments = Arguments::new(&arguments.0);
                 assert_eq!(
-                    self.nfs.inline(&call, arguments, &mut writer),
+                    self.nfs.inline(call, arguments, &mut writer),
                     CallOutcome::Results
                 );
                 let written = writer.written();
                 Results(room[..written].to_vec())
             }
             // Once, as the server does: a second try sees what the first has remembered.
-            Route::Prompt => match self.prompt(&call, arguments) {
+            Route::Prompt => match self.prompt(call, arguments) {
                 Some(results) => results,
-                None => self.by_worker(&call, arguments),
+                None => self.by_worker(call, arguments),
             },
-            Route::Pooled | Route::Once => self.by_worker(&call, arguments),
+            Route::Pooled | Route::Once => self.by_worker(call, arguments),
             route => panic!("{route:?}"),
         }
     }

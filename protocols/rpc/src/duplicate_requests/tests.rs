@@ -17,7 +17,7 @@ fn call(xid: u32, user: u32) -> Call {
         procedure: 12,
         credential,
         peer,
-        is_secured: false,
+        ..Call::default()
     }
 }
 

@@ -33,6 +33,10 @@ impl<S: Programs> Rpc<S> {
             },
             routed => (routed, false),
         };
+        if let Ok((_, _, Route::Silent)) = routed {
+            context.thread.counts.add_beside(Beside::Refused);
+            return Progress::Done;
+        }
         let Some(buffer) = context.io.reserve(INLINE_REPLY_BYTES_MAX) else {
             return Progress::Stalled(Stall::Memory);
         };

@@ -1,4 +1,4 @@
-//! NULL, the portmapper and MOUNT.
+//! NULL of every program, and MOUNT.
 
 use crate::status::Status;
 use crate::testing::{Fixture, Words};
@@ -15,33 +15,6 @@ fn null_answers_nothing_for_every_program() {
     for program in [100_000, 100_003, 100_005] {
         assert!(fixture.call(program, 0, &Words::default()).0.is_empty());
     }
-}
-
-#[test]
-fn the_portmapper_names_our_port_for_what_is_here_over_tcp() {
-    let fixture = Fixture::new();
-    fixture.nfs.port().announce(2049);
-    let port = |program, version, protocol| {
-        let words = Words::default()
-            .word(program)
-            .word(version)
-            .word(protocol)
-            .word(0);
-        fixture.call(100_000, 3, &words).status()
-    };
-    assert_eq!(port(100_003, 3, 6), 2049);
-    assert_eq!(port(100_005, 3, 6), 2049);
-    assert_eq!(port(100_003, 4, 6), 0, "no version 4");
-    assert_eq!(port(100_003, 3, 17), 0, "no UDP");
-    assert_eq!(port(100_021, 4, 6), 0, "no locks");
-    let words = Words::default().word(1).word(2).word(6).word(99);
-    assert_eq!(
-        fixture.call(100_000, 1, &words).status(),
-        0,
-        "no program registers here"
-    );
-    let list = fixture.call(100_000, 4, &Words::default());
-    assert_eq!(list.0.len(), 3 * 20 + 4);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn call(procedure: u32, credential: Credential) -> Call {
         procedure,
         credential,
         peer: None,
-        is_secured: false,
+        ..Call::default()
     }
 }
 
