@@ -182,11 +182,12 @@ fn read_into(
     let count = bytes_available(size, offset, count);
     let file = request.reader(node)?;
     if count >= PIPED_BYTES_MIN
-        && let Some(piped) =
-            request
-                .state
-                .pipes
-                .splice_file(file, offset, count, usize::from(count % 4 > 0))?
+        && let Some(piped) = request.state.pipes.splice_file(
+            file,
+            offset,
+            count,
+            usize::from(!count.is_multiple_of(4)),
+        )?
         && piped.len() == count
     {
         return Ok((Came::Piped(piped), node.attributes()?));
