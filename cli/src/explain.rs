@@ -16,8 +16,8 @@ use flatpath_http::http::uri::Scheme;
 use flatpath_http::{Hosts, Http, Sites};
 
 use crate::failure::Failure;
+use crate::hosts;
 use crate::listener::Listener;
-use crate::listeners::hosts_of;
 use crate::memory::Parts;
 use crate::redirect::Redirect;
 use crate::settings::Settings;
@@ -51,7 +51,7 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
     let mut out = String::new();
     let addresses: Vec<_> = listener.addresses.iter().map(ToString::to_string).collect();
     let _ = writeln!(out, "listener {}", addresses.join(", "));
-    if !hosts_of(listener)
+    if !hosts::of_each(listener)
         .iter()
         .any(|hosts| hosts.admits(authority))
     {

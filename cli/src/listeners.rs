@@ -7,14 +7,15 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use flatpath::Server;
-use flatpath::sockets::{ListenAddress, PassedSockets};
+use flatpath::sockets::ListenAddress;
 use flatpath_echo::Echo;
-use flatpath_http::{ForwardedHeader, HostPattern, Hosts, Http, LiveSites, Origins};
+use flatpath_http::{ForwardedHeader, Hosts, Http, LiveSites, Origins};
 use flatpath_nfs::{Nfs, Offer};
 
 use crate::access;
 use crate::config::Configuration;
 use crate::failure::Failure;
+use crate::hosts;
 use crate::listener::Listener;
 use crate::live::Live;
 use crate::memory::Parts;
@@ -313,8 +314,8 @@ impl Listener {
         parts: &Parts,
         services: &mut Services,
     ) -> Result<Server, Failure> {
-        let is_exposed = is_exposed(self, &address, &services.passed);
-        let hosts = hosts(self, is_exposed);
+        let is_exposed = hosts::is_exposed(self, &address, &services.passed);
+        let hosts = hosts::of(self, is_exposed);
         if self.redirects {
             let redirect = Http::service(services.redirected.clone());
             return Ok(server.listen_at(address, redirect.hosts(hosts)));
@@ -355,43 +356,5 @@ impl Listener {
             None | Some(settings::ForwardedHeader::XForwardedFor) => ForwardedHeader::XForwardedFor,
         };
         http.behind_proxies(header, settings.forwarded_from.iter().copied())
-    }
-}
-
-/// The hosts that a listener answers for, at each of its addresses.
-pub(crate) fn hosts_of(listener: &Listener) -> Vec<Hosts> {
-    let none = PassedSockets::default();
-    let addresses = listener.addresses.iter();
-    addresses
-        .map(|address| hosts(listener, is_exposed(listener, address, &none)))
-        .collect()
-}
-
-/// Whether a page can have the browser of its reader ask at this address in the name of another
-/// host. What connects to a Unix socket or sends a header of the PROXY protocol is no browser; and
-/// with TLS a browser wants a certificate for the name of the page.
-fn is_exposed(listener: &Listener, address: &ListenAddress, passed: &PassedSockets) -> bool {
-    let is_loopback = |at: &ListenAddress| {
-        let address = at.internet();
-        address.is_some_and(|it| it.ip().to_canonical().is_loopback())
-    };
-    let is_local = match address {
-        ListenAddress::Passed(_) => passed.addresses(address).iter().any(is_loopback),
-        address => is_loopback(address),
-    };
-    is_local && listener.tls.is_none() && listener.settings.proxy_from.is_empty()
-}
-
-/// The hosts that are answered for at an address.
-pub(crate) fn hosts(listener: &Listener, is_exposed: bool) -> Hosts {
-    let named = &listener.settings.hosts;
-    match is_exposed || !named.is_empty() {
-        true => {
-            // The names of sites are named, too; what is for all others is not.
-            let sites = listener.sites.iter().flat_map(|site| &site.names);
-            let sites = sites.filter(|name: &&HostPattern| !name.is_any());
-            Hosts::local().and(named.iter().chain(sites).cloned())
-        }
-        false => Hosts::any(),
     }
 }

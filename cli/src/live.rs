@@ -8,8 +8,8 @@ use flatpath_http::{Hosts, LiveSitesHandle, Sites};
 
 use crate::access::Accesses;
 use crate::failure::Failure;
+use crate::hosts;
 use crate::listener::Listener;
-use crate::listeners;
 use crate::memory::Parts;
 use crate::service_metrics::SharedMounts;
 use crate::settings::{Part, SETTINGS, Settings};
@@ -20,7 +20,7 @@ use crate::sites;
 pub(crate) struct Live {
     /// The listener as it was started, with its sites and their settings by now.
     pub(crate) listener: Listener,
-    /// See [`listeners::hosts`].
+    /// See [`hosts::of`].
     pub(crate) is_exposed: bool,
     pub(crate) handle: LiveSitesHandle,
     pub(crate) mounts: SharedMounts,
@@ -102,7 +102,7 @@ pub(crate) fn prepare(
         let (sites, mounts) = sites::all(&listener, parts, accesses)?;
         Ok(Prepared {
             number,
-            hosts: listeners::hosts(&listener, all[number].is_exposed),
+            hosts: hosts::of(&listener, all[number].is_exposed),
             listener,
             sites,
             mounts,

@@ -27,6 +27,7 @@ mod sites;
 mod listener;
 mod services;
 mod listeners;
+mod hosts;
 mod live;
 mod effect;
 mod report;

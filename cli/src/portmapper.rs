@@ -18,9 +18,6 @@ use crate::listener::Listener;
 use crate::services::{Number, Services};
 use crate::settings::{ListenerProtocol, Settings, is_on};
 
-/// Where rpcbind is, and clients ask.
-pub(crate) const PORT: u16 = 111;
-
 impl Listener {
     /// Where it has portmappers.
     pub(crate) fn portmappers(&self) -> &[SocketAddr] {

@@ -7,8 +7,6 @@ use std::time::Duration;
 use flatpath::NetworkThreads;
 use flatpath::sockets::ListenAddress;
 
-use crate::portmapper;
-
 const SIZE: &str = "write bytes, or a number with K, M, G or T for powers of 1024, such as 256M";
 const TIME: &str = "write seconds, or a time with units, such as 30, 0.5, 500ms or 1h 30m; at \
                     least 1ms and at most 365 days";
@@ -173,16 +171,19 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
     }
 }
 
+/// Where rpcbind is, and clients ask.
+pub(crate) const PORTMAPPER_PORT: u16 = 111;
+
 /// Where the portmapper listens: as [`address`], or a host alone.
 pub(crate) fn portmapper_address(text: &str) -> Result<SocketAddr, String> {
     let host = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     if let Ok(ip) = host.unwrap_or(text).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, portmapper::PORT));
+        return Ok(SocketAddr::new(ip, PORTMAPPER_PORT));
     }
     let is_port = text.parse::<u16>().is_ok();
     match text.is_empty() || is_port || text.contains(':') {
         true => address(text),
-        false => address(&format!("{text}:{}", portmapper::PORT)),
+        false => address(&format!("{text}:{PORTMAPPER_PORT}")),
     }
 }
 

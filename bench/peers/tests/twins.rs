@@ -202,6 +202,13 @@ impl Day {
         reply
     }
 
+    /// Sends a body that nobody reads. hyper ends the connection after the reply, unless the body
+    /// had arrived with the head.
+    fn ask_in_vain(&mut self, method: &str, fields: &[(&str, &str)]) {
+        self.ask(method, ALL, fields, b"{}");
+        self.client = HttpClient::connect(self.address);
+    }
+
     fn send(&mut self, method: &str, path: &str, body: &Value) {
         self.ask(method, path, &TYPED, body.to_string().as_bytes());
     }
@@ -214,8 +221,8 @@ impl Day {
         self.send("PUT", ONE, &draft("two"));
         self.send("PUT", "/api/bookmarks/9", &draft("two"));
         self.ask("POST", ALL, &TYPED, b"{");
-        self.ask("POST", ALL, &[], b"{}");
-        self.ask("PUT", ALL, &TYPED, b"{}");
+        self.ask_in_vain("POST", &[]);
+        self.ask_in_vain("PUT", &TYPED);
         for path in [
             ONE,
             ALL,

@@ -375,6 +375,13 @@ impl Setting {
     }
 }
 
+impl ListenerProtocol {
+    /// Whether it looks at a setting, and its table may set it.
+    pub(crate) fn takes(self, setting: &Setting) -> bool {
+        setting.listeners().contains(&self)
+    }
+}
+
 impl PartialEq for Setting {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id

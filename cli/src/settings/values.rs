@@ -2,8 +2,6 @@
 
 use clap::ValueEnum;
 
-use super::Setting;
-
 /// A setting with few values: each is its help, its variant and its word.
 macro_rules! values {
     (
@@ -51,11 +49,6 @@ values! {
 }
 
 impl ListenerProtocol {
-    /// Whether it looks at a setting, and its table may set it.
-    pub(crate) fn takes(self, setting: &Setting) -> bool {
-        setting.listeners().contains(&self)
-    }
-
     pub(crate) fn name(self) -> String {
         let value = self.to_possible_value().expect("none is skipped");
         value.get_name().to_owned()

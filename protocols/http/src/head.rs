@@ -10,10 +10,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use flatpath::TlsTerms;
-use http::Version;
+use http::{Request, Version};
 
 use crate::limits::{HEAD_NOTES_MAX, HEADERS_MAX};
-use crate::message::Request;
 use crate::site_match::SiteKey;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
@@ -158,13 +157,13 @@ pub struct HeadNote(pub NonZeroU64);
 impl HeadNote {
     /// Whether it was left for this request, on its head or on the request itself.
     #[must_use]
-    pub fn is_of(self, request: &Request) -> bool {
+    pub fn is_of<B>(self, request: &Request<B>) -> bool {
         let notes: Option<&HeadNotes> = request.extensions().get();
         notes.is_some_and(|notes| notes.has(self))
     }
 
     /// Leaves it for the next run of a request that a limit parks.
-    pub fn leave_for(self, request: &mut Request) {
+    pub fn leave_for<B>(self, request: &mut Request<B>) {
         let notes: &mut HeadNotes = request.extensions_mut().get_or_insert_default();
         notes.add(self);
     }

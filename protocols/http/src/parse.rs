@@ -11,8 +11,9 @@ use http::Version;
 use crate::chars;
 use crate::fault::Fault;
 use crate::framing;
-use crate::head::{Head, HeaderSlots};
+use crate::head::{Head, HeaderSlots, header_slots};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
+use crate::scan::Scan;
 use crate::target::parse_target;
 
 /// Parses a complete head, as [`Scan::head`](crate::Scan::head) gives it. The connection must end
@@ -163,4 +164,20 @@ fn header_fault(headers: &[u8]) -> Fault {
         }
     }
     Fault::HeaderName
+}
+/// Calls `use_head` with the head that `input` begins with; None when it is not complete.
+///
+/// # Errors
+/// The rule that the head breaks.
+pub fn with_head<T>(
+    input: &[u8],
+    use_head: impl FnOnce(&Head<'_>) -> T,
+) -> Result<Option<T>, Fault> {
+    let (limits, mut scan) = (Limits::default(), Scan::new());
+    if scan.advance(input, &limits)?.is_none() {
+        return Ok(None);
+    }
+    let (mut copy, mut slots) = (Vec::new(), header_slots());
+    let head = parse(scan.head(input, &mut copy), &mut slots, &limits, "")?;
+    Ok(Some(use_head(&head)))
 }

@@ -123,7 +123,8 @@ pub trait Service: Send + Sync + 'static {
 
     /// Whether a site that was looked up is still the one. Asked for each request for the same host
     /// as the one before, so it should cost no more than a comparison; after a no,
-    /// [`Service::site`] is asked again. Yes, unless sites change ([`LiveSites`](crate::LiveSites)).
+    /// [`Service::site`] is asked again. Yes, unless sites change
+    /// ([`LiveSites`](crate::LiveSites)).
     fn has_site(&self, site: SiteKey) -> bool {
         let _ = site;
         true

@@ -32,11 +32,11 @@ use crate::hosts::{HostMap, HostPattern, InvalidHost};
 use crate::into_response::refused;
 use crate::message::{Request, Response};
 use crate::mount::{self, Services, States};
+use crate::parse::with_head;
 use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
-use crate::testing;
 
 /// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
 /// it was added with.
@@ -198,7 +198,7 @@ impl Sites {
     ) -> Result<Self, InvalidSite> {
         let invalid = || InvalidSite::Prefix(prefix.to_owned());
         let prefix = parse_prefix(prefix).ok_or_else(invalid)?;
-        let any = testing::with_head(ANY, |head| service.plan(head).asks_peer);
+        let any = with_head(ANY, |head| service.plan(head).asks_peer);
         self.asks_peer |= matches!(any, Ok(Some(true)));
         let number = self.services.add(service);
         for host in hosts {
@@ -406,8 +406,8 @@ impl Service for Sites {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Http;
     use crate::handler::ByReference;
+    use crate::{Http, testing};
     use std::time::Duration;
 
     const TURN: Turn = Turn::new(1, Duration::ZERO, Duration::from_secs(0));
@@ -515,7 +515,7 @@ mod tests {
         let sites = sites();
         let place = |target: &str| {
             let input = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
-            testing::with_head(input.as_bytes(), |head| {
+            with_head(input.as_bytes(), |head| {
                 matches!(sites.plan(head).place, crate::Place::Worker)
             })
         };
@@ -531,7 +531,7 @@ mod tests {
         };
         let find = |sites: &Sites, site| {
             let input = b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n";
-            let found = testing::with_head(input, |head| {
+            let found = with_head(input, |head| {
                 let head = Head {
                     site,
                     ..head.clone()

@@ -9,33 +9,14 @@ use crate::body::{Decoder, Piece};
 use crate::date::DateLine;
 use crate::encode::ReplyFraming;
 use crate::fault::Fault;
-use crate::head::{Head, RequestMeta, header_slots};
-use crate::limits::Limits;
+use crate::head::{Head, RequestMeta};
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
 use crate::outgoing::OutgoingHead;
-use crate::parse::parse;
+pub use crate::parse::with_head;
 use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
-use crate::scan::Scan;
 use crate::service::{Place, Service};
-
-/// Calls `use_head` with the head that `input` begins with; None when it is not complete.
-///
-/// # Errors
-/// The rule that the head breaks.
-pub fn with_head<T>(
-    input: &[u8],
-    use_head: impl FnOnce(&Head<'_>) -> T,
-) -> Result<Option<T>, Fault> {
-    let (limits, mut scan) = (Limits::default(), Scan::new());
-    if scan.advance(input, &limits)?.is_none() {
-        return Ok(None);
-    }
-    let (mut copy, mut slots) = (Vec::new(), header_slots());
-    let head = parse(scan.head(input, &mut copy), &mut slots, &limits, "")?;
-    Ok(Some(use_head(&head)))
-}
 
 /// The request that `input` begins with, body included, and the bytes it takes; None when it is not
 /// complete.
