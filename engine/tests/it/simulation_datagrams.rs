@@ -231,6 +231,15 @@ fn sim_one_address_fills_no_more_than_its_part_of_what_workers_may_have() {
 }
 
 #[test]
+fn sim_what_workers_have_answered_makes_room_for_more() {
+    let mut server = server(Conditions::calm(9));
+    for _ in 0..2 * AT_WORK_MAX {
+        assert_eq!(ask(&mut server, host(1), b"work echo"), [9]);
+    }
+    assert_eq!(end(server).datagrams_dropped(), 0);
+}
+
+#[test]
 fn sim_what_cannot_be_answered_is_counted_by_its_reason_and_nothing_else_suffers() {
     let mut server = server(Conditions::calm(7));
     let unanswerable = [
