@@ -229,6 +229,11 @@ impl<'a> Reply<'a> {
         &self.space[..self.bytes]
     }
 
+    /// Whether there was no room for something, so that nothing is sent.
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long
+    }
+
     /// How much more can be written, in bytes.
     pub fn room(&self) -> usize {
         self.space.len() - self.bytes
@@ -386,8 +391,10 @@ mod tests {
         assert_eq!(reply.bytes(), b"12345", "nothing was appended");
         reply.write(b"678").expect("room for that");
         assert_eq!(reply.outcome(), Answer::TooLong, "a part of a reply");
+        assert!(reply.is_too_long());
         reply.clear();
         assert_eq!((reply.room(), reply.outcome()), (8, Answer::Nothing));
+        assert!(!reply.is_too_long());
         reply.write(b"full").expect("room");
         assert_eq!(reply.outcome(), Answer::Bytes(4));
     }

@@ -348,6 +348,18 @@ impl SimulatedServer {
     /// # Panics
     /// When the driver gives up or finds a promise broken; the message has the seed.
     pub fn turn(&mut self) {
+        self.turn_without_workers();
+        for _ in 0..self.random.below(4) {
+            self.shared.run_next(0, || ());
+        }
+        self.empty_bin();
+    }
+
+    /// The same while no worker finishes anything: jobs stay where they are.
+    ///
+    /// # Panics
+    /// As [`SimulatedServer::turn`].
+    pub fn turn_without_workers(&mut self) {
         for thread in &mut self.threads {
             let seed = thread.world.seed();
             let on_network_thread = OnNetworkThread::enter();
@@ -358,10 +370,6 @@ impl SimulatedServer {
                 Err(cause) => panic!("seed {seed}: the driver gave up: {cause}"),
             }
         }
-        for _ in 0..self.random.below(4) {
-            self.shared.run_next(0, || ());
-        }
-        self.empty_bin();
     }
 
     /// As workers do, but at once and in order.

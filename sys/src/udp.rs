@@ -408,6 +408,26 @@ mod tests {
     }
 
     #[test]
+    fn what_another_datagram_has_left_behind_the_kernels_lengths_is_not_read() {
+        let (name, name_bytes) = encode_address("192.0.2.7:9".parse().expect("an address"));
+        let (control, control_bytes) = encode_source([10, 0, 0, 1].into());
+        // SAFETY: all-zero is a message header that points to nothing.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        let mut read = |name_bytes: usize, control_bytes: usize| {
+            header.msg_namelen = name_bytes as _;
+            header.msg_controllen = control_bytes as _;
+            Envelope::of(&header, &name, &control)
+        };
+        let whole = read(name_bytes, control_bytes).expect("an address");
+        assert_eq!(whole.to, Some([10, 0, 0, 1].into()));
+        let alone = read(name_bytes, 0).expect("an address");
+        assert_eq!((alone.from, alone.to), (whole.from, None));
+        assert_eq!(read(0, control_bytes), None, "no sender");
+        // Longer than the room: the kernel says so of what it has cut.
+        assert_eq!(read(2 * NAME_BYTES, 2 * CONTROL_BYTES), Some(whole));
+    }
+
+    #[test]
     fn a_reply_leaves_from_the_address_that_was_asked() {
         let server = UdpSocket::bind("0.0.0.0:0").expect("a free port");
         prepare(server.as_fd(), false).expect("Linux has it");

@@ -7,6 +7,7 @@ on_every_driver! {
     #[test] fn without_a_page_the_receive_stalls_and_the_rest_waits_in_the_socket;
     #[test] fn what_comes_after_a_cancel_stays_in_the_socket;
     #[test] fn a_cancel_ends_the_receive_of_its_socket_alone;
+    #[test] fn a_cancel_ends_a_receive_that_a_datagram_has_just_come_to;
     #[test] fn a_flood_leaves_a_connection_its_turns;
     #[test] fn what_the_socket_had_no_room_for_is_counted;
     #[test] fn a_driver_is_dropped_with_datagrams_under_way;
@@ -20,9 +21,14 @@ on_this_driver! { single OnUringSingle
     #[test] without_a_page_the_receive_stalls_and_the_rest_waits_in_the_socket
     #[test] what_comes_after_a_cancel_stays_in_the_socket
     #[test] a_cancel_ends_the_receive_of_its_socket_alone
+    #[test] a_cancel_ends_a_receive_that_a_datagram_has_just_come_to
     #[test] a_flood_leaves_a_connection_its_turns
     #[test] what_the_socket_had_no_room_for_is_counted
     #[test] a_driver_is_dropped_with_datagrams_under_way
+}
+
+on_this_driver! { epoll_alone OnEpoll
+    #[test] a_wait_takes_no_more_of_a_flood_than_it_may_on_epoll
 }
 
 mod cases {
@@ -200,6 +206,7 @@ mod cases {
             }
         }
         assert!(numbers.into_iter().eq(0..3 * PAGES as u8), "in order");
+        assert_eq!(rig.driver.statistics().stalls, 3);
         rig.driver.receive_datagrams(socket, 7, REGION);
         assert_eq!(next(&mut rig, 7).1, b"last");
     }
@@ -248,6 +255,32 @@ mod cases {
         assert_eq!(Arc::strong_count(&second), 2);
     }
 
+    pub(crate) fn a_cancel_ends_a_receive_that_a_datagram_has_just_come_to<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&config()) else {
+            return;
+        };
+        let (client, _) = client();
+        for bytes in [&b""[..], b"some"] {
+            let (socket, at) = bind("127.0.0.1:0");
+            rig.driver.receive_datagrams(Arc::clone(&socket), 7, REGION);
+            rig.turn();
+            // To io_uring either may be the end of an operation (DG2).
+            client.send_to(bytes, at).expect("sent");
+            rig.driver.cancel(Operation::ReceiveDatagrams(&socket), 7);
+            let mut more = true;
+            while more {
+                let completion = rig.next(7);
+                more = completion.more;
+                match completion.outcome {
+                    Outcome::Datagram(_) => assert_eq!(taken(&mut rig, completion).1, bytes),
+                    outcome => assert!(matches!(outcome, Outcome::Failed(Errno::CANCELED))),
+                }
+            }
+            assert_eq!(Arc::strong_count(&socket), 1, "an ended receive keeps none");
+        }
+        assert_eq!(rig.driver.free(REGION), PAGES);
+    }
+
     pub(crate) fn a_flood_leaves_a_connection_its_turns<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&config()) else {
             return;
@@ -290,6 +323,36 @@ mod cases {
         assert!(came > 0, "datagrams have their turns as well");
     }
 
+    pub(crate) fn a_wait_takes_no_more_of_a_flood_than_it_may_on_epoll<M: Make>(_: &str) {
+        const COUNT: usize = 40;
+        const PAGES: u32 = 64;
+        // As D8 says, and the module.
+        const WAIT_MAX: usize = 16;
+        let mut config = config();
+        (config.regions[0].pages, config.regions[0].reserve_pages) = (PAGES, PAGES);
+        let Some(mut rig) = Rig::new::<M>(&config) else {
+            return;
+        };
+        let (socket, at) = bind("127.0.0.1:0");
+        let (client, _) = client();
+        for number in 0..COUNT {
+            client.send_to(&[number as u8], at).expect("sent");
+        }
+        rig.driver.receive_datagrams(socket, 7, REGION);
+        let mut came = 0;
+        while came < COUNT {
+            rig.turn();
+            let arrived = std::mem::take(&mut rig.arrived);
+            assert!(arrived.len() <= WAIT_MAX, "{} in one wait", arrived.len());
+            for completion in arrived {
+                let (_, bytes) = taken(&mut rig, completion);
+                assert_eq!(bytes, [came as u8], "in order");
+                came += 1;
+            }
+        }
+        assert_eq!(rig.driver.free(REGION), PAGES);
+    }
+
     pub(crate) fn what_the_socket_had_no_room_for_is_counted<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&config()) else {
             return;
@@ -324,6 +387,10 @@ mod cases {
             client.send_to(b"unheard", at).expect("sent");
         }
         rig.turn();
+        // These end an operation while the driver goes, if they come to it.
+        for _ in 0..2 {
+            client.send_to(b"", at).expect("sent");
+        }
         drop(rig);
         assert_eq!(Arc::strong_count(&socket), 1, "no driver has it");
         // And none takes what comes.

@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use flatpath::datagrams::{Datagram, DatagramService, Next, Reply};
 use flatpath::handover::{Handover, Takeover, Waiting};
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{DriverChoice, Error, Running, Server};
-use flatpath_testkit::Over;
+use flatpath_testkit::{Over, until_true};
 
 use crate::lines::{Lines, on_both};
 
@@ -139,12 +140,81 @@ fn a_long_reply_goes_only_to_an_address_with_a_connection_on_real_sockets() {
             assert_eq!(ask(&client, to, request.as_bytes()).0.len(), 8192);
         }
         drop(stream);
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         while running.handle().statistics().connections() > 0 {
-            assert!(std::time::Instant::now() < deadline, "it is closed");
+            assert!(Instant::now() < deadline, "it is closed");
             std::thread::yield_now();
         }
         assert_eq!(ask(&client, to, b"fit 8192").0, b"no room");
+        end(running);
+    });
+}
+
+/// Answers no datagram before the test lets it.
+struct Slow {
+    go: Arc<Over>,
+    at_work: Arc<AtomicU32>,
+}
+
+impl DatagramService for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn receive(&self, _: &Datagram<'_>, _: &mut Reply<'_>) -> Next {
+        Next::Work
+    }
+
+    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>) {
+        self.at_work.fetch_add(1, Ordering::Relaxed);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.go.is_set() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        reply.write(datagram.bytes()).expect("as long as it");
+    }
+}
+
+#[test]
+fn datagrams_leave_a_worker_to_connections() {
+    const WORKERS: u32 = 16;
+    // Those that datagrams of one listener may have.
+    const THEIRS: u32 = 4;
+    on_both(|choice| {
+        let (go, at_work) = (Arc::new(Over::default()), Arc::new(AtomicU32::new(0)));
+        let slow = Slow {
+            go: Arc::clone(&go),
+            at_work: Arc::clone(&at_work),
+        };
+        let server = Server::new().driver(choice).workers(1..=WORKERS);
+        let server = server.listen("127.0.0.1:0", Lines);
+        let running = server.listen_datagrams("127.0.0.1:0", slow).start();
+        let running = running.expect("the server starts");
+        let to = running.datagram_listeners()[0].address.internet();
+        let (client, to) = (client(), to.expect("of the internet"));
+        let _ends = go.at_end();
+        for _ in 0..2 * WORKERS {
+            client.send_to(b"x", to).expect("sent");
+        }
+        until_true("workers take them", || {
+            at_work.load(Ordering::Relaxed) >= THEIRS
+        });
+        let mut stream = TcpStream::connect(running.addresses()[0].address).expect("open");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+        for number in 0..20 {
+            stream
+                .write_all(format!("work {number}\n").as_bytes())
+                .expect("open");
+            let mut line = String::new();
+            reader.read_line(&mut line).expect("a worker has it");
+            assert_eq!(line, format!("done {number}\n"));
+        }
+        assert_eq!(at_work.load(Ordering::Relaxed), THEIRS);
+        go.set();
+        for _ in 0..2 * WORKERS {
+            assert_eq!(client.recv_from(&mut [0; 8]).expect("a reply").0, 1);
+        }
         end(running);
     });
 }
@@ -159,9 +229,13 @@ fn a_flood_ends_neither_datagrams_nor_connections() {
         std::thread::scope(|scope| {
             let _ends = is_over.at_end();
             scope.spawn(|| {
-                while !is_over.is_set() {
+                // Once in any case, however late it starts.
+                loop {
                     for request in [&b"quiet"[..], b"work quiet", b"long 9000", b""] {
                         let _ = flood.send_to(request, to);
+                    }
+                    if is_over.is_set() {
+                        break;
                     }
                 }
             });
@@ -196,7 +270,8 @@ fn a_flood_ends_neither_datagrams_nor_connections() {
 
 #[test]
 fn an_address_of_another_server_a_path_and_a_name_of_nothing_are_refused() {
-    let first = Server::new().listen_datagrams("127.0.0.1:0", Talk).start();
+    // An address at which nothing else takes a port.
+    let first = Server::new().listen_datagrams("127.0.0.9:0", Talk).start();
     let first = first.expect("the server starts");
     let taken = at(&first, 0);
     let refused = |address: ListenAddress| {

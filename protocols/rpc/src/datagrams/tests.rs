@@ -104,6 +104,7 @@ impl Server {
             answer.clear();
             self.datagrams.work(&datagram, &mut answer);
         }
+        assert!(!answer.is_too_long(), "the engine would drop it");
         (answer.bytes().to_vec(), next)
     }
 
