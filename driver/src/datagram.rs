@@ -28,6 +28,19 @@ use crate::socket::{Mode, set_mode};
 /// much shorter, on every driver.
 pub const DATAGRAM_HEAD_BYTES: usize = 16 + NAME_BYTES + CONTROL_BYTES;
 
+/// The longest datagram that a page of this length holds, in bytes.
+///
+/// # Panics
+/// There is no room for one.
+pub(crate) fn room_in_page(page_bytes: u32) -> usize {
+    let page_bytes = page_bytes as usize;
+    assert!(
+        page_bytes > DATAGRAM_HEAD_BYTES,
+        "a page has no room for a datagram"
+    );
+    page_bytes - DATAGRAM_HEAD_BYTES
+}
+
 /// Datagrams that a simulated socket holds until a test takes them; more are refused.
 pub(crate) const SIMULATED_SENT_MAX: usize = 100_000;
 

@@ -265,7 +265,7 @@ pub(crate) enum Answer {
     /// It is not answered.
     #[default]
     Nothing,
-    /// So many bytes of the reply's space are sent.
+    /// The first bytes of the reply's space are sent; their number.
     Bytes(usize),
     /// It was longer than it may be.
     TooLong,

@@ -202,8 +202,8 @@ impl Day {
         reply
     }
 
-    /// Sends a body that nobody reads. hyper ends the connection after the reply, unless the body
-    /// had arrived with the head.
+    /// Sends a request that is refused before its body is read. hyper closes the connection after
+    /// such a reply if the body did not arrive with the head, so the next request has a new one.
     fn ask_in_vain(&mut self, method: &str, fields: &[(&str, &str)]) {
         self.ask(method, ALL, fields, b"{}");
         self.client = HttpClient::connect(self.address);

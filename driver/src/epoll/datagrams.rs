@@ -19,7 +19,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::table::DatagramReceive;
 use super::{DATAGRAMS, Epoll, Work};
 use crate::completion::{Completion, Datagram, Errno, Outcome};
-use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, is_report};
+use crate::datagram::{DatagramSocket, is_report, room_in_page};
 
 impl Epoll {
     pub(super) fn start_receive_datagrams(
@@ -28,11 +28,7 @@ impl Epoll {
         user_data: u64,
         region_id: u16,
     ) {
-        let page_bytes = self.buffers[usize::from(region_id)].region().page_bytes();
-        assert!(
-            page_bytes as usize > DATAGRAM_HEAD_BYTES,
-            "a page has no room for a datagram"
-        );
+        room_in_page(self.buffers[usize::from(region_id)].region().page_bytes());
         let same = |other: &DatagramReceive| Arc::ptr_eq(&other.socket, &socket);
         assert!(
             self.datagrams.find(same).is_none(),
@@ -88,7 +84,7 @@ impl Epoll {
             let completion = self.end_datagrams(index, Errno::NOBUFS);
             return completions.push(completion);
         }
-        let bytes = buffers.region().page_bytes() as usize - DATAGRAM_HEAD_BYTES;
+        let bytes = room_in_page(buffers.region().page_bytes());
         let batch = self.batch.get_or_insert_with(|| Box::new(Batch::new()));
         self.counters.system_calls += 1;
         // SAFETY: the pages were free, and are this receive's until they are given back or out as

@@ -27,8 +27,7 @@ impl Network {
         DatagramSocket::simulated((world.inboxes.len() - 1) as u32, sent)
     }
 
-    /// Sends a datagram to a socket; whom it comes from is for the envelope to say, be it true or
-    /// not.
+    /// Sends a datagram to a socket. The envelope names the sender, which may be forged.
     pub fn send_datagram(&self, to: &DatagramSocket, envelope: Envelope, bytes: &[u8]) {
         let mut world = self.world();
         let (lost, twice) = (world.datagrams_lost, world.datagrams_twice);
@@ -60,7 +59,7 @@ impl Network {
         world.inboxes[to.number() as usize].reports.push_back(errno);
     }
 
-    /// From now on so many out of a thousand datagrams are lost, and so many come twice.
+    /// Sets how many of 1,000 datagrams are lost, and how many arrive twice, from now on.
     pub fn set_datagram_faults(&self, lost: u16, twice: u16) {
         let mut world = self.world();
         (world.datagrams_lost, world.datagrams_twice) = (lost, twice);

@@ -43,7 +43,7 @@ use flatpath_sys::tcp::Delivery;
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::DriverConfig;
-use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket};
+use crate::datagram::{DatagramSocket, room_in_page};
 use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
@@ -286,11 +286,7 @@ impl Driver for Simulation {
     }
 
     fn receive_datagrams(&mut self, socket: Arc<DatagramSocket>, user_data: u64, region_id: u16) {
-        let page_bytes = self.region(region_id).page_bytes();
-        assert!(
-            page_bytes as usize > DATAGRAM_HEAD_BYTES,
-            "a page has no room for a datagram"
-        );
+        room_in_page(self.region(region_id).page_bytes());
         // Not `Multishot`, as above.
         let kind = Kind::ReceiveDatagrams { socket, region_id };
         self.start(user_data, kind, OperationMode::Single);

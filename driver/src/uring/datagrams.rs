@@ -24,7 +24,7 @@ use io_uring::{cqueue, opcode, squeue, types};
 use super::Uring;
 use super::origin::Origin;
 use crate::completion::{Completion, Datagram, Errno, Outcome};
-use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, is_report};
+use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, is_report, room_in_page};
 use crate::operations::Operations;
 use crate::probe::datagrams::multishot_datagrams;
 use crate::refusal::Refusal;
@@ -116,11 +116,7 @@ impl Uring {
         user_data: u64,
         region_id: u16,
     ) {
-        let page_bytes = self.buffers[usize::from(region_id)].region().page_bytes();
-        assert!(
-            page_bytes as usize > DATAGRAM_HEAD_BYTES,
-            "a page has no room for a datagram"
-        );
+        room_in_page(self.buffers[usize::from(region_id)].region().page_bytes());
         let same = |other: &DatagramReceive| Arc::ptr_eq(&other.socket, &socket);
         assert!(
             self.datagrams.find(same).is_none(),
@@ -142,7 +138,7 @@ impl Uring {
         // DG1: an armed receive is in the table.
         let receive = &mut self.datagrams[index as usize];
         let buffers = &self.buffers[usize::from(receive.region_id)];
-        let bytes_max = buffers.region().page_bytes() as usize - DATAGRAM_HEAD_BYTES;
+        let bytes_max = room_in_page(buffers.region().page_bytes());
         let descriptor = types::Fd(receive.socket.raw().as_raw_fd());
         let (message, is_multishot) = (&mut receive.message, receive.is_multishot);
         message.prepare(is_multishot, bytes_max);

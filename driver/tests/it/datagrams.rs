@@ -149,7 +149,7 @@ mod cases {
         let at = server.local_addr().expect("bound");
         let (peer, from) = client();
         drop(peer);
-        // Only a connected socket is told (udp(7)), or one that asks for it.
+        // The kernel reports ICMP errors to connected sockets (udp(7)).
         server.connect(from).expect("an address");
         let socket = DatagramSocket::new(OwnedFd::from(server)).expect("of the internet");
         let socket = Arc::new(socket);
@@ -194,7 +194,7 @@ mod cases {
                     other => panic!("{other:?}"),
                 }
                 if numbers.len() + kept.len() == 3 * PAGES as usize {
-                    // Without another one it may wait for ever.
+                    // So that the receive finds no free page.
                     client.send_to(b"last", at).expect("sent");
                 }
             };
