@@ -18,6 +18,8 @@ use crate::instructions::{counted, this_program};
 use crate::kind::Kind;
 use crate::session::Session;
 
+/// The listener of the relay.
+pub(crate) const RELAY: &str = "relay";
 /// The listener that wants a place for its keys.
 pub(crate) const NFS: &str = "nfs";
 /// The listener that shows metrics.
@@ -162,6 +164,8 @@ fn command_of(kind: Kind, setup: &Setup<'_>, state: &Path) -> Command {
         Kind::EchoMultishot => command.args(["--echo", "127.0.0.1:0", "--accept", "multishot"]),
         _ => match &setup.config {
             Some(file) => command.arg("--config").arg(file),
+            // A relay serves no files.
+            None if setup.service == RELAY => &mut command,
             None => command.arg(&setup.documents),
         }
         .args([&format!("--{}", setup.service), "127.0.0.1:0"]),

@@ -19,11 +19,11 @@ use flatpath_bench_common::servers::{CPU, Metric, Run};
 use flatpath_bench_common::system_calls::Counting;
 use flatpath_bench_common::usage::thread_times;
 
-use super::rounds::{self, Rounds};
+use super::rounds::{self, Rounds, Way};
 use crate::instructions;
 use crate::kind::Kind;
 use crate::options::Scenario;
-use crate::server::{NFS, Server, Setup};
+use crate::server::{NFS, RELAY, Server, Setup};
 use crate::session::{Pinning, SMALL_PATH, Session};
 
 /// User-space instructions of the server, divided by the requests.
@@ -69,9 +69,10 @@ enum Request {
     GetAndClose(&'static str),
     Unchanged(&'static str),
     NfsRead,
+    Relayed,
 }
 
-use Request::{Get, GetAndClose, NfsRead, Unchanged};
+use Request::{Get, GetAndClose, NfsRead, Relayed, Unchanged};
 
 const fn load(name: &'static str, request: Request, connections: u32, requests: u64) -> Load {
     Load {
@@ -93,6 +94,13 @@ const fn nfs(name: &'static str, outstanding: u32, requests: u64) -> Load {
     }
 }
 
+const fn relay(name: &'static str, connections: u32, requests: u64) -> Load {
+    Load {
+        service: RELAY,
+        ..load(name, Relayed, connections, requests)
+    }
+}
+
 const fn library(name: &'static str, server: Kind, requests: u64) -> Load {
     Load {
         server,
@@ -102,7 +110,10 @@ const fn library(name: &'static str, server: Kind, requests: u64) -> Load {
 
 const ABSENT: &str = "/absent";
 
-const LOADS: [Load; 10] = [
+/// Bytes that a client of the relay sends before the other has to have them.
+const RELAYED_BYTES: usize = 4 << 10;
+
+const LOADS: [Load; 12] = [
     load("hot file, kept", Get(SMALL_PATH), 50, 100_000),
     load("hot file, kept", Get(SMALL_PATH), 1, 30_000),
     load("hot file, closed", GetAndClose(SMALL_PATH), 50, 20_000),
@@ -111,6 +122,8 @@ const LOADS: [Load; 10] = [
     load("404, through workers", Get(ABSENT), 1, 15_000),
     nfs("NFS read of 4 KiB", 16, 50_000),
     nfs("NFS read of 4 KiB", 1, 15_000),
+    relay("relay, 4 KiB", 50, 50_000),
+    relay("relay, 4 KiB", 1, 15_000),
     library("fixed reply", Kind::FlatpathInline, 100_000),
     library("fixed reply, pooled", Kind::FlatpathPooled, 50_000),
 ];
@@ -200,10 +213,15 @@ impl Load {
                 GetAndClose(path) => get(path, "Connection: close\r\n"),
                 Unchanged(path) => get(path, "If-None-Match: *\r\n"),
                 NfsRead => rounds::nfs_read(address)?,
+                Relayed => vec![b'r'; RELAYED_BYTES],
             },
             connections: self.connections,
             outstanding: self.outstanding,
-            closes: matches!(self.request, GetAndClose(_)),
+            way: match self.request {
+                GetAndClose(_) => Way::Closed,
+                Relayed => Way::Relayed,
+                _ => Way::Kept,
+            },
         })
     }
 

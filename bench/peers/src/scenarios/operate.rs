@@ -20,7 +20,7 @@ use flatpath_bench_common::servers::{CPU, LOST, Metric, RATE, Run};
 use flatpath_bench_common::usage::Reading;
 
 use super::idle;
-use super::rounds::Rounds;
+use super::rounds::{Rounds, Way};
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::Server;
@@ -108,7 +108,7 @@ fn measure(session: &Session, kind: Kind, server: &Server) -> io::Result<Run> {
         request: request(),
         connections: CONNECTIONS,
         outstanding: 1,
-        closes: false,
+        way: Way::Kept,
     };
     let wanted = REQUESTS_PER_SECOND * u64::from(session.options.seconds());
     let before = Reading::take(Some(server.group()))?;

@@ -1,7 +1,8 @@
 //! A fixed number of requests, so that what two servers used for them can be compared exactly.
 //!
 //! One thread sends on every connection and then reads every reply, round after round. It checks
-//! the length and the first bytes of replies against the first one, and nothing else.
+//! the length and the first bytes of replies against the first one, and nothing else. Through a
+//! relay a connection is a pair of clients: what one sends is the reply that the other reads.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use flatpath_testkit::nfs::{self, Call, Connection};
 
+use super::relay;
 use crate::session::PAGES;
 
 /// How long a single reply may take: callgrind slows a server down fifty-fold.
@@ -29,8 +31,32 @@ pub(crate) struct Rounds {
     pub(crate) connections: u32,
     /// Requests in a row on each connection.
     pub(crate) outstanding: u32,
-    /// Whether a connection ends with its first reply.
-    pub(crate) closes: bool,
+    /// What a connection is.
+    pub(crate) way: Way,
+}
+
+/// What a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It serves every round.
+    Kept,
+    /// It ends with its first reply.
+    Closed,
+    /// Two clients that a relay has matched: one sends, the other reads. It serves every round.
+    Relayed,
+}
+
+/// One connection, open.
+struct Line {
+    socket: TcpStream,
+    /// The client that reads, of two that a relay has matched.
+    other: Option<TcpStream>,
+}
+
+impl Line {
+    fn reader(&mut self) -> &mut TcpStream {
+        self.other.as_mut().unwrap_or(&mut self.socket)
+    }
 }
 
 impl Rounds {
@@ -43,31 +69,32 @@ impl Rounds {
         let burst = self.request.repeat(self.outstanding as usize);
         let mut replies = vec![0; expected.len() * self.outstanding as usize];
         let mut connections = Vec::new();
+        let closes = self.way == Way::Closed;
         let a_round = u64::from(self.connections) * u64::from(self.outstanding);
         let rounds = requests.div_ceil(a_round);
         for _ in 0..rounds {
             while connections.len() < self.connections as usize {
-                connections.push(connect(self.address)?);
-                if let (true, Some(socket)) = (self.closes, connections.last_mut()) {
-                    socket.write_all(&burst)?;
+                connections.push(self.open(connections.len())?);
+                if let (true, Some(line)) = (closes, connections.last_mut()) {
+                    line.socket.write_all(&burst)?;
                 }
             }
-            if !self.closes {
-                for socket in &mut connections {
-                    socket.write_all(&burst)?;
+            if !closes {
+                for line in &mut connections {
+                    line.socket.write_all(&burst)?;
                 }
             }
-            for socket in &mut connections {
-                socket.read_exact(&mut replies)?;
+            for line in &mut connections {
+                line.reader().read_exact(&mut replies)?;
                 for reply in replies.chunks_exact(expected.len()) {
                     if reply[LOOKED_AT] != expected[LOOKED_AT] {
                         return Err(invalid("a reply differs from the first one"));
                     }
                 }
             }
-            if self.closes {
-                for mut socket in connections.drain(..) {
-                    if socket.read(&mut [0])? != 0 {
+            if closes {
+                for mut line in connections.drain(..) {
+                    if line.reader().read(&mut [0])? != 0 {
                         return Err(invalid("a reply is longer than the first one"));
                     }
                 }
@@ -76,10 +103,29 @@ impl Rounds {
         Ok(rounds * a_round)
     }
 
+    /// A connection; clients of a relay name a token that its number gives.
+    fn open(&self, number: usize) -> io::Result<Line> {
+        let socket = connect(self.address)?;
+        if self.way != Way::Relayed {
+            return Ok(Line {
+                socket,
+                other: None,
+            });
+        }
+        let mut pair = [socket, connect(self.address)?];
+        relay::join(&mut pair, number)?;
+        let [socket, other] = pair;
+        Ok(Line {
+            socket,
+            other: Some(other),
+        })
+    }
+
     /// The reply to one request: all that comes within a moment.
     fn probe(&self) -> io::Result<Vec<u8>> {
-        let mut socket = connect(self.address)?;
-        socket.write_all(&self.request)?;
+        let mut line = self.open(0)?;
+        line.socket.write_all(&self.request)?;
+        let socket = line.reader();
         let mut reply = vec![0; REPLY_BYTES_MAX];
         let mut received = socket.read(&mut reply)?;
         socket.set_read_timeout(Some(Duration::from_millis(300)))?;

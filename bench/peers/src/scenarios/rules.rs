@@ -23,7 +23,7 @@ use flatpath_testkit::nfs;
 use tempfile::TempDir;
 
 use super::builds::{CONNECTIONS_MAX, INSTRUCTIONS, WARM_UP, counted, timed};
-use super::rounds::{self, Rounds};
+use super::rounds::{self, Rounds, Way};
 use crate::kind::Kind;
 use crate::options::Scenario;
 use crate::server::{NFS, Server, Setup};
@@ -346,7 +346,7 @@ impl Load {
             request,
             connections: if self.is_nfs() { 1 } else { CONNECTIONS },
             outstanding: 1,
-            closes: false,
+            way: Way::Kept,
         })
     }
 }

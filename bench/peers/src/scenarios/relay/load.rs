@@ -41,18 +41,26 @@ fn hear_ok(stream: &mut TcpStream) -> io::Result<()> {
     }
 }
 
+/// Joins two clients of a relay, which name the token of this number.
+///
+/// # Errors
+/// What a socket reports, or an answer that is no `ok`.
+pub(crate) fn join(pair: &mut [TcpStream; 2], number: usize) -> io::Result<()> {
+    for client in &mut *pair {
+        client.write_all(please(number).as_bytes())?;
+    }
+    pair.iter_mut().try_for_each(hear_ok)
+}
+
 /// Two ends that are joined by the relay.
 fn pair(relay: &Relay) -> io::Result<(TcpStream, TcpStream)> {
-    let mut one = connect(relay.server.address)?;
+    let one = connect(relay.server.address)?;
     if let Some(target) = &relay.target {
         return Ok((one, target.accept()?.0));
     }
-    let mut other = connect(relay.server.address)?;
-    one.write_all(please(1).as_bytes())?;
-    other.write_all(please(1).as_bytes())?;
-    hear_ok(&mut one)?;
-    hear_ok(&mut other)?;
-    Ok((one, other))
+    let mut pair = [one, connect(relay.server.address)?];
+    join(&mut pair, 1)?;
+    Ok(pair.into())
 }
 
 /// Processor seconds per GiB of one stream.

@@ -27,6 +27,7 @@ use flatpath_testkit::child::{self, free_address};
 use flatpath_testkit::process::raise_descriptor_limit;
 
 use self::load::Span;
+pub(super) use self::load::join;
 use crate::instructions::this_program;
 use crate::kind::Kind;
 use crate::options::Scenario;
