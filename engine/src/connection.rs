@@ -75,8 +75,7 @@ pub(crate) struct Connection {
     receive: Receive,
     /// The number of the latest receive; a completion of an older one is dropped.
     receive_operation: u8,
-    /// What the outstanding receive goes to, and what the next one goes to.
-    receive_pages: PageKind,
+    /// What the next receive goes to.
     pages: PageKind,
     /// It takes more than its part, and has had so many short receives in a row since: see
     /// `network/defer.rs`.
@@ -94,8 +93,6 @@ pub(crate) struct Connection {
     clocks: Clocks,
     /// A deadline has passed; it is counted once, however many follow while it closes.
     expired: bool,
-    /// Deadlines of sends in a row that began anew for a peer that only answers.
-    spared: u8,
 
     /// The queues that it is in.
     pub(crate) waits: WaitSet,
@@ -130,7 +127,6 @@ impl Connection {
             stream: Stream::Silent,
             receive: Receive::Off,
             receive_operation: 0,
-            receive_pages: PageKind::COMMON,
             pages,
             crowding: None,
             input: None,
@@ -141,7 +137,6 @@ impl Connection {
             low_power: OUTPUT_LOW_POWER,
             clocks: Clocks::new(now_ns),
             expired: false,
-            spared: 0,
             waits: WaitSet::default(),
             holds: Holds::default(),
             noted: NOTHING_NOTED,
@@ -482,7 +477,7 @@ mod tests {
     fn an_idle_connection_is_small() {
         // The budget of an idle connection is 1 KiB, session and wheel entry included.
         assert!(
-            size_of::<Connection>() <= 236,
+            size_of::<Connection>() <= 224,
             "{} bytes",
             size_of::<Connection>()
         );

@@ -111,25 +111,25 @@ impl Connection {
         may_spare: bool,
         now_ns: u64,
     ) -> bool {
-        let clocks = &mut self.clocks;
-        let is_first = clocks.acked_ns == 0;
-        clocks.acked_ns = now_ns;
+        let rare = self.rare();
+        let is_first = rare.acked_ns == 0;
+        rare.acked_ns = now_ns;
         let Some(delivery) = delivery else {
             return false;
         };
         let bytes = delivery.acked_bytes;
-        let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
+        let has_moved = bytes > std::mem::replace(&mut rare.acked_bytes, bytes) && !is_first;
         let is_spared = overdue == Overdue::Send
             && delivery.is_answered
-            && self.spared < WRITE_SPARED_MAX
+            && rare.spared < WRITE_SPARED_MAX
             && may_spare;
         if has_moved {
-            self.spared = 0;
+            rare.spared = 0;
         } else if is_spared {
-            self.spared += 1;
+            rare.spared += 1;
         }
         if has_moved || is_spared {
-            clocks.send_ns = now_ns;
+            self.clocks.send_ns = now_ns;
         }
         has_moved || is_spared
     }
@@ -211,7 +211,8 @@ impl Connection {
                 end_ns(self.clocks.send_ns, limits.write_timeout),
                 Overdue::Send,
             );
-            let looked_ns = self.clocks.send_ns.max(self.clocks.acked_ns);
+            let acked_ns = self.rare.as_ref().map_or(0, |rare| rare.acked_ns);
+            let looked_ns = self.clocks.send_ns.max(acked_ns);
             let interval = limits.write_timeout / WRITE_LOOKS;
             visit(end_ns(looked_ns, interval), Overdue::Look);
         }
@@ -263,8 +264,6 @@ pub(crate) fn shortest_ns(limits: &Limits) -> u64 {
 #[cfg(test)]
 mod tests {
     use flatpath_driver::simulation::Random;
-
-    use crate::waits::Wait;
 
     use super::super::tests;
     use super::*;
@@ -369,8 +368,10 @@ mod tests {
             }
             5 => connection.jobs_out = random.below(2) as u32,
             6 => connection.received(random.below(1000), now_ns, &Limits::default()),
-            7 if connection.waits.starves() => connection.waits.remove(Wait::Page),
-            7 => connection.waits.insert(Wait::Page),
+            7 if connection.end_starving().is_some() => {}
+            7 => {
+                connection.begin_starving();
+            }
             _ if random.below(50) == 0 => {
                 connection.close(Closing::Lingering);
                 connection.drop_input(now_ns);

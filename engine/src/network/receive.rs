@@ -78,7 +78,7 @@ impl<D: Driver> Event<'_, D> {
     /// The receive has found no page.
     pub(super) fn starve(&mut self) {
         self.counters().receive_buffers_stalls.add(1);
-        if !self.connection.waits.starves() {
+        if !self.connection.starves() {
             self.thread.starved.enter(self.connection, self.key.index);
         }
     }
@@ -87,7 +87,7 @@ impl<D: Driver> Event<'_, D> {
     fn enqueue(&mut self, piece: Piece) {
         let at_once_bytes_max = self.thread.at_once_bytes_max();
         if self.connection.crowds() || piece.len() > at_once_bytes_max {
-            self.weigh_receive(piece.len());
+            self.weigh_receive(&piece);
         }
         let connection = &mut *self.connection;
         if !connection.may_be_offered() {

@@ -337,7 +337,7 @@ impl<D: Driver> Event<'_, D> {
     /// Ends the connection as far as its state allows.
     pub(super) fn reconcile_end(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        let received_off = connection.receive() == Receive::Off;
+        let received_off = !connection.is_receiving();
         match connection.closing() {
             Closing::No | Closing::Input => {}
             Closing::AfterOutput => {
@@ -369,7 +369,7 @@ impl<D: Driver> Event<'_, D> {
             return Fate::Stays;
         }
         if connection.has_ended() {
-            if connection.receive() == Receive::Off {
+            if !connection.is_receiving() {
                 self.thread.driver.close(connection.socket());
                 return Fate::Gone;
             }

@@ -152,7 +152,7 @@ impl<D: Driver> Network<D> {
         match completion.outcome {
             Outcome::Received(piece) => {
                 if event.connection.crowds() {
-                    event.weigh_receive(piece.len());
+                    event.weigh_receive(&piece);
                 }
                 self.spliced_arrived(key, piece);
             }
