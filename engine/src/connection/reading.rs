@@ -36,6 +36,13 @@ impl Connection {
         self.may_be_offered() && self.stalled().is_none()
     }
 
+    /// The common case: what arrives is offered where it lies, if it is short.
+    #[inline]
+    pub(crate) fn takes_at_once(&self) -> bool {
+        let is_next = !self.holds_pieces() && !self.waits.is_deferred();
+        is_next && !self.is_indirect() && !self.crowds() && self.takes_input()
+    }
+
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
@@ -124,12 +131,6 @@ impl Connection {
             self.stall_moved(now_ns);
         }
         has_moved
-    }
-
-    /// Whether users of the connection hold fragments, or have.
-    #[inline]
-    pub(crate) fn has_quota(&self) -> bool {
-        self.known_quota().is_some()
     }
 
     /// What counts the fragments; `make` makes it for the first one.
