@@ -434,6 +434,10 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use crate::hand_over::Becomes;
+    use crate::limits::Limits;
+    use crate::waits::Wait;
+
     use super::super::tests::connection;
     use super::*;
 
@@ -510,6 +514,40 @@ mod tests {
         assert_eq!(connection.end_starving(), None);
         assert_eq!(connection.next_receive(true), NextReceive::Arm);
         assert_eq!(connection.begin_starving(), own);
+    }
+
+    #[test]
+    fn input_is_taken_at_once_unless_something_is_before_it() {
+        let before: [fn(&mut Connection); 4] = [
+            Connection::begin_crowding,
+            |connection| connection.waits.insert(Wait::CrowdInput),
+            |connection| connection.becomes(Becomes::ReceiveOnly),
+            |connection| {
+                connection.stall(Stall::Jobs, 1);
+            },
+        ];
+        for (number, change) in before.into_iter().enumerate() {
+            let mut connection = connection(0);
+            assert!(connection.takes_at_once());
+            change(&mut connection);
+            assert!(!connection.takes_at_once(), "change {number}");
+        }
+    }
+
+    #[test]
+    fn what_comes_after_our_end_is_counted_whatever_the_phase() {
+        let (limits, most) = (Limits::default(), LINGER_BYTES_MAX as usize);
+        for phase in [Phase::Idle, Phase::Body] {
+            let mut connection = connection(0);
+            connection.start_phase(phase, 0);
+            connection.close(Closing::Lingering);
+            connection.received(most + 1, 1, &limits);
+            assert!(connection.drop_input(2));
+            connection.received(most, 3, &limits);
+            assert!(!connection.is_flooded(), "{phase:?}");
+            connection.received(1, 4, &limits);
+            assert!(connection.is_flooded(), "{phase:?}");
+        }
     }
 
     #[test]
