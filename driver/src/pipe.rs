@@ -38,10 +38,8 @@ use std::sync::{Arc, OnceLock};
 
 use flatpath_structures::lock::{Guard, Lock};
 use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-use crate::segment::{SEGMENTS_MAX, SendList};
 use crate::socket::Mode;
 
 /// The capacities that are asked for, in bytes: for a mebibyte that begins in the middle of a page;
@@ -320,38 +318,9 @@ impl Drop for Piped {
     }
 }
 
-/// Moves the front of a list to a socket with one call that does not block: what lies in memory
-/// before the first pipe, or what is in a pipe. The list is left as it is; returns how many bytes
-/// went. `mode` is the mode the socket is in.
-pub(crate) fn write_front(
-    socket: BorrowedFd<'_>,
-    list: &SendList,
-    mode: Mode,
-    closes: bool,
-) -> Result<usize, Errno> {
-    if let Some(piped) = list.front_pipe() {
-        let last = list.segments() == 1;
-        return move_pipe(socket, piped, mode, !last || closes);
-    }
-    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    if closes || list.has_pipe() {
-        // The next operation, a close or a pipe, takes the last bytes along in one segment.
-        flags |= SendFlags::MORE;
-    }
-    if list.segments() == 1 {
-        return send(socket, list.slices().next().unwrap_or_default(), flags);
-    }
-    let mut vectors = [io::IoSlice::new(&[]); SEGMENTS_MAX];
-    let mut count = 0;
-    for (vector, bytes) in vectors.iter_mut().zip(list.slices()) {
-        *vector = io::IoSlice::new(bytes);
-        count += 1;
-    }
-    let vectors = &vectors[..count];
-    sendmsg(socket, vectors, &mut SendAncillaryBuffer::default(), flags)
-}
-
-fn move_pipe(
+/// Moves what is in a pipe to a socket with one call that does not block; returns how many bytes
+/// went. `mode` is the mode the socket is in. `more` follows at once.
+pub(crate) fn move_pipe(
     socket: BorrowedFd<'_>,
     piped: &Piped,
     mode: Mode,

@@ -9,11 +9,15 @@
 //! hundreds of bytes, so drivers take what is in it instead.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use bytes::{Buf, Bytes};
 use flatpath_structures::panics::drop_contained;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
-use crate::pipe::Piped;
+use crate::pipe::{Piped, move_pipe};
+use crate::socket::Mode;
 
 /// Segments in one list at most: a head, a body and their trailers; more is copied or sent next.
 pub const SEGMENTS_MAX: usize = 8;
@@ -188,12 +192,35 @@ impl SendList {
         left.any(|segment| matches!(segment, Segment::Piped(_)))
     }
 
-    /// The next bytes to send, if they are in a pipe.
-    pub(crate) fn front_pipe(&self) -> Option<&Piped> {
-        match self.segments.iter().flatten().next() {
-            Some(Segment::Piped(piped)) => Some(piped),
-            _ => None,
+    /// Moves the front to a socket with one call that does not block: what lies in memory before
+    /// the first pipe, or what is in a pipe. The list is left as it is; returns how many bytes
+    /// went. `mode` is the mode the socket is in; `closes`: the socket is closed after the list.
+    pub(crate) fn write_front(
+        &self,
+        socket: BorrowedFd<'_>,
+        mode: Mode,
+        closes: bool,
+    ) -> Result<usize, Errno> {
+        let is_one = self.segments() == 1;
+        if let Some(Segment::Piped(piped)) = self.segments.iter().flatten().next() {
+            return move_pipe(socket, piped, mode, !is_one || closes);
         }
+        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if closes || self.has_pipe() {
+            // The next operation, a close or a pipe, takes the last bytes along in one segment.
+            flags |= SendFlags::MORE;
+        }
+        if is_one {
+            return send(socket, self.slices().next().unwrap_or_default(), flags);
+        }
+        let mut vectors = [io::IoSlice::new(&[]); SEGMENTS_MAX];
+        let mut count = 0;
+        for (vector, bytes) in vectors.iter_mut().zip(self.slices()) {
+            *vector = io::IoSlice::new(bytes);
+            count += 1;
+        }
+        let vectors = &vectors[..count];
+        sendmsg(socket, vectors, &mut SendAncillaryBuffer::default(), flags)
     }
 
     /// Copies what lies in pipes to memory: for sockets that nothing can be moved to.

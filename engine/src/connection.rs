@@ -8,7 +8,7 @@
 //! | state.rs     | the states that it is made of                               |
 //! | reading.rs   | the receive, the reason not to read, input that is kept     |
 //! | writing.rs   | the send, the output, our end of the stream                 |
-//! | deadlines.rs | since when each deadline runs, and which has passed         |
+//! | deadlines.rs | since when each deadline runs, which has passed, and rest   |
 //!
 //! Invariants
 //! - C1: at most one receive and one send are outstanding.
@@ -37,7 +37,7 @@ use flatpath_structures::slots::Key;
 use crate::access_log::Logged;
 use crate::hand_over::Becomes;
 use crate::holders::Holds;
-use crate::limits::{OUTPUT_LOW_POWER, REST_STEP_NS};
+use crate::limits::OUTPUT_LOW_POWER;
 use crate::output::Output;
 use crate::phase::Phase;
 use crate::proxy_header::Header;
@@ -49,9 +49,6 @@ pub(crate) use deadlines::{Overdue, shortest_ns};
 pub(crate) use layer::Front;
 pub(crate) use reading::NextReceive;
 pub(crate) use state::{Closing, PageKind, Receive, StreamsBy};
-
-/// No phase in which a connection may rest.
-const NOTHING_NOTED: (Phase, u64) = (Phase::Work, 0);
 
 /// See the module.
 pub(crate) struct Connection {
@@ -75,8 +72,7 @@ pub(crate) struct Connection {
     receive: Receive,
     /// The number of the latest receive; a completion of an older one is dropped.
     receive_operation: u8,
-    /// What the outstanding receive goes to, and what the next one goes to.
-    receive_pages: PageKind,
+    /// What the next receive goes to.
     pages: PageKind,
     /// It takes more than its part, and has had so many short receives in a row since: see
     /// `network/defer.rs`.
@@ -94,8 +90,6 @@ pub(crate) struct Connection {
     clocks: Clocks,
     /// A deadline has passed; it is counted once, however many follow while it closes.
     expired: bool,
-    /// Deadlines of sends in a row that began anew for a peer that only answers.
-    spared: u8,
 
     /// The queues that it is in.
     pub(crate) waits: WaitSet,
@@ -130,7 +124,6 @@ impl Connection {
             stream: Stream::Silent,
             receive: Receive::Off,
             receive_operation: 0,
-            receive_pages: PageKind::COMMON,
             pages,
             crowding: None,
             input: None,
@@ -141,10 +134,9 @@ impl Connection {
             low_power: OUTPUT_LOW_POWER,
             clocks: Clocks::new(now_ns),
             expired: false,
-            spared: 0,
             waits: WaitSet::default(),
             holds: Holds::default(),
-            noted: NOTHING_NOTED,
+            noted: deadlines::NOTHING_NOTED,
         }
     }
 
@@ -164,6 +156,12 @@ impl Connection {
     #[inline]
     pub(crate) fn successor(&self) -> u16 {
         self.successor
+    }
+
+    /// Whether it has had anything of what few connections have.
+    #[inline]
+    pub(crate) fn has_rare(&self) -> bool {
+        self.rare.is_some()
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -348,44 +346,6 @@ impl Connection {
     pub(crate) fn has_wishes(&self) -> bool {
         self.stalled().is_some() || self.notifies_drained || self.closing != Closing::No
     }
-
-    /// What the connection waits for while nothing of it is in work, held back or on its way out:
-    /// [`Phase::Idle`] or [`Phase::Head`]. Such a connection may be closed for a newcomer.
-    pub(crate) fn rests(&self) -> Option<Phase> {
-        let is_busy = self.is_closing()
-            || self.jobs_out > 0
-            || self.is_becoming()
-            || self.peer().is_some()
-            || self.waits_for_us()
-            || !self.is_sent();
-        let phase = self.phase;
-        (!is_busy && matches!(phase, Phase::Idle | Phase::Head)).then_some(phase)
-    }
-
-    /// The phase, if the connection may rest in it, and it is another one than this has told last
-    /// or has begun `REST_STEP_NS` after that one.
-    #[inline]
-    pub(crate) fn may_rest_anew(&mut self) -> Option<Phase> {
-        let (phase, since_ns) = (self.phase, self.clocks.phase.since_ns);
-        let (noted, noted_ns) = self.noted;
-        if noted == phase && since_ns < noted_ns.saturating_add(REST_STEP_NS)
-            || !matches!(phase, Phase::Idle | Phase::Head)
-        {
-            return None;
-        }
-        self.noted = (phase, since_ns);
-        Some(phase)
-    }
-
-    /// The phase in which it rests, and since when. If it does not, `may_rest_anew` reports it
-    /// once more.
-    pub(crate) fn rests_since(&mut self) -> Option<(Phase, u64)> {
-        let rests = self.rests();
-        if rests.is_none() {
-            self.noted = NOTHING_NOTED;
-        }
-        Some((rests?, self.clocks.phase.since_ns))
-    }
 }
 
 #[cfg(test)]
@@ -427,14 +387,6 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_with_a_job_out_does_not_rest() {
-        let mut connection = connection(0);
-        assert_eq!(connection.rests(), Some(Phase::Head));
-        connection.job_went_out();
-        assert_eq!(connection.rests(), None);
-    }
-
-    #[test]
     fn a_stream_is_taken_by_no_more_than_its_pair_allows() {
         let key = connection(0).session();
         for most in [StreamsBy::Pieces, StreamsBy::Buffers, StreamsBy::Pipes] {
@@ -450,26 +402,6 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_is_noted_once_and_once_more_where_the_connection_was_found_busy() {
-        let mut connection = connection(1);
-        assert_eq!(connection.may_rest_anew(), Some(Phase::Head));
-        assert_eq!(connection.may_rest_anew(), None);
-        assert_eq!(connection.rests_since(), Some((Phase::Head, 1)));
-        assert_eq!(connection.may_rest_anew(), None);
-        connection.start_phase(Phase::Idle, 1);
-        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
-        connection.start_phase(Phase::Idle, REST_STEP_NS);
-        assert_eq!(connection.may_rest_anew(), None, "a moment later");
-        connection.start_phase(Phase::Idle, REST_STEP_NS + 1);
-        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
-        connection.job_went_out();
-        assert_eq!(connection.rests_since(), None);
-        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
-        connection.start_phase(Phase::Work, 2);
-        assert_eq!(connection.may_rest_anew(), None);
-    }
-
-    #[test]
     fn a_successor_does_not_receive_into_the_region_of_its_predecessor() {
         let mut connection = connection(0);
         connection.receive_into(PageKind::new(3, true));
@@ -482,7 +414,7 @@ mod tests {
     fn an_idle_connection_is_small() {
         // The budget of an idle connection is 1 KiB, session and wheel entry included.
         assert!(
-            size_of::<Connection>() <= 236,
+            size_of::<Connection>() <= 224,
             "{} bytes",
             size_of::<Connection>()
         );

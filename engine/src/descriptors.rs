@@ -309,6 +309,12 @@ impl DescriptorBudget {
         self.press();
     }
 
+    /// Whether caches are to give back, or have what the next connection needs. One load where
+    /// nothing is cached.
+    pub(crate) fn caches_give_way(&self) -> bool {
+        self.excess() > 0 || self.caches_block()
+    }
+
     /// Whether caches have what the next connection needs (F4).
     pub(crate) fn caches_block(&self) -> bool {
         let counts = &self.0;

@@ -35,12 +35,9 @@ pub(crate) enum Wait {
     Introduction,
     /// The FIN of its peer to be passed on: see `splice.rs`.
     Fin,
-    /// A page for its receive. No queue, but the lists of [`Starved`](super::starved::Starved).
-    Page,
 }
 
-/// Those that have a queue.
-const KINDS: usize = 11;
+const KINDS: usize = Wait::Fin as usize + 1;
 
 /// Some of the queues: those in which a connection is (Q1), say.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,16 +59,6 @@ impl WaitSet {
     /// Its input waits for the end of a turn.
     pub(crate) fn is_deferred(self) -> bool {
         self.0 & DEFERRED != 0
-    }
-
-    /// Its receive has found no page.
-    pub(crate) fn starves(self) -> bool {
-        self.has(Wait::Page)
-    }
-
-    /// Its input does not come on before this server has got to it.
-    pub(crate) fn holds_input_up(self) -> bool {
-        self.0 & (DEFERRED | 1 << Wait::Page as u16) != 0
     }
 }
 

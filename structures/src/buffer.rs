@@ -84,9 +84,12 @@ impl Buffer {
     /// Adds as much of `bytes` as there is room for; returns how many that were.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> usize {
-        let fitting = bytes.len().min(self.room());
-        self.spare_up_to(fitting).copy_from_slice(&bytes[..fitting]);
-        self.advance(fitting);
+        let (memory, marks) = self.block.parts();
+        let room = &mut memory[marks.to as usize..];
+        let fitting = bytes.len().min(room.len());
+        room[..fitting].copy_from_slice(&bytes[..fitting]);
+        marks.to += fitting as u32;
+        marks.written = marks.written.max(marks.to);
         fitting
     }
 

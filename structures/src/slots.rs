@@ -114,7 +114,9 @@ impl<T> Slots<T> {
         let Some(key) = self.next_key() else {
             return Err(value);
         };
-        let slot = self.slot_mut(key.index);
+        let Some(slot) = self.slot_mut(key.index) else {
+            unreachable!("the table has grown for the key")
+        };
         debug_assert!(
             slot.value.is_none(),
             "S1: a slot that is handed out is not taken"
@@ -144,10 +146,7 @@ impl<T> Slots<T> {
     /// The entry of `key`, or `None` if it was removed or never existed. O(1).
     #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        if key.index >= self.touched {
-            return None;
-        }
-        let slot = self.slot_mut(key.index);
+        let slot = self.slot_mut(key.index)?;
         if slot.generation == key.generation {
             slot.value.as_mut()
         } else {
@@ -164,11 +163,8 @@ impl<T> Slots<T> {
     /// Takes the entry of `key` out; its key finds nothing from now on. O(1).
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        if key.index >= self.touched {
-            return None;
-        }
         let free = self.free;
-        let slot = self.slot_mut(key.index);
+        let slot = self.slot_mut(key.index)?;
         if slot.generation != key.generation {
             return None;
         }
@@ -198,10 +194,7 @@ impl<T> Slots<T> {
     /// The entry that is at `index` now with its key, or `None` if that slot is not taken. O(1).
     #[inline]
     pub fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
-        if index >= self.touched {
-            return None;
-        }
-        let slot = self.slot_mut(index);
+        let slot = self.slot_mut(index)?;
         let generation = slot.generation;
         let value = slot.value.as_mut()?;
         Some((Key { index, generation }, value))
@@ -265,7 +258,7 @@ impl<T> Slots<T> {
             let index = self.free;
             return Some(Key {
                 index,
-                generation: self.slot_mut(index).generation,
+                generation: self.slot(index)?.generation,
             });
         }
         if self.touched == self.capacity {
@@ -297,10 +290,11 @@ impl<T> Slots<T> {
         segment.get(index as usize % SEGMENT_ENTRIES)
     }
 
-    /// The slot at an index that was touched before.
+    /// The same, to change.
     #[inline]
-    fn slot_mut(&mut self, index: u32) -> &mut Slot<T> {
-        &mut self.segments[index as usize / SEGMENT_ENTRIES][index as usize % SEGMENT_ENTRIES]
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
+        let segment = self.segments.get_mut(index as usize / SEGMENT_ENTRIES)?;
+        segment.get_mut(index as usize % SEGMENT_ENTRIES)
     }
 }
 
@@ -337,7 +331,8 @@ mod tests {
 
         /// Moves the entry of `key` to its last generation, which takes 2^32 removals otherwise.
         fn age(&mut self, key: Key) -> Key {
-            self.slot_mut(key.index).generation = u32::MAX;
+            let slot = self.slot_mut(key.index).expect("taken");
+            slot.generation = u32::MAX;
             Key {
                 generation: u32::MAX,
                 ..key

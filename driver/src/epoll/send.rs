@@ -6,7 +6,6 @@ use super::Epoll;
 use super::table::{Interest, Send, socket_of};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
-use crate::pipe::write_front;
 use crate::segment::SendList;
 use crate::socket::{Mode, Socket};
 
@@ -57,7 +56,7 @@ impl Epoll {
             let closes = send.after == AfterSend::Close;
             self.counters.system_calls += 1;
             let socket = socket_of(&entry.socket).as_fd();
-            match write_front(socket, &send.list, Mode::NonBlocking, closes) {
+            match send.list.write_front(socket, Mode::NonBlocking, closes) {
                 Ok(bytes) => {
                     send.list.advance(bytes);
                     let more = !send.list.is_empty();

@@ -33,7 +33,6 @@ use super::entry::{fd_of, poll_entry};
 use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::{AfterSend, OperationMode};
-use crate::pipe::write_front;
 use crate::segment::SendList;
 use crate::socket::{Mode, Socket};
 
@@ -83,7 +82,7 @@ impl Uring {
                 break;
             }
             self.counters.system_calls += 1;
-            match write_front(socket, &send.list, Mode::Blocking, closes) {
+            match send.list.write_front(socket, Mode::Blocking, closes) {
                 Ok(bytes) => {
                     send.list.advance(bytes);
                     written += bytes;

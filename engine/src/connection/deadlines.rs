@@ -10,18 +10,24 @@
 //! - A stall for room in the server has one deadline from its beginning, which only progress moves.
 //! - While the server does not read (a stall, no receive buffer) the clock of the phase stands
 //!   still: the client is neither charged for that time nor given it.
+//!
+//! A connection whose phase is that of a client which may be silent *rests*, unless something of it
+//! is in work. Since when it does decides who gives up its place first (`admission.rs`).
 
 use std::time::Duration;
 
 use flatpath_driver::Delivery;
 
-use crate::limits::{Limits, WRITE_LOOKS, WRITE_SPARED_MAX};
+use crate::limits::{Limits, REST_STEP_NS, WRITE_LOOKS, WRITE_SPARED_MAX};
 use crate::pace::Pace;
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
 
 use super::Connection;
 use super::state::Closing;
+
+/// No phase in which a connection may rest.
+pub(super) const NOTHING_NOTED: (Phase, u64) = (Phase::Work, 0);
 
 /// Which deadline has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,25 +117,25 @@ impl Connection {
         may_spare: bool,
         now_ns: u64,
     ) -> bool {
-        let clocks = &mut self.clocks;
-        let is_first = clocks.acked_ns == 0;
-        clocks.acked_ns = now_ns;
+        let rare = self.rare();
+        let is_first = rare.acked_ns == 0;
+        rare.acked_ns = now_ns;
         let Some(delivery) = delivery else {
             return false;
         };
         let bytes = delivery.acked_bytes;
-        let has_moved = bytes > std::mem::replace(&mut clocks.acked_bytes, bytes) && !is_first;
+        let has_moved = bytes > std::mem::replace(&mut rare.acked_bytes, bytes) && !is_first;
         let is_spared = overdue == Overdue::Send
             && delivery.is_answered
-            && self.spared < WRITE_SPARED_MAX
+            && rare.spared < WRITE_SPARED_MAX
             && may_spare;
         if has_moved {
-            self.spared = 0;
+            rare.spared = 0;
         } else if is_spared {
-            self.spared += 1;
+            rare.spared += 1;
         }
         if has_moved || is_spared {
-            clocks.send_ns = now_ns;
+            self.clocks.send_ns = now_ns;
         }
         has_moved || is_spared
     }
@@ -172,14 +178,16 @@ impl Connection {
         resumes || has_others || self.clocks.armed_ns > now_ns.saturating_add(shortest_ns)
     }
 
-    /// Counts received bytes of the current phase. In a body they earn time at the minimum rate,
-    /// but never more than the grace time from now on: no burst pays for a silence after it.
+    /// Counts received bytes where they matter: of one that lingers, and in a body. There they earn
+    /// time at the minimum rate, but never more than the grace time from now on: no burst pays for
+    /// a silence after it.
     pub(crate) fn received(&mut self, bytes: usize, now_ns: u64, limits: &Limits) {
-        let is_body = self.phase == Phase::Body && !self.is_dropping();
-        let pace = &mut self.clocks.phase;
-        pace.bytes += bytes as u64;
-        if is_body {
-            pace.earn(now_ns, limits);
+        let is_body = self.phase == Phase::Body;
+        if self.is_dropping() {
+            self.clocks.phase.bytes += bytes as u64;
+        } else if is_body {
+            self.clocks.phase.bytes += bytes as u64;
+            self.clocks.phase.earn(now_ns, limits);
         }
     }
 
@@ -211,7 +219,8 @@ impl Connection {
                 end_ns(self.clocks.send_ns, limits.write_timeout),
                 Overdue::Send,
             );
-            let looked_ns = self.clocks.send_ns.max(self.clocks.acked_ns);
+            let acked_ns = self.rare.as_ref().map_or(0, |rare| rare.acked_ns);
+            let looked_ns = self.clocks.send_ns.max(acked_ns);
             let interval = limits.write_timeout / WRITE_LOOKS;
             visit(end_ns(looked_ns, interval), Overdue::Look);
         }
@@ -244,6 +253,44 @@ impl Connection {
             visit(end_ns, Overdue::Phase(phase));
         }
     }
+
+    /// What the connection waits for while nothing of it is in work, held back or on its way out:
+    /// [`Phase::Idle`] or [`Phase::Head`]. Such a connection may be closed for a newcomer.
+    pub(crate) fn rests(&self) -> Option<Phase> {
+        let is_busy = self.is_closing()
+            || self.jobs_out > 0
+            || self.is_becoming()
+            || self.peer().is_some()
+            || self.waits_for_us()
+            || !self.is_sent();
+        let phase = self.phase;
+        (!is_busy && matches!(phase, Phase::Idle | Phase::Head)).then_some(phase)
+    }
+
+    /// The phase, if the connection may rest in it, and it is another one than this has told last
+    /// or has begun `REST_STEP_NS` after that one.
+    #[inline]
+    pub(crate) fn may_rest_anew(&mut self) -> Option<Phase> {
+        let (phase, since_ns) = (self.phase, self.clocks.phase.since_ns);
+        let (noted, noted_ns) = self.noted;
+        if noted == phase && since_ns < noted_ns.saturating_add(REST_STEP_NS)
+            || !matches!(phase, Phase::Idle | Phase::Head)
+        {
+            return None;
+        }
+        self.noted = (phase, since_ns);
+        Some(phase)
+    }
+
+    /// The phase in which it rests, and since when. If it does not, `may_rest_anew` reports it
+    /// once more.
+    pub(crate) fn rests_since(&mut self) -> Option<(Phase, u64)> {
+        let rests = self.rests();
+        if rests.is_none() {
+            self.noted = NOTHING_NOTED;
+        }
+        Some((rests?, self.clocks.phase.since_ns))
+    }
 }
 
 /// The shortest time that a phase or a send has; see [`Connection::has_new_deadline`].
@@ -263,8 +310,6 @@ pub(crate) fn shortest_ns(limits: &Limits) -> u64 {
 #[cfg(test)]
 mod tests {
     use flatpath_driver::simulation::Random;
-
-    use crate::waits::Wait;
 
     use super::super::tests;
     use super::*;
@@ -342,6 +387,34 @@ mod tests {
         assert_eq!(connection.overdue(&limits, 10 * SECOND), None);
     }
 
+    #[test]
+    fn a_connection_with_a_job_out_does_not_rest() {
+        let mut connection = tests::connection(0);
+        assert_eq!(connection.rests(), Some(Phase::Head));
+        connection.job_went_out();
+        assert_eq!(connection.rests(), None);
+    }
+
+    #[test]
+    fn a_phase_is_noted_once_and_once_more_where_the_connection_was_found_busy() {
+        let mut connection = tests::connection(1);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Head));
+        assert_eq!(connection.may_rest_anew(), None);
+        assert_eq!(connection.rests_since(), Some((Phase::Head, 1)));
+        assert_eq!(connection.may_rest_anew(), None);
+        connection.start_phase(Phase::Idle, 1);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
+        connection.start_phase(Phase::Idle, REST_STEP_NS);
+        assert_eq!(connection.may_rest_anew(), None, "a moment later");
+        connection.start_phase(Phase::Idle, REST_STEP_NS + 1);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
+        connection.job_went_out();
+        assert_eq!(connection.rests_since(), None);
+        assert_eq!(connection.may_rest_anew(), Some(Phase::Idle));
+        connection.start_phase(Phase::Work, 2);
+        assert_eq!(connection.may_rest_anew(), None);
+    }
+
     /// One event of random content at `now_ns`.
     fn random_event(connection: &mut Connection, random: &mut Random, now_ns: u64) {
         match random.below(9) {
@@ -369,8 +442,10 @@ mod tests {
             }
             5 => connection.jobs_out = random.below(2) as u32,
             6 => connection.received(random.below(1000), now_ns, &Limits::default()),
-            7 if connection.waits.starves() => connection.waits.remove(Wait::Page),
-            7 => connection.waits.insert(Wait::Page),
+            7 if connection.end_starving().is_some() => {}
+            7 => {
+                connection.begin_starving();
+            }
             _ if random.below(50) == 0 => {
                 connection.close(Closing::Lingering);
                 connection.drop_input(now_ns);

@@ -272,7 +272,14 @@ impl Both {
         };
         match random.below(4) {
             0 => toggle(real, Wait::Input, &mut flags.deferred),
-            1 if flags.receive == Receive::Off => toggle(real, Wait::Page, &mut flags.starves),
+            1 if flags.starves => {
+                assert!(real.end_starving().is_some());
+                flags.starves = false;
+            }
+            1 if flags.receive == Receive::Off => {
+                assert_eq!(real.begin_starving().region_id(), flags.region_id);
+                flags.starves = true;
+            }
             2 if !flags.crowds => {
                 real.begin_crowding();
                 flags.crowds = true;
@@ -296,9 +303,10 @@ impl Both {
         assert_eq!(real.next_receive(wanted), flags.next_receive(wanted));
         match flags.next_receive(wanted) {
             NextReceive::Arm => {
+                // Many go to common pages only: `may_receive_many`.
                 let receive = match random.below(2) {
-                    0 => Receive::Once,
-                    _ => Receive::Many,
+                    1 if flags.region_id == 0 => Receive::Many,
+                    _ => Receive::Once,
                 };
                 real.begin_receive(receive);
                 flags.receive = receive;

@@ -36,6 +36,13 @@ impl Connection {
         self.may_be_offered() && self.stalled().is_none()
     }
 
+    /// The common case: what arrives is offered where it lies, if it is short.
+    #[inline]
+    pub(crate) fn takes_at_once(&self) -> bool {
+        let is_next = !self.holds_pieces() && !self.waits.is_deferred();
+        is_next && !self.is_indirect() && !self.crowds() && self.takes_input()
+    }
+
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
@@ -50,9 +57,7 @@ impl Connection {
     /// The common case: what is to be received is being received.
     #[inline]
     pub(crate) fn receives_as_wanted(&self) -> bool {
-        let is_same_region = self.pages.region_id() == self.receive_pages.region_id();
-        let is_many = self.receive == Receive::Many && is_same_region && self.crowding.is_none();
-        is_many && self.wants_input()
+        self.receive == Receive::Many && self.goes_on_receiving() && self.wants_input()
     }
 
     /// True when the protocol has been offered all that arrived.
@@ -63,7 +68,7 @@ impl Connection {
     /// True while it is this server that does not receive; the peer is not charged for that time.
     pub(super) fn waits_for_us(&self) -> bool {
         let is_paused = matches!(self.reading, Reading::OverQuota | Reading::Stalled(_));
-        is_paused || self.waits.holds_input_up()
+        is_paused || self.waits.is_deferred() || self.starves()
     }
 
     #[inline]
@@ -126,12 +131,6 @@ impl Connection {
             self.stall_moved(now_ns);
         }
         has_moved
-    }
-
-    /// Whether users of the connection hold fragments, or have.
-    #[inline]
-    pub(crate) fn has_quota(&self) -> bool {
-        self.known_quota().is_some()
     }
 
     /// What counts the fragments; `make` makes it for the first one.
@@ -242,12 +241,6 @@ impl Connection {
         self.pages
     }
 
-    /// What the last receive went to.
-    #[inline]
-    pub(crate) fn receive_pages(&self) -> PageKind {
-        self.receive_pages
-    }
-
     /// Chooses what the next receive goes to.
     pub(crate) fn receive_into(&mut self, pages: PageKind) {
         self.pages = pages;
@@ -255,6 +248,11 @@ impl Connection {
 
     pub(crate) fn receive(&self) -> Receive {
         self.receive
+    }
+
+    /// A receive is outstanding.
+    pub(crate) fn is_receiving(&self) -> bool {
+        !matches!(self.receive, Receive::Off | Receive::Starves(_))
     }
 
     #[inline]
@@ -266,27 +264,51 @@ impl Connection {
     pub(crate) fn next_receive(&self, wanted: bool) -> NextReceive {
         match self.receive {
             // Offered first: a connection holds no more pages than it has to.
-            Receive::Off if self.waits.is_deferred() || self.waits.starves() => NextReceive::Stays,
+            Receive::Off if self.waits.is_deferred() => NextReceive::Stays,
             Receive::Off if wanted && self.crowds() => NextReceive::AwaitsTurn,
             Receive::Off if wanted => NextReceive::Arm,
-            Receive::Many
-                if !wanted
-                    || self.crowds()
-                    || self.pages.region_id() != self.receive_pages.region_id() =>
-            {
-                NextReceive::Cancel
-            }
+            Receive::Many if !wanted || !self.goes_on_receiving() => NextReceive::Cancel,
             // A single receive brings one piece at most; it is cancelled only to close.
             Receive::Once if self.is_closing() && !wanted => NextReceive::Cancel,
-            Receive::Off | Receive::Once | Receive::Many | Receive::Cancelling => {
-                NextReceive::Stays
-            }
+            Receive::Off
+            | Receive::Starves(_)
+            | Receive::Once
+            | Receive::Many
+            | Receive::Cancelling => NextReceive::Stays,
         }
+    }
+
+    /// Whether a receive of many pieces still goes where the next one would.
+    #[inline]
+    fn goes_on_receiving(&self) -> bool {
+        self.pages.region_id() == 0 && self.crowding.is_none()
+    }
+
+    /// Its receive has found no page.
+    #[inline]
+    pub(crate) fn starves(&self) -> bool {
+        matches!(self.receive, Receive::Starves(_))
+    }
+
+    /// Notes that the receive that has ended found no page: it waits for one of this kind.
+    pub(crate) fn begin_starving(&mut self) -> PageKind {
+        debug_assert!(!self.is_receiving(), "a receive without a page is over");
+        self.receive = Receive::Starves(self.pages);
+        self.pages
+    }
+
+    /// It waits for no page any more: for one of which kind it did.
+    pub(crate) fn end_starving(&mut self) -> Option<PageKind> {
+        let Receive::Starves(pages) = self.receive else {
+            return None;
+        };
+        self.receive = Receive::Off;
+        Some(pages)
     }
 
     /// Whether the page that it waits for is not wanted any more, or not one of that kind.
     pub(crate) fn starves_in_vain(&self, wanted: bool) -> bool {
-        self.waits.starves() && (!wanted || self.pages != self.receive_pages)
+        self.starves() && (!wanted || self.receive != Receive::Starves(self.pages))
     }
 
     /// Whether the next receive may bring more than one piece.
@@ -294,17 +316,13 @@ impl Connection {
     /// One at a time where what comes next may be for another: its room is asked for each time.
     /// Into a listener's pages, too: what arrives is likely to be kept.
     pub(crate) fn may_receive_many(&self) -> bool {
-        self.has_received()
-            && self.phase != Phase::Wait
-            && !self.crowds()
-            && self.pages.region_id() == 0
+        self.has_received() && self.phase != Phase::Wait && self.goes_on_receiving()
     }
 
     /// Notes that a receive is outstanding; its number.
     pub(crate) fn begin_receive(&mut self, receive: Receive) -> u8 {
         self.receive = receive;
         self.receive_operation = self.receive_operation.wrapping_add(1);
-        self.receive_pages = self.pages;
         self.receive_operation
     }
 
@@ -317,7 +335,10 @@ impl Connection {
     /// The receive is over.
     #[inline]
     pub(crate) fn receive_ended(&mut self) {
-        self.receive = Receive::Off;
+        // A final completion that comes twice may find it starving.
+        if self.is_receiving() {
+            self.receive = Receive::Off;
+        }
     }
 
     /// It takes more than its part: see `network/defer.rs`, also for the following.
@@ -413,6 +434,10 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use crate::hand_over::Becomes;
+    use crate::limits::Limits;
+    use crate::waits::Wait;
+
     use super::super::tests::connection;
     use super::*;
 
@@ -467,7 +492,62 @@ mod tests {
         connection.receive_ended();
         assert_eq!(connection.next_receive(true), NextReceive::Arm);
         assert_ne!(connection.begin_receive(Receive::Once), number);
-        assert_eq!(connection.receive_pages(), PageKind::new(1, false));
+    }
+
+    #[test]
+    fn one_that_starves_waits_for_a_page_of_the_kind_that_it_wants() {
+        let mut connection = connection(0);
+        let (common, own) = (PageKind::COMMON, PageKind::new(1, true));
+        connection.begin_receive(Receive::Once);
+        connection.receive_ended();
+        assert_eq!(connection.begin_starving(), common);
+        assert!(connection.starves() && !connection.is_receiving());
+        assert!(connection.waits_for_us(), "the peer is not charged");
+        assert_eq!(connection.next_receive(true), NextReceive::Stays);
+        assert!(!connection.starves_in_vain(true));
+        assert!(connection.starves_in_vain(false), "no input is wanted");
+        connection.receive_into(own);
+        assert!(connection.starves_in_vain(true), "not one of that kind");
+        connection.receive_ended();
+        assert!(connection.starves(), "that it ended came twice");
+        assert_eq!(connection.end_starving(), Some(common));
+        assert_eq!(connection.end_starving(), None);
+        assert_eq!(connection.next_receive(true), NextReceive::Arm);
+        assert_eq!(connection.begin_starving(), own);
+    }
+
+    #[test]
+    fn input_is_taken_at_once_unless_something_is_before_it() {
+        let before: [fn(&mut Connection); 4] = [
+            Connection::begin_crowding,
+            |connection| connection.waits.insert(Wait::CrowdInput),
+            |connection| connection.becomes(Becomes::ReceiveOnly),
+            |connection| {
+                connection.stall(Stall::Jobs, 1);
+            },
+        ];
+        for (number, change) in before.into_iter().enumerate() {
+            let mut connection = connection(0);
+            assert!(connection.takes_at_once());
+            change(&mut connection);
+            assert!(!connection.takes_at_once(), "change {number}");
+        }
+    }
+
+    #[test]
+    fn what_comes_after_our_end_is_counted_whatever_the_phase() {
+        let (limits, most) = (Limits::default(), LINGER_BYTES_MAX as usize);
+        for phase in [Phase::Idle, Phase::Body] {
+            let mut connection = connection(0);
+            connection.start_phase(phase, 0);
+            connection.close(Closing::Lingering);
+            connection.received(most + 1, 1, &limits);
+            assert!(connection.drop_input(2));
+            connection.received(most, 3, &limits);
+            assert!(!connection.is_flooded(), "{phase:?}");
+            connection.received(1, 4, &limits);
+            assert!(connection.is_flooded(), "{phase:?}");
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //!
 //! There is one reason not to read at a time: when it ends, the next event asks whether there is
 //! another. The receive has a state of its own, because it takes a while to cancel it, and so has
-//! the peer's stream. That a connection waits its turn, for a page or to be offered long input, is
-//! in [`Connection::waits`](super::Connection::waits), with the queues.
+//! the peer's stream. That a connection waits its turn, to be offered long input, say, is in
+//! [`Connection::waits`](super::Connection::waits), with the queues.
 //!
 //! | writing    | what happened                                   | what ends it             |
 //! |------------|-------------------------------------------------|--------------------------|
@@ -59,7 +59,10 @@ pub(super) enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receive {
     Off,
+    /// The last one found no such page: see `network/starve.rs`.
+    Starves(PageKind),
     Once,
+    /// Into pages that all have in common.
     Many,
     Cancelling,
 }
@@ -160,6 +163,12 @@ pub(super) struct Rare {
     pub(super) secured: Option<Box<Secured>>,
     /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
     pub(super) held: VecDeque<(Piece, u32)>,
+    /// When it was last looked up what the peer has acknowledged, and how much that was; a send
+    /// that does not take long is not looked at.
+    pub(super) acked_ns: u64,
+    pub(super) acked_bytes: u64,
+    /// Deadlines of sends in a row that began anew for a peer that only answers.
+    pub(super) spared: u8,
 }
 
 /// Since when each deadline runs, in the driver's nanoseconds.
@@ -168,9 +177,6 @@ pub(super) struct Clocks {
     /// The phase, and the bytes that arrived in it, or while the connection lingers.
     pub(super) phase: Pace,
     pub(super) send_ns: u64,
-    /// When it was last looked up what the peer has acknowledged, and how much that was.
-    pub(super) acked_ns: u64,
-    pub(super) acked_bytes: u64,
     /// When the stall for room began that has not ended in progress yet, or the lingering; 0 for
     /// neither.
     pub(super) reading_ns: u64,
@@ -186,8 +192,6 @@ impl Clocks {
         Clocks {
             phase: Pace::since(now_ns),
             send_ns: 0,
-            acked_ns: 0,
-            acked_bytes: 0,
             reading_ns: 0,
             suspended_ns: 0,
             armed_ns: u64::MAX,

@@ -6,7 +6,7 @@ use crate::limits::OUTPUT_BYTES_LOW;
 use crate::output::Output;
 
 use super::Connection;
-use super::state::{Closing, Receive, Writing};
+use super::state::{Closing, Writing};
 
 impl Connection {
     #[inline]
@@ -40,9 +40,7 @@ impl Connection {
     /// True when what is being sent is the last of it: the send closes the socket as well.
     #[inline]
     pub(crate) fn is_at_last_send(&self) -> bool {
-        self.closing == Closing::AfterOutput
-            && self.receive == Receive::Off
-            && !self.output.has_waiting()
+        self.closing == Closing::AfterOutput && !self.is_receiving() && !self.output.has_waiting()
     }
 
     /// The send that is outstanding closes the socket: the driver may not know it any more.
@@ -159,6 +157,7 @@ mod tests {
     use bytes::Bytes;
     use flatpath_driver::SendList;
 
+    use super::super::Receive;
     use super::super::tests::connection;
     use super::*;
 

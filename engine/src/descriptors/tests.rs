@@ -155,9 +155,11 @@ fn caches_give_back_what_connections_and_files_come_near_to() {
     let mut cached: Vec<_> = (0..60).map(|_| budget.cache(2)).collect();
     budget.connections_are(0, 60);
     assert_eq!((budget.excess(), budget.caches_block()), (0, false));
+    assert!(!budget.caches_give_way());
     assert_eq!(budget.await_excess(Duration::ZERO), 0);
     budget.connections_are(0, 66);
     assert_eq!((budget.excess(), budget.caches_block()), (6, false));
+    assert!(budget.caches_give_way());
     let hold = budget.hold(6).expect("caches give way");
     assert_eq!((budget.excess(), budget.caches_block()), (12, true));
     let wished = budget.await_excess(Duration::from_secs(60));

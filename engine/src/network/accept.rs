@@ -31,8 +31,9 @@ impl<D: Driver> Network<D> {
         let Some(acceptor) = known else {
             return self.thread.discard(completion.outcome);
         };
-        self.accepts_are_due |=
-            !completion.more || !matches!(completion.outcome, Outcome::Accepted(_));
+        if !completion.more || !matches!(completion.outcome, Outcome::Accepted(_)) {
+            self.door = None;
+        }
         if !completion.more {
             let stopped = self.thread.common.server_state >= ServerState::Draining;
             acceptor.state = if stopped { State::Stopped } else { State::Off };
@@ -167,16 +168,8 @@ impl<D: Driver> Network<D> {
     /// Whether nothing has changed that tending the door depends on.
     pub(super) fn door_is_quiet(&self) -> bool {
         let descriptors = &self.thread.common.shared.descriptors;
-        let now = Door {
-            open: self.open_connections(),
-            beside_files: descriptors.places(),
-            has_room: true,
-        };
-        let is_settled = now == self.door && !self.accepts_are_due;
-        is_settled
-            && self.next_episode_end_ns.is_none()
-            && descriptors.excess() == 0
-            && !descriptors.caches_block()
+        let (open, beside_files) = (self.open_connections(), descriptors.places());
+        self.door == Some(Door { open, beside_files }) && !descriptors.caches_give_way()
     }
 
     /// The end of a turn, for the connections that are there and those that want to come.
@@ -187,11 +180,13 @@ impl<D: Driver> Network<D> {
         let common = &mut self.thread.common;
         common.counts_addresses = common.shared.descriptors.is_weighed();
         let load = self.load();
-        self.door = Door {
+        let has_room = self.thread.admission.counted(load) < load.max;
+        let is_armed = |acceptor: &Acceptor| matches!(acceptor.state, State::Armed(_));
+        let is_settled = has_room && self.acceptors.iter().all(is_armed);
+        self.door = is_settled.then(|| Door {
             open: load.open,
             beside_files: self.thread.common.shared.descriptors.places(),
-            has_room: self.thread.admission.counted(load) < load.max,
-        };
+        });
     }
 
     /// Ends the episodes that are over.
@@ -236,8 +231,6 @@ impl<D: Driver> Network<D> {
                 _ => {}
             }
         }
-        let is_armed = |acceptor: &Acceptor| matches!(acceptor.state, State::Armed(_));
-        self.accepts_are_due = !self.acceptors.iter().all(is_armed);
     }
 
     fn arm_accept(&mut self, index: usize, mode: OperationMode) {

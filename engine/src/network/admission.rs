@@ -224,7 +224,7 @@ impl<D: Driver> Network<D> {
 
     /// The kernel has no descriptor for another connection.
     pub(super) fn no_descriptor(&mut self, errno: Errno) {
-        self.accepts_are_due = true;
+        self.door = None;
         let victim = self.longest_resting(0);
         let price = price_of(victim.is_some());
         let (open, now_ns) = (self.open_connections(), self.thread.now_ns());

@@ -23,7 +23,7 @@
 //!
 //! Cost: a short request pays one comparison; long input a push, a pop and a read of the clock.
 
-use flatpath_driver::Driver;
+use flatpath_driver::{Driver, Piece};
 
 use crate::limits::{AT_ONCE_PART, CROWDING_PART, SCARCE_PAGES_PART};
 use crate::waits::Wait;
@@ -54,14 +54,15 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Finds out from a receive of `bytes` whether its connection crowds.
-    pub(super) fn weigh_receive(&mut self, bytes: usize) {
+    /// Finds out from what a receive has brought whether its connection crowds.
+    pub(super) fn weigh_receive(&mut self, piece: &Piece) {
+        let bytes = piece.len();
         let is_short = bytes <= self.thread.at_once_bytes_max();
         let connection = &mut *self.connection;
         if connection.crowds() {
             return connection.note_calm(is_short);
         }
-        if is_short || connection.receive_pages().region_id() != 0 {
+        if is_short || piece.region_id() != 0 {
             return;
         }
         let thread = &*self.thread;

@@ -59,7 +59,7 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             let connection = &*event.connection;
-            let is_off = connection.receive() == Receive::Off && !connection.waits.starves();
+            let is_off = connection.receive() == Receive::Off;
             match connection.peer() {
                 _ if !is_off || !connection.wants_input() => {}
                 None => event.arm_receive(),

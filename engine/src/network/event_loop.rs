@@ -342,20 +342,20 @@ impl<D: Driver> Network<D> {
             return 0;
         }
         let now_ns = self.thread.now_ns();
-        self.next_episode_end_ns = self.episode_end_ns();
+        let episode_end_ns = self.episode_end_ns();
+        if episode_end_ns.is_some() {
+            self.door = None;
+        }
         let (waits, common) = (&self.thread.waits, &self.thread.common);
         let timer_ns = self.thread.wheel.next_ns(now_ns);
         let is_waited_for =
             waits.any() || common.dispatcher.waiting_for_memory() > 0 || self.sources_refused > 0;
-        let accept_ns = match self.accepts_are_due {
-            true => self.accept_timeout_ns(now_ns),
-            false => None,
-        };
         let times = [
             timer_ns.map(|ns| now_ns.saturating_add(ns)),
-            accept_ns.map(|ns| now_ns.saturating_add(ns)),
+            self.accept_timeout_ns(now_ns)
+                .map(|ns| now_ns.saturating_add(ns)),
             is_waited_for.then_some(now_ns + WAITING_NS),
-            self.next_episode_end_ns,
+            episode_end_ns,
             self.next_round_ns(),
             self.trim_due.then_some(self.trimmed_ns + TRIM_PERIOD_NS),
             common

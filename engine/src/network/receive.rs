@@ -34,9 +34,11 @@ impl<D: Driver> Event<'_, D> {
                     logged.received_bytes += piece.len() as u64;
                 }
                 connection.received(piece.len(), common.turn.now_ns, &self.listener.limits);
-                match self.takes_at_once(&piece) {
-                    true => self.offer(piece, 0),
-                    false => self.enqueue(piece),
+                let takes_at_once = connection.takes_at_once();
+                if takes_at_once && piece.len() <= self.thread.at_once_bytes_max() {
+                    self.offer(piece, 0);
+                } else {
+                    self.enqueue(piece);
                 }
             }
             Outcome::EndOfStream => connection.end_came(),
@@ -45,14 +47,6 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.holds_pieces() || self.connection.end_is_untold() {
             self.pump();
         }
-    }
-
-    fn takes_at_once(&self, piece: &Piece) -> bool {
-        let is_short = piece.len() <= self.thread.at_once_bytes_max();
-        let connection = &*self.connection;
-        let is_next = !connection.holds_pieces() && !connection.waits.is_deferred();
-        let is_direct = !connection.is_indirect();
-        is_short && is_next && is_direct && !connection.crowds() && connection.takes_input()
     }
 
     /// A receive has brought nothing.
@@ -78,7 +72,7 @@ impl<D: Driver> Event<'_, D> {
     /// The receive has found no page.
     pub(super) fn starve(&mut self) {
         self.counters().receive_buffers_stalls.add(1);
-        if !self.connection.waits.starves() {
+        if !self.connection.starves() {
             self.thread.starved.enter(self.connection, self.key.index);
         }
     }
@@ -87,7 +81,7 @@ impl<D: Driver> Event<'_, D> {
     fn enqueue(&mut self, piece: Piece) {
         let at_once_bytes_max = self.thread.at_once_bytes_max();
         if self.connection.crowds() || piece.len() > at_once_bytes_max {
-            self.weigh_receive(piece.len());
+            self.weigh_receive(&piece);
         }
         let connection = &mut *self.connection;
         if !connection.may_be_offered() {

@@ -34,12 +34,8 @@ impl<D: Driver> Event<'_, D> {
     /// Most events have a reply to send and are done: the rest is asked for and done elsewhere.
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
-        if self.connection.is_becoming() && !self.becomes() {
-            self.thread.waits.hurry();
+        if self.connection.has_rare() && self.reconcile_rare() == Fate::Splices {
             return Fate::Splices;
-        }
-        if self.connection.has_quota() {
-            self.check_quota();
         }
         if self.has_new_holdings() {
             self.check_memory();
@@ -52,6 +48,21 @@ impl<D: Driver> Event<'_, D> {
         }
         self.reconcile_hurry();
         self.reconcile_deadline();
+        if let Some(phase) = self.connection.may_rest_anew() {
+            self.thread.admission.rests(self.key.index, phase);
+        }
+        Fate::Stays
+    }
+
+    /// What few connections have: a wish to become another, users that hold fragments, pages that
+    /// wait.
+    fn reconcile_rare(&mut self) -> Fate {
+        if self.connection.is_becoming() && !self.becomes() {
+            self.thread.waits.hurry();
+            return Fate::Splices;
+        }
+        self.check_quota();
+        self.weigh_pages();
         Fate::Stays
     }
 
@@ -337,7 +348,7 @@ impl<D: Driver> Event<'_, D> {
     /// Ends the connection as far as its state allows.
     pub(super) fn reconcile_end(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        let received_off = connection.receive() == Receive::Off;
+        let received_off = !connection.is_receiving();
         match connection.closing() {
             Closing::No | Closing::Input => {}
             Closing::AfterOutput => {
@@ -369,7 +380,7 @@ impl<D: Driver> Event<'_, D> {
             return Fate::Stays;
         }
         if connection.has_ended() {
-            if connection.receive() == Receive::Off {
+            if !connection.is_receiving() {
                 self.thread.driver.close(connection.socket());
                 return Fate::Gone;
             }
@@ -389,9 +400,6 @@ impl<D: Driver> Event<'_, D> {
         let (connection, now_ns) = (&mut *self.connection, self.thread.now_ns());
         if connection.has_new_deadline(now_ns, self.thread.shortest_ns) {
             self.arm_deadline();
-        }
-        if let Some(phase) = self.connection.may_rest_anew() {
-            self.thread.admission.rests(self.key.index, phase);
         }
     }
 

@@ -33,7 +33,7 @@ use crate::worker::{Dispatcher, Shared};
 use super::datagrams::{
     DatagramSetup, Datagrams, limit_workers as limit_datagrams, names_of, numbers_of,
 };
-use super::listening::{Acceptor, Door, Listener, limit_workers, shortest_of};
+use super::listening::{Acceptor, Listener, limit_workers, shortest_of};
 use super::starved::Starved;
 use super::thawed::Thawed;
 use super::thread::{Network, Thread};
@@ -256,10 +256,8 @@ impl<D: Driver> Network<D> {
             late: VecDeque::new(),
             untold: VecDeque::new(),
             accept_mode: setup.accept_mode,
-            accepts_are_due: true,
             relimited: capacity,
-            door: Door::default(),
-            next_episode_end_ns: None,
+            door: None,
             pipes,
             _entered: entered,
             backlog: VecDeque::new(),

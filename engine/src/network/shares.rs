@@ -24,14 +24,12 @@ impl<D: Driver> Event<'_, D> {
     #[inline]
     pub(super) fn has_new_holdings(&self) -> bool {
         let holds = &self.connection.holds;
-        let has_pages = holds.pages > 0 || self.connection.holds_pieces();
         let buffers = buffers_of(self.thread.common.held_bytes(self.key.index));
-        has_pages || buffers != holds.buffers || self.connection.waits_for_memory() != holds.waits
+        buffers != holds.buffers || self.connection.waits_for_memory() != holds.waits
     }
 
-    /// Notes what the connection holds by now.
+    /// Notes what the connection holds by now, beside pages.
     pub(super) fn check_memory(&mut self) {
-        self.weigh_pages();
         let held_bytes = self.thread.common.held_bytes(self.key.index);
         let buffers = buffers_of(held_bytes);
         let waits = self.connection.waits_for_memory();
@@ -50,10 +48,13 @@ impl<D: Driver> Event<'_, D> {
     /// Counts the common pages that a stalled connection holds. Stalled connections, whatever they
     /// wait for, and fragments that are kept may have pages as long as a part is left to the
     /// others; a connection that comes to hold more then is refused at once.
-    fn weigh_pages(&mut self) {
+    pub(super) fn weigh_pages(&mut self) {
         let connection = &mut *self.connection;
         let pages = connection.pages_stalled();
         let before = std::mem::replace(&mut connection.holds.pages, small(pages));
+        if before == small(pages) {
+            return;
+        }
         let thread = &mut *self.thread;
         thread.pages_held = thread.pages_held + pages - usize::from(before);
         let common = thread.driver.region(0);

@@ -152,7 +152,7 @@ impl<D: Driver> Network<D> {
         match completion.outcome {
             Outcome::Received(piece) => {
                 if event.connection.crowds() {
-                    event.weigh_receive(piece.len());
+                    event.weigh_receive(&piece);
                 }
                 self.spliced_arrived(key, piece);
             }
@@ -435,6 +435,7 @@ impl<D: Driver> Network<D> {
         };
         event.reconcile_output();
         event.check_quota();
+        event.weigh_pages();
         event.check_memory();
         self.pass_ends(key);
         let has_room = self.peer_has_room(key);

@@ -8,14 +8,15 @@
 //! (`Connection::suspend`).
 //!
 //! Invariants
-//! - S1: a connection starves exactly while it is on a list: that of the region and the kind
-//!   of page its last receive found none of. It leaves when it is armed, when it wants no input or
-//!   pages of another kind, and when it is removed. So the lists hold no more than the connections.
+//! - S1: a connection starves ([`Receive::Starves`](crate::connection::Receive)) exactly while it
+//!   is on a list: that of the region and the kind of page that it wants. It leaves when it is
+//!   armed, when it wants no input or pages of another kind, and when it is removed. So the lists
+//!   hold no more than the connections.
 //! - S2: before each wait the pages of every list that is not empty are awaited.
 
 use flatpath_driver::Driver;
 
-use crate::connection::{PageKind, Receive};
+use crate::connection::PageKind;
 use crate::limits::STARVED_PER_TURN_MAX;
 
 use super::thread::Network;
@@ -53,8 +54,7 @@ impl<D: Driver> Network<D> {
             });
             // Whether a receive into the region is outstanding now.
             free -= u32::from(self.connections.get(key).is_some_and(|connection| {
-                connection.receive() != Receive::Off
-                    && connection.receive_pages().region_id() == region_id
+                connection.is_receiving() && connection.pages().region_id() == region_id
             }));
         }
         if self.thread.starved.first(pages).is_none() {

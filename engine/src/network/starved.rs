@@ -2,7 +2,6 @@
 
 use crate::connection::{Connection, PageKind};
 use crate::lists::{Links, List};
-use crate::waits::Wait;
 
 /// The connections that starve, oldest first, in a list for each kind of page.
 pub(super) struct Starved {
@@ -35,20 +34,16 @@ impl Starved {
     }
 
     pub(super) fn enter(&mut self, connection: &mut Connection, index: u32) {
-        connection.waits.insert(Wait::Page);
+        let pages = connection.begin_starving();
         self.count += 1;
-        // What the last receive asked for stays while the connection starves.
-        let list = &mut self.lists[connection.receive_pages().index()];
-        self.links.push_back(list, index);
+        self.links.push_back(&mut self.lists[pages.index()], index);
     }
 
     /// Takes a connection off its list, if it starves.
     pub(super) fn leave(&mut self, connection: &mut Connection, index: u32) {
-        if connection.waits.starves() {
-            connection.waits.remove(Wait::Page);
+        if let Some(pages) = connection.end_starving() {
             self.count -= 1;
-            let list = &mut self.lists[connection.receive_pages().index()];
-            self.links.remove(list, index);
+            self.links.remove(&mut self.lists[pages.index()], index);
         }
     }
 }

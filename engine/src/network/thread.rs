@@ -49,12 +49,9 @@ pub(crate) struct Network<D: Driver> {
     pub(super) accept_mode: OperationMode,
     /// The first place whose connection has not been looked at since limits changed.
     pub(super) relimited: u32,
-    /// Accept may have to be armed, cancelled or tried again on some listener.
-    pub(super) accepts_are_due: bool,
-    /// What the door was tended for last.
-    pub(super) door: Door,
-    /// When the next time is over of which the log has a line.
-    pub(super) next_episode_end_ns: Option<u64>,
+    /// What the door was tended for last; `None` where it is to be tended in each turn: accept is
+    /// not armed, no place is free, or the log has a line of a time that goes on.
+    pub(super) door: Option<Door>,
     /// Eventfds that are watched, and how many of them the kernel refused for now.
     pub(super) sources: Slots<Source>,
     pub(super) sources_refused: usize,

@@ -325,8 +325,10 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
         Stage::Http2 => return,
         Stage::Over | Stage::Closed | Stage::Switched => return,
     };
-    match defer::end(connection).filter(|_| phase == Phase::Work) {
-        Some(end) => connection.phase_until(Phase::Timed, end),
-        None => connection.phase(phase),
+    if phase == Phase::Work
+        && let Some(end) = defer::end(connection)
+    {
+        return connection.phase_until(Phase::Timed, end);
     }
+    connection.phase(phase);
 }

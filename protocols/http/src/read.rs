@@ -122,7 +122,11 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         identify(connection, &mut head);
     }
     let has_body = head.framing() != Framing::Empty;
-    let body_bytes_max = match plan.body.bytes_max(limits.body_bytes_max, head.framing()) {
+    let body_bytes_max = match has_body {
+        true => plan.body.bytes_max(limits.body_bytes_max, head.framing()),
+        false => Ok(None),
+    };
+    let body_bytes_max = match body_bytes_max {
         Ok(bytes_max) => bytes_max,
         Err(fault) => return refuse(connection, fault),
     };
