@@ -76,13 +76,18 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     rules(settings, "/", &mut PasswordFiles::default()).map(drop)
 }
 
+/// Why these rules exclude each other.
+pub(crate) fn conflict(settings: &Settings) -> Option<&'static str> {
+    let is_both = settings.allow.iter().any(|it| settings.deny.contains(it));
+    is_both.then_some("allow and deny name the same network: leave one of them out")
+}
+
 fn rules(
     settings: &Settings,
     prefix: &str,
     passwords: &mut PasswordFiles,
 ) -> Result<Access, Failure> {
-    if settings.allow.iter().any(|it| settings.deny.contains(it)) {
-        let why = "allow and deny name the same network: leave one of them out";
+    if let Some(why) = conflict(settings) {
         return Err(Failure::WrongUse(why.into()));
     }
     let mut access = Access::new()
@@ -226,7 +231,10 @@ mod tests {
 
     #[test]
     fn a_network_is_allowed_or_denied() {
-        let both = settings("allow = [\"::1\", \"10.0.0.0/8\"]\ndeny = \"10.0.0.0/8\"");
+        let both = Settings {
+            deny: settings("deny = \"10.0.0.0/8\"").deny,
+            ..settings("allow = [\"::1\", \"10.0.0.0/8\"]")
+        };
         let why = check(&both).expect_err("it is both");
         assert!(format!("{why:?}").contains("the same network"), "{why:?}");
         // One within the other is an exception of it.

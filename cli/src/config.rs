@@ -39,6 +39,7 @@ use flatpath::sockets::ListenAddress;
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
+use crate::access;
 use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
@@ -124,8 +125,30 @@ impl Configuration {
             let entry = read(&key.name, key.span, value, &mut file.settings)?;
             file.entries.push(entry);
         }
+        // What a table says together with what stands above it.
+        let settings = &file.settings;
+        let listeners = file.listeners.iter().map(|it| it.over(settings));
+        check_networks(&document, "listener", listeners)?;
+        let sites = file.sites.iter().map(|it| it.over(settings));
+        check_networks(&document, "site", sites)?;
         Ok(file)
     }
+}
+
+/// Refuses the first of these tables that allows and denies a network.
+fn check_networks(
+    document: &Value<'_>,
+    name: &str,
+    tables: impl Iterator<Item = Settings>,
+) -> Result<(), Refused> {
+    let values = document.as_table().and_then(|table| table.get(name));
+    let values = values.map_or(&[][..], values_of);
+    for (settings, value) in tables.zip(values) {
+        if let Some(why) = access::conflict(&settings) {
+            return Err(Refused::new(value.span, why));
+        }
+    }
+    Ok(())
 }
 
 impl ListenerTable {
@@ -212,9 +235,13 @@ fn addresses_of(value: &Value<'_>) -> Result<Vec<ListenAddress>, Refused> {
     read.collect()
 }
 
-/// The settings of a table, which has these entries, over those that it stands below.
+/// The settings of a table, which has these entries, over those that it stands below. Of what is
+/// [not inherited](Setting::is_inherited) it has its own alone.
 fn over(own: &Settings, entries: &[Entry], above: &Settings) -> Settings {
     let mut settings = above.clone();
+    for setting in SETTINGS.iter().filter(|it| !it.is_inherited()) {
+        setting.assign(own, &mut settings);
+    }
     for entry in entries {
         entry.setting.copy(own, &mut settings);
     }
@@ -254,6 +281,9 @@ fn read(
     let refused = |error| Refused::new(at, in_short(&error));
     let setting = Setting::named(name).ok_or_else(|| refused(settings::unknown(name)))?;
     setting.parse(settings, &texts).map_err(refused)?;
+    if let Some(why) = access::conflict(settings) {
+        return Err(Refused::new(at, why));
+    }
     let value = match value.as_array() {
         Some(_) => format!("[{}]", literals.join(", ")),
         None => literals.concat(),

@@ -43,13 +43,10 @@ pub(crate) fn of(settings: &Settings, file: &Configuration) -> Result<Vec<Listen
     }
     let mut listeners = flat(settings)?;
     for table in &file.listeners {
-        let mut own = table.over(settings);
-        // An address has one portmapper: that above the tables is for the listener of flags.
-        own.nfs_portmapper.clone_from(&table.own.nfs_portmapper);
         listeners.push(Listener {
             protocol: table.protocol,
             addresses: table.addresses.clone(),
-            settings: own,
+            settings: table.over(settings),
             limits: table.own.listener_limits(),
             sites: Vec::new(),
             is_table: true,

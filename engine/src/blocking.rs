@@ -7,6 +7,8 @@
 //! its turn has come. Where nothing inside has moved for a while, or too many wait, it is refused
 //! ([`Entry::Refused`]) and answers in its protocol's words.
 //!
+//! Jobs that wait for a stuck limit are sent back by the housekeeper (`watch`).
+//!
 //! | may run beside | enter | leave (drop of [`Permit`]) | refuse_stuck |
 //! |----------------|-------|----------------------------|--------------|
 //! | each of them   | yes   | yes                        | yes          |
@@ -28,6 +30,7 @@
 //! Cost: a lock, a reading of the clock and a small allocation to enter; the first two to leave.
 
 mod visitor;
+mod watch;
 
 mod mounts;
 
@@ -206,7 +209,7 @@ impl BlockingLimit {
     }
 
     /// Sends the jobs that wait for a stuck limit back to workers, which find it stuck.
-    pub fn refuse_stuck(&self) {
+    fn refuse_stuck(&self) {
         let mut state = self.state();
         let is_stuck = self.is_stuck(&state);
         let waiting = state.limit.take_waiting(|_| is_stuck);
@@ -239,6 +242,16 @@ impl BlockingLimit {
         }
         let home = Arc::downgrade(&home);
         state.limit.wait(ONLY, Parked { home, index }, Rank::Next);
+        let is_first = state.limit.waiting() == 1;
+        drop(state);
+        if is_first {
+            watch::add(self);
+        }
+    }
+
+    /// Whether a job waits in its place.
+    fn is_waited_for(&self) -> bool {
+        self.state().limit.waiting() > 0
     }
 
     /// A job that was told `Parked` does not wait after all.

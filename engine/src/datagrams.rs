@@ -84,8 +84,13 @@ pub trait DatagramService: Send + Sync + 'static {
     /// The same on a worker, which may block, for a datagram that [`receive`](Self::receive) has
     /// left to it; what was written to the reply before is gone. Without this method it is not
     /// answered.
-    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>) {
-        let _ = (datagram, reply);
+    ///
+    /// Where a limit has the job come back later ([`flatpath::blocking::Entry::Parked`]), what was
+    /// written is dropped, and the same datagram comes again.
+    ///
+    /// [`flatpath::blocking::Entry::Parked`]: crate::blocking::Entry::Parked
+    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>, scope: &mut WorkerScope<'_>) {
+        let _ = (datagram, reply, scope);
     }
 }
 
@@ -293,7 +298,7 @@ pub(crate) struct DatagramJob {
 }
 
 impl Task for DatagramJob {
-    fn run(&mut self, _scope: &mut WorkerScope<'_>) {
+    fn run(&mut self, scope: &mut WorkerScope<'_>) {
         let datagram = Datagram {
             bytes: self.request.filled(),
             peer: self.peer,
@@ -301,7 +306,10 @@ impl Task for DatagramJob {
             has_answered: self.has_answered,
         };
         let mut reply = Reply::new(self.space.spare_up_to(self.room));
-        self.service.work(&datagram, &mut reply);
+        self.service.work(&datagram, &mut reply, scope);
+        if scope.is_parked() {
+            return;
+        }
         self.answer = reply.outcome();
         let bytes = reply.bytes().len();
         self.space.advance(bytes);

@@ -178,6 +178,10 @@ pub(crate) const BIND_PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two tries.
 pub(crate) const BIND_PAUSE: Duration = Duration::from_millis(20);
 
+/// Between two looks at a limit for which jobs wait: a stuck one keeps them for this much longer
+/// than [`WaitLimits::stuck_after`](crate::blocking::WaitLimits::stuck_after).
+pub(crate) const STUCK_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// With fewer free places than this, accept takes one at a time, so that a burst cannot take a
 /// multishot accept past the connection limit.
 pub(crate) const ACCEPT_ONE_BY_ONE: usize = 1024;

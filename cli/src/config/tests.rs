@@ -317,6 +317,19 @@ fn tables_have_settings_of_their_own_over_those_of_the_server() {
 }
 
 #[test]
+fn a_table_has_of_the_settings_above_it_what_is_inherited_alone() {
+    let (none, above) = (Settings::default(), file(ALL_BY_FILE).expect("a good file"));
+    let settings = over(&none, &[], &above);
+    for setting in SETTINGS.iter().filter(|it| !it.is_same(&none, &above)) {
+        let inherited = setting.is_same(&above, &settings);
+        assert_eq!(inherited, setting.is_inherited(), "{setting:?}");
+        assert_eq!(setting.is_same(&none, &settings), !inherited, "{setting:?}");
+    }
+    let kept = |name| Setting::named(name).expect(name).is_same(&above, &settings);
+    assert!(kept("hidden") && !kept("nfs-portmapper"));
+}
+
+#[test]
 fn an_empty_list_in_a_table_replaces_that_of_the_server() {
     let table = |rest: &str| {
         format!("proxy-from = \"::1\"\n[[listener]]\nprotocol = \"echo\"\naddress = 0\n{rest}")
@@ -410,6 +423,8 @@ fn every_mistake_in_a_site_has_its_place_and_a_cure() {
         format!("{SITE}prefix = \"/a/../b\""),
         format!("{SITE}address = 80"),
         format!("{SITE}memory = \"64M\""),
+        format!("{SITE}allow = \"::1\"\ndeny = [\"10.0.0.1\", \"::1\"]"),
+        format!("allow = \"::1\"\n\n{SITE}deny = \"::1\""),
         format!("{SITE}idle-timeout = 1"),
         format!("{SITE}hosts = \"a.example\""),
         format!("{SITE}hiden = true"),

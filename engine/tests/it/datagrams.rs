@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use flatpath::blocking::{BlockingLimit, Entry, WaitLimits};
 use flatpath::datagrams::{Datagram, DatagramService, Next, Reply};
 use flatpath::handover::{Handover, Takeover, Waiting};
 use flatpath::sockets::{ListenAddress, PassedSockets};
-use flatpath::{DriverChoice, Error, Running, Server};
+use flatpath::{DriverChoice, Error, Running, Server, WorkerScope};
 use flatpath_testkit::{Over, until_true};
 
 use crate::lines::{Lines, on_both};
@@ -34,7 +35,7 @@ impl DatagramService for Talk {
         Next::Answer
     }
 
-    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>) {
+    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>, _: &mut WorkerScope<'_>) {
         assert!(!flatpath::on_network_thread(), "it may block");
         answer(datagram, &datagram.bytes()[b"work ".len()..], reply);
     }
@@ -165,7 +166,7 @@ impl DatagramService for Slow {
         Next::Work
     }
 
-    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>) {
+    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>, _: &mut WorkerScope<'_>) {
         self.at_work.fetch_add(1, Ordering::Relaxed);
         let deadline = Instant::now() + PATIENCE;
         while !self.go.is_set() && Instant::now() < deadline {
@@ -173,6 +174,79 @@ impl DatagramService for Slow {
         }
         reply.write(datagram.bytes()).expect("as long as it");
     }
+}
+
+/// Answers on a worker within a limit, for one at a time: the first when the test lets it.
+struct Narrow {
+    limit: BlockingLimit,
+    go: Arc<Over>,
+}
+
+impl DatagramService for Narrow {
+    fn name(&self) -> &'static str {
+        "narrow"
+    }
+
+    fn receive(&self, _: &Datagram<'_>, _: &mut Reply<'_>) -> Next {
+        Next::Work
+    }
+
+    fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>, scope: &mut WorkerScope<'_>) {
+        let entry = self.limit.enter(scope);
+        if let Entry::Entered(_) = &entry {
+            let deadline = Instant::now() + PATIENCE;
+            while !self.go.is_set() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        // What is written here of a job that is parked goes nowhere.
+        let last = if matches!(entry, Entry::Entered(_)) {
+            b"!"
+        } else {
+            b"?"
+        };
+        reply.write(datagram.bytes()).expect("as long as it");
+        reply.write(last).expect("there is room");
+    }
+}
+
+#[test]
+fn a_datagram_waits_for_its_limit_without_a_worker_and_is_answered_once() {
+    on_both(|choice| {
+        let waits = WaitLimits {
+            waiting_max: 8,
+            stuck_after: PATIENCE,
+        };
+        let limit = BlockingLimit::at_most(1, "one at a time", waits);
+        let go = Arc::new(Over::default());
+        let narrow = Narrow {
+            limit: limit.clone(),
+            go: Arc::clone(&go),
+        };
+        let server = Server::new().driver(choice).workers(1..=16);
+        let server = server.listen("127.0.0.1:0", Lines);
+        let running = server.listen_datagrams("127.0.0.1:0", narrow).start();
+        let running = running.expect("the server starts");
+        let to = running.datagram_listeners()[0].address.internet();
+        let (client, to) = (client(), to.expect("of the internet"));
+        let _ends = go.at_end();
+        for word in [b"a", b"b", b"c"] {
+            client.send_to(word, to).expect("sent");
+        }
+        until_true("one is inside and two wait", || {
+            limit.figures().inside == 1 && limit.figures().waiting == 2
+        });
+        go.set();
+        let mut found = Vec::new();
+        for _ in 0..3 {
+            let mut room = [0; 8];
+            let bytes = client.recv(&mut room).expect("an answer");
+            found.push(String::from_utf8_lossy(&room[..bytes]).into_owned());
+        }
+        found.sort();
+        assert_eq!(found, ["a!", "b!", "c!"]);
+        assert_eq!(limit.figures().inside, 0, "none is inside any more");
+    });
 }
 
 #[test]

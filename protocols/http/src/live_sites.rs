@@ -14,15 +14,18 @@
 //!   has the sites that made it.
 //! - LS3: [`Service::prompt`] asks the sites that [`Service::inline`] has asked before: it takes
 //!   over nothing.
-//! - LS4: a host that was looked up counts only for the sites in which it was.
+//! - LS4: a host that was looked up counts only for the sites in which it was. Its key was compared
+//!   with those that are served, for this request; so sites of the same number are served.
 //!
 //! A `Prompt` of a site names a right that ends with the site. So each directory, by the name of
 //! its place, has a right here, which it keeps when it is replaced.
 //!
 //! Does not: tell the access log by which route a path was found.
 //!
-//! Cost: a relaxed load and a comparison for each of `has_site`, `plan` and `inline`; a lock for a
-//! host other than the one before, for a method other than GET and HEAD, and on workers.
+//! Cost: a relaxed load and a comparison for `has_site`, a comparison for `inline`; a lock for a
+//! host other than the one before, for a method other than GET and HEAD, and on workers. Where one
+//! service has all paths of a host and plans them inline, as files do, the key of the site leads to
+//! it, and it is asked for no plan.
 
 use std::fmt;
 use std::mem;
@@ -137,6 +140,7 @@ impl LiveSites {
         rights.find(|right| right.place() == inner.place())
     }
 
+    #[inline]
     fn as_here(&self, disposition: Disposition<'_>) -> Disposition<'_> {
         match disposition {
             Disposition::Answered => Disposition::Answered,
@@ -144,6 +148,40 @@ impl LiveSites {
             Disposition::Prompt(inner) => self
                 .right_of(inner)
                 .map_or(Disposition::Pooled, Disposition::Prompt),
+        }
+    }
+
+    /// What a site says of a request that may have a body.
+    #[inline(never)]
+    fn plan_of_site(&self, head: &Head<'_>) -> Plan<'_> {
+        let version = self.shared.current();
+        let of_site = version.sites.plan(head);
+        Plan {
+            body: of_site.body,
+            asks_peer: of_site.asks_peer || self.shared.asks_peer(),
+            ..Plan::default()
+        }
+    }
+
+    /// Takes new sites over where there are any, and asks the one that the head leads to.
+    #[inline(never)]
+    fn inline_after_look_up(
+        &self,
+        thread: &mut LiveSitesState,
+        turn: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        if !self.shared.is_current(thread.version.sites.id()) {
+            let new = LiveSitesState::of(self.shared.current());
+            // The last holder of sites closes their directories, which may block.
+            flatpath::discard(mem::replace(thread, new).version);
+        }
+        let LiveSitesState { version, sites } = thread;
+        match version.sites.plan(head).place {
+            Place::Inline => self.as_here(version.sites.inline(sites, turn, head, reply)),
+            Place::Prompt(right) => self.as_here(Disposition::Prompt(right)),
+            Place::Worker => Disposition::Pooled,
         }
     }
 
@@ -189,6 +227,11 @@ impl Shared {
         Arc::clone(&self.current.lock())
     }
 
+    fn asks_peer(&self) -> bool {
+        // ORDER: Relaxed: see `replace`.
+        self.asks_peer.load(Ordering::Relaxed)
+    }
+
     fn is_current(&self, number: u32) -> bool {
         // ORDER: Relaxed: a request that comes at the same time as a change may be before it.
         self.number.load(Ordering::Relaxed) == number
@@ -230,24 +273,18 @@ impl Service for LiveSites {
         self.shared.is_current(site.sites)
     }
 
+    #[inline]
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
-        let plan = match head.is_get() || head.is_head() {
-            true => Plan::default(),
-            false => {
-                let version = self.shared.current();
-                let of_site = version.sites.plan(head);
-                Plan {
-                    body: of_site.body,
-                    asks_peer: of_site.asks_peer,
-                    ..Plan::default()
-                }
-            }
-        };
-        // ORDER: Relaxed: see `replace`.
-        let asks_peer = plan.asks_peer || self.shared.asks_peer.load(Ordering::Relaxed);
-        Plan { asks_peer, ..plan }
+        if !head.is_get() && !head.is_head() {
+            return self.plan_of_site(head);
+        }
+        Plan {
+            asks_peer: self.shared.asks_peer(),
+            ..Plan::default()
+        }
     }
 
+    #[inline]
     fn inline(
         &self,
         thread: &mut LiveSitesState,
@@ -255,16 +292,10 @@ impl Service for LiveSites {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        if !self.shared.is_current(thread.version.sites.id()) {
-            let new = LiveSitesState::of(self.shared.current());
-            // The last holder of sites closes their directories, which may block.
-            flatpath::discard(mem::replace(thread, new).version);
-        }
-        let LiveSitesState { version, sites } = thread;
-        match version.sites.plan(head).place {
-            Place::Inline => self.as_here(version.sites.inline(sites, turn, head, reply)),
-            Place::Prompt(right) => self.as_here(Disposition::Prompt(right)),
-            Place::Worker => Disposition::Pooled,
+        let LiveSitesState { version, sites } = &mut *thread;
+        match version.sites.direct(sites, head) {
+            Some((service, state)) => self.as_here(service.inline(state, turn, head, reply)),
+            None => self.inline_after_look_up(thread, turn, head, reply),
         }
     }
 

@@ -138,6 +138,20 @@ impl Services {
         }
     }
 
+    /// Whether a service is asked inline, whatever the request.
+    pub(crate) fn plans_inline(&self, number: usize) -> bool {
+        self.0[number].plans_inline()
+    }
+
+    #[inline]
+    pub(crate) fn with_state<'a>(
+        &'a self,
+        number: usize,
+        states: &'a mut States,
+    ) -> (&'a dyn Mounted, &'a mut dyn Any) {
+        (&*self.0[number], &mut *states.0[number])
+    }
+
     pub(crate) fn inline(
         &self,
         at: Place,
@@ -237,6 +251,7 @@ impl Maker {
 pub(crate) trait Mounted: Send + Sync {
     fn thread_state(&self) -> Box<dyn Any>;
     fn plan(&self, head: &Head<'_>) -> Plan<'_>;
+    fn plans_inline(&self) -> bool;
     fn inline(
         &self,
         thread: &mut dyn Any,
@@ -264,7 +279,14 @@ impl<S: Service> Mounted for S {
     }
 
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
-        Service::plan(self, head)
+        let plan = Service::plan(self, head);
+        let is_inline = matches!(plan.place, crate::service::Place::Inline);
+        debug_assert!(is_inline || !Service::plans_inline(self), "as it says");
+        plan
+    }
+
+    fn plans_inline(&self) -> bool {
+        Service::plans_inline(self)
     }
 
     fn inline(
@@ -374,4 +396,28 @@ fn cut(request: &mut Request, prefix_bytes: usize) -> Option<Uri> {
     let rest = Uri::from_parts(parts).ok()?;
     request.extensions_mut().insert(mount);
     Some(std::mem::replace(request.uri_mut(), rest))
+}
+
+/// How many bytes of a path are this prefix, if it begins with it: compared decoded, so that
+/// `%61` is `a`, but no escape is a slash.
+pub(crate) fn prefix_bytes(path: &str, prefix: &str) -> Option<usize> {
+    let (path, mut at) = (path.as_bytes(), 0);
+    for wanted in prefix.bytes() {
+        let (byte, bytes) = match *path.get(at)? {
+            b'%' => (escaped(path.get(at + 1..at + 3)?)?, 3),
+            byte => (byte, 1),
+        };
+        if byte != wanted || byte == b'/' && bytes > 1 {
+            return None;
+        }
+        at += bytes;
+    }
+    // The root has every path, `*` of OPTIONS among them.
+    let ends = at == 0 || matches!(path.get(at), None | Some(b'/'));
+    ends.then_some(at)
+}
+
+fn escaped(digits: &[u8]) -> Option<u8> {
+    let digit = |at: usize| char::from(digits[at]).to_digit(16);
+    u8::try_from(digit(0)? * 16 + digit(1)?).ok()
 }

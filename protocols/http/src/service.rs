@@ -96,7 +96,7 @@ impl Default for BodyPlan {
 /// | called on          | methods                                           | may block |
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
-/// | the network thread | `site`, `has_site`, `plan`                        | no        |
+/// | the network thread | `site`, `has_site`, `plan`, `plans_inline`        | no        |
 /// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 #[diagnostic::on_unimplemented(
@@ -136,6 +136,13 @@ pub trait Service: Send + Sync + 'static {
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
         let _ = head;
         Plan::default()
+    }
+
+    /// Whether [`Service::plan`] has [`Place::Inline`] for every request, whatever its head. A
+    /// service around this one then calls [`Service::inline`] without asking for a plan again. No,
+    /// by default. The answer is always the same.
+    fn plans_inline(&self) -> bool {
+        false
     }
 
     /// Answers a request at once, or says who does: a worker, or a try on this thread first, with

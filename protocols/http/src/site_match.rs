@@ -19,6 +19,9 @@ pub enum SiteMatch {
 pub struct SiteKey {
     pub(crate) sites: u32,
     pub(crate) host: u32,
+    /// The number of the service that answers for all paths of the host, where there is one and
+    /// its [plan](crate::Service::plans_inline) is known.
+    pub(crate) direct: Option<u32>,
 }
 
 /// The host that a network thread was asked for last and answers for: as a rule, the next one is

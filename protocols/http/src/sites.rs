@@ -17,6 +17,7 @@
 //! remembers the site with the host. Another host costs a hash for each of its labels; a site with
 //! several prefixes, a comparison with each of them.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,12 +27,12 @@ use http::{Extensions, StatusCode};
 
 use crate::answer::{Answer, Kind};
 use crate::fault::Fault;
-use crate::head::Head;
+use crate::head::{Head, TargetForm};
 use crate::host::Host;
 use crate::hosts::{HostMap, HostPattern, InvalidHost};
 use crate::into_response::refused;
 use crate::message::{Request, Response};
-use crate::mount::{self, Services, States};
+use crate::mount::{self, Mounted, Services, States};
 use crate::parse::with_head;
 use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
@@ -243,13 +244,42 @@ impl Sites {
     fn find(&self, head: &Head<'_>) -> Found {
         let host = match head.site {
             // ST2: another one's key counts as none.
-            Some(key) if key.sites == self.id => key.host,
+            Some(key) if key.sites == self.id => match key.direct {
+                Some(number) => {
+                    return Found::Service(mount::Place {
+                        number: number as usize,
+                        prefix_bytes: 0,
+                    });
+                }
+                None => key.host,
+            },
             _ => match self.hosts.find(head.authority()) {
                 Some(host) => *host,
                 None => return Found::Unknown,
             },
         };
         self.below(host, head.path())
+    }
+
+    /// The service that answers for a request and its state, as the host was looked up: one that
+    /// gets the head as it is, and plans every request inline.
+    #[inline]
+    pub(crate) fn direct<'a>(
+        &'a self,
+        thread: &'a mut SitesState,
+        head: &Head<'_>,
+    ) -> Option<(&'a dyn Mounted, &'a mut dyn Any)> {
+        let key = head.site.filter(|key| key.sites == self.id)?;
+        let number = key.direct.filter(|_| head.form() != TargetForm::Absolute)?;
+        Some(self.services.with_state(number as usize, &mut thread.0))
+    }
+
+    /// The service that answers for all paths of a host, if it plans all requests inline.
+    fn direct_of(&self, host: u32) -> Option<u32> {
+        // The longest prefix is the first.
+        let first = self.parts[host as usize].first()?;
+        let is_direct = first.prefix.is_empty() && self.services.plans_inline(first.number);
+        is_direct.then(|| u32::try_from(first.number).ok())?
     }
 
     /// The same on a worker.
@@ -263,7 +293,7 @@ impl Sites {
 
     fn below(&self, host: u32, path: &str) -> Found {
         let found = self.parts[host as usize].iter().find_map(|part| {
-            let prefix_bytes = prefix_bytes(path, &part.prefix)?;
+            let prefix_bytes = mount::prefix_bytes(path, &part.prefix)?;
             Some(mount::Place {
                 number: part.number,
                 prefix_bytes,
@@ -303,29 +333,6 @@ fn parse_prefix(text: &str) -> Option<&str> {
     }
 }
 
-/// How many bytes of a path are this prefix, if it begins with it (ST3).
-fn prefix_bytes(path: &str, prefix: &str) -> Option<usize> {
-    let (path, mut at) = (path.as_bytes(), 0);
-    for wanted in prefix.bytes() {
-        let (byte, bytes) = match *path.get(at)? {
-            b'%' => (escaped(path.get(at + 1..at + 3)?)?, 3),
-            byte => (byte, 1),
-        };
-        if byte != wanted || byte == b'/' && bytes > 1 {
-            return None;
-        }
-        at += bytes;
-    }
-    // The root has every path, `*` of OPTIONS among them.
-    let ends = at == 0 || matches!(path.get(at), None | Some(b'/'));
-    ends.then_some(at)
-}
-
-fn escaped(digits: &[u8]) -> Option<u8> {
-    let digit = |at: usize| char::from(digits[at]).to_digit(16);
-    u8::try_from(digit(0)? * 16 + digit(1)?).ok()
-}
-
 impl Service for Sites {
     type ThreadState = SitesState;
 
@@ -339,6 +346,7 @@ impl Service for Sites {
             SiteMatch::One(SiteKey {
                 sites: self.id,
                 host: *host,
+                direct: self.direct_of(*host),
             })
         })
     }
@@ -504,10 +512,10 @@ mod tests {
         ] {
             assert_eq!(ask(&sites, target, "a.example"), answer, "{target}");
         }
-        assert_eq!(prefix_bytes("/b", "/b"), Some(2));
-        assert_eq!(prefix_bytes("/%6", "/b"), None);
-        assert_eq!(prefix_bytes("/b%", "/b"), None);
-        assert_eq!(prefix_bytes("*", ""), Some(0));
+        assert_eq!(mount::prefix_bytes("/b", "/b"), Some(2));
+        assert_eq!(mount::prefix_bytes("/%6", "/b"), None);
+        assert_eq!(mount::prefix_bytes("/b%", "/b"), None);
+        assert_eq!(mount::prefix_bytes("*", ""), Some(0));
     }
 
     #[test]

@@ -288,6 +288,10 @@ impl<S: Service> Service for Guard<S> {
         }
     }
 
+    fn plans_inline(&self) -> bool {
+        true
+    }
+
     fn inline(
         &self,
         thread: &mut Self::ThreadState,
@@ -304,7 +308,11 @@ impl<S: Service> Service for Guard<S> {
             }
             Decision::Refused(response) => return reply.response(*response),
         }
-        match self.inner.plan(head).place {
+        let place = match self.inner.plans_inline() {
+            true => Place::Inline,
+            false => self.inner.plan(head).place,
+        };
+        match place {
             Place::Inline => {
                 let disposition = self.inner.inline(&mut thread.inner, turn, head, reply);
                 let address = head.peer().map(|peer| peer.ip());

@@ -16,17 +16,21 @@
 //! - TLS does not begin here: a call that asks for it is refused as where there is none (RFC 9289
 //!   section 4.1).
 //!
-//! [`Programs::limit`] is not entered, as such a call could not wait without its worker: the engine
-//! gives few workers to the datagrams of a listener, and drops those that find none.
+//! A call enters its limits as over a stream ([`Programs::limit`]), and waits for them without its
+//! worker. The engine gives few workers to the datagrams of a listener, and drops those that find
+//! none.
 //!
 //! Cost: on the network thread that of an inline call; with a worker, one copy of the reply.
 
 use std::sync::Arc;
 
+use flatpath::WorkerScope;
+use flatpath::blocking::{BlockingLimit, Entry};
 use flatpath::datagrams::{Datagram, DatagramService, Next, Reply as Answer};
 use flatpath::limits::BUFFER_CLASSES;
 use flatpath::memory::{Pool, PoolConfig, PoolHandle, Zero};
 
+use crate::admission::Admission;
 use crate::auth::AuthStatus;
 use crate::limits::{DATAGRAM_REPLIES_BYTES, INLINE_REPLY_BYTES_MAX, REPLY_BYTES_MIN};
 use crate::message::{self, Accepted, Call, Denied, Refusal, Transport};
@@ -94,7 +98,13 @@ impl<S: Programs> RpcDatagrams<S> {
     }
 
     /// On a worker. A datagram for which there is no memory is dropped: its client sends it again.
-    fn answer_pooled(&self, call: &Call, arguments: Arguments<'_>, answer: &mut Answer<'_>) {
+    fn answer_pooled(
+        &self,
+        call: &Call,
+        arguments: Arguments<'_>,
+        answer: &mut Answer<'_>,
+        enter: impl FnMut(BlockingLimit) -> Entry,
+    ) {
         let pool = PoolHandle::from(&self.pool);
         let Some(buffer) = pool.take(REPLY_BYTES_MIN) else {
             return;
@@ -102,10 +112,12 @@ impl<S: Programs> RpcDatagrams<S> {
         let mut reply = Reply::default();
         reply.prepare(buffer);
         reply.begin(call.xid);
-        if self.programs.preparation(call, arguments).is_some() {
-            self.programs.prepare(call);
-        }
-        let served = self.programs.pooled(call, arguments, &mut reply, pool);
+        let admission = Admission::of(&*self.programs, call, arguments, enter);
+        let served = match admission {
+            Admission::Inside { .. } => self.programs.pooled(call, arguments, &mut reply, pool),
+            Admission::Refused => self.programs.busy(call, arguments, &mut reply, pool),
+            Admission::Parked => return,
+        };
         if let Some(status) = served.failure() {
             return self.answer_status(call, status, answer);
         }
@@ -182,12 +194,23 @@ impl<S: Programs> DatagramService for RpcDatagrams<S> {
         Next::Answer
     }
 
-    fn work(&self, datagram: &Datagram<'_>, answer: &mut Answer<'_>) {
+    fn work(&self, datagram: &Datagram<'_>, answer: &mut Answer<'_>, scope: &mut WorkerScope<'_>) {
+        self.answer_on_worker(datagram, answer, |limit| limit.enter(scope));
+    }
+}
+
+impl<S: Programs> RpcDatagrams<S> {
+    fn answer_on_worker(
+        &self,
+        datagram: &Datagram<'_>,
+        answer: &mut Answer<'_>,
+        enter: impl FnMut(BlockingLimit) -> Entry,
+    ) {
         // The rules may have changed since: then it is as if it had come now.
         match self.route(datagram) {
             Ok((_, _, Route::Silent)) => {}
             Ok((call, arguments, Route::Inline)) => self.answer_inline(&call, arguments, answer),
-            Ok((call, arguments, _)) => self.answer_pooled(&call, arguments, answer),
+            Ok((call, arguments, _)) => self.answer_pooled(&call, arguments, answer, enter),
             Err(refusal) => self.answer_refusal(refusal, answer),
         }
     }

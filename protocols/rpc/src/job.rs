@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use flatpath::WorkerScope;
-use flatpath::blocking::{BlockingLimit, Entry};
 
+use crate::admission::Admission;
 use crate::duplicate_requests::{DuplicateRequestCache, Lookup, RequestKey, Ticket};
 use crate::limits::LOOKUP_PAUSES_MAX;
 use crate::message::{Accepted, Call};
@@ -41,21 +41,12 @@ impl RpcJob {
         scope: &mut WorkerScope<'_>,
     ) {
         let arguments = self.record.arguments(self.arguments_at);
-        let preparation = programs.preparation(&self.call, arguments);
-        // Its place is left before another limit is entered: one that hangs takes none of the
-        // other's places.
-        match preparation.map(|limit: BlockingLimit| limit.enter(scope)) {
-            None | Some(Entry::Refused) => {}
-            Some(Entry::Entered(_inside)) => programs.prepare(&self.call),
-            Some(Entry::Parked) => return,
+        let admission = Admission::of(programs, &self.call, arguments, |it| it.enter(scope));
+        match admission {
+            Admission::Inside { .. } => {}
+            Admission::Parked => return,
+            Admission::Refused => return self.refuse(programs, scope),
         }
-        let limit = programs.limit(&self.call, arguments);
-        let _inside = match limit.map(|limit: BlockingLimit| limit.enter(scope)) {
-            None => None,
-            Some(Entry::Entered(inside)) => Some(inside),
-            Some(Entry::Parked) => return,
-            Some(Entry::Refused) => return self.refuse(programs, scope),
-        };
         let RpcJob {
             call,
             record,

@@ -67,6 +67,7 @@ mod programs;
 mod origin;
 mod reply;
 mod reply_counts;
+mod admission;
 mod job;
 mod datagrams;
 mod server;

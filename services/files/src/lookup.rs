@@ -37,35 +37,29 @@ impl Answerer<'_> {
             return self.page(&InForce::of(self.rules), target, false, &mut Vec::new());
         }
         let rules = visit.rules.clone();
-        let seen = &mut visit.observations;
-        let address = target.address();
-        let rewritten = rules.rewriting(&address).map(|hit| led_to(&address, &hit));
+        let (seen, address) = (&mut visit.observations, &*visit.address);
+        let rewritten = rules.rewriting(address).map(|hit| led_to(address, &hit));
         let Some(rewritten) = rewritten else {
-            return self.try_files(&rules, target, false, seen);
+            return self.try_files(&rules, (target, address), false, seen);
         };
         let rewritten = rewritten.ok_or(FilesError::NotFound)?;
         let target = Target::parse(rewritten.as_bytes(), self.hidden);
-        self.try_files(
-            &rules,
-            &target.map_err(|_| FilesError::NotFound)?,
-            true,
-            seen,
-        )
+        let target = target.map_err(|_| FilesError::NotFound)?;
+        self.try_files(&rules, (&target, &target.address()), true, seen)
     }
 
     fn try_files(
         &self,
         rules: &InForce<'_>,
-        target: &Target<'_>,
+        (target, address): (&Target<'_>, &[u8]),
         is_internal: bool,
         seen: &mut Vec<Observation>,
     ) -> Result<Found, FilesError> {
-        let address = target.address();
-        let Some(hit) = rules.trying(&address) else {
+        let Some(hit) = rules.trying(address) else {
             return self.page(rules, target, is_internal, seen);
         };
         for file in hit.rule {
-            let path = file.path(&address, &hit.matched);
+            let path = file.path(address, &hit.matched);
             let parsed = path
                 .as_deref()
                 .map(|path| Target::parse(path.as_bytes(), self.hidden));
@@ -125,19 +119,29 @@ impl Answerer<'_> {
             PathForm::Plain => PathForm::Directory,
             PathForm::Directory => PathForm::Plain,
         };
+        let is_clean = rules.set.clean_urls == CleanUrls::Served && !is_root;
+        let plain = match target.form() {
+            PathForm::Plain => self.seek(path, seen)?,
+            PathForm::Directory => None,
+        };
+        let plain = match plain {
+            // It has no other address: nothing more is looked up.
+            Some(opened) if opened.kind == Kind::File && (is_internal || !is_clean) => {
+                return Ok(Found::File(path.to_vec(), opened));
+            }
+            plain => plain,
+        };
         let stays = is_internal || self.is_redirected(rules, path, other);
         let slash = match stays {
             true => TrailingSlash::Leave,
             false => rules.set.trailing_slash,
         };
-        let is_clean = rules.set.clean_urls == CleanUrls::Served && !is_root;
         if target.form() == PathForm::Directory {
             return self.directory_page(path, slash, stays, is_clean, seen);
         }
-        let named = self.seek(path, seen)?;
-        let named = match named {
+        let named = match plain {
             Some(opened) if opened.kind == Kind::File => {
-                let short = clean_address(path, slash).filter(|_| is_clean && !is_internal);
+                let short = clean_address(path, slash);
                 let Some((short, form)) = short else {
                     return Ok(Found::File(path.to_vec(), opened));
                 };

@@ -32,7 +32,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use flatpath::blocking::{BlockingFigures, BlockingLimit, WaitLimits};
 use flatpath::housekeeper::{Cause, Next, Task};
@@ -46,9 +45,6 @@ use crate::stat::{Locality, mount_of};
 
 /// The kernel's table of mounts, as this process sees it (proc(5)).
 const TABLE: &str = "/proc/self/mountinfo";
-
-/// Between two looks at jobs that wait for a mount.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// One mount below the served directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,12 +221,6 @@ impl Known {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lets what waits for a stuck mount be refused. True if anything may have to be, later.
-    fn refuse_stuck(&self) -> bool {
-        self.limits().iter().for_each(BlockingLimit::refuse_stuck);
-        self.has_limits()
-    }
-
     fn has_limits(&self) -> bool {
         self.own.is_some() || !self.below().is_empty()
     }
@@ -243,7 +233,7 @@ impl Known {
     }
 }
 
-/// Reads the table when it has changed, and looks after jobs that wait for a mount.
+/// Reads the table when it has changed.
 struct Watcher {
     table: fs::File,
     directory: OwnedFd,
@@ -269,11 +259,7 @@ impl Watcher {
         {
             log::warn!("{TABLE} cannot be read: {cause}");
         }
-        // Only a mount that may block needs to be looked after.
-        match self.known.refuse_stuck() {
-            true => Next::After(LOOK_AGAIN),
-            false => Next::WhenWoken,
-        }
+        Next::WhenWoken
     }
 
     fn read(&mut self) -> io::Result<()> {

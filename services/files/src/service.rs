@@ -391,6 +391,11 @@ impl Service for Files {
         }
     }
 
+    fn plans_inline(&self) -> bool {
+        true
+    }
+
+    #[inline]
     fn inline(
         &self,
         thread: &mut FilesState,

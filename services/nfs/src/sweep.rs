@@ -21,7 +21,6 @@ use flatpath::memory::Pipes;
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::export::Export;
-use crate::groups::UserGroups;
 use crate::limits::{
     NODE_SHARDS, SWEEP_INTERVAL, SWEEP_PAUSE, SWEEP_SYNC_TIME_MAX, SWEEPS_IDLE, SWEEPS_PER_QUESTION,
 };
@@ -31,18 +30,14 @@ use crate::node::Node;
 ///
 /// # Errors
 /// When the system has no more threads.
-pub(crate) fn start(
-    export: &Arc<Export>,
-    pipes: Pipes,
-    groups: Option<Arc<UserGroups>>,
-) -> std::io::Result<()> {
+pub(crate) fn start(export: &Arc<Export>, pipes: Pipes) -> std::io::Result<()> {
     let export = Arc::downgrade(export);
     let thread = std::thread::Builder::new().name("flatpath-sweep".into());
-    let run = move || run(&export, &pipes, groups.as_deref());
+    let run = move || run(&export, &pipes);
     thread.spawn(run).map(drop)
 }
 
-fn run(export: &Weak<Export>, pipes: &Pipes, groups: Option<&UserGroups>) {
+fn run(export: &Weak<Export>, pipes: &Pipes) {
     let (mut nodes, mut unsynced) = (Vec::new(), Vec::new());
     loop {
         give_back_until(Instant::now() + SWEEP_INTERVAL, export, pipes);
@@ -50,10 +45,6 @@ fn run(export: &Weak<Export>, pipes: &Pipes, groups: Option<&UserGroups>) {
             return;
         };
         export.nodes.close_left();
-        // Calls that wait for lookups which hang are answered; one thread that does so is enough.
-        if let Some(groups) = groups {
-            groups.limit().refuse_stuck();
-        }
         for shard in 0..NODE_SHARDS {
             export.nodes.list(shard, &mut nodes);
             for node in nodes.drain(..) {

@@ -132,7 +132,7 @@ impl Fixture {
         self.nfs.exports().replace_only(|state| {
             let export = Export::open(self.path(), state.export.secret).expect("opened");
             let export = Arc::new(export.without_handles());
-            crate::sweep::start(&export, state.pipes.clone(), None).expect("a thread");
+            crate::sweep::start(&export, state.pipes.clone()).expect("a thread");
             State {
                 export,
                 directory: state.directory.clone(),

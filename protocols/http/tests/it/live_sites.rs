@@ -1,6 +1,12 @@
 //! Sites that are replaced while clients have connections and requests.
 
-use flatpath_http::{Hosts, Http, LiveSites, LiveSitesHandle, Sites};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flatpath_http::{
+    Disposition, Head, Hosts, Http, IntoResponse, LiveSites, LiveSitesHandle, Plan, Reply, Request,
+    Response, Service, Sites, Turn, WorkerScope,
+};
 use flatpath_test::{Client, Conditions, TestServer, each_seed};
 
 use crate::layers::{Places, Teller};
@@ -144,5 +150,93 @@ fn sim_uploads_go_to_the_sites_of_their_time() {
         assert_eq!(ends(&answers(&mut server, &put)), ["421"], "seed {seed}");
         let put = request("PUT /upload?no", "b.example", "a body");
         assert_eq!(ends(&answers(&mut server, &put)), ["403"]);
+    });
+}
+
+/// Answers each request inline with its name and what it gets; counts how often it is asked for a
+/// plan.
+struct Direct(&'static str, Arc<AtomicUsize>);
+
+impl Service for Direct {
+    type ThreadState = ();
+
+    fn thread_state(&self) {}
+
+    fn plan(&self, _: &Head<'_>) -> Plan<'_> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Plan::default()
+    }
+
+    fn plans_inline(&self) -> bool {
+        true
+    }
+
+    fn inline(
+        &self,
+        (): &mut (),
+        _: Turn,
+        head: &Head<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Disposition<'_> {
+        let answer = format!("{} {:?} {}\n", self.0, head.form(), head.target());
+        reply.response(answer.into_response())
+    }
+
+    fn pooled(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> Response {
+        "on a worker\n".into_response()
+    }
+}
+
+/// The way by the key of a site leads where the look-up does, also after a change.
+#[test]
+fn sim_a_service_that_plans_inline_is_asked_without_a_plan() {
+    each_seed(SEEDS, |seed| {
+        let plans = Arc::new(AtomicUsize::new(0));
+        let sites = |all: &[(&str, &str, &'static str)]| {
+            all.iter()
+                .fold(Sites::new(), |sites, (host, prefix, name)| {
+                    let hosts = [host.parse().expect("a pattern")];
+                    let added = sites.add(&hosts, prefix, Direct(name, Arc::clone(&plans)));
+                    added.expect("they do not conflict")
+                })
+        };
+        let old = sites(&[
+            ("a.b", "/", "old"),
+            ("c.d", "/", "root"),
+            ("c.d", "/x", "below"),
+        ]);
+        let (mut server, handle) = server(seed, old);
+        let client = server.connect();
+        let before = plans.load(Ordering::Relaxed);
+        for (path, host, answer) in [
+            ("/x/1", "a.b", "old Origin /x/1"),
+            ("/x/2", "a.b", "old Origin /x/2"),
+        ] {
+            assert_eq!(
+                next(&mut server, &client, path, host),
+                answer,
+                "seed {seed}"
+            );
+        }
+        assert_eq!(plans.load(Ordering::Relaxed), before, "of no request");
+        for (path, host, answer) in [
+            ("/x/1", "c.d", "below Origin /1"),
+            ("/1", "c.d", "root Origin /1"),
+            ("http://a.b/1", "c.d", "old Origin /1"),
+        ] {
+            assert_eq!(
+                next(&mut server, &client, path, host),
+                answer,
+                "seed {seed}"
+            );
+        }
+        handle.replace(
+            sites(&[("c.d", "/", "other"), ("a.b", "/", "new")]),
+            Hosts::any(),
+        );
+        for _ in 0..2 {
+            let answer = next(&mut server, &client, "/x", "a.b");
+            assert_eq!(answer, "new Origin /x", "seed {seed}");
+        }
     });
 }

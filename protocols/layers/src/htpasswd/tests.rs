@@ -6,6 +6,13 @@ use std::sync::atomic::AtomicU64 as Milliseconds;
 
 use tempfile::TempDir;
 
+use flatpath::blocking::{Entry, Permit};
+use flatpath_http::{
+    Disposition, Head, Http, IntoResponse, Reply, Request, Response, Router, Service, Turn,
+    WorkerScope,
+};
+use flatpath_test::{Conditions, TestServer};
+
 use super::hash::VERIFIED;
 use super::*;
 
@@ -340,4 +347,65 @@ fn the_same_content_changes_nothing() {
     folder.write("ada:wrong\n");
     file.reload().expect_err("bad");
     assert!(file.knows(b"x"), "the one before is in force");
+}
+
+/// Keeps its place in a limit for as long as the test does.
+struct Keeping {
+    limit: BlockingLimit,
+    kept: Arc<Lock<Option<Permit>>>,
+}
+
+impl Service for Keeping {
+    type ThreadState = ();
+
+    fn thread_state(&self) {}
+
+    fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition<'_> {
+        Disposition::Pooled
+    }
+
+    fn pooled(&self, _: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+        if let Entry::Entered(permit) = self.limit.enter(scope) {
+            *self.kept.lock() = Some(permit);
+        }
+        "kept".into_response()
+    }
+}
+
+#[test]
+fn sim_a_password_that_finds_no_room_to_be_checked_is_no_wrong_guess() {
+    let limits = WaitLimits {
+        waiting_max: 0,
+        stuck_after: Duration::from_secs(3_600),
+    };
+    let limit = BlockingLimit::at_most(1, "passwords of a test", limits);
+    let folder = Folder::new();
+    let mut file = folder.open(&line("ada", BCRYPT)).expect("good");
+    Arc::get_mut(&mut file.0).expect("no clone").checks = limit.clone();
+    let kept: Arc<Lock<Option<Permit>>> = Arc::default();
+    let keeping = Keeping {
+        limit,
+        kept: Arc::clone(&kept),
+    };
+    let status = |server: &mut TestServer| {
+        let client = server.connect();
+        // `ada:pass:word`
+        let request = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\
+             Authorization: Basic YWRhOnBhc3M6d29yZA==\r\n\r\n";
+        client.write(request.as_bytes());
+        let answer = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
+        answer["HTTP/1.1 ".len()..][..3].to_owned()
+    };
+    let mut other = TestServer::new(Conditions::calm(1), Http::service(keeping));
+    assert_eq!(status(&mut other), "200");
+    assert!(kept.lock().is_some(), "the only place is taken");
+    let access = crate::Access::new().passwords("a test", &file);
+    let inside: Router = Router::new().get("/", || "inside\n");
+    let guard = crate::Guard::new(inside, access);
+    let mut server = TestServer::new(Conditions::calm(2), Http::service(guard));
+    for _ in 0..2 * FAILURES_BURST {
+        assert_eq!(status(&mut server), "503");
+    }
+    *kept.lock() = None;
+    assert_eq!(status(&mut server), "200", "no guess was counted");
 }

@@ -1,5 +1,10 @@
 //! What datagrams are answered with: bytes in, bytes out, without a socket.
 
+use std::cell::Cell;
+use std::time::Duration;
+
+use flatpath::blocking::WaitLimits;
+
 use super::*;
 use crate::programs::CallOutcome;
 use crate::{Rpc, limits::AUTH_BYTES_MAX};
@@ -13,6 +18,9 @@ const REFUSED: u32 = 5;
 const GARBAGE: u32 = 6;
 const LONG: u32 = 7;
 const UNKNOWN: u32 = 8;
+const LIMITED: u32 = 9;
+/// What a call answers that finds no room.
+const BUSY: u32 = 99;
 
 /// Procedures that end in every way there is.
 struct Ways;
@@ -25,7 +33,7 @@ impl Programs for Ways {
     fn route(&self, call: &Call) -> Route {
         match call.procedure {
             NULL | TELL | GARBAGE | LONG => Route::Inline,
-            WORDS => Route::Pooled,
+            WORDS | LIMITED => Route::Pooled,
             ONCE => Route::Once,
             SILENT => Route::Silent,
             REFUSED => Route::Refused(AuthStatus::TooWeak),
@@ -54,13 +62,35 @@ impl Programs for Ways {
         Some(usize::from(accepted != 0))
     }
 
-    fn pooled(
+    fn limit(&self, call: &Call, _: Arguments<'_>) -> Option<BlockingLimit> {
+        let waits = WaitLimits {
+            waiting_max: 1,
+            stuck_after: Duration::from_secs(3_600),
+        };
+        (call.procedure == LIMITED).then(|| BlockingLimit::new("a mount", waits))
+    }
+
+    fn busy(
         &self,
         _: &Call,
+        _: Arguments<'_>,
+        reply: &mut Reply,
+        pool: PoolHandle<'_>,
+    ) -> CallOutcome {
+        match reply.write(4, pool, |writer| writer.u32(BUSY)) {
+            Ok(()) => CallOutcome::Results,
+            Err(_) => CallOutcome::SystemError,
+        }
+    }
+
+    fn pooled(
+        &self,
+        call: &Call,
         mut arguments: Arguments<'_>,
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
+        assert_ne!(call.procedure, LIMITED, "it is not inside its limit");
         let Ok(count) = arguments.reader.u32() else {
             return CallOutcome::GarbageArguments;
         };
@@ -83,16 +113,38 @@ fn call(procedure: u32, arguments: &[u32]) -> Vec<u8> {
     [head, words(arguments)].concat()
 }
 
+/// What a limit says to a call.
+#[derive(Clone, Copy, Debug)]
+enum Said {
+    Later,
+    Never,
+}
+
+impl Said {
+    fn entry(self) -> Entry {
+        match self {
+            Self::Later => Entry::Parked,
+            Self::Never => Entry::Refused,
+        }
+    }
+}
+
 struct Server {
     rpc: Rpc<Ways>,
     datagrams: RpcDatagrams<Ways>,
+    entry: Cell<Said>,
 }
 
 impl Server {
     fn new() -> Server {
         let rpc = Rpc::new(Ways);
         let datagrams = rpc.datagrams();
-        Server { rpc, datagrams }
+        let entry = Cell::new(Said::Later);
+        Server {
+            rpc,
+            datagrams,
+            entry,
+        }
     }
 
     /// What the engine would send, and whether a worker had to say it.
@@ -102,7 +154,9 @@ impl Server {
         let next = self.datagrams.receive(&datagram, &mut answer);
         if next == Next::Work {
             answer.clear();
-            self.datagrams.work(&datagram, &mut answer);
+            let enter = |_: BlockingLimit| self.entry.get().entry();
+            self.datagrams
+                .answer_on_worker(&datagram, &mut answer, enter);
         }
         assert!(!answer.is_too_long(), "the engine would drop it");
         (answer.bytes().to_vec(), next)
@@ -235,4 +289,14 @@ fn answers_are_counted_with_those_of_connections() {
     server.answer(&call(WORDS, &[100]));
     let counts = server.rpc.reply_counts();
     assert_eq!((counts.of_class(0), counts.of_class(1)), (2, 1));
+}
+
+#[test]
+fn a_call_waits_for_its_limit_or_answers_that_there_is_no_room() {
+    let server = Server::new();
+    let bytes = call(LIMITED, &[1, 2]);
+    assert_eq!(server.answers(from(&bytes)), (Vec::new(), Next::Work));
+    server.entry.set(Said::Never);
+    let answer = server.answer(&bytes);
+    assert_eq!(answer[24..], BUSY.to_be_bytes(), "{answer:?}");
 }

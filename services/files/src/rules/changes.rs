@@ -156,37 +156,61 @@ impl fmt::Display for HeaderChange {
     }
 }
 
-/// Makes changes in their order.
+/// Makes changes in their order. Costs a look-up for each, and a copy of each value that is joined:
+/// a value in pieces is put together once.
 pub(crate) fn apply<'a>(
     changes: impl IntoIterator<Item = &'a HeaderChange>,
     extent: Extent,
     headers: &mut HeaderMap,
 ) {
-    let mut joined: Vec<&HeaderName> = Vec::new();
+    // Headers that were joined, and their text where that is not in `headers` yet.
+    let mut joined: HeaderMap<Option<Vec<u8>>> = HeaderMap::default();
     for HeaderChange { name, change } in changes.into_iter().filter(|it| it.is_of(extent)) {
         match change {
             Change::Set(value) => {
+                if let Some(text) = joined.get_mut(name) {
+                    *text = None;
+                }
                 headers.insert(name, value.clone());
             }
             Change::Append(value) => {
+                if let Some(text) = joined.get_mut(name) {
+                    put(name, text.take(), headers);
+                }
                 headers.append(name, value.clone());
             }
-            Change::Join(value) if joined.contains(&name) => {
-                let before = headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
-                let value = [before, b", ", value.as_bytes()].concat();
-                // Of two values that are allowed, with a comma between.
-                if let Ok(value) = HeaderValue::from_bytes(&value) {
-                    headers.insert(name, value);
+            Change::Join(value) => match joined.get_mut(name) {
+                Some(text) => {
+                    let before = || {
+                        headers
+                            .get(name)
+                            .map_or_else(Vec::new, |it| it.as_bytes().to_vec())
+                    };
+                    let text = text.get_or_insert_with(before);
+                    text.extend_from_slice(b", ");
+                    text.extend_from_slice(value.as_bytes());
                 }
-            }
-            Change::Join(value) => {
-                joined.push(name);
-                headers.insert(name, value.clone());
-            }
+                None => {
+                    joined.insert(name, None);
+                    headers.insert(name, value.clone());
+                }
+            },
             Change::Remove => {
+                joined.remove(name);
                 headers.remove(name);
             }
         }
+    }
+    for (name, text) in &mut joined {
+        put(name, text.take(), headers);
+    }
+}
+
+/// Puts the text of a header that was joined in place of its values.
+fn put(name: &HeaderName, text: Option<Vec<u8>>, headers: &mut HeaderMap) {
+    // Of values that are allowed, with commas between.
+    if let Some(Ok(value)) = text.map(HeaderValue::try_from) {
+        headers.insert(name, value);
     }
 }
 
@@ -258,6 +282,75 @@ mod tests {
         let lines = made(&changes, Extent::All);
         assert_eq!(lines[0..2], ["set-cookie: a=1", "set-cookie: b=2"]);
         assert!(lines.contains(&"x-a: 1, 2".to_owned()), "{lines:?}");
+    }
+
+    /// What `apply` does, one change after the other.
+    fn walk(changes: &[HeaderChange], extent: Extent, headers: &mut HeaderMap) {
+        let mut joined: Vec<&HeaderName> = Vec::new();
+        for HeaderChange { name, change } in changes.iter().filter(|it| it.is_of(extent)) {
+            let mut value = |value: &HeaderValue| {
+                headers.insert(name, value.clone());
+            };
+            match change {
+                Change::Join(more) if joined.contains(&name) => {
+                    let before = headers.get(name).expect("it was joined");
+                    let both = [before.as_bytes(), b", ", more.as_bytes()].concat();
+                    headers.insert(name, HeaderValue::from_bytes(&both).expect("allowed"));
+                }
+                Change::Join(first) => {
+                    joined.push(name);
+                    value(first);
+                }
+                Change::Set(new) => value(new),
+                Change::Append(new) => {
+                    headers.append(name, new.clone());
+                }
+                Change::Remove => {
+                    joined.retain(|it| *it != name);
+                    headers.remove(name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn model_values_that_are_put_together_once_are_those_of_a_walk() {
+        let mut random = fastrand::Rng::with_seed(12);
+        for _ in 0..2_000 {
+            let changes: Vec<HeaderChange> = (0..random.usize(..12))
+                .map(|number| {
+                    let name = *random.choice(&["x-a", "cache-control"]).expect("some");
+                    let value = *random
+                        .choice(&["no-store", "public", "max-age=9"])
+                        .expect("some");
+                    let value = format!("{value}, n={number}");
+                    let made = match random.u8(..8) {
+                        0 => HeaderChange::set(name, &value),
+                        1 => HeaderChange::append(name, &value),
+                        2 => HeaderChange::remove(name),
+                        _ => HeaderChange::join(name, &value),
+                    };
+                    made.expect("allowed")
+                })
+                .collect();
+            for extent in [Extent::All, Extent::NotKept] {
+                let (mut found, mut expected) = (HeaderMap::new(), HeaderMap::new());
+                apply(&changes, extent, &mut found);
+                walk(&changes, extent, &mut expected);
+                assert_eq!(found, expected, "{changes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_that_was_removed_begins_anew() {
+        let changes = [
+            HeaderChange::join("X-A", "1").expect("allowed"),
+            HeaderChange::remove("X-A").expect("allowed"),
+            HeaderChange::join("X-A", "2").expect("allowed"),
+        ];
+        let lines = made(&changes, Extent::All);
+        assert!(lines.contains(&"x-a: 2".to_owned()), "{lines:?}");
     }
 
     #[test]

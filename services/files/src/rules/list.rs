@@ -7,7 +7,9 @@
 //! Cost: one lookup for the whole path and one for each name of it that a prefix may end at, then
 //! the expressions that come before what was found.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::iter;
 
 use super::error::RuleError;
 use super::pattern::{Kind, Matched, Pattern};
@@ -110,12 +112,25 @@ impl<T> RuleList<T> {
 
     /// All rules that are for a path, in their order.
     pub(crate) fn all<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = Hit<'_, 'p, T>> {
-        let mut numbers: Vec<usize> = self.keyed(path).flatten().copied().collect();
-        numbers.extend(&self.tried);
+        let numbers = self.numbers(path);
+        (0..numbers.len()).filter_map(move |at| self.hit(numbers[at], path))
+    }
+
+    /// The numbers of all rules that may be for a path, ascending. Most paths have one key, whose
+    /// numbers are in their order.
+    fn numbers(&self, path: &[u8]) -> Cow<'_, [usize]> {
+        let mut lists = self.keyed(path).chain(iter::once(&self.tried));
+        let mut filled = lists.by_ref().filter(|list| !list.is_empty());
+        let (Some(first), second) = (filled.next(), filled.next()) else {
+            return Cow::default();
+        };
+        let Some(second) = second else {
+            return Cow::Borrowed(first);
+        };
+        let mut numbers = [&first[..], second].concat();
+        numbers.extend(filled.flatten());
         numbers.sort_unstable();
-        numbers
-            .into_iter()
-            .filter_map(|number| self.hit(number, path))
+        Cow::Owned(numbers)
     }
 
     fn hit<'p>(&self, number: usize, path: &'p [u8]) -> Option<Hit<'_, 'p, T>> {
@@ -129,7 +144,7 @@ impl<T> RuleList<T> {
     }
 
     /// The numbers of rules with this path, and with each directory above it.
-    fn keyed<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = &'a Vec<usize>> {
+    fn keyed<'s>(&'s self, path: &[u8]) -> impl Iterator<Item = &'s Vec<usize>> {
         let longest = self.prefix_bytes_max.min(path.len());
         let slashes = (0..=longest).filter(|at| path.get(*at).is_none_or(|byte| *byte == b'/'));
         let above = slashes.filter_map(|at| self.prefixes.get(&path[..at]));

@@ -179,7 +179,7 @@ impl State {
             false => PromptRight::refused(place),
         };
         let export = Arc::new(export);
-        sweep::start(&export, common.pipes.clone(), common.groups.clone())?;
+        sweep::start(&export, common.pipes.clone())?;
         Ok(State {
             export,
             directory: directory.to_owned(),
