@@ -1,11 +1,14 @@
 //! `cargo xtask ci [STEP...]`: what the continuous integration checks, with one command.
 //!
 //! Without steps: all of them, cheapest first, so that a fault which rustfmt finds does not wait
-//! for the tests. `.ci/run` prepares a bare machine, runs the tests and then the other steps.
+//! for the tests. `.ci/run` prepares a bare machine, runs the tests and then the other steps. The
+//! first fault ends the run. At the end a table has what each step took, also after a fault.
 
+use std::fmt::{self, Write};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -43,7 +46,57 @@ const CRYPTOGRAPHY: &str = "flatpath-cli";
 pub(crate) fn run(steps: &[Step]) -> Result<()> {
     let all = Step::value_variants();
     let steps = if steps.is_empty() { all } else { steps };
-    steps.iter().try_for_each(|step| run_step(*step))
+    let (log, result) = run_each(steps, run_step);
+    print!("{}", table(&log));
+    result
+}
+
+/// A step that has ended.
+struct Ended {
+    step: Step,
+    took: Duration,
+    /// What the last column of the table says.
+    result: &'static str,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.step.to_possible_value();
+        let name = name.as_ref().map_or("", |name| name.get_name());
+        row(formatter, name, self.took, self.result)
+    }
+}
+
+fn row(to: &mut impl Write, name: &str, took: Duration, result: &str) -> fmt::Result {
+    writeln!(to, "{name:<8}{:>8.1} s  {result}", took.as_secs_f64())
+}
+
+/// Runs the steps up to the first fault, and reports each as it ends.
+fn run_each(steps: &[Step], run: impl Fn(Step) -> Result<()>) -> (Vec<Ended>, Result<()>) {
+    let mut log = Vec::new();
+    for &step in steps {
+        let start = Instant::now();
+        let result = run(step);
+        let ended = Ended {
+            step,
+            took: start.elapsed(),
+            result: if result.is_ok() { "passed" } else { "failed" },
+        };
+        print!("ci: {ended}");
+        log.push(ended);
+        if result.is_err() {
+            return (log, result);
+        }
+    }
+    (log, Ok(()))
+}
+
+/// A line for each step that has ended, and their sum.
+fn table(log: &[Ended]) -> String {
+    let mut table: String = log.iter().map(Ended::to_string).collect();
+    let sum = log.iter().map(|ended| ended.took).sum();
+    row(&mut table, "all", sum, "").expect("a string takes all");
+    table
 }
 
 /// Checks what is published. The rest runs where it was built.
@@ -144,9 +197,48 @@ fn published_manifests() -> Result<Vec<Value>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::BTreeSet;
     use std::path::Path;
+
+    use anyhow::ensure;
+
+    use super::*;
+
+    #[test]
+    fn the_table_has_each_step_up_to_the_one_that_failed() {
+        let steps = [Step::Format, Step::Lint, Step::Docs];
+        let (log, result) = run_each(&steps, |step| {
+            ensure!(!matches!(step, Step::Lint), "a fault");
+            Ok(())
+        });
+        assert_eq!(result.unwrap_err().to_string(), "a fault");
+        let table = table(&log);
+        let words = table.lines().map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words.next().expect("a name");
+            (name, words.nth(2).unwrap_or_default())
+        });
+        let words: Vec<_> = words.collect();
+        assert_eq!(
+            words,
+            [("format", "passed"), ("lint", "failed"), ("all", "")]
+        );
+        assert!(run_each(&steps, |_| Ok(())).1.is_ok());
+    }
+
+    #[test]
+    fn the_last_line_of_the_table_is_the_sum() {
+        let ended = |step, seconds| Ended {
+            step,
+            took: Duration::from_secs_f64(seconds),
+            result: "passed",
+        };
+        let table = table(&[ended(Step::Lint, 61.25), ended(Step::Package, 700.5)]);
+        assert_eq!(
+            table,
+            "lint        61.2 s  passed\npackage    700.5 s  passed\nall        761.8 s  \n"
+        );
+    }
 
     #[test]
     fn the_library_is_published_and_the_tools_are_not() {

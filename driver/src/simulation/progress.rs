@@ -44,11 +44,11 @@ impl World {
                 Kind::Accept { listener } => self.progress_accept(number, listener),
                 Kind::Receive { socket, ref into } => {
                     let region_id = match into {
-                        Received::Region(region_id) => *region_id,
-                        // Not asked for a page.
-                        Received::Buffer(_) => 0,
+                        Received::Region(region_id) => Some(*region_id),
+                        Received::Buffer(_) => None,
                     };
-                    self.progress_receive(number, socket, &mut buffers[usize::from(region_id)])
+                    let pages = region_id.map(|region_id| &mut buffers[usize::from(region_id)]);
+                    self.progress_receive(number, socket, pages)
                 }
                 Kind::Send { socket, .. } => self.progress_send(number, socket),
                 Kind::ReceiveDatagrams {
@@ -137,7 +137,8 @@ impl World {
         Some(self.enter(connection))
     }
 
-    fn progress_receive(&mut self, number: u64, socket: u32, buffers: &mut Buffers) -> bool {
+    /// Receives into one of the pages, or without them into the operation's own buffer.
+    fn progress_receive(&mut self, number: u64, socket: u32, pages: Option<&mut Buffers>) -> bool {
         let now_ns = self.now_ns;
         let connection = self.connection_of(socket, "receive");
         let readable = connection.to_server.readable(now_ns);
@@ -149,12 +150,11 @@ impl World {
         if readable == 0 && broken {
             return self.fail(number, Errno::CONNRESET);
         }
-        let has_buffer = self.has_buffer(number);
-        if readable == 0 && !over && has_buffer {
-            return self.receive_into_buffer(number, socket, 0);
-        }
         if readable == 0 && !over {
-            return self.arm_without_buffers(number, buffers);
+            return match pages {
+                Some(pages) => self.arm_without_buffers(number, pages),
+                None => self.receive_into_buffer(number, socket, 0),
+            };
         }
         let losses = [
             (Fault::ReceiveReset, Errno::CONNRESET),
@@ -167,33 +167,19 @@ impl World {
             self.complete(number, false, Outcome::EndOfStream);
             return true;
         }
-        if has_buffer {
+        let Some(pages) = pages else {
             return self.receive_into_buffer(number, socket, readable);
-        }
+        };
         if self.strikes(Fault::NoBuffer) {
             return self.fail(number, Errno::NOBUFS);
         }
-        let Some(buffer) = buffers.take() else {
+        let Some(page) = pages.take() else {
             return self.fail(number, Errno::NOBUFS);
         };
-        let bytes = self.read(socket, buffers.space(buffer));
+        let bytes = self.read(socket, pages.space(page));
         let more = self.continues(number);
-        self.complete(
-            number,
-            more,
-            Outcome::Received(buffers.filled(buffer, bytes)),
-        );
+        self.complete(number, more, Outcome::Received(pages.filled(page, bytes)));
         true
-    }
-
-    fn has_buffer(&mut self, number: u64) -> bool {
-        matches!(
-            self.operations.at(number).kind,
-            Kind::Receive {
-                into: Received::Buffer(_),
-                ..
-            }
-        )
     }
 
     /// Completes a recv_into with what is there.
@@ -311,7 +297,7 @@ impl World {
         let Kind::Send { list, after, .. } = &mut self.operations.at(number).kind else {
             unreachable!("send")
         };
-        let taken: Vec<u8> = list.slices().flatten().copied().take(bytes).collect();
+        let taken = first_bytes(list.slices(), bytes);
         list.advance(bytes);
         let (over, after) = (list.is_empty(), *after);
         let full_bytes = if self.drains_first {
@@ -339,4 +325,14 @@ impl World {
         }
         self.complete(number, !over, Outcome::Sent { bytes, closed });
     }
+}
+
+/// A copy of the first `count` bytes of `slices`, as far as they go.
+fn first_bytes<'a>(slices: impl Iterator<Item = &'a [u8]>, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(count);
+    for slice in slices {
+        let wanted = slice.len().min(count - bytes.len());
+        bytes.extend_from_slice(&slice[..wanted]);
+    }
+    bytes
 }

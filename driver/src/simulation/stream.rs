@@ -2,6 +2,7 @@
 //! read.
 
 use std::collections::VecDeque;
+use std::io::Read as _;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -66,9 +67,8 @@ impl Stream {
     /// Reads as much as fits and has arrived.
     pub(super) fn read(&mut self, now_ns: u64, space: &mut [u8]) -> usize {
         let count = self.readable(now_ns).min(space.len());
-        for (place, byte) in space.iter_mut().zip(self.bytes.drain(..count)) {
-            *place = byte;
-        }
+        let all = self.bytes.read_exact(&mut space[..count]);
+        all.expect("there are at least as many");
         self.arrived -= count;
         self.read_bytes += count as u64;
         count
@@ -115,6 +115,22 @@ mod tests {
         );
         assert_eq!(&space[..6], b"abcdef");
         assert!(stream.is_over(10));
+    }
+
+    #[test]
+    fn bytes_that_lie_in_two_parts_of_the_queue_are_read_at_once() {
+        let (mut stream, mut space) = (Stream::default(), [0; 64]);
+        stream.write(&[0; 40], 0);
+        let room = stream.bytes.capacity();
+        assert_eq!(stream.read(0, &mut space[..30]), 30);
+        let rest: Vec<u8> = (1..).take(room - 20).collect();
+        stream.write(&rest, 0);
+        assert!(!stream.bytes.as_slices().1.is_empty(), "it goes round");
+        let mut whole = vec![7; room];
+        assert_eq!(stream.read(0, &mut whole), 10 + rest.len());
+        assert_eq!(whole[..10], [0; 10]);
+        assert_eq!(whole[10..10 + rest.len()], rest);
+        assert_eq!(whole[10 + rest.len()..], [7; 10], "and no more");
     }
 
     #[test]

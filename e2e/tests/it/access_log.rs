@@ -130,6 +130,8 @@ fn lines_of_both_formats_hold_what_clients_send(driver: Driver) {
         // It is refused, and has nothing of it in its line.
         client.send(format!("GET {TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         assert_eq!(client.reply().status, 400);
+        // What was refused lingers for as long as its client is there.
+        drop(client);
         let lines = lines_at_end(server, &log);
         assert_eq!(lines.len(), 2, "{lines:?}");
         if format == "combined" {

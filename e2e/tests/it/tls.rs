@@ -28,9 +28,12 @@ each_driver!(
     what_is_wrong_is_named,
 );
 
-/// Has a client of TLS ask for `/file`: a shell whose arguments are the client. Standard input
-/// stays open until the reply has come.
-const ASKS: &str = "{ printf 'GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n\
+/// Has a client of TLS ask for `/file`: a shell whose arguments are the client.
+const ASKS: &str = "printf 'GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n\
+    Connection: close\\r\\n\\r\\n' | \"$@\" 2>&1";
+
+/// The same for a client that ends with its input, which stays open until the reply has come.
+const ASKS_AND_STAYS: &str = "{ printf 'GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n\
     Connection: close\\r\\n\\r\\n'; sleep 1; } | \"$@\" 2>&1";
 
 /// A directory with certificates.
@@ -202,8 +205,7 @@ fn openssl(server: &Server, certificate: &Path, options: &[&str]) -> Option<(boo
     command
         .arg("sh")
         .arg(program)
-        .arg("s_client")
-        .arg("-connect");
+        .args(["s_client", "-ign_eof", "-connect"]);
     command.arg(format!("127.0.0.1:{port}"));
     command.args([
         "-servername",
@@ -314,7 +316,7 @@ fn gnutls_is_served(driver: Driver) {
         "NORMAL:-VERS-ALL:+VERS-TLS1.2",
     ] {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(ASKS);
+        command.arg("-c").arg(ASKS_AND_STAYS);
         command
             .arg("sh")
             .arg(&program)
@@ -444,6 +446,8 @@ fn plain_http_to_the_port_of_tls_ends(driver: Driver) {
         !String::from_utf8_lossy(&said).contains("contents"),
         "{said:?}"
     );
+    // It lingers for as long as its client is there.
+    drop(client);
     server.end();
 }
 

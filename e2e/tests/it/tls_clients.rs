@@ -148,11 +148,11 @@ fn openssl_is_asked_for_a_certificate(driver: Driver) {
             let mut command = Command::new("sh");
             command
                 .arg("-c")
-                .arg("{ printf 'GET /file HTTP/1.0\\r\\n\\r\\n'; sleep 1; } | \"$@\" 2>&1");
+                .arg("printf 'GET /file HTTP/1.0\\r\\n\\r\\n' | \"$@\" 2>&1");
             command
                 .arg("sh")
                 .arg(&openssl)
-                .args(["s_client", "-connect"]);
+                .args(["s_client", "-ign_eof", "-connect"]);
             command.arg(&address).arg(version);
             command.arg("-CAfile").arg(office.at("site.crt"));
             if let Some(name) = name {

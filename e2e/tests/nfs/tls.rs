@@ -187,6 +187,8 @@ fn what_is_sent_in_the_clear_behind_the_probe_does_not_count(driver: Driver) {
         Ok(said) => panic!("a call in the clear was answered: {said:?}"),
         Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "nothing happens"),
     }
+    // It lingers for as long as its client is there.
+    drop(plain);
     place.end();
 }
 

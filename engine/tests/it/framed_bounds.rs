@@ -189,6 +189,8 @@ fn both_drivers_send_replies_as_they_are_ready_and_end_after_the_last() {
         let mut heard = String::new();
         stream.read_to_string(&mut heard).expect("the rest");
         assert_eq!(heard, "slow\n", "{choice:?}");
+        // The connection lingers for as long as its client is there.
+        drop(stream);
         server.handle().drain();
         server.wait().expect("it ends");
     }

@@ -11,6 +11,8 @@ use flatpath_driver::simulation::{Client, ClientState, Random, each_seed};
 const SECOND: Duration = Duration::from_secs(1);
 const TURNS_MAX: usize = 10_000;
 const TURNS_ENOUGH: usize = 100;
+/// In these a new limit reaches thousands of clients, and a deadline that has passed ends some.
+const TURNS_FEW: usize = 10;
 
 /// Lets what clients did be seen: near a limit, one of them after the other.
 fn settle(server: &mut SimulatedServer) {
@@ -19,10 +21,15 @@ fn settle(server: &mut SimulatedServer) {
 
 /// Lets simulated time pass.
 fn pass(server: &mut SimulatedServer, seconds: u32) {
+    pass_in(server, seconds, TURNS_ENOUGH);
+}
+
+/// The same, in few turns: with thousands of clients each of them is slow.
+fn pass_in(server: &mut SimulatedServer, seconds: u32, turns_each: usize) {
     const STEPS: u32 = 4;
     for _ in 0..STEPS {
         server.advance(SECOND * seconds / STEPS);
-        settle(server);
+        (0..turns_each).for_each(|_| server.turn());
     }
 }
 
@@ -73,14 +80,14 @@ fn sim_a_deadline_that_changes_holds_for_connections_that_are_open() {
     conditions.limits.connections_max = 4_000;
     let mut server = SimulatedServer::new(conditions, Lines);
     let clients = idlers(&mut server, 2_500, 0);
-    pass(&mut server, 60);
+    pass_in(&mut server, 60, TURNS_FEW);
     assert_eq!(open(&clients), clients.len(), "75 seconds are the default");
     let idle_timeout = |seconds| Limits {
         idle_timeout: Duration::from_secs(seconds),
         ..Limits::default()
     };
     server.handle().change_limits(&idle_timeout(600), &[]);
-    pass(&mut server, 60);
+    pass_in(&mut server, 60, TURNS_FEW);
     assert_eq!(open(&clients), clients.len(), "a longer one is given");
     server.handle().change_limits(&idle_timeout(130), &[]);
     settle(&mut server);

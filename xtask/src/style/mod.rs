@@ -14,6 +14,7 @@ use crate::workspace;
 mod atomics;
 mod drills;
 mod exhaustive;
+mod features;
 mod files;
 mod forbidden;
 mod hazard_table;
@@ -88,6 +89,7 @@ fn check(root: &Path) -> Result<Vec<Fault>> {
     drills::check(root, &sources, &mut faults)?;
     hazard_table::check(root, &sources, &mut faults)?;
     layering::check(&mut faults)?;
+    features::check(&mut faults)?;
     targets::check(&sources, &mut faults)?;
     repository::check(root, &mut faults)?;
     faults.sort();

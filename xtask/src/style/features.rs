@@ -1,0 +1,115 @@
+//! Rule `features`: what `cargo test` builds of our crates is what a build without tests makes.
+//!
+//! Cargo builds a crate with all features that anybody in the build asks for. A feature that only
+//! dependencies of tests ask for is on in `cargo test` alone. The tests start the server, which is
+//! built without it: the crate and all above it would be compiled a second time, on every machine.
+//! So an ordinary dependency of some crate asks for it as well. Features of other people's crates
+//! are not compared: they may be there for tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+
+use super::Fault;
+use crate::process;
+
+/// Where it is put right: nothing that is published depends on this crate.
+const HOME: &str = "e2e/Cargo.toml";
+
+/// The features of each of our crates, by its name.
+type Features = BTreeMap<String, BTreeSet<String>>;
+
+pub(super) fn check(faults: &mut Vec<Fault>) -> Result<()> {
+    let (server, tests) = (features("normal,build")?, features("normal,build,dev")?);
+    anyhow::ensure!(server.contains_key("flatpath"), "cargo tree names no crate");
+    compare(&server, &tests, faults);
+    Ok(())
+}
+
+fn compare(server: &Features, tests: &Features, faults: &mut Vec<Fault>) {
+    for (name, features) in server {
+        for feature in tests.get(name).into_iter().flatten() {
+            if !features.contains(feature) {
+                let message = format!(
+                    "`{feature}` of {name} is on in tests alone, which builds the server twice: \
+                     ask for it in an ordinary dependency here"
+                );
+                faults.push(Fault::new(HOME, 1, "features", &message));
+            }
+        }
+    }
+}
+
+/// What cargo builds our crates with, if it follows these kinds of dependencies.
+fn features(kinds: &str) -> Result<Features> {
+    let mut command = process::cargo(&["tree", "--workspace", "--prefix", "none", "--locked"]);
+    command.args(["--format", "{p}|{f}", "--edges", kinds]);
+    let text = process::output(&mut command).context("cargo tree fails")?;
+    Ok(parse(&text))
+}
+
+/// Reads lines such as `flatpath v0.1.0 (/home/flatpath/engine)|simulation,tls (*)`. Only a crate
+/// of a directory names its place.
+fn parse(tree: &str) -> Features {
+    let mut all = Features::new();
+    for line in tree.lines() {
+        let Some((package, features)) = line.split_once('|') else {
+            continue;
+        };
+        if !package.contains(" (/") {
+            continue;
+        }
+        let name = package.split(' ').next().unwrap_or_default();
+        let features = features.trim_end_matches(" (*)").split(',');
+        let features = features.filter(|feature| !feature.is_empty());
+        let known = all.entry(name.to_owned()).or_default();
+        known.extend(features.map(str::to_owned));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: &str = "flatpath v0.1.0 (/root/engine)|tls\n\
+        flatpath-http v0.1.0 (/root/protocols/http)|json (*)\n\
+        serde v1.0.0|derive\n\
+        flatpath-sys v0.1.0 (/root/sys)|\n";
+
+    fn faults(tests: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        compare(&parse(SERVER), &parse(tests), &mut faults);
+        faults.iter().map(|fault| fault.message.clone()).collect()
+    }
+
+    #[test]
+    fn a_feature_of_tests_alone_is_a_fault() {
+        let tests = SERVER.replace("json", "cookies,json");
+        let found = faults(&tests);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("`cookies` of flatpath-http is"),
+            "{found:?}"
+        );
+        assert_eq!(faults(&SERVER.replace("sys)|", "sys)|tests")).len(), 1);
+    }
+
+    #[test]
+    fn the_same_features_and_those_of_strangers_are_none() {
+        assert_eq!(faults(SERVER), Vec::<String>::new());
+        assert_eq!(
+            faults(&SERVER.replace("derive", "derive,std")),
+            Vec::<String>::new()
+        );
+        let more = format!("{SERVER}flatpath-drill v0.1.0 (/root/drill)|all\n");
+        assert_eq!(faults(&more), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_crate_that_is_printed_twice_has_the_features_of_both_lines() {
+        let twice = "a v1 (/a)|x\na v1 (/a)|y (*)\n";
+        let both = BTreeSet::from(["x".to_owned(), "y".to_owned()]);
+        assert_eq!(parse(twice), Features::from([("a".to_owned(), both)]));
+    }
+}
