@@ -122,11 +122,8 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         identify(connection, &mut head);
     }
     let has_body = head.framing() != Framing::Empty;
-    let body_bytes_max = match has_body {
-        true => plan.body.bytes_max(limits.body_bytes_max, head.framing()),
-        false => Ok(None),
-    };
-    let body_bytes_max = match body_bytes_max {
+    let bytes_max = has_body.then(|| plan.body.bytes_max(limits.body_bytes_max, head.framing()));
+    let body_bytes_max = match bytes_max.transpose() {
         Ok(bytes_max) => bytes_max,
         Err(fault) => return refuse(connection, fault),
     };
@@ -149,9 +146,9 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         log(connection).came(&head);
     }
     let taken = match body_bytes_max {
-        _ if !has_body => pass_on(connection, &head, input),
-        Some(bytes_max) => begin_body(connection, &head, bytes_max),
-        None => upload::begin(connection, &head),
+        None => pass_on(connection, &head, input),
+        Some(Some(bytes_max)) => begin_body(connection, &head, bytes_max),
+        Some(None) => upload::begin(connection, &head),
     };
     taken.unwrap_or_else(|fault| refuse(connection, fault))
 }

@@ -447,7 +447,7 @@ mod tests {
 
     fn ask(sites: &Sites, target: &str, host: &str) -> String {
         let input = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let mut thread = sites.thread_state();
+        let mut thread = Service::thread_state(sites);
         let answer = testing::inline(sites, &mut thread, TURN, input.as_bytes());
         let answer = answer.expect("valid").expect("inline");
         let answer = String::from_utf8(answer).expect("ASCII");
@@ -524,7 +524,7 @@ mod tests {
         let place = |target: &str| {
             let input = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
             with_head(input.as_bytes(), |head| {
-                matches!(sites.plan(head).place, crate::Place::Worker)
+                matches!(Service::plan(&sites, head).place, crate::Place::Worker)
             })
         };
         assert_eq!(place("/b"), Ok(Some(true)));
