@@ -76,18 +76,12 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     rules(settings, "/", &mut PasswordFiles::default()).map(drop)
 }
 
-/// Why these rules exclude each other.
-pub(crate) fn conflict(settings: &Settings) -> Option<&'static str> {
-    let is_both = settings.allow.iter().any(|it| settings.deny.contains(it));
-    is_both.then_some("allow and deny name the same network: leave one of them out")
-}
-
 fn rules(
     settings: &Settings,
     prefix: &str,
     passwords: &mut PasswordFiles,
 ) -> Result<Access, Failure> {
-    if let Some(why) = conflict(settings) {
+    if let Some(why) = settings.networks_conflict() {
         return Err(Failure::WrongUse(why.into()));
     }
     let mut access = Access::new()

@@ -39,7 +39,6 @@ use flatpath::sockets::ListenAddress;
 use toml_span::value::ValueInner;
 use toml_span::{Span, Value};
 
-use crate::access;
 use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
@@ -144,7 +143,7 @@ fn check_networks(
     let values = document.as_table().and_then(|table| table.get(name));
     let values = values.map_or(&[][..], values_of);
     for (settings, value) in tables.zip(values) {
-        if let Some(why) = access::conflict(&settings) {
+        if let Some(why) = settings.networks_conflict() {
             return Err(Refused::new(value.span, why));
         }
     }
@@ -281,7 +280,7 @@ fn read(
     let refused = |error| Refused::new(at, in_short(&error));
     let setting = Setting::named(name).ok_or_else(|| refused(settings::unknown(name)))?;
     setting.parse(settings, &texts).map_err(refused)?;
-    if let Some(why) = access::conflict(settings) {
+    if let Some(why) = settings.networks_conflict() {
         return Err(Refused::new(at, why));
     }
     let value = match value.as_array() {

@@ -397,6 +397,12 @@ impl fmt::Debug for Setting {
 }
 
 impl Settings {
+    /// Why the networks that may and may not exclude each other.
+    pub(crate) fn networks_conflict(&self) -> Option<&'static str> {
+        let is_both = self.allow.iter().any(|it| self.deny.contains(it));
+        is_both.then_some("allow and deny name the same network: leave one of them out")
+    }
+
     /// The command line with an argument for each.
     pub(crate) fn added_to(command: Command) -> Command {
         let own = SETTINGS.iter().filter(|it| !it.facts.is_of_all_commands);
