@@ -1,8 +1,8 @@
 //! A shell that runs the commands of one page, in order, in a temporary directory.
 //!
 //! What it does to a command before it runs:
-//! - `cargo run --release -- ` is the `flatpath` that the tests have built, which is also first in
-//!   `PATH`.
+//! - `cargo run --release -p flatpath-cli -- ` is the `flatpath` that the tests have built, which
+//!   is also first in `PATH`.
 //! - `flatpath serve` runs in the background on the driver under test, and is started when it
 //!   prints `ready`. It runs to the end of the page, or until the next one asks for a port of its
 //!   own, and must then end by itself, with success.
@@ -96,7 +96,7 @@ impl Session {
         let (command, _comment) = step.command.split_once(" #").unwrap_or((&step.command, ""));
         let mut command = command
             .trim_end()
-            .replace("cargo run --release -- ", "flatpath ");
+            .replace("cargo run --release -p flatpath-cli -- ", "flatpath ");
         let program = command.split_whitespace().next().unwrap_or_default();
         if !BUILTINS.contains(&program) && tools::find(program).is_none() {
             return Err(String::new());

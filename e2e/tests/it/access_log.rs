@@ -105,8 +105,9 @@ fn every_reply_has_its_line(driver: Driver) {
 fn fields(line: &str) -> [String; 5] {
     static LINE: LazyLock<Regex> = LazyLock::new(|| {
         let line = concat!(
-            r#"^(\S+) (\S+) (\S+) \[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [-+]\d{4})\] "#,
-            r#""([^"]*)" (\d{3}) (\d+) "([^"]*)" "([^"]*)"$"#
+            r#"^([^ ]+) ([^ ]+) ([^ ]+) "#,
+            r#"\[([0-9]{2}/[A-Z][a-z]{2}/[0-9]{4}(?::[0-9]{2}){3} [-+][0-9]{4})\] "#,
+            r#""([^"]*)" ([0-9]{3}) ([0-9]+) "([^"]*)" "([^"]*)"$"#
         );
         Regex::new(line).expect("a regular expression")
     });
