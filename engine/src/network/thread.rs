@@ -49,8 +49,8 @@ pub(crate) struct Network<D: Driver> {
     pub(super) accept_mode: OperationMode,
     /// The first place whose connection has not been looked at since limits changed.
     pub(super) relimited: u32,
-    /// What the door was tended for last; `None` where it is to be tended in each turn: accept is
-    /// not armed, no place is free, or the log has a line of a time that goes on.
+    /// What the door was tended for last. `None` means in every turn: accept is not armed, no place
+    /// is free, or an episode in the log has not ended.
     pub(super) door: Option<Door>,
     /// Eventfds that are watched, and how many of them the kernel refused for now.
     pub(super) sources: Slots<Source>,

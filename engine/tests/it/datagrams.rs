@@ -151,6 +151,14 @@ fn a_long_reply_goes_only_to_an_address_with_a_connection_on_real_sockets() {
     });
 }
 
+/// Waits until the test lets it go on, or its patience ends.
+fn await_set(go: &Over) {
+    let deadline = Instant::now() + PATIENCE;
+    while !go.is_set() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Answers no datagram before the test lets it.
 struct Slow {
     go: Arc<Over>,
@@ -168,10 +176,7 @@ impl DatagramService for Slow {
 
     fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>, _: &mut WorkerScope<'_>) {
         self.at_work.fetch_add(1, Ordering::Relaxed);
-        let deadline = Instant::now() + PATIENCE;
-        while !self.go.is_set() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        await_set(&self.go);
         reply.write(datagram.bytes()).expect("as long as it");
     }
 }
@@ -194,10 +199,7 @@ impl DatagramService for Narrow {
     fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>, scope: &mut WorkerScope<'_>) {
         let entry = self.limit.enter(scope);
         if let Entry::Entered(_) = &entry {
-            let deadline = Instant::now() + PATIENCE;
-            while !self.go.is_set() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            await_set(&self.go);
         }
         // What is written here of a job that is parked goes nowhere.
         let last = if matches!(entry, Entry::Entered(_)) {

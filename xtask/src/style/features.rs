@@ -1,7 +1,7 @@
 //! Rule `features`: what `cargo test` builds of our crates is what a build without tests makes.
 //!
-//! Cargo builds a crate with all features that anybody in the build asks for. A feature that only
-//! dependencies of tests ask for is on in `cargo test` alone. The tests start the server, which is
+//! Cargo builds a crate once, with every feature that any crate in the build enables. One that only
+//! `[dev-dependencies]` enable is on in `cargo test` alone. The tests start the server, which is
 //! built without it: the crate and all above it would be compiled a second time, on every machine.
 //! So an ordinary dependency of some crate asks for it as well. Features of other people's crates
 //! are not compared: they may be there for tests.
