@@ -127,6 +127,7 @@ mod above {
 
     impl<T: ?Sized> Lock<T> {
         /// Waits for the lock.
+        #[inline]
         pub fn lock(&self) -> Guard<'_, T> {
             let guard = self.0.lock();
             guard.unwrap_or_else(PoisonError::into_inner)

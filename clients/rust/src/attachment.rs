@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -109,10 +110,10 @@ impl Attachment {
         if self.ended.is_some() {
             return Ok(());
         }
-        let mut bytes = [0; DOORBELL_BYTES_MAX];
-        match rustix::io::read(&self.doorbell, &mut bytes) {
-            Ok(0) => self.ended = Some(self.last_word()),
-            Ok(count) => self.fresh += announced(&bytes[..count]),
+        let mut room = [MaybeUninit::uninit(); DOORBELL_BYTES_MAX];
+        match rustix::io::read(&self.doorbell, &mut room) {
+            Ok(([], _)) => self.ended = Some(self.last_word()),
+            Ok((bytes, _)) => self.fresh += announced(bytes),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return Err(Error::System("reading the doorbell", errno)),
         }

@@ -28,6 +28,7 @@
 //!
 //! Cost: a collect is a `read` of the doorbell, which does not block.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -293,10 +294,10 @@ impl Consumer {
         if !state.alive || state.broken.is_some() {
             return false;
         }
-        let mut bytes = [0; DOORBELL_BYTES_MAX];
-        match rustix::io::read(&self.return_doorbell, &mut bytes) {
-            Ok(0) => self.condemn(&mut state, "its return doorbell is closed"),
-            Ok(count) => state.announced += announced(&bytes[..count]),
+        let mut room = [MaybeUninit::uninit(); DOORBELL_BYTES_MAX];
+        match rustix::io::read(&self.return_doorbell, &mut room) {
+            Ok(([], _)) => self.condemn(&mut state, "its return doorbell is closed"),
+            Ok((bytes, _)) => state.announced += announced(bytes),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => {
                 log::warn!("cannot read the return doorbell of a consumer: {errno}");

@@ -64,6 +64,7 @@ enum State {
 
 impl Session {
     /// A message of this many bytes begins, which takes at most `need` fragments.
+    #[inline]
     pub(crate) fn begin(&mut self, bytes: u32, need: u32) {
         self.message = Some(Message {
             bytes,
@@ -74,6 +75,7 @@ impl Session {
     }
 
     /// Copies a chunk after the one before it, if it fits there. See [`Fragment::try_append`].
+    #[inline]
     pub(crate) fn gather(&mut self, chunk: &[u8]) -> bool {
         let message = self.message.as_mut();
         let last = message.and_then(|message| message.fragments.last_mut());
@@ -81,6 +83,7 @@ impl Session {
     }
 
     /// Retains a chunk of the message where it lies.
+    #[inline]
     pub(crate) fn retain(&mut self, fragment: Fragment) {
         let message = self.message.as_mut().expect("payload follows a length");
         message.fragments.push(fragment);
@@ -113,6 +116,7 @@ impl Session {
 
     /// Reserves room for the message, if there is one. False: `waker` is called when its turn has
     /// come.
+    #[inline]
     pub(crate) fn has_room(&mut self, consumers: &ConsumerSet, waker: &ConnectionHandle) -> bool {
         let Some(message) = &self.message else {
             return true;
@@ -179,6 +183,7 @@ impl Session {
 
     /// Delivers a whole message to the consumer. `Err`: that one died; the message is kept, and
     /// wants room with the next.
+    #[inline]
     pub(crate) fn deliver(&mut self) -> Result<Arc<Consumer>, Ended> {
         let producer = self.producer.expect("numbered with its first byte");
         let state = std::mem::take(&mut self.state);

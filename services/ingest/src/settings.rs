@@ -144,6 +144,7 @@ impl Plan {
     /// Fragments that a message may take: the first may lie in a shared page, however short; pages
     /// after it are at least half full on average, but for the last one; and a fragment has a byte
     /// at least.
+    #[inline]
     pub(crate) fn need(&self, message_bytes: u32) -> u32 {
         let pages = message_bytes.div_ceil(self.region.page_bytes);
         (2 * pages + 2).min(message_bytes)

@@ -47,6 +47,7 @@ impl<W> Window<W> {
     }
 
     /// Reserves `need`, at once or after those before it; at most the whole room.
+    #[inline]
     pub(crate) fn reserve(&mut self, need: u32, waker: impl FnOnce() -> W) -> Room {
         debug_assert!(need <= self.room, "no window has as much room");
         if self.has_room(need) {

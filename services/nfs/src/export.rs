@@ -28,10 +28,10 @@ use flatpath::prompt::FileSystem;
 use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, mount_of, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
-use rustix::path::DecInt;
 
 use crate::attributes::Attributes;
 use crate::handle::{self, FileKey, HandleKey, WireHandle};
+use crate::kernel_path::{DELETED, KERNEL_PATH_BYTES_MAX, PATH_ROOM, PathRoom, kernel_path};
 use crate::key;
 use crate::limits::{
     CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
@@ -44,12 +44,6 @@ use crate::status::Status;
 use crate::tree_scan::{Found, TreeScan};
 use crate::verifier::WriteVerifier;
 use crate::whole::is_whole;
-
-/// The kernel tells paths of at most a page.
-const KERNEL_PATH_BYTES_MAX: usize = 4096;
-
-/// The kernel's suffix of a name that is gone.
-const DELETED: &[u8] = b" (deleted)";
 
 /// Where an open file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +194,7 @@ impl Export {
         self.scan.waiters()
     }
 
-    /// The directory in which the number of every descriptor of this process is a name
-    /// ([`DecInt`]).
+    /// The directory in which the number of every descriptor of this process is a name.
     pub(crate) fn descriptors(&self) -> BorrowedFd<'_> {
         self.descriptors.as_fd()
     }
@@ -209,16 +202,14 @@ impl Export {
     fn kernel_path<'a>(
         &self,
         file: BorrowedFd<'_>,
-        room: &'a mut [u8; KERNEL_PATH_BYTES_MAX],
+        room: &'a mut PathRoom,
     ) -> rustix::io::Result<&'a [u8]> {
-        let name = DecInt::from_fd(file);
-        let length = rustix::fs::readlinkat_raw(&self.descriptors, name, &mut room[..])?;
-        Ok(&room[..length])
+        kernel_path(self.descriptors(), file, room)
     }
 
     /// Asks again what the root is called: it may have been renamed.
     fn refresh_root(&self) -> rustix::io::Result<()> {
-        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let mut room = PATH_ROOM;
         let path = self.kernel_path(self.root.as_fd(), &mut room)?;
         let mut kept = self.root_path.write();
         kept.clear();
@@ -229,7 +220,7 @@ impl Export {
 
     /// True when the kernel says that the root has no name any more.
     pub(crate) fn root_is_removed(&self) -> bool {
-        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let mut room = PATH_ROOM;
         let path = self.kernel_path(self.root.as_fd(), &mut room);
         path.is_ok_and(|path| path.ends_with(DELETED))
     }
@@ -254,7 +245,7 @@ impl Export {
                 Err(_) => Location::Unknown,
             };
         }
-        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let mut room = PATH_ROOM;
         let path = match self.kernel_path(file, &mut room) {
             Ok(path) if path.len() < KERNEL_PATH_BYTES_MAX => path,
             // Deeper than the kernel can say: directories are followed upwards.
@@ -295,7 +286,7 @@ impl Export {
     /// it has one for whatever of the way lies at the root or above it.
     fn climb(&self, directory: BorrowedFd<'_>) -> Location {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let mut room = PATH_ROOM;
         let mut at = None::<OwnedFd>;
         for _ in 0..DEPTH_MAX {
             let here = at.as_ref().map_or(directory, AsFd::as_fd);

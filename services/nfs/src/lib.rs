@@ -28,6 +28,7 @@
 
 pub mod limits;
 
+mod kernel_path;
 mod key;
 mod identity;
 mod status;

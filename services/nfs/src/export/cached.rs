@@ -6,8 +6,9 @@ use std::sync::Arc;
 use rustix::fd::AsFd;
 use rustix::fs::FileType;
 
-use super::{DELETED, Export, KERNEL_PATH_BYTES_MAX};
+use super::Export;
 use crate::handle;
+use crate::kernel_path::{DELETED, KERNEL_PATH_BYTES_MAX, PATH_ROOM};
 use crate::limits::NAME_BYTES_MAX;
 use crate::node::Node;
 use crate::status::Status;
@@ -49,7 +50,7 @@ impl Export {
         if self.is_whole {
             return node.attributes().is_ok_and(|found| found.links > 0);
         }
-        let mut room = [0; KERNEL_PATH_BYTES_MAX];
+        let mut room = PATH_ROOM;
         self.kernel_path(node.path.as_fd(), &mut room)
             .is_ok_and(|path| {
                 let directory = node.kind == FileType::Directory;
