@@ -141,8 +141,8 @@ impl<'a> Reply<'a> {
         self.out.put(head);
         self.end_head();
         self.reply.is_charged = true;
-        if !self.reply.request.is_head {
-            self.add_shared(body);
+        if !self.reply.request.is_head && !self.put_body(body) {
+            self.reply.body = Body::Bytes(body.clone());
         }
         Disposition::Answered
     }
@@ -167,10 +167,15 @@ impl<'a> Reply<'a> {
         match (head.body, body) {
             (None, body) => discard_body(body),
             (Some(_), Body::Bytes(bytes)) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
-                self.add_shared(&flatpath::guarded(bytes));
+                let bytes = flatpath::guarded(bytes);
+                if !self.put_body(&bytes) {
+                    self.reply.body = Body::Bytes(bytes);
+                }
             }
             (Some(_), Body::Static(bytes)) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
-                self.add_shared(&Bytes::from_static(bytes));
+                if !self.put_body(bytes) {
+                    self.reply.body = Body::Static(bytes);
+                }
             }
             (Some(_), body @ (Body::Empty | Body::Pooled(_) | Body::Payload(_))) => {
                 body.pieces().for_each(|piece| {
@@ -235,17 +240,20 @@ impl<'a> Reply<'a> {
         self.is_complete = true;
     }
 
-    fn add_shared(&mut self, body: &Bytes) {
+    /// Puts a body after its head, if it is short or there is room. `false`: it goes with the
+    /// reply.
+    fn put_body(&mut self, body: &[u8]) -> bool {
         let is_copied = body.len() <= SHARED_COPY_BYTES_MAX;
         if body.len() <= INLINE_COPY_BYTES_MAX || is_copied && self.out.has_room(body.len()) {
             self.body_bytes += body.len();
-            return self.out.put(body);
+            self.out.put(body);
+            return true;
         }
         if is_copied {
             // It is queued in one buffer with its head.
             self.out.leave_output();
         }
-        self.reply.body = Body::Bytes(body.clone());
+        false
     }
 }
 
@@ -352,6 +360,15 @@ mod tests {
         let plain = text(META, |reply| reply.prebuilt(HEAD, &hello));
         assert_eq!(plain, format!("{head}hello"));
         assert_eq!(text(HEAD_META, |reply| reply.prebuilt(HEAD, &hello)), head);
+    }
+
+    #[test]
+    fn what_is_static_stays_so_as_no_worker_has_to_drop_it() {
+        static PAGE: [u8; 2 * INLINE_COPY_BYTES_MAX] = [b'x'; 2 * INLINE_COPY_BYTES_MAX];
+        let mut out = Vec::new();
+        let mut reply = Reply::new(Out::scratch(&mut out), DATE, META);
+        let _answered = reply.response(Response::new(Body::Static(&PAGE)));
+        assert!(matches!(reply.written().body, Body::Static(page) if page.len() == PAGE.len()));
     }
 
     #[test]

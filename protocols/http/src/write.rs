@@ -446,9 +446,10 @@ fn queue_bytes<S: Service>(
     reply: &mut Outgoing,
     mut head: Vec<u8>,
 ) -> Result<usize, NoRoom> {
-    let body = match &reply.body {
-        Body::Bytes(bytes) if bytes.len() <= SHARED_COPY_BYTES_MAX => &bytes[..],
-        _ => &[],
+    let body = reply.body.as_bytes().unwrap_or_default();
+    let body = match body.len() <= SHARED_COPY_BYTES_MAX {
+        true => body,
+        false => &[],
     };
     let mut appended = 0;
     if let Some(buffer) = connection.io.reserve(head.len() + body.len()) {
