@@ -54,7 +54,7 @@ fn open(address: SocketAddr) -> TcpStream {
     client
 }
 
-fn measure(choice: DriverChoice, websocket: WebSocket<fn(&Socket, Message)>) -> usize {
+fn measure(choice: DriverChoice, websocket: WebSocket) -> usize {
     let echo: fn(&Socket, Message) = |socket, message| {
         let _ = socket.send(message);
     };

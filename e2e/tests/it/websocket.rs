@@ -44,7 +44,7 @@ fn python() -> Option<std::path::PathBuf> {
     tools::find("Python's package websockets").map(|_| python)
 }
 
-fn check(driver: Driver, websocket: WebSocket<fn(&Socket, Message)>) {
+fn check(driver: Driver, websocket: WebSocket) {
     let Some(python) = python() else {
         return;
     };

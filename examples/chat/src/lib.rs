@@ -42,7 +42,7 @@ impl Chat {
     }
 }
 
-fn join(chat: &Chat, sockets: &WebSocket<Guest>, request: &Request) -> Response {
+fn join(chat: &Chat, sockets: &WebSocket, request: &Request) -> Response {
     // Any page may open a socket to any server: only this server's own pages may join.
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());

@@ -1,13 +1,13 @@
 //! Services made of handlers.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use flatpath::memory::PoolHandle;
 use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 
-use crate::handler::Handler;
+use crate::extract::Asks;
+use crate::handler::{self, Call, Handler};
 use crate::head::{Framing, Head};
 use crate::message::{Request, Response};
 use crate::names::Names;
@@ -30,18 +30,24 @@ pub enum Route {
 }
 
 /// A function that answers requests, and one that says for each where it runs; see
-/// [`Http::pooled`], [`Http::inline`] and [`Http::routed`].
-#[derive(Clone, Debug)]
-pub struct HandlerService<H, M, R = fn(&Head<'_>) -> Route> {
-    route: R,
-    handler: H,
+/// [`Http::pooled`], [`Http::inline`] and [`Http::routed`]. It is one type for all functions, so a
+/// program builds the protocol once, however many listeners it has; a request pays two virtual
+/// calls for it.
+#[derive(Clone)]
+pub struct HandlerService {
+    route: Arc<dyn Fn(&Head<'_>) -> Route + Send + Sync>,
+    call: Call<()>,
+    asks: Asks,
     right: Arc<PromptRight>,
-    kind: PhantomData<fn() -> M>,
 }
 
-impl<M: 'static, H: Handler<M>> Http<HandlerService<H, M>> {
+flatpath::opaque_debug! {
+    impl[] HandlerService as "HandlerService";
+}
+
+impl Http<HandlerService> {
     /// A handler that may block: workers run it.
-    pub fn pooled(handler: H) -> Self {
+    pub fn pooled<M: 'static>(handler: impl Handler<M>) -> Self {
         Self::routed(|_: &Head<'_>| Route::Pooled, handler)
     }
 
@@ -50,30 +56,27 @@ impl<M: 'static, H: Handler<M>> Http<HandlerService<H, M>> {
     /// workers run it when there is more to do. If one call blocks for milliseconds after another,
     /// workers run all of them from then on, and a line in the log says so. Requests with a body
     /// go to workers.
-    pub fn prompt(handler: H) -> Self {
+    pub fn prompt<M: 'static>(handler: impl Handler<M>) -> Self {
         Self::routed(|_: &Head<'_>| Route::Prompt, handler)
     }
 
     /// A handler that never blocks and takes no more than a few microseconds: it runs on the
     /// network thread. Requests with a body, or after one that has one, still go to workers.
-    pub fn inline(handler: H) -> Self {
+    pub fn inline<M: 'static>(handler: impl Handler<M>) -> Self {
         Self::routed(|_: &Head<'_>| Route::Inline, handler)
     }
-}
 
-impl<H, M, R> Http<HandlerService<H, M, R>>
-where
-    M: 'static,
-    H: Handler<M>,
-    R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
-{
     /// A handler for which `route` says, request by request, where it runs.
-    pub fn routed(route: R, handler: H) -> Self {
+    pub fn routed<M: 'static>(
+        route: impl Fn(&Head<'_>) -> Route + Send + Sync + 'static,
+        handler: impl Handler<M>,
+    ) -> Self {
+        let asks = handler::asks(&handler);
         Self::service(HandlerService {
-            route,
-            handler,
+            route: Arc::new(route),
+            call: handler::call(handler),
+            asks,
             right: Arc::new(PromptRight::granted("the handler of a listener")),
-            kind: PhantomData,
         })
     }
 }
@@ -131,12 +134,7 @@ impl HandlerState {
     }
 }
 
-impl<H, M, R> Service for HandlerService<H, M, R>
-where
-    M: 'static,
-    H: Handler<M>,
-    R: Fn(&Head<'_>) -> Route + Send + Sync + 'static,
-{
+impl Service for HandlerService {
     type ThreadState = HandlerState;
 
     fn thread_state(&self) -> HandlerState {
@@ -145,7 +143,7 @@ where
 
     fn plan(&self, _: &Head<'_>) -> Plan<'_> {
         Plan {
-            asks_peer: H::ASKS.peer,
+            asks_peer: self.asks.peer,
             ..Plan::default()
         }
     }
@@ -162,7 +160,7 @@ where
             return Disposition::Pooled;
         }
         match (self.route)(head) {
-            Route::Inline => thread.answer(head, reply, |request| self.handler.call(request, &())),
+            Route::Inline => thread.answer(head, reply, |request| (self.call)(request, &())),
             Route::Prompt => Disposition::Prompt(&self.right),
             Route::Pooled => Disposition::Pooled,
         }
@@ -176,11 +174,11 @@ where
         _: PoolHandle<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        thread.answer(head, reply, |request| self.handler.call(request, &()))
+        thread.answer(head, reply, |request| (self.call)(request, &()))
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
-        self.handler.call(request, &())
+        (self.call)(request, &())
     }
 }
 

@@ -10,6 +10,8 @@
 //! `R` is anything that is [`IntoResponse`]. Recycled headers cost no allocation once a thread is
 //! warm; a handler that takes the request itself costs the next one a header map.
 
+use std::sync::Arc;
+
 use crate::extract::{Asks, FromRequest, FromRequestParts};
 use crate::into_response::IntoResponse;
 use crate::message::{Request, Response};
@@ -57,6 +59,17 @@ pub trait Handler<M, S = ()>: Send + Sync + 'static {
 
     /// Answers a request. What is left of the request is recycled.
     fn call(&self, request: &mut Request, state: &S) -> Response;
+}
+
+/// A handler whose type is forgotten, so that what calls it is built once for all.
+pub(crate) type Call<S> = Arc<dyn Fn(&mut Request, &S) -> Response + Send + Sync>;
+
+pub(crate) fn call<M: 'static, S: 'static>(handler: impl Handler<M, S>) -> Call<S> {
+    Arc::new(move |request, state| handler.call(request, state))
+}
+
+pub(crate) fn asks<M, S, H: Handler<M, S>>(_: &H) -> Asks {
+    H::ASKS
 }
 
 /// Marks handlers that look at the request.

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, StatusCode};
 use crate::answer::{Answer, Kind, failed};
 use crate::closures::Route;
 use crate::extract::Asks;
-use crate::handler::Handler;
+use crate::handler::{self, Call, Handler};
 use crate::into_response::IntoResponse;
 use crate::layer::{self, Layer};
 use crate::message::{Request, Response};
@@ -18,7 +18,6 @@ use crate::mount::{self, Services};
 use crate::sink::Begun;
 use crate::streamed::{self, Within};
 
-type Call<S> = Arc<dyn Fn(&mut Request, &S) -> Response + Send + Sync>;
 type Attempt = Arc<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 
 /// What is innermost of an endpoint.
@@ -53,17 +52,12 @@ pub(crate) struct OnWorker<'a, 's> {
     pub(crate) prefix_bytes: usize,
 }
 
-fn asks<M, S, H: Handler<M, S>>(_: &H) -> Asks {
-    H::ASKS
-}
-
 impl<S: 'static> Endpoint<S> {
     pub(crate) fn new<M: 'static>(handler: impl Handler<M, S>) -> Self {
-        let asks = asks(&handler);
-        let call: Call<S> = Arc::new(move |request, state| handler.call(request, state));
+        let asks = handler::asks(&handler);
         Self {
             asks,
-            ..Self::of(Core::Handler(call))
+            ..Self::of(Core::Handler(handler::call(handler)))
         }
     }
 

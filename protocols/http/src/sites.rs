@@ -414,7 +414,6 @@ impl Service for Sites {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handler::ByReference;
     use crate::{Http, testing};
     use std::time::Duration;
 
@@ -431,7 +430,7 @@ mod tests {
             let path = request.uri().path();
             Response::new(format!("{name} {path}").into())
         };
-        Http::<crate::HandlerService<_, ByReference>>::inline(answer).service
+        Http::inline(answer).service
     }
 
     fn sites() -> Sites {

@@ -538,19 +538,15 @@ fn place(number: u32) -> usize {
 mod tests {
     use super::*;
     use crate::closures::HandlerService;
-    use crate::handler::ByReference;
     use crate::head::RequestMeta;
-    use crate::message::{Request, Response};
     use crate::outgoing::OutgoingHead;
 
-    type Echo = HandlerService<fn(&Request) -> Response, ByReference>;
-
-    fn text(number: u32) -> QueuedReply<Echo> {
+    fn text(number: u32) -> QueuedReply<HandlerService> {
         let head = OutgoingHead::Bytes(number.to_be_bytes().to_vec());
         QueuedReply::Here(Box::new(Outgoing::new(head, RequestMeta::default())))
     }
 
-    fn number(waiting: &QueuedReply<Echo>) -> u32 {
+    fn number(waiting: &QueuedReply<HandlerService>) -> u32 {
         match waiting {
             QueuedReply::Here(reply) => match &reply.head {
                 OutgoingHead::Bytes(bytes) => {
@@ -564,14 +560,14 @@ mod tests {
 
     #[test]
     fn an_idle_session_is_small() {
-        let bytes = size_of::<Session<Echo>>();
+        let bytes = size_of::<Session<HandlerService>>();
         assert!(bytes <= 64, "{bytes} bytes");
     }
 
     #[test]
     fn model_replies_come_out_in_the_order_of_their_requests() {
         let mut random = fastrand::Rng::with_seed(1);
-        let mut session = Session::<Echo>::default();
+        let mut session = Session::<HandlerService>::default();
         // Close to the end of the numbers, so that they wrap.
         (session.next_request, session.next_reply) = (u32::MAX - 50, u32::MAX - 50);
         let (mut out, mut due) = (Vec::new(), session.next_reply);

@@ -32,7 +32,6 @@ use crate::close::{Close, code};
 use crate::decoder::{Event, Received, Stopped};
 use crate::encode::{Frame, Opcode};
 use crate::fault::Fault;
-use crate::handler::Handler;
 use crate::limits::{INFLATED_BYTES_MAX, Limits, WAITING_BYTES_MAX};
 use crate::session::{Desk, End, Open, Work};
 use crate::socket::{Flushed, Socket};
@@ -48,7 +47,7 @@ pub(crate) enum Place {
 }
 
 /// What carries a socket.
-pub(crate) trait Link<H: Handler> {
+pub(crate) trait Link {
     fn pool(&self) -> PoolHandle<'_>;
     /// Whether so much waits for the client that it is to read first; it is called when it has.
     fn is_full(&mut self, socket: &Socket) -> bool;
@@ -63,7 +62,7 @@ pub(crate) trait Link<H: Handler> {
     /// The connection is there.
     fn attach(&mut self, socket: &Socket) -> Result<(), NoRoom>;
     /// Sends work that `take` has to a worker, if there is a job for it.
-    fn dispatch(&mut self, take: &mut dyn FnMut() -> (Work<H>, bool)) -> Result<(), Stall>;
+    fn dispatch(&mut self, take: &mut dyn FnMut() -> (Work, bool)) -> Result<(), Stall>;
     fn is_working(&self) -> bool;
     fn is_draining(&self) -> bool;
     fn phase(&mut self, phase: Phase);
@@ -81,7 +80,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn connected<H: Handler>(&self, open: &mut Open<H>, link: &mut impl Link<H>) {
+    pub(crate) fn connected(&self, open: &mut Open, link: &mut impl Link) {
         if link.attach(&open.socket).is_err() {
             return link.abort();
         }
@@ -98,10 +97,10 @@ impl Rules {
         settle(open, link, true);
     }
 
-    pub(crate) fn received<H: Handler>(
+    pub(crate) fn received(
         &self,
-        open: &mut Open<H>,
-        link: &mut impl Link<H>,
+        open: &mut Open,
+        link: &mut impl Link,
         input: &[u8],
     ) -> flatpath::Received {
         let has_moved = !input.is_empty();
@@ -126,10 +125,10 @@ impl Rules {
     }
 
     /// Takes the next event from the input. False: there is none.
-    fn step<H: Handler>(
+    fn step(
         &self,
-        open: &mut Open<H>,
-        link: &mut impl Link<H>,
+        open: &mut Open,
+        link: &mut impl Link,
         input: &mut &[u8],
     ) -> Result<bool, Stall> {
         flush(open, link)?;
@@ -171,12 +170,7 @@ impl Rules {
     ///
     /// # Errors
     /// There is no memory for the answer to a ping; the event is to come again.
-    fn event<H: Handler>(
-        &self,
-        open: &mut Open<H>,
-        link: &mut impl Link<H>,
-        event: Event,
-    ) -> Result<(), NoRoom> {
+    fn event(&self, open: &mut Open, link: &mut impl Link, event: Event) -> Result<(), NoRoom> {
         match event {
             Event::Ping(payload) if !open.said_close => {
                 let pong = Frame::new(Opcode::Pong, payload);
@@ -193,13 +187,13 @@ impl Rules {
     }
 
     /// Handles a message on the network thread.
-    fn handle<H: Handler>(&self, open: &mut Open<H>, received: Received) {
+    fn handle(&self, open: &mut Open, received: Received) {
         let limits = &self.limits;
         inline(open, |desk| desk.message(received, limits));
     }
 
     /// Runs on a worker.
-    pub(crate) fn run<H: Handler>(&self, work: &mut Work<H>) {
+    pub(crate) fn run(&self, work: &mut Work) {
         let Some(desk) = &mut work.desk else {
             return;
         };
@@ -226,13 +220,13 @@ impl Rules {
 }
 
 /// The client's stream has ended.
-pub(crate) fn input_ended<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>) {
+pub(crate) fn input_ended(open: &mut Open, link: &mut impl Link) {
     open.ends(End::Broken);
     settle(open, link, false);
 }
 
 /// A worker has given back what it had.
-pub(crate) fn finished<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, mut work: Work<H>) {
+pub(crate) fn finished(open: &mut Open, link: &mut impl Link, mut work: Work) {
     open.desk = work.desk.take();
     open.is_heavy = work.is_heavy;
     if let Some(fault) = work.fault.take() {
@@ -244,7 +238,7 @@ pub(crate) fn finished<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, 
 }
 
 /// Outside of `received`: sends what was sent, and hands on what waits.
-pub(crate) fn go_on<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, has_moved: bool) {
+pub(crate) fn go_on(open: &mut Open, link: &mut impl Link, has_moved: bool) {
     let flushed = flush(open, link);
     if let Err(stall) = flushed.and_then(|()| hand_on(open, link)) {
         link.stall(stall);
@@ -253,13 +247,13 @@ pub(crate) fn go_on<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, has
 }
 
 /// The server drains.
-pub(crate) fn draining<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>) {
+pub(crate) fn draining(open: &mut Open, link: &mut impl Link) {
     open.drains = true;
     settle(open, link, false);
 }
 
 /// The time of a phase is over.
-pub(crate) fn expired<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, phase: Phase) {
+pub(crate) fn expired(open: &mut Open, link: &mut impl Link, phase: Phase) {
     if open.said_close {
         link.close_after_output();
     } else if phase != Phase::Idle {
@@ -276,7 +270,7 @@ pub(crate) fn expired<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, p
 }
 
 /// Calls the handler on the network thread.
-fn inline<H: Handler>(open: &mut Open<H>, act: impl FnOnce(&mut Desk<H>) -> Result<(), Fault>) {
+fn inline(open: &mut Open, act: impl FnOnce(&mut Desk) -> Result<(), Fault>) {
     let Some(desk) = &mut open.desk else {
         return;
     };
@@ -289,7 +283,7 @@ fn inline<H: Handler>(open: &mut Open<H>, act: impl FnOnce(&mut Desk<H>) -> Resu
 }
 
 /// Gives what waits to a worker, unless one is busy with this socket.
-fn hand_on<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>) -> Result<(), Stall> {
+fn hand_on(open: &mut Open, link: &mut impl Link) -> Result<(), Stall> {
     if open.desk.is_none() || open.is_handled() {
         return Ok(());
     }
@@ -318,7 +312,7 @@ fn hand_on<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>) -> Result<()
 
 /// After each event: sends what can be sent, ends what is at its end, and says what the
 /// client is waited for.
-pub(crate) fn settle<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, has_moved: bool) {
+pub(crate) fn settle(open: &mut Open, link: &mut impl Link, has_moved: bool) {
     let said_close = open.said_close;
     if flush(open, link).is_ok() && open.is_handled() {
         conclude(open, link);
@@ -348,7 +342,7 @@ pub(crate) fn settle<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>, ha
 }
 
 /// Moves what was sent to the output; what does not fit yet brings another call.
-fn flush<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>) -> Result<(), Stall> {
+fn flush(open: &mut Open, link: &mut impl Link) -> Result<(), Stall> {
     match link.flush(&open.socket) {
         Ok(Flushed::All) => Ok(()),
         Ok(Flushed::Closed) => {
@@ -364,7 +358,7 @@ fn flush<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>) -> Result<(), 
 }
 
 /// Brings a conversation to its end if it has one: everything before is handled and sent.
-fn conclude<H: Handler>(open: &mut Open<H>, link: &mut impl Link<H>) {
+fn conclude(open: &mut Open, link: &mut impl Link) {
     let close = match &open.end {
         None if open.drains => Close::new(code::GOING_AWAY, ""),
         None => return,

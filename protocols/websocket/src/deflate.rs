@@ -20,11 +20,10 @@ use crate::offer::{Agreed, WINDOW_BITS_MAX};
 /// How messages are compressed; see [`WebSocket::deflate`](crate::WebSocket::deflate).
 ///
 /// ```
-/// use flatpath_websocket::{Deflate, Message, Socket, WebSocket};
+/// use flatpath_websocket::{Deflate, WebSocket};
 ///
-/// type Handler = fn(&Socket, Message);
 /// // Many sockets that wait: no memory is kept between the messages of one.
-/// let sockets = WebSocket::<Handler>::pooled().deflate(Some(Deflate {
+/// let sockets = WebSocket::pooled().deflate(Some(Deflate {
 ///     server_takeover: false,
 ///     client_takeover: false,
 ///     ..Deflate::default()

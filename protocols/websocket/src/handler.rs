@@ -70,16 +70,16 @@ impl<F: FnMut(&Socket, Message) + Send + 'static> Handler for F {
 
 /// A handler with its socket. Dropped, wherever that is, the handler learns that its connection has
 /// ended.
-pub(crate) struct Peer<H: Handler> {
-    handler: H,
+pub(crate) struct Peer {
+    handler: Box<dyn Handler>,
     pub(crate) socket: Socket,
     pub(crate) is_opened: bool,
 }
 
-impl<H: Handler> Peer<H> {
-    pub(crate) fn new(handler: H, socket: Socket) -> Peer<H> {
+impl Peer {
+    pub(crate) fn new(handler: impl Handler, socket: Socket) -> Peer {
         Peer {
-            handler,
+            handler: Box::new(handler),
             socket,
             is_opened: false,
         }
@@ -100,7 +100,7 @@ impl<H: Handler> Peer<H> {
     }
 }
 
-impl<H: Handler> Drop for Peer<H> {
+impl Drop for Peer {
     fn drop(&mut self) {
         let close = self.socket.ended();
         if self.is_opened {

@@ -1,14 +1,11 @@
 //! A socket on a connection of its own: the engine's protocol after the handshake of HTTP/1.1.
 
-use std::marker::PhantomData;
-
 use bytes::Bytes;
 use flatpath::memory::PoolHandle;
 use flatpath::{Context, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope, discard};
 
 use crate::close::{Close, code};
 use crate::conversation::{self, Link, Rules};
-use crate::handler::Handler;
 use crate::session::{Open, Session, Work};
 use crate::socket::{Flushed, Socket};
 
@@ -16,21 +13,17 @@ use crate::socket::{Flushed, Socket};
 const REFUSAL: [u8; 4] = [0x88, 2, 0x03, 0xF5];
 
 /// The protocol behind a [`WebSocket`](crate::WebSocket).
-pub(crate) struct Sockets<H> {
+pub(crate) struct Sockets {
     rules: Rules,
-    handlers: PhantomData<fn() -> H>,
 }
 
-impl<H> Sockets<H> {
-    pub(crate) fn new(rules: Rules) -> Sockets<H> {
-        Sockets {
-            rules,
-            handlers: PhantomData,
-        }
+impl Sockets {
+    pub(crate) fn new(rules: Rules) -> Sockets {
+        Sockets { rules }
     }
 }
 
-impl<H: Handler> Link<H> for Context<'_, Sockets<H>> {
+impl Link for Context<'_, Sockets> {
     fn pool(&self) -> PoolHandle<'_> {
         self.io.pool()
     }
@@ -62,7 +55,7 @@ impl<H: Handler> Link<H> for Context<'_, Sockets<H>> {
         socket.connected(&self.io)
     }
 
-    fn dispatch(&mut self, take: &mut dyn FnMut() -> (Work<H>, bool)) -> Result<(), Stall> {
+    fn dispatch(&mut self, take: &mut dyn FnMut() -> (Work, bool)) -> Result<(), Stall> {
         let mut job = self.job().ok_or(Stall::Jobs)?;
         let (work, is_heavy) = take();
         *job = work;
@@ -103,9 +96,9 @@ impl<H: Handler> Link<H> for Context<'_, Sockets<H>> {
 }
 
 /// Lets `act` have the session beside the connection. `None`: there is none.
-fn with<H: Handler, T>(
-    context: &mut Context<'_, Sockets<H>>,
-    act: impl FnOnce(&mut Open<H>, &mut Context<'_, Sockets<H>>) -> T,
+fn with<T>(
+    context: &mut Context<'_, Sockets>,
+    act: impl FnOnce(&mut Open, &mut Context<'_, Sockets>) -> T,
 ) -> Option<T> {
     let mut open = context.session.0.take()?;
     let result = act(&mut open, context);
@@ -113,10 +106,10 @@ fn with<H: Handler, T>(
     Some(result)
 }
 
-impl<H: Handler> Protocol for Sockets<H> {
+impl Protocol for Sockets {
     type ThreadState = ();
-    type Session = Session<H>;
-    type Job = Work<H>;
+    type Session = Session;
+    type Job = Work;
 
     fn name(&self) -> &'static str {
         "websocket"
@@ -148,11 +141,11 @@ impl<H: Handler> Protocol for Sockets<H> {
         with(context, |open, link| conversation::input_ended(open, link));
     }
 
-    fn run(&self, work: &mut Work<H>, _: &mut WorkerScope<'_>) {
+    fn run(&self, work: &mut Work, _: &mut WorkerScope<'_>) {
         self.rules.run(work);
     }
 
-    fn panicked(&self, work: &mut Work<H>) {
+    fn panicked(&self, work: &mut Work) {
         work.panicked();
     }
 
@@ -164,7 +157,7 @@ impl<H: Handler> Protocol for Sockets<H> {
         });
     }
 
-    fn retire(&self, (): &mut (), work: &mut Work<H>) {
+    fn retire(&self, (): &mut (), work: &mut Work) {
         work.messages.clear();
         work.fault = None;
         // It calls the handler.
@@ -213,7 +206,7 @@ impl<H: Handler> Protocol for Sockets<H> {
         }
     }
 
-    fn closed(&self, (): &mut (), session: &mut Session<H>) {
+    fn closed(&self, (): &mut (), session: &mut Session) {
         if let Some(open) = session.0.take() {
             end(open);
         }
@@ -221,7 +214,7 @@ impl<H: Handler> Protocol for Sockets<H> {
 }
 
 /// What carries the socket is gone.
-pub(crate) fn end<H: Handler>(open: Box<Open<H>>) {
+pub(crate) fn end(open: Box<Open>) {
     // Whoever waits for room learns of it, also while a worker has the handler.
     open.socket.end(Close::unsaid(code::ABNORMAL));
     // It calls the handler.

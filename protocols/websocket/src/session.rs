@@ -6,19 +6,14 @@ use crate::close::Close;
 use crate::codec::Reader;
 use crate::decoder::{Decoder, Received};
 use crate::fault::Fault;
-use crate::handler::{Handler, Peer};
+use crate::handler::Peer;
 use crate::limits::{Limits, WAITING_BYTES_MAX};
 use crate::socket::Socket;
 
 /// What a connection keeps. It is a pointer, so that the table of connections is small; all that it
 /// points to goes with the connection.
-pub(crate) struct Session<H: Handler>(pub(crate) Option<Box<Open<H>>>);
-
-impl<H: Handler> Default for Session<H> {
-    fn default() -> Self {
-        Session(None)
-    }
-}
+#[derive(Default)]
+pub(crate) struct Session(pub(crate) Option<Box<Open>>);
 
 /// How a conversation comes to its end; the first reason counts.
 #[derive(Debug)]
@@ -32,11 +27,11 @@ pub(crate) enum End {
 }
 
 /// See [`Session`].
-pub(crate) struct Open<H: Handler> {
+pub(crate) struct Open {
     pub(crate) decoder: Decoder,
     pub(crate) socket: Socket,
     /// With a worker while a job is out.
-    pub(crate) desk: Option<Desk<H>>,
+    pub(crate) desk: Option<Desk>,
     /// Messages that wait for the worker.
     pub(crate) waiting: VecDeque<Received>,
     /// What they take of memory.
@@ -57,12 +52,12 @@ pub(crate) struct Open<H: Handler> {
 }
 
 /// What handles messages; it goes to the worker with them.
-pub(crate) struct Desk<H: Handler> {
-    pub(crate) peer: Peer<H>,
+pub(crate) struct Desk {
+    pub(crate) peer: Peer,
     pub(crate) reader: Reader,
 }
 
-impl<H: Handler> Desk<H> {
+impl Desk {
     /// Gives a message to the handler.
     pub(crate) fn message(&mut self, received: Received, limits: &Limits) -> Result<(), Fault> {
         let message = self.reader.message(received, limits)?;
@@ -71,8 +66,8 @@ impl<H: Handler> Desk<H> {
     }
 }
 
-impl<H: Handler> Open<H> {
-    pub(crate) fn new(desk: Desk<H>, may_compress: bool) -> Open<H> {
+impl Open {
+    pub(crate) fn new(desk: Desk, may_compress: bool) -> Open {
         Open {
             decoder: Decoder::new(may_compress),
             socket: desk.peer.socket.clone(),
@@ -140,30 +135,20 @@ impl<H: Handler> Open<H> {
 }
 
 /// Messages on their way to a worker and back.
-pub(crate) struct Work<H: Handler> {
-    pub(crate) desk: Option<Desk<H>>,
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) desk: Option<Desk>,
     pub(crate) messages: VecDeque<Received>,
     pub(crate) fault: Option<Fault>,
     /// This run inflated as much as one may; messages may be left.
     pub(crate) is_heavy: bool,
 }
 
-impl<H: Handler> Work<H> {
+impl Work {
     /// The handler has panicked.
     pub(crate) fn panicked(&mut self) {
         self.fault = Some(Fault::Handler);
         self.messages.clear();
-    }
-}
-
-impl<H: Handler> Default for Work<H> {
-    fn default() -> Self {
-        Work {
-            desk: None,
-            messages: VecDeque::new(),
-            fault: None,
-            is_heavy: false,
-        }
     }
 }
 

@@ -11,7 +11,6 @@ use flatpath::{NoRoom, Phase, Received, Stall};
 use flatpath_http::{Tunnel, TunnelStream, TunnelWork};
 
 use crate::conversation::{self, Link, Rules};
-use crate::handler::Handler;
 use crate::protocol;
 use crate::session::{Open, Session, Work};
 use crate::socket::{Flushed, Socket};
@@ -20,21 +19,21 @@ use crate::socket::{Flushed, Socket};
 const JOINED_BYTES_MAX: usize = 1024;
 
 /// See the module.
-pub(crate) struct StreamSocket<H: Handler> {
+pub(crate) struct StreamSocket {
     rules: Rules,
-    slot: Arc<Lock<Session<H>>>,
-    open: Option<Box<Open<H>>>,
+    slot: Arc<Lock<Session>>,
+    open: Option<Box<Open>>,
 }
 
 /// On its way to a worker and back.
-struct StreamWork<H: Handler> {
+struct StreamWork {
     rules: Rules,
-    work: Work<H>,
+    work: Work,
 }
 
-impl<H: Handler> StreamSocket<H> {
+impl StreamSocket {
     /// With the session that is in the slot by the time that its stream is there.
-    pub(crate) fn new(rules: Rules, slot: Arc<Lock<Session<H>>>) -> StreamSocket<H> {
+    pub(crate) fn new(rules: Rules, slot: Arc<Lock<Session>>) -> StreamSocket {
         StreamSocket {
             rules,
             slot,
@@ -43,7 +42,7 @@ impl<H: Handler> StreamSocket<H> {
     }
 }
 
-impl<H: Handler> Drop for StreamSocket<H> {
+impl Drop for StreamSocket {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             protocol::end(open);
@@ -57,7 +56,7 @@ struct OnStream<'s, 'a, 'io> {
     rules: Rules,
 }
 
-impl<H: Handler> Link<H> for OnStream<'_, '_, '_> {
+impl Link for OnStream<'_, '_, '_> {
     fn pool(&self) -> PoolHandle<'_> {
         self.stream.io.pool()
     }
@@ -105,7 +104,7 @@ impl<H: Handler> Link<H> for OnStream<'_, '_, '_> {
         socket.connected(self.stream.io)
     }
 
-    fn dispatch(&mut self, take: &mut dyn FnMut() -> (Work<H>, bool)) -> Result<(), Stall> {
+    fn dispatch(&mut self, take: &mut dyn FnMut() -> (Work, bool)) -> Result<(), Stall> {
         if !self.stream.has_job() {
             return Err(Stall::Jobs);
         }
@@ -145,12 +144,12 @@ impl<H: Handler> Link<H> for OnStream<'_, '_, '_> {
     }
 }
 
-impl<H: Handler> StreamSocket<H> {
+impl StreamSocket {
     /// Lets `act` have the conversation. `None`: there is none.
     fn with<T>(
         &mut self,
         stream: &mut TunnelStream<'_, '_>,
-        act: impl FnOnce(&mut Open<H>, &mut OnStream<'_, '_, '_>) -> T,
+        act: impl FnOnce(&mut Open, &mut OnStream<'_, '_, '_>) -> T,
     ) -> Option<T> {
         let rules = self.rules;
         let open = self.open.as_mut()?;
@@ -158,7 +157,7 @@ impl<H: Handler> StreamSocket<H> {
     }
 }
 
-impl<H: Handler> Tunnel for StreamSocket<H> {
+impl Tunnel for StreamSocket {
     fn connected(&mut self, stream: &mut TunnelStream<'_, '_>) {
         let rules = self.rules;
         self.open = self.slot.lock().0.take();
@@ -179,7 +178,7 @@ impl<H: Handler> Tunnel for StreamSocket<H> {
     }
 
     fn finished(&mut self, stream: &mut TunnelStream<'_, '_>, work: Box<dyn TunnelWork>) {
-        if let Ok(work) = work.into_any().downcast::<StreamWork<H>>() {
+        if let Ok(work) = work.into_any().downcast::<StreamWork>() {
             self.with(stream, |open, link| {
                 conversation::finished(open, link, work.work);
             });
@@ -201,7 +200,7 @@ impl<H: Handler> Tunnel for StreamSocket<H> {
     }
 }
 
-impl<H: Handler> TunnelWork for StreamWork<H> {
+impl TunnelWork for StreamWork {
     fn run(&mut self) {
         self.rules.run(&mut self.work);
     }

@@ -19,8 +19,8 @@ use crate::session::{Desk, Open, Session};
 use crate::socket::Socket;
 use crate::stream::StreamSocket;
 
-/// Sockets whose messages handlers of type `H` answer. Made once and used for every request;
-/// a clone is the same.
+/// Sockets of one kind: where their messages are handled, their limits and options. Made once and
+/// used for every request; a clone is the same.
 ///
 /// ```
 /// use flatpath_http::{Request, Router};
@@ -37,30 +37,18 @@ use crate::stream::StreamSocket;
 ///     Router::new().get("/echo", move |request: Request| sockets.accept(&request, echo));
 /// # let _ = router;
 /// ```
-pub struct WebSocket<H: Handler> {
+#[derive(Clone)]
+pub struct WebSocket {
     place: Place,
     limits: Limits,
     subprotocols: Arc<[&'static str]>,
     #[cfg(feature = "deflate")]
     deflate: Option<Arc<deflate::Shared>>,
-    successor: Successor<Sockets<H>>,
+    successor: Successor<Sockets>,
 }
 
 flatpath::opaque_debug! {
-    impl[H: Handler] WebSocket<H> as "WebSocket";
-}
-
-impl<H: Handler> Clone for WebSocket<H> {
-    fn clone(&self) -> WebSocket<H> {
-        WebSocket {
-            place: self.place,
-            limits: self.limits,
-            subprotocols: Arc::clone(&self.subprotocols),
-            #[cfg(feature = "deflate")]
-            deflate: self.deflate.clone(),
-            successor: self.successor.clone(),
-        }
-    }
+    impl[] WebSocket as "WebSocket";
 }
 
 /// What is negotiated in a handshake.
@@ -71,19 +59,19 @@ struct Extension {
     header: Option<flatpath_http::http::HeaderValue>,
 }
 
-impl<H: Handler> WebSocket<H> {
+impl WebSocket {
     /// Messages are handled by workers: a handler may block.
-    pub fn pooled() -> WebSocket<H> {
+    pub fn pooled() -> WebSocket {
         WebSocket::new(Place::Pooled)
     }
 
     /// Messages are handled on the network thread: a handler never blocks, and takes no more than a
     /// few microseconds.
-    pub fn inline() -> WebSocket<H> {
+    pub fn inline() -> WebSocket {
         WebSocket::new(Place::Inline)
     }
 
-    fn new(place: Place) -> WebSocket<H> {
+    fn new(place: Place) -> WebSocket {
         let limits = Limits::default();
         WebSocket {
             place,
@@ -97,7 +85,7 @@ impl<H: Handler> WebSocket<H> {
 
     /// Other limits than [`Limits::default`].
     #[must_use]
-    pub fn limits(mut self, limits: Limits) -> WebSocket<H> {
+    pub fn limits(mut self, limits: Limits) -> WebSocket {
         self.limits = limits;
         let place = self.place;
         self.successor = Successor::new(Sockets::new(Rules { place, limits }));
@@ -107,7 +95,7 @@ impl<H: Handler> WebSocket<H> {
     /// The subprotocols that the handler speaks, the best first: the first that a client offers is
     /// chosen. By default none is.
     #[must_use]
-    pub fn subprotocols(mut self, names: &[&'static str]) -> WebSocket<H> {
+    pub fn subprotocols(mut self, names: &[&'static str]) -> WebSocket {
         self.subprotocols = names.into();
         self
     }
@@ -115,7 +103,7 @@ impl<H: Handler> WebSocket<H> {
     /// How messages are compressed for clients that offer it; `None`: they are not.
     #[cfg(feature = "deflate")]
     #[must_use]
-    pub fn deflate(mut self, options: Option<Deflate>) -> WebSocket<H> {
+    pub fn deflate(mut self, options: Option<Deflate>) -> WebSocket {
         self.deflate = options.map(deflate::Shared::new);
         self
     }
@@ -132,7 +120,7 @@ impl<H: Handler> WebSocket<H> {
     ///
     /// # Panics
     /// If a subprotocol is not a token.
-    pub fn accept(&self, request: &Request, handler: H) -> Result<Response, Rejection> {
+    pub fn accept(&self, request: &Request, handler: impl Handler) -> Result<Response, Rejection> {
         let slot = Arc::new(Lock::new(Session::default()));
         let session = Arc::clone(&slot);
         let is_stream = request.version() == Version::HTTP_2;

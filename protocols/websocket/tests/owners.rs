@@ -27,7 +27,7 @@ fn on_both(body: impl Fn(DriverChoice)) {
 /// those that are none.
 fn serve<H: Handler>(
     choice: DriverChoice,
-    sockets: WebSocket<H>,
+    sockets: WebSocket,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> (Running, SocketAddr) {
     let http =

@@ -7,7 +7,7 @@ use flatpath_websocket::{Handler, WebSocket};
 /// A server that makes every request a socket, on a worker or on the network thread.
 pub(crate) fn serve<H: Handler>(
     conditions: Conditions,
-    websocket: WebSocket<H>,
+    websocket: WebSocket,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> TestServer {
     let accept = move |request: Request| websocket.accept(&request, handler());

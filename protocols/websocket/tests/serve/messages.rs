@@ -9,7 +9,7 @@ use crate::client::{Peer, handshake, serve};
 use crate::frames::{close, frame, frames};
 
 /// Both kinds of handlers.
-fn kinds() -> [WebSocket<Echo>; 2] {
+fn kinds() -> [WebSocket; 2] {
     [WebSocket::inline(), WebSocket::pooled()]
 }
 

@@ -19,7 +19,7 @@ use crate::h2_client::Peer;
 const SEEDS: u64 = 20;
 
 fn http<H: Handler>(
-    sockets: WebSocket<H>,
+    sockets: WebSocket,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> Http<Router> {
     let accept = move |request: Request| sockets.accept(&request, handler());
