@@ -337,12 +337,12 @@ impl Drop for Server {
     }
 }
 
-/// How often servers relieve each other in a test of that: six times, or as often as
+/// How often servers relieve each other in a test of that: three times, or as often as
 /// `FLATPATH_HANDOVERS` says.
 ///
 /// # Panics
 /// The variable is no number.
 pub fn handovers() -> usize {
     let named = std::env::var("FLATPATH_HANDOVERS");
-    named.map_or(6, |count| count.parse().expect("a number"))
+    named.map_or(3, |count| count.parse().expect("a number"))
 }

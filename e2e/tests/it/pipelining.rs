@@ -10,7 +10,7 @@ each_driver!(
     requests_cut_anywhere_are_answered_in_order,
     nothing_after_connection_close_is_answered,
     a_fault_among_pipelined_requests_ends_the_connection_there,
-    a_million_requests_without_reading_take_bounded_memory,
+    requests_without_reading_take_bounded_memory,
 );
 
 const FILES: usize = 10;
@@ -119,8 +119,9 @@ fn check_reply(index: usize, bytes: &[u8]) {
     }
 }
 
-fn a_million_requests_without_reading_take_bounded_memory(driver: Driver) {
-    const REQUESTS: usize = 1_000_000;
+fn requests_without_reading_take_bounded_memory(driver: Driver) {
+    /// Their replies are some times as long as what may grow.
+    const REQUESTS: usize = 250_000;
     const CHUNK: usize = 1000;
     const GROWTH_BYTES_MAX: u64 = 8 << 20;
     let (server, _site) = serve(driver);
@@ -166,6 +167,6 @@ fn a_million_requests_without_reading_take_bounded_memory(driver: Driver) {
     let growth = most.saturating_sub(before);
     assert!(
         growth <= GROWTH_BYTES_MAX,
-        "{growth} bytes more after a million requests"
+        "{growth} bytes more after all requests"
     );
 }
