@@ -34,11 +34,13 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads from the front of `bytes`.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { rest: bytes }
     }
 
     /// What has not been read yet.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -53,6 +55,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed`] when fewer than four bytes are left; so for every method below.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         let (front, rest) = self.rest.split_first_chunk::<4>().ok_or(Malformed)?;
         self.rest = rest;
@@ -63,6 +66,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed`] when fewer than eight bytes are left.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         let (front, rest) = self.rest.split_first_chunk::<8>().ok_or(Malformed)?;
         self.rest = rest;
@@ -73,6 +77,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed`] for any other value.
+    #[inline]
     pub fn boolean(&mut self) -> Result<bool, Malformed> {
         match self.u32()? {
             0 => Ok(false),
@@ -85,6 +90,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed`] when the record ends before.
+    #[inline]
     pub fn fixed<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], Malformed> {
         let front = *self.take(BYTES)?.first_chunk::<BYTES>().ok_or(Malformed)?;
         self.take(padding(BYTES))?;
@@ -95,6 +101,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed`] when it is longer than `bytes_max` or than what is left.
+    #[inline]
     pub fn opaque(&mut self, bytes_max: usize) -> Result<&'a [u8], Malformed> {
         let bytes = self.length(bytes_max)?;
         let front = self.take(bytes)?;
@@ -106,6 +113,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed`] when it is more than `bytes_max`.
+    #[inline]
     pub fn length(&mut self, bytes_max: usize) -> Result<usize, Malformed> {
         let bytes = self.u32()? as usize;
         if bytes > bytes_max {
@@ -119,6 +127,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed`] when something does.
+    #[inline]
     pub fn end(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() {
             Ok(())
@@ -138,6 +147,7 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Writes from the front of `room`.
+    #[inline]
     pub fn new(room: &'a mut [u8]) -> Writer<'a> {
         Writer {
             room,
@@ -147,21 +157,25 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes written.
+    #[inline]
     pub fn written(&self) -> usize {
         self.at
     }
 
     /// Bytes that still fit.
+    #[inline]
     pub fn left(&self) -> usize {
         self.room.len() - self.at
     }
 
     /// True when something did not fit; what was written is then worth nothing.
+    #[inline]
     pub fn overflowed(&self) -> bool {
         self.overflowed
     }
 
     /// Bytes as they are, without length or padding.
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         match self.room[self.at..].get_mut(..bytes.len()) {
             Some(room) => {
@@ -173,27 +187,32 @@ impl<'a> Writer<'a> {
     }
 
     /// An unsigned integer.
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.raw(&value.to_be_bytes());
     }
 
     /// An unsigned hyper integer.
+    #[inline]
     pub fn u64(&mut self, value: u64) {
         self.raw(&value.to_be_bytes());
     }
 
     /// A boolean.
+    #[inline]
     pub fn boolean(&mut self, value: bool) {
         self.u32(u32::from(value));
     }
 
     /// Fixed-length opaque data with its padding.
+    #[inline]
     pub fn fixed(&mut self, bytes: &[u8]) {
         self.raw(bytes);
         self.raw(&[0; 3][..padding(bytes.len())]);
     }
 
     /// Variable-length opaque data or a string. Longer than 4 GiB counts as overflow.
+    #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) {
         match u32::try_from(bytes.len()) {
             Ok(length) => {
