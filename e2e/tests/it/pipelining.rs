@@ -120,7 +120,7 @@ fn check_reply(index: usize, bytes: &[u8]) {
 }
 
 fn requests_without_reading_take_bounded_memory(driver: Driver) {
-    /// Their replies are some times as long as what may grow.
+    /// Their replies take five times the memory that the server may grow by.
     const REQUESTS: usize = 250_000;
     const CHUNK: usize = 1000;
     const GROWTH_BYTES_MAX: u64 = 8 << 20;
