@@ -17,6 +17,7 @@
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
 mod cached;
+mod kernel_path;
 mod number;
 
 use std::ffi::CStr;
@@ -31,7 +32,6 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use crate::attributes::Attributes;
 use crate::handle::{self, FileKey, HandleKey, WireHandle};
-use crate::kernel_path::{DELETED, KERNEL_PATH_BYTES_MAX, PATH_ROOM, PathRoom, kernel_path};
 use crate::key;
 use crate::limits::{
     CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
@@ -44,6 +44,7 @@ use crate::status::Status;
 use crate::tree_scan::{Found, TreeScan};
 use crate::verifier::WriteVerifier;
 use crate::whole::is_whole;
+use kernel_path::{DELETED, KERNEL_PATH_BYTES_MAX, PATH_ROOM};
 
 /// Where an open file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,14 +198,6 @@ impl Export {
     /// The directory in which the number of every descriptor of this process is a name.
     pub(crate) fn descriptors(&self) -> BorrowedFd<'_> {
         self.descriptors.as_fd()
-    }
-
-    fn kernel_path<'a>(
-        &self,
-        file: BorrowedFd<'_>,
-        room: &'a mut PathRoom,
-    ) -> rustix::io::Result<&'a [u8]> {
-        kernel_path(self.descriptors(), file, room)
     }
 
     /// Asks again what the root is called: it may have been renamed.

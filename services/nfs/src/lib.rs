@@ -28,7 +28,6 @@
 
 pub mod limits;
 
-mod kernel_path;
 mod key;
 mod identity;
 mod status;

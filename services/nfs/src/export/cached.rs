@@ -7,8 +7,8 @@ use rustix::fd::AsFd;
 use rustix::fs::FileType;
 
 use super::Export;
+use super::kernel_path::{DELETED, KERNEL_PATH_BYTES_MAX, PATH_ROOM};
 use crate::handle;
-use crate::kernel_path::{DELETED, KERNEL_PATH_BYTES_MAX, PATH_ROOM};
 use crate::limits::NAME_BYTES_MAX;
 use crate::node::Node;
 use crate::status::Status;
