@@ -446,11 +446,9 @@ fn queue_bytes<S: Service>(
     reply: &mut Outgoing,
     mut head: Vec<u8>,
 ) -> Result<usize, NoRoom> {
-    let body = reply.body.as_bytes().unwrap_or_default();
-    let body = match body.len() <= SHARED_COPY_BYTES_MAX {
-        true => body,
-        false => &[],
-    };
+    let body = reply.body.as_bytes();
+    let body = body.filter(|body| body.len() <= SHARED_COPY_BYTES_MAX);
+    let body = body.unwrap_or_default();
     let mut appended = 0;
     if let Some(buffer) = connection.io.reserve(head.len() + body.len()) {
         buffer.append(&head);
