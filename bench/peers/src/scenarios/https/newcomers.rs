@@ -248,7 +248,7 @@ mod tests {
         let pair = Pair::make().expect("made");
         let client = Client::new(&pair, &[]).expect("made");
         let address = server(&pair);
-        // Each run lasts longer: a busy machine may serve nobody in the first.
+        // Double the time of each run: on a busy machine the first may end before anyone is served.
         let mut runs = (0..10).map(|run| {
             let time = Duration::from_millis(100 << run);
             one_request_each(&client, address, 2, time).expect("sockets")
