@@ -140,6 +140,8 @@ impl Consumer {
     }
 
     fn receive_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, Error> {
+        // What wakes it need not bring a message.
+        let mut is_over = false;
         loop {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
@@ -158,12 +160,16 @@ impl Consumer {
             if has_ended || self.lost || !self.ready.is_empty() {
                 continue;
             }
+            if is_over {
+                return Err(Error::TimedOut);
+            }
             self.all().for_each(|one| one.shared.begin_wait());
             let waited = self.wait(deadline);
             self.all().for_each(|one| one.shared.end_wait());
             if waited? {
                 self.listen();
             }
+            is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         }
     }
 

@@ -227,7 +227,7 @@ fn returns_are_gathered_and_told_of_before_waiting_and_at_once_while_waiting() {
     assert_eq!(timed_out, Error::TimedOut);
     assert_eq!(server.returned(), [2]);
 
-    let waiting = std::thread::spawn(move || consumer.receive());
+    let waiting = std::thread::spawn(move || consumer.receive_timeout(within()));
     drop(kept);
     drop(messages);
     let mut tokens = vec![];
@@ -274,9 +274,9 @@ fn a_server_that_goes_ends_the_stream_after_the_last_message() {
     let (mut server, mut consumer) = pair();
     server.deliver(1, 0, 8);
     server.stop();
-    assert!(consumer.receive().expect("fine").is_some());
-    assert!(consumer.receive().expect("fine").is_none());
-    assert!(consumer.receive().expect("fine").is_none());
+    assert!(consumer.receive_timeout(within()).expect("fine").is_some());
+    assert!(consumer.receive_timeout(within()).expect("fine").is_none());
+    assert!(consumer.receive_timeout(within()).expect("fine").is_none());
 }
 
 #[test]
@@ -284,10 +284,22 @@ fn a_server_that_is_killed_is_an_error_after_the_last_message() {
     let (mut server, mut consumer) = pair();
     server.deliver(1, 0, 8);
     drop(server);
-    assert!(consumer.receive().expect("fine").is_some());
+    assert!(consumer.receive_timeout(within()).expect("fine").is_some());
     for _ in 0..2 {
-        assert!(matches!(consumer.receive(), Err(Error::Lost)));
+        assert!(matches!(consumer.receive_timeout(within()), Err(Error::Lost)));
     }
+}
+
+#[test]
+fn a_server_that_rings_for_nothing_does_not_keep_a_consumer_beyond_its_time() {
+    let (mut server, mut consumer) = pair();
+    let bell = server.descriptor_doorbell.as_mut().expect("not closed");
+    let fill = |bell: &mut File| std::iter::from_fn(|| bell.write(&[0; 4096]).ok()).sum::<usize>();
+    let filled = fill(bell);
+    let waited = consumer.receive_timeout(Duration::ZERO);
+    assert!(matches!(waited, Err(Error::TimedOut)), "{waited:?}");
+    let read = fill(bell);
+    assert!(0 < read && read < filled, "{read} of {filled}");
 }
 
 #[test]
