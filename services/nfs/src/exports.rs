@@ -326,6 +326,22 @@ impl Table {
         entries.find(|entry| entry.state.export.number == number)
     }
 
+    /// The export of a call to NFS or MOUNT, whatever its client may do there.
+    pub(crate) fn state(&self, call: &Call, arguments: Arguments<'_>) -> &State {
+        if call.program == MOUNT.number {
+            return self.pick_to_mount(call, arguments).state;
+        }
+        let mut reader = arguments.reader;
+        let handle = read_handle(&mut reader).unwrap_or_default();
+        let entry = self.claimed(handle).unwrap_or(&self.entries[0]);
+        &entry.state
+    }
+
+    /// The export that a handle says it is of.
+    fn claimed(&self, handle: &[u8]) -> Option<&Entry> {
+        handle::claimed(handle).and_then(|number| self.entry(number))
+    }
+
     /// The export of a call to NFS or MOUNT.
     pub(crate) fn pick_any(&self, call: &Call, arguments: Arguments<'_>) -> Picked<'_> {
         match call.program == MOUNT.number {
@@ -335,10 +351,10 @@ impl Table {
     }
 
     /// The export of a call to NFS: that of its first handle.
-    pub(crate) fn pick(&self, call: &Call, arguments: Arguments<'_>) -> Picked<'_> {
+    fn pick(&self, call: &Call, arguments: Arguments<'_>) -> Picked<'_> {
         let mut reader = arguments.reader;
         let handle = read_handle(&mut reader).unwrap_or_default();
-        let Some(entry) = handle::claimed(handle).and_then(|number| self.entry(number)) else {
+        let Some(entry) = self.claimed(handle) else {
             return self.denied(match self.entries[0].state.export.opens(handle) {
                 true => Status::Stale,
                 false => Status::BadHandle,
@@ -360,7 +376,7 @@ impl Table {
         if !export.opens(first) || !export.opens(second) {
             return Status::BadHandle;
         }
-        let other = handle::claimed(second).and_then(|number| self.entry(number));
+        let other = self.claimed(second);
         let denied = other.map(|it| it.picked(call, Status::Stale, Status::NotOwner).denied);
         match denied {
             Some(None) => Status::CrossDevice,

@@ -449,7 +449,7 @@ impl Programs for Nfs {
 
     fn prompt_right(&self, call: &Call, arguments: Arguments<'_>) -> Option<Arc<PromptRight>> {
         let table = self.exports.table();
-        let state = table.pick(call, arguments).state;
+        let state = table.state(call, arguments);
         let reads = procedures::reads(call.procedure);
         let may_try = !reads || state.export.files.tells_data();
         may_try.then(|| Arc::clone(&state.right))
@@ -498,12 +498,7 @@ impl Programs for Nfs {
         if call.program == PORTMAP.number {
             return None;
         }
-        self.exports
-            .table()
-            .pick_any(call, arguments)
-            .state
-            .limit
-            .clone()
+        self.exports.table().state(call, arguments).limit.clone()
     }
 
     fn busy(
