@@ -18,8 +18,8 @@ mod cases {
 
     /// A descriptor number that nothing else in this process gets.
     fn number_of_ones_own() -> RawFd {
-        // Above what these few tests open, below what a process may by default.
-        static NEXT: AtomicI32 = AtomicI32::new(400);
+        // Above what the other tests open, below what a process may by default.
+        static NEXT: AtomicI32 = AtomicI32::new(1000);
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
