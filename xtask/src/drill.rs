@@ -39,10 +39,8 @@ const TEST_TIME_MAX: Duration = Duration::from_secs(3 * 60);
 const SOUND_TIME_MAX: Duration = Duration::from_secs(20);
 /// Which mutations were caught, each with the tree of its crate, for `--resume`.
 const DONE: &str = "target/drill.done";
-/// What is built anew each time is unoptimised.
-const PROFILE: &[&str] = &["profile.test.opt-level=0", "profile.test.incremental=false"];
 /// What a checker's test stands on is optimised: it runs for seconds.
-const CHECKER_PROFILE: &[&str] = &["profile.test.package.\"*\".opt-level=3"];
+const CHECKER_PROFILE: &str = "profile.test.package.\"*\".opt-level=3";
 const STRUCTURES: &str = "structures";
 
 #[derive(Debug, clap::Args)]
@@ -283,13 +281,11 @@ fn build(sources: &Path, entry: &Entry, edge: Option<&str>) -> Result<PathBuf> {
         .arg("--target-dir")
         .arg(workspace::root().join(target))
         .current_dir(sources.join(&entry.directory));
-    let checker = if entry.how == How::Test {
-        &[]
-    } else {
-        CHECKER_PROFILE
-    };
-    for setting in PROFILE.iter().chain(checker) {
-        command.args(["--config", setting]);
+    if entry.how != How::Test {
+        command.args(["--config", CHECKER_PROFILE]);
+    }
+    for setting in workspace::unoptimised()? {
+        command.args(["--config", &setting]);
     }
     configure(&mut command, entry.how);
     if let Some(name) = edge {

@@ -6,9 +6,9 @@
 //! sources, one job at low priority, in random order: a run that was interrupted is a fair sample,
 //! and `--iterate` continues it. `.cargo/mutants.toml` names what is left out, and why.
 //!
-//! Cost of a mutant: an incremental build of one crate without optimisation (the profile
-//! `mutants`), and its tests until the first that fails. So tests that take long are worth leaving
-//! out at first (`-- --skip NAME`); then `--iterate` tries what survived with all tests.
+//! Cost of a mutant: a build of one crate without optimisation, and its tests until the first that
+//! fails. So tests that take long are worth leaving out at first (`-- --skip NAME`); then
+//! `--iterate` tries what survived with all tests.
 //!
 //! What survives is printed and is no fault of the command: some changes alter nothing that can be
 //! seen. `target/mutate/AREA` has the logs.
@@ -113,7 +113,13 @@ fn run_area(options: &Options, area: &str) -> Result<()> {
         command.arg("--iterate");
     }
     command.arg("--output").arg(&output);
-    command.args(["--cargo-arg=--config", "--cargo-arg", RUNNER]);
+    for setting in workspace::unoptimised()?
+        .iter()
+        .map(String::as_str)
+        .chain([RUNNER])
+    {
+        command.args(["--cargo-arg=--config", "--cargo-arg", setting]);
+    }
     // Examples in the documentation are no tests of what is changed.
     command.args(["--", "--lib", "--tests", "--"]);
     command.args(UNTIL_FAILED).args(&options.tests);

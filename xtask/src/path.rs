@@ -66,11 +66,12 @@ fn build() -> Result<PathBuf> {
     let mut command = process::cargo(&["build", "--quiet", "--package", "flatpath-cli"]);
     command
         .args(["--features", "rustix/use-libc-auxv"])
-        .args(["--config", "profile.dev.opt-level=0"])
         .args(["--config", "profile.dev.debug='line-tables-only'"])
-        .args(["--config", "profile.dev.incremental=false"])
         .args(["--target-dir", TARGET])
         .env("RUSTFLAGS", "--cfg slow_clock");
+    for setting in workspace::unoptimised()? {
+        command.args(["--config", &setting]);
+    }
     process::run(&mut command)?;
     Ok(workspace::root().join(TARGET).join("debug/flatpath"))
 }

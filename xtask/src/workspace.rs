@@ -18,6 +18,23 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
+/// Settings for cargo with which none of our crates is optimised: for what is built anew each time.
+///
+/// # Errors
+/// The workspace's manifest cannot be read.
+pub(crate) fn unoptimised() -> Result<Vec<String>> {
+    let manifest: toml::Table = text(&root().join("Cargo.toml"))?.parse()?;
+    let packages = ["dev", "package"]
+        .iter()
+        .try_fold(&manifest["profile"], |at, key| at.get(key));
+    let packages = packages.and_then(toml::Value::as_table);
+    let packages = packages.context("no [profile.dev.package]")?;
+    let ours = packages.keys().filter(|name| name.starts_with("flatpath"));
+    Ok(ours
+        .map(|name| format!("profile.dev.package.{name}.opt-level=0"))
+        .collect())
+}
+
 /// Every file below `root` for which `wanted` is true, as paths relative to `root`, sorted.
 pub(crate) fn files(root: &Path, wanted: fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();

@@ -286,7 +286,10 @@ fn a_server_that_is_killed_is_an_error_after_the_last_message() {
     drop(server);
     assert!(consumer.receive_timeout(within()).expect("fine").is_some());
     for _ in 0..2 {
-        assert!(matches!(consumer.receive_timeout(within()), Err(Error::Lost)));
+        assert!(matches!(
+            consumer.receive_timeout(within()),
+            Err(Error::Lost)
+        ));
     }
 }
 
