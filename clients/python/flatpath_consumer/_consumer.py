@@ -439,6 +439,7 @@ class Consumer:
         server was killed; if it had handed over before, once, and messages of the next one follow.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        is_over = False
         while True:
             if self._closed:
                 raise ValueError("the consumer was closed")
@@ -455,6 +456,10 @@ class Consumer:
                 if self._failed is not None:
                     raise self._failed
                 return None
+            if is_over:
+                raise TimeoutError("nothing came in time")
+            # What comes need not be a message.
+            is_over = deadline is not None and time.monotonic() >= deadline
             if not self._take() and self._wait(deadline):
                 self._listen()
 

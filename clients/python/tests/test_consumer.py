@@ -207,6 +207,12 @@ class ConsumerTest(unittest.TestCase):
         self.server.ring(1)
         self.assertEqual(len(self.message().fragments), 2)
 
+    def test_a_server_that_rings_for_nothing_keeps_nobody_beyond_the_time(self) -> None:
+        filled = self.server.fill_doorbell()
+        with self.assertRaises(TimeoutError):
+            self.consumer.receive(0)
+        self.assertIn(self.server.fill_doorbell(), range(1, filled))
+
     def test_items_are_whole_and_views_where_they_can_be(self) -> None:
         data = bytes(range(64))
         for cuts in ([1, 3, 4], [5], [4, 8], [0 + 2, 3], [33, 34, 35, 36, 37], [63]):
