@@ -208,8 +208,8 @@ pub(crate) const AT_ONCE_PART: usize = 16;
 pub(crate) const CROWDING_PART: usize = 4;
 
 /// From the beginning of a turn, input that takes long is offered for this time, in nanoseconds;
-/// the rest waits for the next turn. A page of the shortest requests takes half of it.
-pub(crate) const TURN_DEFERRED_NS: u64 = 1_000_000;
+/// the rest waits for the next turn. A page of the shortest requests takes as long.
+pub(crate) const TURN_DEFERRED_NS: u64 = 500_000;
 
 /// However little time they take, as many pages are offered so in one turn, of connections that
 /// crowd and of others each.
@@ -315,9 +315,9 @@ pub(crate) const SHORT_SEND_BYTES_MAX: usize = 16 * 1024;
 /// nothing else happens on its network thread, in nanoseconds.
 pub(crate) const RESTING_NS_MAX: u64 = 50_000_000;
 
-/// Bytes of sends that are started in one turn before long ones wait for the next: about a
+/// Bytes of sends that are started in one turn before long ones wait for the next: about half a
 /// millisecond of copying.
-pub(crate) const LONG_SENDS_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const LONG_SENDS_BYTES: usize = 1024 * 1024;
 
 /// Completions handled in one turn; the rest waits for the next. It bounds the buffers that one
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.
