@@ -197,12 +197,13 @@ fn what_a_close_reports_is_told_to_the_client(driver: Driver) {
     lossy.heal();
     // Each close of a PATCH in turn; that of a file which was only read has nothing to report.
     let mut told = 0;
-    served.await_closes();
     for failing in 0.. {
         let upload = served.create("/other", 4);
+        served.await_closes();
         let before = lossy.count(Operation::Flush);
         lossy.fail_after(Operation::Flush, failing, 1, full);
         let counted = served.patch(&upload, 0, b"text");
+        served.await_closes();
         lossy.heal();
         if lossy.count(Operation::Flush) - before <= failing {
             break;
@@ -216,7 +217,6 @@ fn what_a_close_reports_is_told_to_the_client(driver: Driver) {
         }
         let text = std::fs::read(lossy.path().join("other")).expect("published");
         assert!(text == b"text");
-        served.await_closes();
     }
     // The record before the first byte and before the name, the data after them.
     assert!(told >= 3, "{told}");
