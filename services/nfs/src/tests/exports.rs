@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
-use flatpath_rpc::{Credential, Groups};
+use flatpath_rpc::{Arguments, Call, Credential, Groups};
 
+use crate::programs::{MNT, MOUNT, NFS};
 use crate::rights::{ClientRule, Clients, ExportOptions, Rights};
 use crate::status::Status;
 use crate::testing::{Fixture, Words, is_root, system};
@@ -435,6 +436,30 @@ fn export_lists_each_export_with_its_clients() {
         (path("b"), vec![]),
     ];
     assert_eq!(list, expected);
+}
+
+/// Its limit and its right of a prompt answer are those of the export, whoever asks.
+#[test]
+fn a_call_is_for_the_export_of_its_handle_or_path_also_without_a_right_there() {
+    let fixture = fixture("DIR/a *(rw,insecure)\nDIR/b 10.0.0.0/8(rw)\n");
+    let exports = fixture.nfs.exports();
+    let table = exports.table();
+    for name in ["a", "b"] {
+        let handle = fixture.mount_below(name).expect("exported");
+        let path = fixture.path().join(name);
+        let path = path.as_os_str().as_encoded_bytes();
+        for (program, bytes) in [(NFS.number, &handle[..]), (MOUNT.number, path)] {
+            let call = Call {
+                program,
+                procedure: MNT,
+                ..Call::default()
+            };
+            let words = Words::default().opaque(bytes);
+            let state = table.state(&call, Arguments::new(&words.0));
+            let told = state.export.number.to_be_bytes();
+            assert_eq!(told, number(&handle), "{name} of program {program}");
+        }
+    }
 }
 
 /// One rule for everybody, made by hand.
