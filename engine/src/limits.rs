@@ -25,7 +25,8 @@ pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 pub(crate) const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
 /// Output queued on one end of a spliced pair at which the other is not received from any more, in
-/// bytes. With the buffer that was being filled at that time it bounds a direction of a pair.
+/// bytes. With the buffer that was being filled at that time it bounds a direction of a pair; in
+/// memory twice as much, in buffers that are half full.
 pub(crate) const SPLICE_BYTES_MAX: usize = 256 * 1024;
 
 /// Buffer that a stream between spliced connections is received into and sent from, in bytes.

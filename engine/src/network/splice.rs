@@ -7,7 +7,8 @@
 //!
 //! - Back-pressure: a connection is received from only while its peer has less than
 //!   [`SPLICE_BYTES_MAX`] queued; TCP tells the sender. One receive at a time, so the bound is
-//!   that and one buffer for each direction of a pair.
+//!   that and one buffer for each direction of a pair; in memory twice that, because a buffer is
+//!   queued as it is when half of it is filled.
 //! - Streams: a receive that filled its buffer shows a stream. What has come after it is moved to
 //!   the peer through a pipe, without a copy, when it is much and the driver can; else a pooled
 //!   buffer is filled with it, which is then sent as it is. Small receives are copied out of the
@@ -279,7 +280,10 @@ impl<D: Driver> Network<D> {
         };
         connection.note_stream(streams);
         if bytes > 0 {
-            self.pass_buffer(key, buffer);
+            match bytes < SPLICE_PULL_BYTES_MIN {
+                true => self.pass_gathered(key, buffer),
+                false => self.pass_buffer(key, buffer),
+            }
             self.on(peer, |_| {});
         }
     }
@@ -310,8 +314,8 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Passes on what was in a record that came in parts: a copy, because its buffer is up to four
-    /// times as long. Without memory for the copy the buffer itself is passed on.
+    /// Passes on what fills less than half of its buffer, such as a record that came in parts: a
+    /// copy. Without memory for the copy the buffer itself is passed on.
     fn pass_gathered(&mut self, key: Key, content: Buffer) {
         let Some(peer) = self.peer_of(key) else {
             return;
