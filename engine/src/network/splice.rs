@@ -38,6 +38,7 @@ use crate::hand_over::Becomes;
 use crate::limits::{
     SPLICE_BYTES_MAX, SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN,
 };
+use crate::output::whole;
 use crate::phase::Stall;
 use crate::waits::Wait;
 
@@ -280,10 +281,7 @@ impl<D: Driver> Network<D> {
         };
         connection.note_stream(streams);
         if bytes > 0 {
-            match bytes < SPLICE_PULL_BYTES_MIN {
-                true => self.pass_gathered(key, buffer),
-                false => self.pass_buffer(key, buffer),
-            }
+            self.pass_buffer(key, buffer);
             self.on(peer, |_| {});
         }
     }
@@ -303,7 +301,7 @@ impl<D: Driver> Network<D> {
             Unsealed::Nothing => true,
             Unsealed::Here(piece, from) => self.pass_piece(key, piece, from),
             Unsealed::Gathered(content) => {
-                self.pass_gathered(key, content);
+                self.pass_buffer(key, content);
                 true
             }
             Unsealed::NoMemory => {
@@ -311,24 +309,6 @@ impl<D: Driver> Network<D> {
                 false
             }
             Unsealed::TooLong => unreachable!("no input is kept of a spliced connection"),
-        }
-    }
-
-    /// Passes on what fills less than half of its buffer, such as a record that came in parts: a
-    /// copy. Without memory for the copy the buffer itself is passed on.
-    fn pass_gathered(&mut self, key: Key, content: Buffer) {
-        let Some(peer) = self.peer_of(key) else {
-            return;
-        };
-        let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.number, peer.index);
-        let to = self.connections.get_mut(peer);
-        let count = content.filled().len();
-        if to.is_none_or(|to| to.output_mut().write(pool, content.filled()).is_ok()) {
-            self.counters(key).spliced_bytes_copied.add(count as u64);
-            self.passed(key, peer, count);
-        } else {
-            self.pass_buffer(key, content);
         }
     }
 
@@ -367,18 +347,21 @@ impl<D: Driver> Network<D> {
         written
     }
 
+    /// Passes a buffer on: as a copy if it holds less than half of [`SPLICE_FILL_BYTES`] and there
+    /// is memory for one, else as it is.
     fn pass_buffer(&mut self, key: Key, buffer: Buffer) {
         let Some(peer) = self.peer_of(key) else {
             return;
         };
+        let common = &self.thread.common;
+        let pool = common.shared.pools.handle(common.number, peer.index);
         let count = buffer.filled().len();
-        let to = u32::try_from(count).unwrap_or(u32::MAX);
-        if let Some(connection) = self.connections.get_mut(peer) {
-            connection.output_mut().push(Segment::Pooled {
-                buffer,
-                from: 0,
-                to,
-            });
+        if let Some(to) = self.connections.get_mut(peer) {
+            let output = to.output_mut();
+            let is_short = count < SPLICE_FILL_BYTES / 2;
+            if !is_short || output.write(pool, buffer.filled()).is_err() {
+                output.push(whole(buffer));
+            }
         }
         self.counters(key).spliced_bytes_copied.add(count as u64);
         self.passed(key, peer, count);
