@@ -24,10 +24,7 @@ pub(crate) fn root() -> PathBuf {
 /// The workspace's manifest cannot be read.
 pub(crate) fn unoptimised() -> Result<Vec<String>> {
     let manifest: toml::Table = text(&root().join("Cargo.toml"))?.parse()?;
-    let packages = ["dev", "package"]
-        .iter()
-        .try_fold(&manifest["profile"], |at, key| at.get(key));
-    let packages = packages.and_then(toml::Value::as_table);
+    let packages = manifest["profile"]["dev"]["package"].as_table();
     let packages = packages.context("no [profile.dev.package]")?;
     let ours = packages.keys().filter(|name| name.starts_with("flatpath"));
     Ok(ours
