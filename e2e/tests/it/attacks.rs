@@ -333,8 +333,8 @@ fn a_body_is_stored_as_it_came_or_not_at_all(driver: Driver) {
     server.end();
 }
 
-/// While an editor rewrites the file in place, byte by byte, nobody new is let in, and a user who
-/// is in both versions is never refused.
+/// While an editor rewrites the file in place, byte by byte, no new user gets in, and no user of
+/// both versions is refused.
 fn a_file_of_passwords_that_is_written_lets_in_who_was_in_it(driver: Driver) {
     const ROUNDS: usize = 12;
     let site = Site::new().with("root/a", "a").with("users", ADA);

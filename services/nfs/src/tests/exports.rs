@@ -438,7 +438,7 @@ fn export_lists_each_export_with_its_clients() {
     assert_eq!(list, expected);
 }
 
-/// Its limit and its right of a prompt answer are those of the export, whoever asks.
+/// The limit that a call enters depends on the export alone, not on the client's rights.
 #[test]
 fn a_call_is_for_the_export_of_its_handle_or_path_also_without_a_right_there() {
     let fixture = fixture("DIR/a *(rw,insecure)\nDIR/b 10.0.0.0/8(rw)\n");
