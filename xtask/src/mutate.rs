@@ -20,10 +20,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{process, workspace};
 
-mod trial;
-mod weave;
-mod woven;
-
 /// What is tried if nothing is named: an area of the crate, and the files of it.
 const AREAS: &[&str] = &[
     "engine/src/network/**/*.rs",
@@ -53,12 +49,6 @@ pub(crate) struct Options {
     /// Try again what an earlier run did not catch or did not come to
     #[arg(long)]
     iterate: bool,
-    /// All mutants in one build, each tried with the tests that reach it
-    #[arg(long, conflicts_with_all = ["shard", "list", "tests"])]
-    woven: bool,
-    /// Try again what was missed, with the tests of the crates above
-    #[arg(long, requires = "woven")]
-    above: bool,
     /// Only count what would be tried
     #[arg(long)]
     list: bool,
@@ -77,9 +67,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let named: Vec<&str> = options.file.iter().map(String::as_str).collect();
     let areas = if named.is_empty() { AREAS } else { &named[..] };
-    if options.woven {
-        return woven::run(areas, options.above, options.iterate);
-    }
     areas.iter().try_for_each(|area| run_area(options, area))
 }
 

@@ -3,7 +3,7 @@
 //! An edge leads from a file to the file that defines what it names: by `use`, or by a path in the
 //! code that begins with `crate`, `super`, `self` or a module of its own. Re-exports are followed
 //! to the definition, so a root that only re-exports is in no circle. What is for tests only is
-//! left out, and so are calls of methods: they need no import (`calls.rs` has these).
+//! left out, and so are calls of methods: they need no import.
 //!
 //! A circle is a strongly connected component of at least two files.
 
@@ -23,8 +23,6 @@ struct Found {
     paths: Vec<(Vec<String>, usize)>,
     /// What `pub use` and `pub(crate) use` make known under which name.
     exports: HashMap<String, Vec<String>>,
-    /// What each `use` makes known in this file.
-    names: HashMap<String, Vec<String>>,
 }
 
 /// The files of one crate and their edges.
@@ -32,8 +30,6 @@ pub(super) struct Imports {
     /// By number: the path as given.
     files: Vec<String>,
     edges: Vec<BTreeSet<usize>>,
-    /// Per file: the names that it imports, with the file that defines each, if in this crate.
-    pub(super) names: Vec<HashMap<String, Option<usize>>>,
     /// Where a file imports through the crate's root what a sibling defines: file, line, name.
     pub(super) through_root: Vec<(String, usize, String)>,
 }
@@ -61,13 +57,9 @@ impl Imports {
                 .map(|(_, source)| source.path.clone())
                 .collect(),
             edges: vec![BTreeSet::new(); files.len()],
-            names: Vec::new(),
             through_root: Vec::new(),
         };
         for (from, file) in found.iter().enumerate() {
-            let names = file.names.iter();
-            let names = names.map(|(name, path)| (name.clone(), definer(path, &numbers, &found)));
-            imports.names.push(names.collect());
             for (path, line) in &file.paths {
                 let Some(to) = definer(path, &numbers, &found) else {
                     continue;
@@ -228,14 +220,9 @@ impl Collector<'_> {
 
     fn import(&mut self, path: &[String], known_as: &str, place: &syn::Ident, is_public: bool) {
         self.note(path, place.span().start().line);
-        if self.inner == 0 {
+        if self.inner == 0 && is_public {
             let target = self.complete(path).unwrap_or_default();
-            if is_public {
-                self.found
-                    .exports
-                    .insert(known_as.to_owned(), target.clone());
-            }
-            self.found.names.insert(known_as.to_owned(), target);
+            self.found.exports.insert(known_as.to_owned(), target);
         }
     }
 }
@@ -266,14 +253,11 @@ impl<'ast> Visit<'ast> for Collector<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    /// Calls `read` with the files of a crate, given by module and text.
-    pub(in super::super) fn parsed<R>(
-        files: &[(&str, &str)],
-        read: impl FnOnce(&[(Module, &Source)], &[syn::File]) -> R,
-    ) -> R {
+    /// The imports of a crate whose files are given by module and text.
+    fn read(files: &[(&str, &str)]) -> Imports {
         let source = |path: String, text| Source::new(path.as_ref(), text).expect("Rust");
         let sources: Vec<Source> = files
             .iter()
@@ -286,11 +270,7 @@ pub(super) mod tests {
         let parse = |(_, text): &(&str, &str)| syn::parse_file(text).expect("Rust");
         let parsed: Vec<syn::File> = files.iter().map(parse).collect();
         let files: Vec<_> = modules.zip(&sources).collect();
-        read(&files, &parsed)
-    }
-
-    fn read(files: &[(&str, &str)]) -> Imports {
-        parsed(files, Imports::read)
+        Imports::read(&files, &parsed)
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //! | number  | of what                                                                |
 //! |---------|------------------------------------------------------------------------|
 //! | imports | circles of files of a crate that import each other (`imports.rs`)      |
-//! | calls   | circles of files of a crate that call each other's functions, methods  |
-//! |         | above all (`calls.rs`): the largest, with the calls that close it      |
 //! | roots   | imports through a crate's root of what a sibling defines               |
 //! | lines   | Rust outside tests: product, and what stands beside it (`lines.rs`)    |
 //!
@@ -17,25 +15,19 @@ use anyhow::{Context, Result, ensure};
 use crate::style::source::{Source, read_all};
 use crate::workspace;
 
-mod calls;
 mod imports;
 mod lines;
-mod types;
 
-use calls::Calls;
 use imports::{Imports, Module};
 use lines::{Kind, Lines};
 
 /// What may be at most.
-const LIMITS: [(&str, usize); 3] = [
+const LIMITS: [(&str, usize); 2] = [
     ("files of the largest circle of imports", 3),
-    ("files of the largest circle of calls", 5),
     ("imports through a root", 0),
 ];
 
 struct Metrics {
-    /// Per crate of the product: its directory and its calls.
-    calls: Vec<(String, Calls)>,
     /// Per circle of imports: its crate's directory and its files.
     circles: Vec<(String, Vec<String>)>,
     /// Where imports go through a root: file, line, name.
@@ -47,10 +39,9 @@ impl Metrics {
     fn of(root: &Path) -> Result<Self> {
         let sources = read_all(root)?;
         let lines = lines::count(root, &sources)?;
-        let (mut calls, mut circles, mut through_root) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut circles, mut through_root) = (Vec::new(), Vec::new());
         for Lines { directory, .. } in lines.iter().filter(|lines| lines.kind == Kind::Product) {
-            let (imports, of_crate) = read(&sources, directory)?;
-            calls.push((directory.clone(), of_crate));
+            let imports = read(&sources, directory)?;
             for circle in imports.circles() {
                 let files = circle.into_iter().map(String::from).collect();
                 circles.push((directory.clone(), files));
@@ -58,7 +49,6 @@ impl Metrics {
             through_root.extend(imports.through_root);
         }
         Ok(Self {
-            calls,
             circles,
             through_root,
             lines,
@@ -66,13 +56,10 @@ impl Metrics {
     }
 
     /// The numbers that have limits.
-    fn numbers(&self) -> [usize; 3] {
+    fn numbers(&self) -> [usize; 2] {
         let of_imports = self.circles.iter().map(|(_, files)| files.len());
-        let circles = self.calls.iter().flat_map(|(_, calls)| calls.circles());
-        let of_calls = circles.map(|circle| circle.files.len());
         [
             of_imports.max().unwrap_or(0),
-            of_calls.max().unwrap_or(0),
             self.through_root.len(),
         ]
     }
@@ -91,7 +78,7 @@ fn hold(found: &[usize], limits: &[(&str, usize)]) -> Result<()> {
     Ok(())
 }
 
-fn read(sources: &[Source], directory: &str) -> Result<(Imports, Calls)> {
+fn read(sources: &[Source], directory: &str) -> Result<Imports> {
     let home = Path::new(directory).join("src");
     let is_ours =
         |source: &&Source| !source.is_test_file && Path::new(&source.path).starts_with(&home);
@@ -103,9 +90,7 @@ fn read(sources: &[Source], directory: &str) -> Result<(Imports, Calls)> {
         syn::parse_file(&source.text).with_context(|| source.path.clone())
     };
     let parsed: Vec<syn::File> = files.iter().map(parse).collect::<Result<_>>()?;
-    let imports = Imports::read(&files, &parsed);
-    let calls = Calls::read(&files, &parsed, &imports);
-    Ok((imports, calls))
+    Ok(Imports::read(&files, &parsed))
 }
 
 /// In `engine`, `engine/src/network/mod.rs` is `network`.
@@ -127,9 +112,6 @@ pub(crate) fn run() -> Result<()> {
             files.join(" ")
         );
     }
-    for (directory, calls) in &metrics.calls {
-        print_calls(directory, calls);
-    }
     for (file, line, name) in &metrics.through_root {
         println!("{file}:{line}: {name} is imported through the root");
     }
@@ -146,30 +128,6 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     hold(&metrics.numbers(), &LIMITS)
-}
-
-/// Prints the largest circle of calls in a crate, and each call that closes it at its place.
-fn print_calls(directory: &str, calls: &Calls) {
-    let Calls {
-        followed, missed, ..
-    } = calls;
-    let circles = calls.circles();
-    let Some(largest) = circles.first() else {
-        return println!("no circle of calls in {directory}");
-    };
-    println!(
-        "{} files in {directory} call each other ({followed} calls of methods are followed, \
-         {missed} may be missed): {}",
-        largest.files.len(),
-        largest.files.join(" ")
-    );
-    println!("  without these calls they would not:");
-    for (from, to, called) in &largest.closing {
-        for (name, lines) in *called {
-            let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
-            println!("  {from}:{}: {name} in {to}", lines.join(","));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -197,7 +155,6 @@ mod tests {
     #[test]
     fn what_is_beyond_a_limit_is_named() {
         let metrics = Metrics {
-            calls: Vec::new(),
             circles: vec![
                 ("engine".into(), vec!["a".into(); 4]),
                 ("engine".into(), vec!["b".into(); 2]),
@@ -205,7 +162,7 @@ mod tests {
             through_root: vec![("a".into(), 1, "B".into())],
             lines: Vec::new(),
         };
-        assert_eq!(metrics.numbers(), [4, 0, 1]);
+        assert_eq!(metrics.numbers(), [4, 1]);
         assert!(hold(&[2, 1], &[("a", 2), ("b", 1)]).is_ok());
         let beyond = hold(&[3, 1], &[("a", 2), ("b", 1)]).expect_err("one is");
         assert!(beyond.to_string().ends_with(": a"));
