@@ -2,7 +2,7 @@
 //!
 //! `flatpath` belongs to another package, so cargo does not hand its path to these tests: they
 //! build it themselves, once per test process, into the directory the test itself was built into.
-//! They build it with the features of the whole workspace, as `cargo test` does: if it is fresh,
+//! They build it with the features of the default members, as `cargo test` does: if it is fresh,
 //! that costs a fraction of a second.
 
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn build() -> PathBuf {
         .parent()
         .expect("the profile's directory is in the target directory");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--workspace", "--bin", "flatpath"]);
+    command.args(["build", "--quiet", "--bin", "flatpath"]);
     command
         .args(["--message-format", "json", "--target-dir"])
         .arg(target);

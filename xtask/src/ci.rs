@@ -1,8 +1,12 @@
-//! `cargo xtask ci [STEP...]`: what the continuous integration checks, with one command.
+//! `cargo xtask ci [--changed] [STEP...]`: what the continuous integration checks, with one command.
 //!
 //! Without steps: all of them, cheapest first, so that a fault which rustfmt finds does not wait
-//! for the tests. `.ci/run` prepares a bare machine, runs the tests and then the other steps. The
-//! first fault ends the run. At the end a table has what each step took, also after a fault.
+//! for the tests. The first fault ends the run. At the end a table has what each step took, also
+//! after a fault.
+//!
+//! `.ci/run` prepares a bare machine, runs the tests, then the steps of every change and, with
+//! `--changed`, those of the others whose files have changed since `.ci/full` last passed
+//! (`changed.rs`). `.ci/full` runs all.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -16,7 +20,23 @@ use serde_json::Value;
 
 use crate::{dist, face, loom, process, semver};
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+mod changed;
+
+use changed::Decision;
+
+/// What to check.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// And the steps that not every change needs, if what they cover has changed
+    #[arg(long)]
+    changed: bool,
+    /// Only say which steps those are
+    #[arg(long, requires = "changed")]
+    list: bool,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
     Format,
     Lint,
@@ -43,12 +63,32 @@ const AARCH64: &str = "aarch64-unknown-linux-gnu";
 /// Its cryptography would need a C compiler for the other processor.
 const CRYPTOGRAPHY: &str = "flatpath-cli";
 
-pub(crate) fn run(steps: &[Step]) -> Result<()> {
-    let all = Step::value_variants();
-    let steps = if steps.is_empty() { all } else { steps };
-    let (log, result) = run_each(steps, run_step);
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut steps = options.steps.clone();
+    if options.changed {
+        for (step, decision) in changed::decisions() {
+            eprintln!("ci: {}: {decision}", step.name());
+            if matches!(decision, Decision::Run(_)) && !steps.contains(&step) {
+                steps.push(step);
+            }
+        }
+    } else if steps.is_empty() {
+        steps = Step::value_variants().to_vec();
+    }
+    if options.list {
+        steps.iter().for_each(|step| println!("{}", step.name()));
+        return Ok(());
+    }
+    let (log, result) = run_each(&steps, run_step);
     print!("{}", table(&log));
     result
+}
+
+impl Step {
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 /// A step that has ended.
@@ -61,9 +101,7 @@ struct Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.step.to_possible_value();
-        let name = name.as_ref().map_or("", |name| name.get_name());
-        row(formatter, name, self.took, self.result)
+        row(formatter, &self.step.name(), self.took, self.result)
     }
 }
 

@@ -35,7 +35,7 @@ use clap::Parser;
 #[command(name = "cargo xtask", about = "The project's own commands")]
 enum Command {
     /// All that CI checks, or only the named steps
-    Ci { steps: Vec<ci::Step> },
+    Ci(ci::Options),
     /// Make the packages: a Debian package, a static file, an image of a container
     Dist(dist::Options),
     /// Compare the public items of the published crates with the committed text
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Ci { steps } => ci::run(&steps),
+        Command::Ci(options) => ci::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Face(options) => face::run(&options),
         Command::Style => style::run(),

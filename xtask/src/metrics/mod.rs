@@ -58,10 +58,7 @@ impl Metrics {
     /// The numbers that have limits.
     fn numbers(&self) -> [usize; 2] {
         let of_imports = self.circles.iter().map(|(_, files)| files.len());
-        [
-            of_imports.max().unwrap_or(0),
-            self.through_root.len(),
-        ]
+        [of_imports.max().unwrap_or(0), self.through_root.len()]
     }
 }
 

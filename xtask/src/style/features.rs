@@ -40,9 +40,9 @@ fn compare(server: &Features, tests: &Features, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What cargo builds our crates with, if it follows these kinds of dependencies.
+/// What cargo builds the default members with, if it follows these kinds of dependencies.
 fn features(kinds: &str) -> Result<Features> {
-    let mut command = process::cargo(&["tree", "--workspace", "--prefix", "none", "--locked"]);
+    let mut command = process::cargo(&["tree", "--prefix", "none", "--locked"]);
     command.args(["--format", "{p}|{f}", "--edges", kinds]);
     let text = process::output(&mut command).context("cargo tree fails")?;
     Ok(parse(&text))
