@@ -1,7 +1,7 @@
 //! A file system in memory that forgets what was not synced, and fails on request (FUSE).
 //!
 //! It keeps what was written apart from what was synced: [`Lossy::lasting`] gives what a power
-//! failure at this moment would leave of a file. A test injects errors of single operations
+//! failure at this moment would leave of a file, and [`Lossy::crash`] is one. A test injects errors of single operations
 //! ([`Lossy::fail`]) or loses what was written and not synced ([`Lossy::lose`]), of which the next
 //! sync of each descriptor is told once, as the kernel does for local disks (`errseq_t`). It counts
 //! operations ([`Lossy::count`]) and can be slow ([`Lossy::delay`]).
@@ -28,6 +28,7 @@ use std::time::Duration;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
 
+pub use self::disk::Attributes;
 use self::disk::Disk;
 use self::face::Face;
 use crate::{deadline, tools};
@@ -48,6 +49,10 @@ pub enum Operation {
     Flush,
     /// A new length of a file.
     Resize,
+    /// A new owner or group, as a quota refuses it.
+    SetOwner,
+    /// Another mode, or other times.
+    SetAttributes,
 }
 
 /// What the kernel does with written data.
@@ -143,6 +148,22 @@ impl Lossy {
     /// would have no name.
     pub fn lasting(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         locked(&self.shared.disk).lasting(path.as_ref())
+    }
+
+    /// The same of a file's attributes.
+    pub fn lasting_attributes(&self, path: impl AsRef<Path>) -> Option<Attributes> {
+        locked(&self.shared.disk).lasting_attributes(path.as_ref())
+    }
+
+    /// A power failure: all that was not synced is forgotten, and every operation fails with `EIO`
+    /// until [`Lossy::restart`].
+    pub fn crash(&self) {
+        locked(&self.shared.disk).crash();
+    }
+
+    /// The machine is up again.
+    pub fn restart(&self) {
+        locked(&self.shared.disk).restart();
     }
 
     /// Whether data of a file is not synced.

@@ -1,7 +1,9 @@
 //! The disk of a lossy file system: what is there now, and what would be there after a crash.
 //!
-//! Data that was written and the names in a directory last once their file or directory is synced.
-//! What a file was made with (owner, mode) lasts with its name.
+//! Data that was written, the names in a directory, and attributes last once their file or directory
+//! is synced. A file that no sync has reached has, from the first sync of a directory that names it,
+//! the attributes that it has then: a journal writes both in one transaction. What is changed of it
+//! later lasts once it is synced itself; of a link or a special file that is never.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,18 +20,34 @@ enum Change {
     Resized(usize),
 }
 
+/// What belongs to a file beside its data and names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permissions, with set-id and sticky bits.
+    pub mode: u16,
+    /// Owner.
+    pub user: u32,
+    /// Group.
+    pub group: u32,
+    /// Read last.
+    pub accessed: SystemTime,
+    /// Written last.
+    pub modified: SystemTime,
+}
+
 /// A file or a directory.
 pub(super) struct Inode {
     pub(super) kind: FileType,
-    pub(super) mode: u16,
-    pub(super) user: u32,
-    pub(super) group: u32,
-    pub(super) accessed: SystemTime,
-    pub(super) modified: SystemTime,
+    pub(super) attributes: Attributes,
     pub(super) changed: SystemTime,
     pub(super) links: u32,
+    /// Of a special file.
+    pub(super) device: u32,
+    /// Data; of a link its target.
     pub(super) bytes: Vec<u8>,
     pub(super) names: BTreeMap<OsString, u64>,
+    /// `None` until a sync reaches it.
+    lasting_attributes: Option<Attributes>,
     lasting_bytes: Vec<u8>,
     lasting_names: BTreeMap<OsString, u64>,
     unsynced: Vec<Change>,
@@ -44,6 +62,7 @@ pub(super) struct Disk {
     next: u64,
     /// Open files: which inode, and how many of its losses were reported to this descriptor.
     open: HashMap<u64, (u64, u64)>,
+    crashed: bool,
 }
 
 fn write_at(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
@@ -58,15 +77,19 @@ impl Inode {
         let now = SystemTime::now();
         Self {
             kind,
-            mode,
-            user,
-            group,
-            accessed: now,
-            modified: now,
+            attributes: Attributes {
+                mode,
+                user,
+                group,
+                accessed: now,
+                modified: now,
+            },
             changed: now,
             links: if kind == FileType::Directory { 2 } else { 1 },
+            device: 0,
             bytes: Vec::new(),
             names: BTreeMap::new(),
+            lasting_attributes: None,
             lasting_bytes: Vec::new(),
             lasting_names: BTreeMap::new(),
             unsynced: Vec::new(),
@@ -76,8 +99,14 @@ impl Inode {
     }
 
     pub(super) fn touch(&mut self) {
-        self.modified = SystemTime::now();
-        self.changed = self.modified;
+        self.attributes.modified = SystemTime::now();
+        self.changed = self.attributes.modified;
+    }
+
+    /// Makes it a link to `target`, which lasts with its name.
+    pub(super) fn point_to(&mut self, target: &[u8]) {
+        self.bytes = target.to_vec();
+        self.lasting_bytes = target.to_vec();
     }
 
     pub(super) fn write(&mut self, at: usize, data: &[u8]) {
@@ -109,16 +138,27 @@ impl Inode {
             }
         }
         self.lasting_names = self.names.clone();
+        self.lasting_attributes = Some(self.attributes);
+    }
+
+    /// It is again as a crash leaves it.
+    fn crash(&mut self) {
+        self.attributes = self.lasting_attributes.unwrap_or(self.attributes);
+        self.bytes.clone_from(&self.lasting_bytes);
+        self.names.clone_from(&self.lasting_names);
+        self.unsynced.clear();
     }
 }
 
 impl Disk {
     pub(super) fn new() -> Self {
-        let root = Inode::new(FileType::Directory, 0o777, (0, 0));
+        let mut root = Inode::new(FileType::Directory, 0o777, (0, 0));
+        root.sync();
         Self {
             inodes: HashMap::from([(ROOT, root)]),
             next: ROOT + 1,
             open: HashMap::new(),
+            crashed: false,
         }
     }
 
@@ -211,6 +251,16 @@ impl Disk {
             return true;
         };
         inode.sync();
+        let news = inode.names.values().copied().collect::<Vec<_>>();
+        for number in news {
+            if let Some(inode) = self.inode(number) {
+                let attributes = inode.attributes;
+                inode.lasting_attributes.get_or_insert(attributes);
+            }
+        }
+        let Some(inode) = self.inodes.get_mut(&number) else {
+            return true;
+        };
         let Some((_, told)) = self.open.get_mut(&handle) else {
             return true;
         };
@@ -248,11 +298,42 @@ impl Disk {
 
     /// What a path's file would have after a crash now.
     pub(super) fn lasting(&self, path: &Path) -> Option<Vec<u8>> {
-        let mut at = self.inodes.get(&ROOT)?;
-        for name in path {
-            at = self.inodes.get(at.lasting_names.get(name)?)?;
+        Some(self.lasting_inode(path)?.lasting_bytes.clone())
+    }
+
+    /// The same of its attributes.
+    pub(super) fn lasting_attributes(&self, path: &Path) -> Option<Attributes> {
+        self.lasting_inode(path)?.lasting_attributes
+    }
+
+    fn lasting_inode(&self, path: &Path) -> Option<&Inode> {
+        let root = self.inodes.get(&ROOT)?;
+        path.iter().try_fold(root, |directory, name| {
+            self.inodes.get(directory.lasting_names.get(name)?)
+        })
+    }
+
+    /// Until [`Disk::restart`].
+    pub(super) fn is_crashed(&self) -> bool {
+        self.crashed
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.crashed = false;
+    }
+
+    /// A crash: all is as it lasts, and files have as many links as there are names of them.
+    pub(super) fn crash(&mut self) {
+        self.crashed = true;
+        self.inodes.values_mut().for_each(Inode::crash);
+        let names = |inode: &Inode| inode.names.values().copied().collect::<Vec<_>>();
+        let names: Vec<u64> = self.inodes.values().flat_map(names).collect();
+        for (number, inode) in &mut self.inodes {
+            let count = names.iter().filter(|named| *named == number).count();
+            if inode.kind != FileType::Directory {
+                inode.links = u32::try_from(count).unwrap_or(u32::MAX);
+            }
         }
-        Some(at.lasting_bytes.clone())
     }
 }
 
@@ -284,6 +365,36 @@ mod tests {
         assert_eq!(disk.lasting(Path::new("a")), Some(b"\0\0xy".to_vec()));
         disk.sync(number, handle);
         assert_eq!(disk.lasting(Path::new("a")), Some(b"\0\0x".to_vec()));
+    }
+
+    #[test]
+    fn attributes_last_with_a_new_name_or_from_their_sync_on_and_a_crash_leaves_them() {
+        let mut disk = Disk::new();
+        let number = file(&mut disk);
+        let mode = |disk: &Disk| Some(disk.lasting_attributes(Path::new("a"))?.mode);
+        let set = |disk: &mut Disk, mode| {
+            disk.inode(number).expect("there").attributes.mode = mode;
+        };
+        assert_eq!(mode(&disk), None, "it has no name yet");
+        set(&mut disk, 0o600);
+        disk.sync(ROOT, u64::MAX);
+        assert_eq!(mode(&disk), Some(0o600));
+        set(&mut disk, 0o640);
+        disk.sync(ROOT, u64::MAX);
+        assert_eq!(
+            mode(&disk),
+            Some(0o600),
+            "the directory's sync is not its own"
+        );
+        disk.sync(number, u64::MAX);
+        set(&mut disk, 0o644);
+        disk.inode(number).expect("there").write(0, b"unsynced");
+        let at = (ROOT, OsStr::new("b"));
+        disk.link(number, at.0, at.1).expect("there");
+        disk.crash();
+        let inode = disk.inode(number).expect("there");
+        assert_eq!((inode.attributes.mode, inode.links), (0o640, 1));
+        assert!(inode.bytes.is_empty() && disk.find(at.0, at.1).is_none());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, SystemTime};
 
@@ -21,12 +23,20 @@ const VALID: Duration = Duration::ZERO;
 /// The longest write in bytes: a longer one of a program comes in parts, and may fail in between.
 const WRITE_BYTES_MAX: u32 = 64 << 10;
 
+/// The longest file, in bytes.
+const SIZE_MAX: usize = 1 << 30;
+
 /// Answers the kernel.
 pub(super) struct Face(pub(super) Arc<Shared>);
 
 impl Face {
-    fn disk(&self) -> MutexGuard<'_, Disk> {
-        locked(&self.0.disk)
+    /// The disk; after a crash there is none, until it is up again.
+    fn disk(&self) -> Result<MutexGuard<'_, Disk>, Errno> {
+        let disk = locked(&self.0.disk);
+        match disk.is_crashed() {
+            true => Err(Errno::EIO),
+            false => Ok(disk),
+        }
     }
 
     /// Counts an operation, lets it take its time, and says how it is to fail.
@@ -44,30 +54,53 @@ impl Face {
     }
 
     fn attributes(&self, number: u64) -> Result<FileAttr, Errno> {
-        let mut disk = self.disk();
+        let mut disk = self.disk()?;
         let inode = disk.inode(number).ok_or(Errno::ENOENT)?;
         Ok(attributes_of(number, inode))
     }
 
-    fn entry(&self, found: Option<u64>, reply: ReplyEntry) {
-        let attributes = found.ok_or(Errno::ENOENT);
-        match attributes.and_then(|number| self.attributes(number)) {
+    fn entry(&self, found: Result<Option<u64>, Errno>, reply: ReplyEntry) {
+        let number = found.and_then(|found| found.ok_or(Errno::ENOENT));
+        match number.and_then(|number| self.attributes(number)) {
             Ok(attributes) => reply.entry(&VALID, &attributes, Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }
 
+    /// Makes what is no regular file; `complete` gives it what is its own.
+    fn make(
+        &self,
+        request: &Request,
+        at: (u64, &OsStr),
+        kind: FileType,
+        mode: u32,
+        reply: ReplyEntry,
+        complete: impl FnOnce(&mut Inode),
+    ) {
+        let owner = (request.uid(), request.gid());
+        let made = self.disk().map(|mut disk| {
+            let made = disk.make(at, kind, mode_of(mode), owner);
+            if let Some(inode) = made.and_then(|number| disk.inode(number)) {
+                complete(inode);
+            }
+            made
+        });
+        self.entry(made, reply);
+    }
+
     fn resize(&self, number: u64, size: u64) -> Result<(), Errno> {
         self.begin(Operation::Resize)?;
-        let size = usize::try_from(size).map_err(|_| Errno::EFBIG)?;
-        let mut disk = self.disk();
+        // As a file system that has a longest file.
+        let fits = usize::try_from(size).ok().filter(|size| *size <= SIZE_MAX);
+        let size = fits.ok_or(Errno::EFBIG)?;
+        let mut disk = self.disk()?;
         disk.inode(number).ok_or(Errno::ENOENT)?.resize(size);
         Ok(())
     }
 
     fn sync(&self, operation: Operation, number: INodeNo, handle: FileHandle) -> Result<(), Errno> {
         self.begin(operation)?;
-        match self.disk().sync(number.0, handle.0) || operation == Operation::SyncDirectory {
+        match self.disk()?.sync(number.0, handle.0) || operation == Operation::SyncDirectory {
             true => Ok(()),
             false => Err(Errno::EIO),
         }
@@ -80,16 +113,16 @@ fn attributes_of(number: u64, inode: &Inode) -> FileAttr {
         ino: INodeNo(number),
         size,
         blocks: size.div_ceil(512),
-        atime: inode.accessed,
-        mtime: inode.modified,
+        atime: inode.attributes.accessed,
+        mtime: inode.attributes.modified,
         ctime: inode.changed,
         crtime: SystemTime::UNIX_EPOCH,
         kind: inode.kind,
-        perm: inode.mode,
+        perm: inode.attributes.mode,
         nlink: inode.links,
-        uid: inode.user,
-        gid: inode.group,
-        rdev: 0,
+        uid: inode.attributes.user,
+        gid: inode.attributes.group,
+        rdev: inode.device,
         blksize: 4096,
         flags: 0,
     }
@@ -99,6 +132,17 @@ fn time_of(time: TimeOrNow) -> SystemTime {
     match time {
         TimeOrNow::SpecificTime(time) => time,
         TimeOrNow::Now => SystemTime::now(),
+    }
+}
+
+/// What mknod(2) makes: `S_IFMT` of `include/uapi/linux/stat.h`.
+fn kind_of(mode: u32) -> FileType {
+    match mode & 0o170_000 {
+        0o010_000 => FileType::NamedPipe,
+        0o020_000 => FileType::CharDevice,
+        0o060_000 => FileType::BlockDevice,
+        0o140_000 => FileType::Socket,
+        _ => FileType::RegularFile,
     }
 }
 
@@ -126,7 +170,7 @@ impl Filesystem for Face {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.disk().find(parent.0, name);
+        let found = self.disk().map(|mut disk| disk.find(parent.0, name));
         self.entry(found, reply);
     }
 
@@ -155,20 +199,28 @@ impl Filesystem for Face {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        if let Some(size) = size
-            && let Err(errno) = self.resize(number.0, size)
-        {
-            reply.error(errno);
-            return;
-        }
-        if let Some(inode) = self.disk().inode(number.0) {
-            inode.mode = mode.map_or(inode.mode, mode_of);
-            inode.user = user.unwrap_or(inode.user);
-            inode.group = group.unwrap_or(inode.group);
-            inode.accessed = accessed.map_or(inode.accessed, time_of);
-            inode.modified = modified.map_or(inode.modified, time_of);
+        let is_owner = user.is_some() || group.is_some();
+        let is_set = is_owner || mode.is_some() || accessed.is_some() || modified.is_some();
+        let begun = match size {
+            Some(size) => self.resize(number.0, size),
+            None if is_owner => self.begin(Operation::SetOwner),
+            None if is_set => self.begin(Operation::SetAttributes),
+            None => Ok(()),
+        };
+        let mut disk = match begun.and_then(|()| self.disk()) {
+            Ok(disk) => disk,
+            Err(errno) => return reply.error(errno),
+        };
+        if let Some(inode) = disk.inode(number.0) {
+            let attributes = &mut inode.attributes;
+            attributes.mode = mode.map_or(attributes.mode, mode_of);
+            attributes.user = user.unwrap_or(attributes.user);
+            attributes.group = group.unwrap_or(attributes.group);
+            attributes.accessed = accessed.map_or(attributes.accessed, time_of);
+            attributes.modified = modified.map_or(attributes.modified, time_of);
             inode.changed = SystemTime::now();
         }
+        drop(disk);
         match self.attributes(number.0) {
             Ok(attributes) => reply.attr(&VALID, &attributes),
             Err(errno) => reply.error(errno),
@@ -184,19 +236,84 @@ impl Filesystem for Face {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let owner = (request.uid(), request.gid());
-        let (at, mode) = ((parent.0, name), mode_of(mode & !umask));
-        let made = self.disk().make(at, FileType::Directory, mode, owner);
-        self.entry(made, reply);
+        let mode = mode & !umask;
+        self.make(
+            request,
+            (parent.0, name),
+            FileType::Directory,
+            mode,
+            reply,
+            |_| {},
+        );
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let kind = kind_of(mode);
+        self.make(
+            request,
+            (parent.0, name),
+            kind,
+            mode & !umask,
+            reply,
+            |inode| {
+                inode.device = device;
+            },
+        );
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        self.make(
+            request,
+            (parent.0, name),
+            FileType::Symlink,
+            0o777,
+            reply,
+            |inode| {
+                inode.point_to(target.as_os_str().as_bytes());
+            },
+        );
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        let target = self.disk().and_then(|mut disk| {
+            let inode = disk.inode(number.0).ok_or(Errno::ENOENT)?;
+            Ok(inode.bytes.clone())
+        });
+        match target {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.disk().remove(parent.0, name);
-        answer(reply, removed.map(drop).ok_or(Errno::ENOENT));
+        let removed = self.disk().and_then(|mut disk| {
+            let removed = disk.remove(parent.0, name);
+            removed.map(drop).ok_or(Errno::ENOENT)
+        });
+        answer(reply, removed);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let mut disk = self.disk();
+        let mut disk = match self.disk() {
+            Ok(disk) => disk,
+            Err(errno) => return reply.error(errno),
+        };
         let found = disk.find(parent.0, name);
         let is_empty = found
             .and_then(|number| disk.inode(number))
@@ -223,7 +340,10 @@ impl Filesystem for Face {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let mut disk = self.disk();
+        let mut disk = match self.disk() {
+            Ok(disk) => disk,
+            Err(errno) => return reply.error(errno),
+        };
         let is_taken = disk.find(new_parent.0, new_name).is_some();
         let done = if flags.contains(RenameFlags::RENAME_NOREPLACE) && is_taken {
             Err(Errno::EEXIST)
@@ -243,8 +363,11 @@ impl Filesystem for Face {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let linked = self.disk().link(number.0, parent.0, name);
-        self.entry(linked.map(|()| number.0), reply);
+        let linked = self.disk().map(|mut disk| {
+            let linked = disk.link(number.0, parent.0, name);
+            linked.map(|()| number.0)
+        });
+        self.entry(linked, reply);
     }
 
     fn open(&self, _request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -255,8 +378,10 @@ impl Filesystem for Face {
             reply.error(errno);
             return;
         }
-        let handle = self.disk().open(number.0);
-        reply.opened(FileHandle(handle), FopenFlags::empty());
+        match self.disk().map(|mut disk| disk.open(number.0)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn create(
@@ -271,11 +396,14 @@ impl Filesystem for Face {
     ) {
         let owner = (request.uid(), request.gid());
         let (at, mode) = ((parent.0, name), mode_of(mode & !umask));
-        let made = self.disk().make(at, FileType::RegularFile, mode, owner);
-        let made = made.ok_or(Errno::ENOENT);
-        match made.and_then(|number| Ok((number, self.attributes(number)?))) {
-            Ok((number, attributes)) => {
-                let handle = FileHandle(self.disk().open(number));
+        let made = self.disk().and_then(|mut disk| {
+            let made = disk.make(at, FileType::RegularFile, mode, owner);
+            let number = made.ok_or(Errno::ENOENT)?;
+            Ok((number, disk.open(number)))
+        });
+        match made.and_then(|(number, handle)| Ok((handle, self.attributes(number)?))) {
+            Ok((handle, attributes)) => {
+                let handle = FileHandle(handle);
                 reply.created(
                     &VALID,
                     &attributes,
@@ -299,10 +427,12 @@ impl Filesystem for Face {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut disk = self.disk();
+        let mut disk = match self.disk() {
+            Ok(disk) => disk,
+            Err(errno) => return reply.error(errno),
+        };
         let Some(inode) = disk.inode(number.0) else {
-            reply.error(Errno::ENOENT);
-            return;
+            return reply.error(Errno::ENOENT);
         };
         let length = inode.bytes.len();
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
@@ -322,12 +452,12 @@ impl Filesystem for Face {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if let Err(errno) = self.begin(Operation::Write) {
-            reply.error(errno);
-            return;
-        }
+        let mut disk = match self.begin(Operation::Write).and_then(|()| self.disk()) {
+            Ok(disk) => disk,
+            Err(errno) => return reply.error(errno),
+        };
         let at = usize::try_from(offset).unwrap_or(usize::MAX / 2);
-        match self.disk().inode(number.0) {
+        match disk.inode(number.0) {
             Some(inode) => inode.write(at, data),
             None => return reply.error(Errno::ENOENT),
         }
@@ -348,7 +478,7 @@ impl Filesystem for Face {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.disk().close(handle.0);
+        locked(&self.0.disk).close(handle.0);
         reply.ok();
     }
 
@@ -368,7 +498,10 @@ impl Filesystem for Face {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let mut disk = self.disk();
+        let mut disk = match self.disk() {
+            Ok(disk) => disk,
+            Err(errno) => return reply.error(errno),
+        };
         let names = disk.inode(number.0).map(|inode| inode.names.clone());
         let names = names.unwrap_or_default();
         let own = [(".".into(), number.0), ("..".into(), disk::ROOT)];

@@ -88,3 +88,45 @@ fn with_a_cache_for_writing_the_kernel_reports_what_it_could_not_write_back() {
         .expect("it was told once, and does not try again");
     drop(file);
 }
+
+#[test]
+fn a_crash_leaves_what_was_synced_of_names_attributes_links_and_special_files() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    let Some((_home, lossy)) = mounted(Cache::Through) else {
+        return;
+    };
+    let at = |name: &str| lossy.path().join(name);
+    symlink("somewhere", at("link")).expect("made");
+    let root = File::open(lossy.path()).expect("open");
+    let (kind, mode) = (
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o640),
+    );
+    rustix::fs::mknodat(&root, "pipe", kind, mode, 0).expect("made");
+    let file = File::create(at("file")).expect("made");
+    root.sync_all().expect("synced");
+    let closed = std::fs::Permissions::from_mode(0o400);
+    file.set_permissions(closed).expect("set");
+    std::os::unix::fs::lchown(at("link"), Some(77), None).expect("set");
+    assert_eq!(
+        std::fs::symlink_metadata(at("link")).expect("there").uid(),
+        77
+    );
+    std::fs::rename(at("pipe"), at("moved")).expect("moved");
+    lossy.crash();
+    assert!(File::open(at("file")).is_err() && file.sync_all().is_err());
+    lossy.restart();
+    let mode = std::fs::metadata(at("file")).expect("there").mode();
+    assert_eq!(mode & 0o777, 0o644);
+    assert_eq!(
+        std::fs::symlink_metadata(at("link")).expect("there").uid(),
+        0
+    );
+    assert_eq!(
+        std::fs::read_link(at("link")).expect("there").as_os_str(),
+        "somewhere"
+    );
+    let pipe = std::fs::symlink_metadata(at("pipe")).expect("there");
+    assert_eq!(pipe.mode(), 0o010_640);
+    drop((root, file));
+}
