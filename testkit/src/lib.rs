@@ -26,6 +26,7 @@ pub mod deadline;
 pub mod driver;
 pub mod freeze;
 pub mod fuse;
+pub mod image;
 pub mod ingest;
 pub mod lossy;
 pub mod mount;
