@@ -18,6 +18,7 @@
 
 mod cached;
 mod kernel_path;
+mod links;
 mod number;
 
 use std::ffi::CStr;
@@ -88,6 +89,8 @@ pub(crate) struct Export {
     hints: PathHints,
     scan: TreeScan,
     change_locks: Box<[Lock<()>]>,
+    /// Names that one file of this file system may have.
+    pub(crate) links_max: u32,
 }
 
 impl Export {
@@ -112,6 +115,7 @@ impl Export {
             .and_then(|handle| open_handle(&root, &handle, OFlags::PATH.bits()))
             .is_ok();
         let mount = mount_of(&root).unwrap_or_default();
+        let links_max = links::max_of(&root);
         let verifier = WriteVerifier::new(u64::from_be_bytes(key::random()?));
         let files = FileSystem::of(&root);
         let export = Export {
@@ -129,6 +133,7 @@ impl Export {
             hints: PathHints::default(),
             scan: TreeScan::default(),
             change_locks: (0..CHANGE_LOCKS).map(|_| Lock::default()).collect(),
+            links_max,
         };
         export.refresh_root()?;
         Ok(export)

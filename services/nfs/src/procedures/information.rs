@@ -51,12 +51,11 @@ pub(super) fn fixed(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outco
 }
 
 pub(super) fn path(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    /// Links to one file: the least that any Linux file system in use allows.
-    const LINKS_MAX: u32 = 127;
+    let links_max = request.state.export.links_max;
     let handle = read_handle(reader)?;
     let name = u32::try_from(NAME_BYTES_MAX).expect("a bound of ours fits a word");
     request.answer_about(handle, NOTHING, |writer, ()| {
-        writer.u32(LINKS_MAX);
+        writer.u32(links_max);
         writer.u32(name);
         // Longer names are refused; only root gives files away; case matters and is kept.
         for answer in [true, true, false, true] {
