@@ -1,10 +1,11 @@
 //! A file system in memory that forgets what was not synced, and fails on request (FUSE).
 //!
 //! It keeps what was written apart from what was synced: [`Lossy::lasting`] gives what a power
-//! failure at this moment would leave of a file, and [`Lossy::crash`] is one. A test injects errors of single operations
-//! ([`Lossy::fail`]) or loses what was written and not synced ([`Lossy::lose`]), of which the next
-//! sync of each descriptor is told once, as the kernel does for local disks (`errseq_t`). It counts
-//! operations ([`Lossy::count`]) and can be slow ([`Lossy::delay`]).
+//! failure at this moment would leave of a file, and [`Lossy::crash`] is one. A test injects errors
+//! of single operations ([`Lossy::fail`]) or loses what was written and not synced
+//! ([`Lossy::lose`]), of which the next sync of each descriptor is told once, as the kernel does
+//! for local disks (`errseq_t`). It counts operations ([`Lossy::count`]) and can be slow
+//! ([`Lossy::delay`]).
 //!
 //! [`Cache::Through`]: each write comes here before it returns, so what is lost is exact.
 //! [`Cache::Back`]: the kernel writes later, so an error of [`Operation::Write`] is one of

@@ -19,13 +19,14 @@
 mod cached;
 mod kernel_path;
 mod links;
+mod locks;
 mod number;
 
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatpath::lock::{Guard, Lock, ReadWriteLock};
+use flatpath::lock::ReadWriteLock;
 use flatpath::prompt::FileSystem;
 use flatpath_sys::file_handle::{KernelHandle, handle_of, handle_of_name, mount_of, open_handle};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,9 +35,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use crate::attributes::Attributes;
 use crate::handle::{self, FileKey, HandleKey, WireHandle};
 use crate::key;
-use crate::limits::{
-    CHANGE_LOCKS, DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX,
-};
+use crate::limits::{DEPTH_MAX, HANDLE_PAUSE_MAX, HANDLE_PAUSE_MIN, NAME_BYTES_MAX, NODES_MAX};
 use crate::names::{PATH_ONLY, open_name};
 use crate::node::Node;
 use crate::nodes::Nodes;
@@ -46,6 +45,7 @@ use crate::tree_scan::{Found, TreeScan};
 use crate::verifier::WriteVerifier;
 use crate::whole::is_whole;
 use kernel_path::{DELETED, KERNEL_PATH_BYTES_MAX, PATH_ROOM};
+use locks::Locks;
 
 /// Where an open file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub(crate) struct Export {
     pub(crate) nodes: Nodes,
     hints: PathHints,
     scan: TreeScan,
-    change_locks: Box<[Lock<()>]>,
+    pub(crate) locks: Locks,
     /// Names that one file of this file system may have.
     pub(crate) links_max: u32,
 }
@@ -132,7 +132,7 @@ impl Export {
             nodes: Nodes::new(Export::nodes_affordable(), verifier),
             hints: PathHints::default(),
             scan: TreeScan::default(),
-            change_locks: (0..CHANGE_LOCKS).map(|_| Lock::default()).collect(),
+            locks: Locks::new(),
             links_max,
         };
         export.refresh_root()?;
@@ -160,6 +160,12 @@ impl Export {
     fn open_root(&self) -> Result<OwnedFd, Status> {
         let opened = rustix::fs::openat(&self.root, c".", PATH_ONLY, Mode::empty());
         Ok(opened?)
+    }
+
+    /// The root, to sync the file system through it; a new descriptor each time.
+    pub(crate) fn open_root_to_sync(&self) -> Result<OwnedFd, Status> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.root, c".", flags, Mode::empty())?)
     }
 
     /// Closes a node whose file was removed without this server; true when it was.
@@ -555,24 +561,6 @@ impl Export {
             Location::Inside | Location::Deep => Ok(up),
             Location::Outside | Location::Unlinked | Location::Unknown => Err(Status::Stale),
         }
-    }
-
-    /// Keeps other changes made through this server away from a directory or file, so that what it
-    /// was before and after a change says that nothing else came between.
-    pub(crate) fn lock_change(&self, key: FileKey) -> Guard<'_, ()> {
-        self.change_locks[key.part(CHANGE_LOCKS)].lock()
-    }
-
-    /// The same for two; always in the same order, once if they share a lock.
-    pub(crate) fn lock_changes(
-        &self,
-        first: FileKey,
-        second: FileKey,
-    ) -> (Guard<'_, ()>, Option<Guard<'_, ()>>) {
-        let (first, second) = (first.part(CHANGE_LOCKS), second.part(CHANGE_LOCKS));
-        let (low, high) = (first.min(second), first.max(second));
-        let lower = self.change_locks[low].lock();
-        (lower, (low != high).then(|| self.change_locks[high].lock()))
     }
 
     /// The verifier by which a client knows that its cookies belong to this directory. Cookies are

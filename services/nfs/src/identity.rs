@@ -14,6 +14,7 @@ use std::sync::Arc;
 use flatpath_rpc::{Credential, Groups};
 use flatpath_sys::file_identity::{FileIdentity, set_file_identity};
 use rustix::process::{Gid, getegid, geteuid, getgroups};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::rights::{NOBODY, Rights, Squash};
 
@@ -109,6 +110,17 @@ impl Who {
     }
 }
 
+/// What a caller may do to files of others (capabilities(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Powers {
+    /// Give files away (`CAP_CHOWN`).
+    pub(crate) gives_away: bool,
+    /// What owners may (`CAP_FOWNER`).
+    pub(crate) owns_all: bool,
+    /// The server itself may what owners may, and so can do it for a caller.
+    pub(crate) lent: bool,
+}
+
 /// The server's own identity, and so which others it can take on.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
@@ -116,22 +128,37 @@ pub(crate) struct Server {
     group: u32,
     groups: Vec<u32>,
     switches: bool,
+    capabilities: CapabilitySet,
 }
 
 impl Server {
     /// As this process runs now.
     ///
     /// # Errors
-    /// When the kernel does not tell its groups.
+    /// When the kernel does not tell its groups or capabilities.
     pub(crate) fn current() -> std::io::Result<Server> {
         let user = geteuid().as_raw();
+        let capabilities = capabilities(None)?.effective;
         let groups = getgroups()?.into_iter().map(Gid::as_raw).collect();
         Ok(Server {
             user,
             group: getegid().as_raw(),
             groups,
             switches: user == 0,
+            capabilities,
         })
+    }
+
+    /// What the kernel lets `who` do to files of others, as a thread that acts as it: another user
+    /// than root has lost what overrides permissions of files.
+    pub(crate) fn powers(&self, who: &Who) -> Powers {
+        let acts_with_all = !self.switches || who.user == 0;
+        let has = |capability| self.capabilities.contains(capability);
+        Powers {
+            gives_away: acts_with_all && has(CapabilitySet::CHOWN),
+            owns_all: acts_with_all && has(CapabilitySet::FOWNER),
+            lent: has(CapabilitySet::FOWNER),
+        }
     }
 
     /// True when each caller acts as itself; false when every caller is the server's user.

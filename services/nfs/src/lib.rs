@@ -6,6 +6,7 @@
 //! directory (`nodes`, `path_hints`, `tree_scan` help, `sweep` closes again), `identity` lets a
 //! worker act as the caller (with the groups that `groups` knows), `request` is a call on its
 //! worker, `procedures` has one file per group of procedures, and `service` routes calls to them.
+//! What a call sets is decided in `setting`, done in `applying`, and on disk by `syncing`.
 //!
 //! ```no_run
 //! use flatpath::Server;
@@ -53,6 +54,9 @@ mod rpcbind;
 mod mount;
 mod state;
 mod request;
+mod setting;
+mod applying;
+mod syncing;
 mod procedures;
 mod calls;
 mod service;

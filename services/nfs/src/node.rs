@@ -29,7 +29,7 @@ use crate::attributes::{Attributes, Time};
 use crate::handle::{FileKey, WireHandle};
 use crate::identity::Who;
 use crate::limits::{GRANT_AGE_MIN, GRANTS_MAX, SWEEPS_IDLE, TARGET_BYTES_MAX};
-use crate::verifier::WriteVerifier;
+use crate::verifier::{Work, WriteVerifier};
 
 /// A verdict of the kernel: this caller may do this, as long as the file has not changed.
 struct Grant {
@@ -279,7 +279,7 @@ impl Node {
             return;
         }
         // The clients learn of an error from the verifier.
-        let _ = verifier.run(self.key, || rustix::fs::fdatasync(writer));
+        let _ = verifier.run(self.key, Work::Sync, || rustix::fs::fdatasync(writer));
     }
 
     /// Closes what is open for data, and reports what the kernel says of it.
@@ -292,7 +292,7 @@ impl Node {
                 continue;
             };
             let close = || close(file).map_err(|error| errno_of(&error));
-            let _ = verifier.run(self.key, close);
+            let _ = verifier.run(self.key, Work::Close, close);
         }
     }
 

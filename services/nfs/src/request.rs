@@ -8,7 +8,6 @@ use flatpath_rpc::xdr::{Malformed, Reader, Writer};
 use flatpath_rpc::{Accepted, CallOutcome, Found, NoRoom, Reply};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access as Allowed, AtFlags, FileType, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use crate::attributes::{Attributes, Change, write_after};
@@ -19,6 +18,7 @@ use crate::node::{Data, Node};
 use crate::rights::{Access, Rights};
 use crate::state::State;
 use crate::status::Status;
+use crate::syncing::Changed;
 
 /// Room for the results of any procedure without data, in bytes: status 4, handle 4 + 68,
 /// attributes 88, two changes 2 * 116 come to less than 512; the path of an export 4 + 1024 and 3
@@ -377,6 +377,12 @@ impl Request<'_> {
     /// The caller may move data of this file. Its owner always may: the right was checked when the
     /// file was opened at the client, and the mode may have been changed since. A caller that may
     /// execute a file may read it: its client has to, in order to run it.
+    ///
+    /// READ and WRITE of a directory are `NFS3ERR_ISDIR`: "The caller specified a directory in a
+    /// non-directory operation" (RFC 1813 section 2.6). Sections 3.3.6 and 3.3.7 do not list it
+    /// among their errors, but Linux's server answers so (`nfsd_mode_check` in
+    /// `fs/nfsd/nfsfh.c`), and clients show it as EISDIR. Other kinds are `NFS3ERR_INVAL`, as
+    /// there.
     pub(crate) fn check_data(
         &self,
         node: &Node,
@@ -433,54 +439,40 @@ impl Request<'_> {
         Ok(data.get_or_init(|| file).as_fd())
     }
 
-    /// Writes a change of a directory or of attributes to disk, which precedes the reply.
-    pub(crate) fn sync(&self, node: &Node) -> Result<(), Status> {
-        if !matches!(node.kind, FileType::Directory | FileType::RegularFile) {
-            return Ok(());
-        }
-        let file = self.reader(node)?;
-        let sync = || match rustix::fs::fsync(file) {
-            // A file system that has nothing to make last.
-            Err(Errno::INVAL | Errno::ROFS) => Ok(()),
-            other => other,
-        };
-        if node.kind == FileType::Directory {
-            return Ok(sync()?);
-        }
-        Ok(self.state.export.nodes.verifier().run(node.key, sync)?)
+    /// Changes a file or directory with what it was before and after, while other changes wait.
+    /// What was `changed` is on disk then.
+    pub(crate) fn change<T>(
+        &self,
+        node: &Node,
+        changed: Changed<'_>,
+        operation: impl FnOnce(Option<Attributes>) -> Result<T, Status>,
+    ) -> (Result<T, Status>, Change) {
+        let (result, change) = self.change_unsynced(node, operation);
+        let result = result.and_then(|done| self.make_last(changed).map(|()| done));
+        (result, change)
     }
 
-    /// Changes a file with what it was before and after; other changes wait until then.
-    pub(crate) fn change<T>(
+    /// The same, and the caller makes it last.
+    pub(crate) fn change_unsynced<T>(
         &self,
         node: &Node,
         operation: impl FnOnce(Option<Attributes>) -> Result<T, Status>,
     ) -> (Result<T, Status>, Change) {
-        let guard = self.state.export.lock_change(node.key);
+        let guard = self.state.export.locks.change(node.key);
         let before = node.attributes().ok();
         let result = operation(before);
         let after = node.attributes().ok();
         drop(guard);
-        let result = result.and_then(|done| self.sync(node).map(|()| done));
+        let result = result.map_err(|status| match node.kind {
+            FileType::Directory => in_directory(status, after.as_ref()),
+            _ => status,
+        });
         (result, Change { before, after })
     }
 
-    /// The same for the directory of a handle.
-    pub(crate) fn change_directory<T>(
-        &self,
-        handle: &[u8],
-        operation: impl FnOnce(&Node) -> Result<T, Status>,
-    ) -> (Result<T, Status>, Change) {
-        let directory = self
-            .may_change()
-            .and_then(|()| self.resolve_directory(handle));
-        match directory {
-            Ok(directory) => {
-                let (result, change) = self.change(&directory, |_| operation(&directory));
-                let result = result.map_err(|status| in_directory(status, change.after.as_ref()));
-                (result, change)
-            }
-            Err(status) => (Err(status), Change::default()),
-        }
+    /// The directory of a handle, where clients may change files.
+    pub(crate) fn directory_to_change(&self, handle: &[u8]) -> Result<Arc<Node>, Status> {
+        self.may_change()?;
+        self.resolve_directory(handle)
     }
 }

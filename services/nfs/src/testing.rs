@@ -10,6 +10,7 @@ use flatpath_rpc::xdr::{Reader, Writer};
 use flatpath_rpc::{Arguments, Call, CallOutcome, Credential, Groups, Programs, Reply, Route};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
+use crate::attributes::{SetAttributes, SetTime};
 use crate::export::Export;
 use crate::service::{Nfs, Options};
 use crate::state::State;
@@ -78,6 +79,26 @@ impl Words {
     /// `sattr3` that sets a mode and nothing else.
     pub(crate) fn mode(self, mode: u32) -> Words {
         [1, mode, 0, 0, 0, 0, 0].into_iter().fold(self, Words::word)
+    }
+
+    /// `sattr3`.
+    pub(crate) fn set(self, wanted: &SetAttributes) -> Words {
+        let optional = |words: Words, number: Option<u32>| match number {
+            Some(number) => words.word(1).word(number),
+            None => words.word(0),
+        };
+        let words = [wanted.mode, wanted.user, wanted.group].into_iter();
+        let words = words.fold(self, optional);
+        let words = match wanted.size {
+            Some(size) => words.word(1).long(size),
+            None => words.word(0),
+        };
+        let times = [wanted.accessed, wanted.modified].into_iter();
+        times.fold(words, |words, time| match time {
+            SetTime::Keep => words.word(0),
+            SetTime::Now => words.word(1),
+            SetTime::To(to) => words.word(2).word(to.seconds).word(to.nanoseconds),
+        })
     }
 
     /// `sattr3` that sets nothing.
@@ -300,6 +321,12 @@ impl Fixture {
             0 => Ok(Found::read(&mut reader)),
             status => Err(status),
         }
+    }
+
+    /// SETATTR without a guard: the status.
+    pub(crate) fn set(&self, handle: &[u8], wanted: &SetAttributes) -> u32 {
+        let words = Words::default().opaque(handle).set(wanted).word(0);
+        self.nfs(2, &words).status()
     }
 
     /// CREATE, unchecked, with a mode.

@@ -4,8 +4,9 @@
 //! Any error of a write, truncate, sync or close of a file that was written to turns it, as Linux's
 //! NFS server does (`nfsd_reset_write_verifier`): the kernel reports lost data once to each
 //! descriptor, so the call that gets the report tells all clients. All such errors pass through
-//! [`WriteVerifier::report`]. No number is exempt: a sync that was interrupted has synced nothing,
-//! and it may have been the last before the descriptor is closed.
+//! [`WriteVerifier::report`]. Of a sync or close no number is exempt: a sync that was interrupted
+//! has synced nothing, and it may have been the last before the descriptor is closed. A write or a
+//! new size that the kernel refuses before it begins has lost nothing ([`Work`]).
 //!
 //! The report may come to one call while another on the same file is about to succeed because the
 //! report is taken. So calls that may take it are entered while they run ([`Syncing`]), and one
@@ -47,6 +48,39 @@ struct Syncs {
     losses: u64,
 }
 
+/// What a call does with a file, and so what its error says about data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Its error may be the report that data is lost, but for a length that no file can have; see
+    /// `refused_each_time` in `procedures/data.rs`.
+    Write,
+    /// A new size: syncs nothing, so it hands out no report (`notify_change` in `fs/attr.c`).
+    Resize,
+    Sync,
+    Close,
+}
+
+impl Work {
+    /// Whether the error says that nothing was done: no data that was written before is lost.
+    fn is_refusal(self, errno: Errno) -> bool {
+        match self {
+            Work::Sync | Work::Close => false,
+            Work::Write => errno == Errno::FBIG,
+            Work::Resize => matches!(
+                errno,
+                Errno::FBIG
+                    | Errno::INVAL
+                    | Errno::PERM
+                    | Errno::ACCESS
+                    | Errno::ROFS
+                    | Errno::TXTBSY
+                    | Errno::NOSPC
+                    | Errno::DQUOT
+            ),
+        }
+    }
+}
+
 /// Another call has got the report that data of the file is lost.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lost;
@@ -76,19 +110,27 @@ impl WriteVerifier {
     }
 
     /// Passes on the result of a write, truncate, sync or close of a file; an error turns the
-    /// verifier, because data that was written and not committed may be lost.
+    /// verifier, unless it is a refusal, because data that was written and not committed may be
+    /// lost.
     pub(crate) fn report<T>(
         &self,
         key: FileKey,
+        work: Work,
         result: rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         if let Err(errno) = result {
-            self.turn(key, errno);
+            self.judge(key, work, errno);
         }
         result
     }
 
     #[cold]
+    fn judge(&self, key: FileKey, work: Work, errno: Errno) {
+        if !work.is_refusal(errno) {
+            self.turn(key, errno);
+        }
+    }
+
     fn turn(&self, key: FileKey, errno: Errno) {
         // ORDER: AcqRel pairs with the load in `read`: a client that sees the new number writes
         // again.
@@ -123,10 +165,11 @@ impl WriteVerifier {
     pub(crate) fn run<T>(
         &self,
         key: FileKey,
+        work: Work,
         call: impl FnOnce() -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         let syncing = self.enter(key);
-        let result = self.report(key, call());
+        let result = self.report(key, work, call());
         drop(syncing);
         result
     }
@@ -201,16 +244,36 @@ mod tests {
         birth_ns: 1,
     };
 
-    #[test]
-    fn every_error_turns_the_verifier_and_success_does_not() {
-        for code in 1..134 {
-            let errno = Errno::from_raw_os_error(code);
+    /// The numbers, below those that the kernel gives programs, that turn the verifier.
+    fn turning(work: Work) -> Vec<Errno> {
+        let all = (1..134).map(Errno::from_raw_os_error);
+        let turns = |errno: &Errno| {
             let verifier = WriteVerifier::new(7);
-            let done: rustix::io::Result<()> = verifier.report(FILE, Err(errno));
-            assert_eq!((done, verifier.read()), (Err(errno), 8));
+            let done: rustix::io::Result<()> = verifier.report(FILE, work, Err(*errno));
+            assert_eq!(done, Err(*errno));
+            verifier.read() == 8
+        };
+        all.filter(turns).collect()
+    }
+
+    #[test]
+    fn every_error_turns_the_verifier_but_refusals_that_lose_nothing() {
+        for work in [Work::Sync, Work::Close] {
+            assert_eq!(turning(work).len(), 133, "{work:?}");
         }
+        let spared = |work| {
+            let turning = turning(work);
+            let all = (1..134).map(Errno::from_raw_os_error);
+            all.filter(|errno| !turning.contains(errno))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(spared(Work::Write), [Errno::FBIG]);
+        let refusals = spared(Work::Resize);
+        assert!(refusals.contains(&Errno::FBIG) && refusals.contains(&Errno::NOSPC));
+        assert!(!refusals.contains(&Errno::IO) && !refusals.contains(&Errno::INTR));
         let verifier = WriteVerifier::new(7);
-        assert_eq!((verifier.report(FILE, Ok(3)), verifier.read()), (Ok(3), 7));
+        let done = verifier.report(FILE, Work::Sync, Ok(3));
+        assert_eq!((done, verifier.read()), (Ok(3), 7));
     }
 
     #[test]
@@ -222,7 +285,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let verifier = &verifier;
                 scope.spawn(move || {
-                    let done = verifier.run(FILE, || {
+                    let done = verifier.run(FILE, Work::Sync, || {
                         entered.send(()).expect("waited for");
                         // The report is taken; that it is passed on takes a while.
                         let _ = released.recv();

@@ -1,9 +1,10 @@
 //! The disk of a lossy file system: what is there now, and what would be there after a crash.
 //!
-//! Data that was written, the names in a directory, and attributes last once their file or directory
-//! is synced. A file that no sync has reached has, from the first sync of a directory that names it,
-//! the attributes that it has then: a journal writes both in one transaction. What is changed of it
-//! later lasts once it is synced itself; of a link or a special file that is never.
+//! Data that was written, the names in a directory, and attributes last once their file or
+//! directory is synced. A file that no sync has reached has, from the first sync of a directory
+//! that names it, the attributes that it has then: a journal writes both in one transaction. What
+//! is changed of it later lasts once it is synced itself; of a link or a special file that is
+//! never.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};

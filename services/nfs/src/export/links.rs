@@ -7,7 +7,8 @@ use rustix::fd::AsFd;
 
 use crate::mounts::mount_at;
 
-/// The least that any Linux file system in use allows (`LINK_MAX` in `include/uapi/linux/limits.h`).
+/// The least that any Linux file system in use allows (`LINK_MAX` in
+/// `include/uapi/linux/limits.h`).
 const UNKNOWN: u32 = 127;
 
 /// The bound of each file system by its name.

@@ -1,14 +1,14 @@
 //! GETATTR, SETATTR, ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
 use flatpath_rpc::xdr::Reader;
-use rustix::fs::{Access as Allowed, AtFlags, Gid, Mode, Timestamps, Uid};
-use rustix::path::DecInt;
+use rustix::fs::Access as Allowed;
 
-use crate::attributes::{Change, SetAttributes, SetTime, Time, optional};
+use crate::attributes::{Change, SetAttributes, Time, optional};
 use crate::node::Node;
 use crate::request::{Outcome, Request, read_handle, write_status};
 use crate::rights::Access;
 use crate::status::Status;
+use crate::syncing::Changed;
 
 const READ: u32 = 0x01;
 const LOOKUP: u32 = 0x02;
@@ -46,47 +46,26 @@ pub(super) fn set(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome
         })
     })?;
     let (result, change) = match request.resolve_to_change(handle) {
-        Ok(node) => request.change(&node, |before| match (guard, before) {
-            (Some(guard), Some(before)) if guard != before.changed => Err(Status::NotSynchronised),
-            _ => request.set_attributes(&node, &wanted),
-        }),
+        Ok(node) => {
+            let (set, change) = request.change_unsynced(&node, |before| {
+                let found = before.map_or_else(|| node.attributes(), Ok)?;
+                match guard {
+                    Some(guard) if guard != found.changed => Err(Status::NotSynchronised),
+                    _ => request.set_attributes(&node, &found, &wanted),
+                }
+            });
+            let lasts = set.and_then(|plan| match plan.has_steps() {
+                true => request.make_last(Changed::Attributes(&node)),
+                false => Ok(()),
+            });
+            (lasts, change)
+        }
         Err(status) => (Err(status), Change::default()),
     };
     request.answer_changes(result, &[change], |_, ()| {})
 }
 
 impl Request<'_> {
-    /// Applies `sattr3` as the caller. The size first: it may be refused, and it changes the times.
-    pub(super) fn set_attributes(&self, node: &Node, wanted: &SetAttributes) -> Result<(), Status> {
-        if let Some(size) = wanted.size {
-            self.check_data(node, &node.attributes()?, Allowed::WRITE_OK)?;
-            let file = self.writer(node)?;
-            let verifier = self.state.export.nodes.verifier();
-            self.act(|| Ok(verifier.run(node.key, || rustix::fs::ftruncate(file, size))?))?;
-        }
-        self.act(|| {
-            if wanted.user.is_some() || wanted.group.is_some() {
-                let named = |number: Option<u32>| number.filter(|number| *number != u32::MAX);
-                let user = named(wanted.user).map(Uid::from_raw);
-                let group = named(wanted.group).map(Gid::from_raw);
-                rustix::fs::chownat(&node.path, c"", user, group, AtFlags::EMPTY_PATH)?;
-            }
-            if let Some(mode) = wanted.mode {
-                let (files, name) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
-                let mode = Mode::from_raw_mode(mode);
-                rustix::fs::chmodat(files, name, mode, AtFlags::empty())?;
-            }
-            if wanted.accessed != SetTime::Keep || wanted.modified != SetTime::Keep {
-                let times = Timestamps {
-                    last_access: wanted.accessed.timespec(),
-                    last_modification: wanted.modified.timespec(),
-                };
-                rustix::fs::utimensat(&node.path, c"", &times, AtFlags::EMPTY_PATH)?;
-            }
-            Ok(())
-        })
-    }
-
     /// Which of the asked rights the caller has.
     fn rights(&self, node: &Node, asked: u32) -> Result<u32, Status> {
         let directory = node.kind == rustix::fs::FileType::Directory;

@@ -1,58 +1,102 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
 //!
 //! The kernel makes the file as the caller, so it belongs to the caller and the directory's rules
-//! hold. An exclusive create keeps the client's verifier in the times of the new file until the
-//! client sets them, so that a repeated one is known even after a restart.
+//! hold. What its attributes come to is decided before (`setting.rs`); where the kernel alone can
+//! refuse a part, or cannot make it last, the object is removed again. An exclusive create keeps
+//! the client's verifier in the times of the new file until the client sets them, so that a
+//! repeated one is known even after a restart.
 
 use flatpath_rpc::xdr::Reader;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags, Timestamps, makedev};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, makedev};
+use rustix::io::Errno;
 
-use crate::attributes::{Attributes, SetAttributes, SetTime, Time, write_after};
+use crate::attributes::{Attributes, Change, SetAttributes, SetTime, Time, write_after};
 use crate::limits::PATH_BYTES_MAX;
 use crate::names::{RESOLVE, new_name, open_name};
-use crate::node::Node;
+use crate::node::{Data, Node};
 use crate::request::{Failure, Made, Outcome, Request, read_entry, write_status};
+use crate::setting::{Plan, Subject};
 use crate::status::Status;
+use crate::syncing::{Changed, ObjectState};
 
-/// Permission bits of what a client makes without naming any.
-const FILE_MODE: u32 = 0o600;
-const DIRECTORY_MODE: u32 = 0o700;
-
-enum How {
+/// What is to be under a name.
+enum Wanted<'a> {
+    /// A file; where one is there, only the size is set (RFC 1813 section 3.3.8).
     Unchecked(SetAttributes),
+    /// A file that is not there.
     Guarded(SetAttributes),
+    /// A file that is not there, or was made with this verifier.
     Exclusive([u8; 8]),
+    Directory(SetAttributes),
+    /// A symbolic link to this.
+    Link(SetAttributes, &'a [u8]),
+    /// What is neither; with major and minor number of a device.
+    Special(FileType, SetAttributes, (u32, u32)),
+    /// A kind that is made by other procedures, or by none.
+    Other,
 }
 
-fn mode_of(wanted: &SetAttributes, otherwise: u32) -> Mode {
-    Mode::from_raw_mode(wanted.mode.unwrap_or(otherwise))
+/// An object under its name.
+struct Object {
+    node: Node,
+    state: ObjectState,
+    attributes: Attributes,
 }
 
 pub(super) fn create(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let entry = read_entry(reader)?;
-    let how = match reader.u32()? {
-        0 => How::Unchecked(SetAttributes::read(reader)?),
-        1 => How::Guarded(SetAttributes::read(reader)?),
-        2 => How::Exclusive(reader.fixed::<8>()?),
+    let wanted = match reader.u32()? {
+        0 => Wanted::Unchecked(SetAttributes::read(reader)?),
+        1 => Wanted::Guarded(SetAttributes::read(reader)?),
+        2 => Wanted::Exclusive(reader.fixed::<8>()?),
         _ => return Err(Failure::Garbage),
     };
-    make(request, entry, |request, directory, name| match &how {
-        How::Exclusive(verifier) => create_exclusive(request, directory, name, *verifier),
-        How::Unchecked(wanted) => create_with(request, directory, name, wanted, false),
-        How::Guarded(wanted) => create_with(request, directory, name, wanted, true),
-    })
+    make(request, entry, &wanted)
+}
+
+pub(super) fn make_directory(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
+    let entry = read_entry(reader)?;
+    let wanted = Wanted::Directory(SetAttributes::read(reader)?);
+    make(request, entry, &wanted)
+}
+
+pub(super) fn make_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
+    let entry = read_entry(reader)?;
+    let attributes = SetAttributes::read(reader)?;
+    let wanted = Wanted::Link(attributes, reader.opaque(PATH_BYTES_MAX + 1)?);
+    make(request, entry, &wanted)
+}
+
+pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
+    let entry = read_entry(reader)?;
+    let kind = match reader.u32()? {
+        3 => FileType::BlockDevice,
+        4 => FileType::CharacterDevice,
+        6 => FileType::Socket,
+        7 => FileType::Fifo,
+        // Its arguments end here.
+        _ => return make(request, entry, &Wanted::Other),
+    };
+    let attributes = SetAttributes::read(reader)?;
+    let device = match kind {
+        FileType::BlockDevice | FileType::CharacterDevice => (reader.u32()?, reader.u32()?),
+        _ => (0, 0),
+    };
+    make(request, entry, &Wanted::Special(kind, attributes, device))
 }
 
 /// Makes an entry of a directory: status, handle, attributes and the change of the directory.
 fn make(
     request: &mut Request<'_>,
     (directory, name): (&[u8], &[u8]),
-    act: impl FnOnce(&Request<'_>, &Node, &[u8]) -> Result<Made, Status>,
+    wanted: &Wanted<'_>,
 ) -> Outcome {
-    let (result, change) = request.change_directory(directory, |directory| {
-        act(request, directory, new_name(name)?)
-    });
+    let directory = request.directory_to_change(directory);
+    let (result, change) = match &directory {
+        Ok(directory) => request.make_lasting(directory, name, wanted),
+        Err(status) => (Err(*status), Change::default()),
+    };
     request.answer(|writer, system| {
         write_status(writer, &result);
         if let Ok((attributes, handle)) = &result {
@@ -62,59 +106,6 @@ fn make(
         }
         change.write(writer, system);
     })
-}
-
-/// Makes a file that is not there; the kernel says whether it was.
-fn create_new(
-    request: &Request<'_>,
-    directory: &Node,
-    name: &[u8],
-    mode: Mode,
-) -> Result<OwnedFd, Status> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    request.act(|| {
-        Ok(rustix::fs::openat2(
-            &directory.path,
-            name,
-            flags,
-            mode,
-            RESOLVE,
-        )?)
-    })
-}
-
-fn create_with(
-    request: &Request<'_>,
-    directory: &Node,
-    name: &[u8],
-    wanted: &SetAttributes,
-    guarded: bool,
-) -> Result<Made, Status> {
-    match create_new(request, directory, name, mode_of(wanted, FILE_MODE)) {
-        Ok(file) => {
-            // The mode is set already; a size of zero is what a new file has.
-            let size = wanted.size.filter(|size| *size > 0);
-            let rest = SetAttributes {
-                mode: None,
-                size,
-                ..*wanted
-            };
-            request.finish(directory, name, file, &rest)
-        }
-        Err(Status::Exists) if !guarded => {
-            let file = request.act(|| open_name(&directory.path, name))?;
-            if Attributes::of(&file)?.kind != FileType::RegularFile {
-                return Err(Status::Exists);
-            }
-            // Of a file that was there only the size is set (RFC 1813 section 3.3.8).
-            let rest = SetAttributes {
-                size: wanted.size,
-                ..SetAttributes::default()
-            };
-            request.finish(directory, name, file, &rest)
-        }
-        Err(status) => Err(status),
-    }
 }
 
 /// The verifier as two times in seconds. The top bits are left out: not every file system keeps
@@ -128,164 +119,244 @@ fn verifier_times(verifier: [u8; 8]) -> (Time, Time) {
     (time((verifier >> 32) as u32), time(verifier as u32))
 }
 
-fn create_exclusive(
-    request: &Request<'_>,
-    directory: &Node,
-    name: &[u8],
-    verifier: [u8; 8],
-) -> Result<Made, Status> {
+/// The attributes that a file made with this verifier has.
+fn attributes_with(verifier: [u8; 8]) -> SetAttributes {
     let (accessed, modified) = verifier_times(verifier);
-    match create_new(request, directory, name, Mode::from_raw_mode(FILE_MODE)) {
-        Ok(file) => {
-            let times = Timestamps {
-                last_access: SetTime::To(accessed).timespec(),
-                last_modification: SetTime::To(modified).timespec(),
-            };
-            rustix::fs::futimens(&file, &times)?;
-            // The verifier must outlive a crash, or the repeated call would fail.
-            let key = Attributes::of(&file)?.key;
-            let verifier = request.state.export.nodes.verifier();
-            verifier.run(key, || rustix::fs::fsync(&file))?;
-            request.finish(directory, name, file, &SetAttributes::default())
-        }
-        Err(Status::Exists) => {
-            let file = request.act(|| open_name(&directory.path, name))?;
-            let found = Attributes::of(&file)?;
-            let same = found.is_file()
-                && found.size == 0
-                && (found.accessed, found.modified) == (accessed, modified);
-            if !same {
-                return Err(Status::Exists);
-            }
-            request.finish(directory, name, file, &SetAttributes::default())
-        }
-        Err(status) => Err(status),
+    SetAttributes {
+        accessed: SetTime::To(accessed),
+        modified: SetTime::To(modified),
+        ..SetAttributes::default()
     }
 }
 
-pub(super) fn make_directory(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let entry = read_entry(reader)?;
-    let wanted = SetAttributes::read(reader)?;
-    make(request, entry, |request, directory, name| {
-        let mode = mode_of(&wanted, DIRECTORY_MODE);
-        request.act(|| Ok(rustix::fs::mkdirat(&directory.path, name, mode)?))?;
-        // The group bit comes from above and mkdir does not take the sticky bit: set both again.
-        let sticky = wanted.mode.filter(|mode| mode & 0o7000 != 0);
-        let rest = SetAttributes {
-            mode: sticky,
-            size: None,
-            ..wanted
+impl Wanted<'_> {
+    /// What a new object gets.
+    fn plan(&self, request: &Request<'_>) -> Result<Plan, Status> {
+        let decide = |kind, device, wanted: &SetAttributes| {
+            request.decide(&Subject::New { kind, device }, wanted)
         };
-        request.finish_name(directory, name, &rest)
-    })
-}
-
-pub(super) fn make_link(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let entry = read_entry(reader)?;
-    let wanted = SetAttributes::read(reader)?;
-    let target = reader.opaque(PATH_BYTES_MAX + 1)?;
-    make(request, entry, |request, directory, name| {
-        if target.len() > PATH_BYTES_MAX {
-            return Err(Status::NameTooLong);
+        match self {
+            Wanted::Unchecked(wanted) | Wanted::Guarded(wanted) => {
+                decide(FileType::RegularFile, (0, 0), wanted)
+            }
+            Wanted::Exclusive(verifier) => {
+                decide(FileType::RegularFile, (0, 0), &attributes_with(*verifier))
+            }
+            Wanted::Directory(wanted) => decide(FileType::Directory, (0, 0), wanted),
+            Wanted::Link(_, target) if target.len() > PATH_BYTES_MAX => Err(Status::NameTooLong),
+            Wanted::Link(_, target) if target.is_empty() || target.contains(&0) => {
+                Err(Status::Invalid)
+            }
+            Wanted::Link(wanted, _) => decide(FileType::Symlink, (0, 0), wanted),
+            Wanted::Special(kind, wanted, device) => decide(*kind, *device, wanted),
+            Wanted::Other => Err(Status::BadType),
         }
-        if target.is_empty() || target.contains(&0) {
-            return Err(Status::Invalid);
-        }
-        request.act(|| Ok(rustix::fs::symlinkat(target, &directory.path, name)?))?;
-        // A link has no mode and no size of its own to set.
-        let rest = SetAttributes {
-            mode: None,
-            size: None,
-            ..wanted
-        };
-        request.finish_name(directory, name, &rest)
-    })
-}
+    }
 
-pub(super) fn make_node(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
-    let entry = read_entry(reader)?;
-    let number = reader.u32()?;
-    let kind = match number {
-        3 => Some(FileType::BlockDevice),
-        4 => Some(FileType::CharacterDevice),
-        6 => Some(FileType::Socket),
-        7 => Some(FileType::Fifo),
-        // Others are made by other procedures, or by none: their arguments end here.
-        _ => None,
-    };
-    let wanted = match kind {
-        Some(_) => SetAttributes::read(reader)?,
-        None => SetAttributes::default(),
-    };
-    let device = match number {
-        3 | 4 => makedev(reader.u32()?, reader.u32()?),
-        _ => 0,
-    };
-    make(request, entry, |request, directory, name| {
-        let kind = kind.ok_or(Status::BadType)?;
-        let mode = mode_of(&wanted, FILE_MODE);
-        request.act(|| {
-            Ok(rustix::fs::mknodat(
-                &directory.path,
-                name,
-                kind,
-                mode,
-                device,
-            )?)
-        })?;
-        let rest = SetAttributes {
-            mode: None,
-            size: None,
-            ..wanted
-        };
-        request.finish_name(directory, name, &rest)
-    })
+    /// Makes it under a name that is free, as the calling thread; the kernel says whether it is.
+    /// Gives a file open for writing, and nothing for anything else.
+    fn make(&self, directory: &Node, name: &[u8], mode: u32) -> Result<Option<OwnedFd>, Status> {
+        const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY);
+        let (at, mode) = (&directory.path, Mode::from_raw_mode(mode));
+        match self {
+            Wanted::Unchecked(_) | Wanted::Guarded(_) | Wanted::Exclusive(_) => {
+                let flags = NEW | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = rustix::fs::openat2(at, name, flags, mode, RESOLVE)?;
+                return Ok(Some(file));
+            }
+            Wanted::Directory(_) => rustix::fs::mkdirat(at, name, mode)?,
+            Wanted::Link(_, target) => rustix::fs::symlinkat(*target, at, name)?,
+            Wanted::Special(kind, _, (major, minor)) => {
+                rustix::fs::mknodat(at, name, *kind, mode, makedev(*major, *minor))?;
+            }
+            Wanted::Other => return Err(Status::BadType),
+        }
+        Ok(None)
+    }
+
+    fn is_link_or_special(&self) -> bool {
+        matches!(self, Wanted::Link(..) | Wanted::Special(..))
+    }
 }
 
 impl Request<'_> {
-    /// The file that was just made under `name`, opened; then as [`Request::finish`].
-    fn finish_name(
+    /// An object under a name, on disk as its reply says; or none, and the reason.
+    fn make_lasting(
         &self,
         directory: &Node,
         name: &[u8],
-        rest: &SetAttributes,
-    ) -> Result<Made, Status> {
-        let file = open_name(&directory.path, name)?;
-        self.finish(directory, name, file, rest)
+        wanted: &Wanted<'_>,
+    ) -> (Result<Made, Status>, Change) {
+        let make = || self.make_object(directory, new_name(name)?, wanted);
+        let (made, change) = self.change_unsynced(directory, |_| make());
+        let object = match made {
+            Ok(object) => object,
+            Err(status) => return (Err(status), change),
+        };
+        let changed = Changed::Named {
+            object: &object.node,
+            state: object.state,
+            directory,
+        };
+        let Err(status) = self.make_last(changed) else {
+            return (Ok((object.attributes, object.node.handle)), change);
+        };
+        if !object.state.is_new() {
+            return (Err(status), change);
+        }
+        // Other changes may have come between.
+        let (_, change) = self.change_unsynced(directory, |_| {
+            self.remove_made(directory, name, Some(&object.attributes));
+            Ok(())
+        });
+        let _ = self.make_last(Changed::Removed { directory });
+        let before = None;
+        (Err(status), Change { before, ..change })
     }
 
-    /// Sets what could not be set while making a file, and describes it. A size is on the disk
-    /// before the reply, as one that SETATTR sets.
-    fn finish(
+    /// An object as it is wanted, or nothing has changed; alone in its directory.
+    fn make_object(
         &self,
         directory: &Node,
         name: &[u8],
-        file: OwnedFd,
-        rest: &SetAttributes,
-    ) -> Result<Made, Status> {
-        let export = &self.state.export;
-        let (attributes, handle) = export.describe(&file)?;
-        export.saw_in(attributes.key, directory, name);
-        // Clients name the owner they are anyway; only root may name another.
-        let user = rest
-            .user
-            .filter(|user| *user != attributes.user && self.who.user == 0);
-        let group = rest.group.filter(|group| *group != attributes.group);
-        let rest = SetAttributes {
-            user,
-            group,
-            ..*rest
+        wanted: &Wanted<'_>,
+    ) -> Result<Object, Status> {
+        let plan = wanted.plan(self)?;
+        let locks = &self.state.export.locks;
+        let is_early = wanted.is_link_or_special() && plan.has_steps();
+        let early = is_early.then(|| locks.name_is_early(directory.key));
+        let file = match self.act(|| wanted.make(directory, name, plan.made_with)) {
+            Err(Status::Exists) => return self.find_made(directory, name, wanted),
+            made => made?,
         };
-        if rest == SetAttributes::default() {
-            return Ok((attributes, handle));
+        let completed = self.complete(directory, name, file, plan);
+        drop(early);
+        if let Ok(object) = &completed {
+            let key = object.attributes.key;
+            self.state.export.saw_in(key, directory, name);
         }
-        let mut node = Node::new(file, &attributes, handle);
+        completed
+    }
+
+    /// Gives a new object what it could not be made with. Where that fails, removes it again.
+    fn complete(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        file: Option<OwnedFd>,
+        plan: Plan,
+    ) -> Result<Object, Status> {
+        let opened = self.open_made(directory, name, file);
+        let made = opened.as_ref().ok().map(|(_, attributes)| *attributes);
+        let completed = opened.and_then(|(node, attributes)| {
+            let plan = plan.without_owner(attributes.user, attributes.group);
+            self.carry_out(&node, &plan)?;
+            let (state, attributes) = match plan.has_steps() {
+                true => (ObjectState::MadeAndChanged, node.attributes()?),
+                false => (ObjectState::Made, attributes),
+            };
+            Ok(Object {
+                node,
+                state,
+                attributes,
+            })
+        });
+        if completed.is_err() {
+            self.remove_made(directory, name, made.as_ref());
+        }
+        completed
+    }
+
+    /// A new object, open.
+    fn open_made(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        file: Option<OwnedFd>,
+    ) -> Result<(Node, Attributes), Status> {
+        // As the server: the caller has made it.
+        let (path, writer) = match file {
+            Some(file) => (rustix::io::fcntl_dupfd_cloexec(&file, 0)?, Some(file)),
+            None => (open_name(&directory.path, name)?, None),
+        };
+        let (node, attributes) = self.node_of(path)?;
+        if let Some(file) = writer {
+            node.writer.get_or_init(|| Data::new(file, None));
+        }
+        Ok((node, attributes))
+    }
+
+    /// A file for this call alone.
+    fn node_of(&self, path: OwnedFd) -> Result<(Node, Attributes), Status> {
+        let export = &self.state.export;
+        let (attributes, handle) = export.describe(&path)?;
+        let mut node = Node::new(path, &attributes, handle);
         node.report_to(export.nodes.verifier());
-        self.set_attributes(&node, &rest)?;
-        if rest.size.is_some() {
-            self.sync(&node)?;
+        Ok((node, attributes))
+    }
+
+    /// What is there under the name of an object that was to be made, if it will do.
+    fn find_made(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        wanted: &Wanted<'_>,
+    ) -> Result<Object, Status> {
+        if !matches!(wanted, Wanted::Unchecked(_) | Wanted::Exclusive(_)) {
+            return Err(Status::Exists);
         }
+        let path = self.act(|| open_name(&directory.path, name))?;
+        let (node, found) = self.node_of(path)?;
+        let state = match wanted {
+            Wanted::Unchecked(wanted) if found.is_file() => {
+                let size = SetAttributes {
+                    size: wanted.size,
+                    ..SetAttributes::default()
+                };
+                let plan = self.set_attributes(&node, &found, &size)?;
+                match plan.has_steps() {
+                    true => ObjectState::Changed,
+                    false => ObjectState::Found,
+                }
+            }
+            Wanted::Exclusive(verifier)
+                if found.is_file()
+                    && found.size == 0
+                    && (found.accessed, found.modified) == verifier_times(*verifier) =>
+            {
+                ObjectState::Changed
+            }
+            _ => return Err(Status::Exists),
+        };
+        self.state.export.saw_in(found.key, directory, name);
         let attributes = node.attributes()?;
-        Ok((attributes, handle))
+        Ok(Object {
+            node,
+            state,
+            attributes,
+        })
+    }
+
+    /// Removes an object that this call made and that a part of it was refused for, unless the name
+    /// has another by now. As the server, so that no rule of the directory keeps it.
+    fn remove_made(&self, directory: &Node, name: &[u8], made: Option<&Attributes>) {
+        let export = &self.state.export;
+        let lost = export.before_loss(directory, name);
+        let found = lost.as_ref().and_then(|file| Attributes::of(file).ok());
+        let is_other = made
+            .zip(found.as_ref())
+            .is_some_and(|(made, found)| made.key != found.key);
+        if is_other {
+            return;
+        }
+        let removed = rustix::fs::unlinkat(&directory.path, name, AtFlags::empty());
+        let removed = match removed {
+            Err(Errno::ISDIR) => rustix::fs::unlinkat(&directory.path, name, AtFlags::REMOVEDIR),
+            other => other,
+        };
+        match removed {
+            Ok(()) => export.after_loss(lost),
+            Err(errno) => log::warn!("what a client was refused stays in its directory: {errno}"),
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::limits::{DATA_BYTES_MAX, PIPED_BYTES_MIN};
 use crate::node::{Node, Seen};
 use crate::request::{Failure, Outcome, Request, read_handle};
 use crate::status::Status;
-use crate::verifier::Lost;
+use crate::verifier::{Lost, Work, WriteVerifier};
 
 /// Results of READ before the data: status, attributes, count, end, length.
 const READ_HEAD_BYTES: usize = 4 + POST_OP_BYTES + 4 + 4 + 4;
@@ -273,7 +273,9 @@ fn write_from(
             let at = offset + written as u64;
             // Repeated when interrupted: that is no error of the file.
             let write = || rustix::io::pwritev2(file, &*rest, at, flags);
-            match verifier.report(node.key, rustix::io::retry_on_intr(write)) {
+            let write = || rustix::io::retry_on_intr(write);
+            let result = refused_each_time(verifier, node, write(), write);
+            match verifier.report(node.key, Work::Write, result) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     written += bytes;
@@ -302,6 +304,25 @@ fn write_from(
     Ok(written)
 }
 
+/// The result of a write. That no file can be so long is said of the write itself, and so each
+/// time; a file system may also say it once, of data that it took before (`nfs_file_write` in
+/// `fs/nfs/file.c`). Then data is lost.
+fn refused_each_time(
+    verifier: &WriteVerifier,
+    node: &Node,
+    result: rustix::io::Result<usize>,
+    again: impl FnOnce() -> rustix::io::Result<usize>,
+) -> rustix::io::Result<usize> {
+    let Err(Errno::FBIG) = result else {
+        return result;
+    };
+    let again = again();
+    if again != Err(Errno::FBIG) {
+        let _ = verifier.report(node.key, Work::Sync, result);
+    }
+    again
+}
+
 pub(super) fn commit(request: &mut Request<'_>, reader: &mut Reader<'_>) -> Outcome {
     let handle = read_handle(reader)?;
     let _offset = reader.u64()?;
@@ -320,7 +341,7 @@ fn commit_all(request: &Request<'_>, node: &Node) -> Result<u64, Status> {
     let file = request.writer(node).or_else(|_| request.reader(node))?;
     let syncing = verifier.enter(node.key);
     node.begin_sync();
-    verifier.report(node.key, rustix::fs::fsync(file))?;
+    verifier.report(node.key, Work::Sync, rustix::fs::fsync(file))?;
     // A concurrent call may have got the report of the loss: then the verifier shows it.
     let _ = syncing.end();
     // Read afterwards: what was lost until now has turned it. What was written after the sync began

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::changes::exclusive;
 use crate::status::Status;
 use crate::testing::{Fixture, Words};
+use crate::verifier::Work;
 
 const UNSTABLE: u32 = 0;
 const STABLE: [u32; 2] = [1, 2];
@@ -217,6 +218,25 @@ fn every_error_of_an_operation_turns_the_verifier() {
     }
 }
 
+/// A refusal of a length comes each time; what comes once is the report of an earlier write.
+#[test]
+fn that_a_file_is_too_long_is_a_loss_if_it_is_said_once() {
+    for stable in [UNSTABLE, 1, 2] {
+        let Some(served) = Served::new(Cache::Through) else {
+            return;
+        };
+        let before = served.write(0, b"before", UNSTABLE).expect("taken");
+        let (count, errno) = (2, Errno::FBIG.raw_os_error());
+        served.lossy.fail(Operation::Write, count, errno);
+        let refused = served.write(0, b"x", stable);
+        assert_eq!(refused, Err(Status::FileTooBig as u32), "stable {stable}");
+        assert_eq!(served.verifier(), before, "stable {stable}");
+        served.lossy.fail(Operation::Write, 1, errno);
+        assert!(served.write(0, b"x", stable).is_ok() || stable != UNSTABLE);
+        assert_ne!(served.verifier(), before, "stable {stable}");
+    }
+}
+
 #[test]
 fn a_write_that_fails_in_its_middle_turns_the_verifier() {
     /// More than comes to the file system in one piece; the second fails.
@@ -255,7 +275,7 @@ fn a_sync_that_succeeds_beside_one_that_fails_is_not_believed() {
         std::thread::scope(|scope| {
             let confirming = scope.spawn(|| confirm(&served));
             until_true("the call to wait", || verifier.waiting(key) == 1);
-            let _ = verifier.report::<()>(key, Err(Errno::IO));
+            let _ = verifier.report::<()>(key, Work::Sync, Err(Errno::IO));
             drop(beside);
             let done = confirming.join().expect("no panic");
             match number {
