@@ -7,6 +7,7 @@ mod crash;
 mod descriptors;
 mod exports;
 mod failover;
+mod forgotten;
 mod framing;
 mod full;
 mod handover;
