@@ -308,6 +308,28 @@ mod tests {
         }
     }
 
+    /// Beside its directories a package has what cargo and its readers look for, and no file that
+    /// only our tools read, as the lists of the drill.
+    #[test]
+    fn a_package_has_no_file_of_our_tools() {
+        const WANTED: &[&str] = &[
+            "Cargo.",
+            ".cargo_vcs_info.json",
+            "README.md",
+            "LICENSE",
+            "build.rs",
+        ];
+        for name in published().unwrap() {
+            let mut command = process::cargo(&["package", "--list", "--allow-dirty", "--offline"]);
+            let list = process::output(command.args(["--package", &name])).unwrap();
+            assert!(list.lines().any(|file| file.starts_with("src/")), "{name}");
+            let beside = list.lines().filter(|file| !file.contains('/'));
+            let is_wanted = |file: &&str| WANTED.iter().any(|wanted| file.starts_with(wanted));
+            let foreign: Vec<_> = beside.filter(|file| !is_wanted(file)).collect();
+            assert_eq!(foreign, [""; 0], "files of the package {name}");
+        }
+    }
+
     #[test]
     fn a_registry_can_tell_a_stranger_what_each_published_crate_is_for() {
         for package in published_manifests().unwrap() {
