@@ -299,6 +299,7 @@ pub mod routing {
 
 #[cfg(feature = "typed-headers")]
 pub use ::headers;
+pub use ::bytes::Bytes;
 pub use ::http;
 pub use answer::{Answer, IntoAnswer};
 pub use body::{Decoder, Piece};
@@ -345,7 +346,7 @@ pub use peer::{Peer, PeerRejection, Tls, TlsRejection};
 pub use problem::Problem;
 pub use reply::{Disposition, Reply};
 pub use request_id::RequestId;
-pub use router::{Router, RouterState};
+pub use router::{Router, RouterState, TrailingSlash};
 pub use scan::Scan;
 pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};

@@ -27,6 +27,15 @@ enum Core<S> {
     Service(usize),
 }
 
+impl<S> Clone for Core<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Handler(call) => Self::Handler(Arc::clone(call)),
+            Self::Service(number) => Self::Service(*number),
+        }
+    }
+}
+
 /// One handler or mounted service with the layers around it, and what its requests are held to.
 pub(crate) struct Endpoint<S> {
     core: Core<S>,
@@ -85,6 +94,24 @@ impl<S: 'static> Endpoint<S> {
             place: Route::Inline,
             ..Self::new(|| (StatusCode::NOT_FOUND, "there is nothing here\n"))
         }
+    }
+
+    /// The same within these layers too, from the innermost of them.
+    pub(crate) fn within(&self, layers: &[layer::Shared]) -> Self {
+        let mut endpoint = Self {
+            core: self.core.clone(),
+            layers: self.layers.clone(),
+            attempt: self.attempt.clone(),
+            place: self.place,
+            right: self.right.clone(),
+            body_bytes_max: self.body_bytes_max,
+            streams: self.streams,
+            asks: self.asks,
+        };
+        for layer in layers {
+            endpoint.layer(layer, endpoint.place);
+        }
+        endpoint
     }
 
     /// The number of its service, if it is a mounted one.
@@ -255,11 +282,15 @@ impl<S: 'static> Methods<S> {
         self.endpoints.push((method, endpoint));
     }
 
-    /// Takes in the handlers of another.
+    /// Takes in the handlers of another. The layers around what answers the other methods are of
+    /// the first that has some.
     #[track_caller]
     pub(crate) fn merge(&mut self, path: &str, other: Self) {
         for (method, endpoint) in other.endpoints {
             self.insert(path, method, endpoint);
+        }
+        if self.rest.layers.is_empty() {
+            self.rest = other.rest;
         }
     }
 
@@ -301,14 +332,29 @@ impl<S: 'static> Methods<S> {
         self
     }
 
-    /// Puts a layer around the handlers so far: see [`Router::layer`](crate::Router::layer).
+    /// Puts a layer around the handlers of this path so far, and around what answers 405 and
+    /// `OPTIONS` here: see [`Router::layer`](crate::Router::layer).
+    ///
+    /// ```
+    /// use flatpath_http::http::StatusCode;
+    /// use flatpath_http::{Next, Request, Router, routing};
+    ///
+    /// let refuse = |_: Request, _: &Next<'_>| StatusCode::UNAUTHORIZED;
+    /// let router: Router = Router::new()
+    ///     .route("/secret", routing::get(|| "a secret\n").layer(refuse))
+    ///     .get("/", || "for all\n");
+    /// ```
     #[must_use]
     pub fn layer<M: 'static>(mut self, layer: impl Layer<M>) -> Self {
-        let layer = layer::share(layer);
-        for (_, endpoint) in &mut self.endpoints {
-            endpoint.layer(&layer, endpoint.place);
-        }
+        self.add_layer(&layer::share(layer));
         self
+    }
+
+    pub(crate) fn add_layer(&mut self, layer: &layer::Shared) {
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.layer(layer, endpoint.place);
+        }
+        self.rest.layer(layer, Route::Pooled);
     }
 
     /// Gives every handler that is tried a right of its own, named after the path.
@@ -381,14 +427,6 @@ impl<S: 'static> Methods<S> {
             response.headers_mut().entry(ALLOW).or_insert(allowed);
         }
         response
-    }
-
-    pub(crate) fn endpoints_mut(&mut self) -> impl Iterator<Item = &mut Endpoint<S>> {
-        self.endpoints.iter_mut().map(|(_, endpoint)| endpoint)
-    }
-
-    pub(crate) fn rest_mut(&mut self) -> &mut Endpoint<S> {
-        &mut self.rest
     }
 
     pub(crate) fn with_state<T: 'static>(self, state: &Arc<S>) -> Methods<T>

@@ -29,12 +29,24 @@ impl Parameters {
             if value.contains('\0') {
                 return Err("a part of the path has a NUL");
             }
-            if value.split('/').any(|part| part == "..") {
-                return Err("a part of the path is `..`");
-            }
+            harmless(&value)?;
             Ok((name.to_owned(), value.into_owned()))
         });
         decoded.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The same for values without an escape.
+    ///
+    /// # Errors
+    /// Why one is refused.
+    pub(crate) fn plain<'a>(
+        raw: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, &'static str> {
+        let plain = raw.map(|(name, value)| {
+            harmless(value)?;
+            Ok((name.to_owned(), value.to_owned()))
+        });
+        plain.collect::<Result<_, _>>().map(Self)
     }
 
     /// What stands in the place of `{name}`.
@@ -47,6 +59,15 @@ impl Parameters {
     /// Names and values.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+}
+
+/// # Errors
+/// It leads upwards.
+fn harmless(value: &str) -> Result<(), &'static str> {
+    match value.split('/').any(|part| part == "..") {
+        true => Err("a part of the path is `..`"),
+        false => Ok(()),
     }
 }
 

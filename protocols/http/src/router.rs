@@ -1,13 +1,17 @@
 //! Paths to handlers.
 //!
-//! A path is matched as the client spelled it, undecoded; parameters are percent-decoded once,
-//! after they were taken out, so that `%2F` in one never separates segments.
+//! Paths are compared in one spelling (`spelling`): `/%61` is `/a`, but `%2F` is no slash.
+//! Parameters are percent-decoded once, after they were taken out, so that `%2F` in one never
+//! separates segments. The request keeps its path as the client spelled it.
 //!
 //! Cost: one look into a table for a path that is spelled out, else a walk through a radix tree; on
 //! the network thread, and once more where the handler runs. Finding a path that is spelled out
-//! allocates nothing.
+//! allocates nothing; another one is searched for a percent sign, and copied where it has one.
 
+mod below;
 mod dispatch;
+mod slash;
+mod spelling;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,20 +22,23 @@ use crate::layer::{self, Layer};
 use crate::methods::{Endpoint, Methods};
 use crate::mount::Services;
 use crate::service::Service;
+use below::{Below, Prefix, Refused};
 
 pub use dispatch::RouterState;
-
-/// What follows a prefix, in the tree of prefixes.
-const REST: &str = "/{*rest of the path}";
-
-/// Its name, which no parameter has that is an identifier.
-const REST_NAME: &str = "rest of the path";
+pub use slash::TrailingSlash;
 
 /// A service that sends each request to the handler of its path and method.
 ///
 /// A path names its parameters in braces: `/users/{id}`, and `/files/{*rest}` for all of the rest.
 /// Literal segments win over parameters. Handlers run on workers unless they are
 /// [`inline`](Methods::inline). `S` is what [`State`](crate::State) gives to them.
+///
+/// A path is written as it is read, and matches however clients spell it: `/café` is
+/// `/caf%C3%A9`, and `/%61` is `/a` (RFC 3986 section 6.2.2). Escapes of reserved characters are
+/// others than these (section 2.2): `%2F` never separates segments. Handlers and layers see the
+/// path as the client spelled it, so a layer that decides by paths asks for the route
+/// ([`MatchedPath`](crate::MatchedPath)). A slash at the end makes another path, unless
+/// [`trailing_slash`](Self::trailing_slash) says otherwise.
 ///
 /// ```
 /// use flatpath_http::{Answer, Http, Next, Parameters, Request, Response, Router, State, routing};
@@ -61,31 +68,36 @@ pub struct Router<S = ()> {
     matcher: matchit::Router<usize>,
     /// The paths without parameters, which go before the others: the walk through the tree
     /// allocates where a path could be either.
-    spelled_out: HashMap<String, usize>,
+    spelled_out: SpelledOut,
     /// Mounted services, and the fallbacks of nested routers: for what has no path here.
-    prefixes: Vec<Prefix<S>>,
-    prefix_matcher: matchit::Router<usize>,
+    below: Below<S>,
+    /// The 404 of nested routers that have layers: for what nothing else answers.
+    nested: Below<S>,
     services: Services,
     fallback: Option<Endpoint<S>>,
     not_found: Endpoint<S>,
+    trailing_slash: Option<TrailingSlash>,
+    /// Whether it or a route has another rule than the default.
+    heeds_slashes: bool,
 }
+
+/// The program fixes its paths, so the hash need not withstand clients.
+type SpelledOut = HashMap<String, usize, foldhash::fast::FixedState>;
 
 struct Path<S> {
+    /// As it was written.
     pattern: Arc<str>,
+    /// In the spelling that paths are compared in.
+    spelled: String,
     methods: Methods<S>,
-}
-
-/// What answers below a prefix.
-struct Prefix<S> {
-    /// Without a slash at its end.
-    pattern: Arc<str>,
-    endpoint: Endpoint<S>,
+    /// Where its router differs from the one that it has become part of.
+    trailing_slash: Option<TrailingSlash>,
 }
 
 impl<S> std::fmt::Debug for Router<S> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let paths: Vec<_> = self.paths.iter().map(|path| &path.pattern).collect();
-        let prefixes: Vec<_> = self.prefixes.iter().map(|it| &it.pattern).collect();
+        let prefixes: Vec<_> = self.below.iter().map(|it| &it.pattern).collect();
         let mut shown = formatter.debug_struct("Router");
         shown.field("paths", &paths).field("prefixes", &prefixes);
         shown.finish_non_exhaustive()
@@ -105,12 +117,14 @@ impl<S: Send + Sync + 'static> Router<S> {
         Self {
             paths: Vec::new(),
             matcher: matchit::Router::new(),
-            spelled_out: HashMap::new(),
-            prefixes: Vec::new(),
-            prefix_matcher: matchit::Router::new(),
+            spelled_out: SpelledOut::default(),
+            below: Below::default(),
+            nested: Below::default(),
             services: Services::default(),
             fallback: None,
             not_found: Endpoint::not_found(),
+            trailing_slash: None,
+            heeds_slashes: false,
         }
     }
 
@@ -121,24 +135,55 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// would match both), or is not well formed. The message names both, and the line of the call.
     #[must_use]
     #[track_caller]
-    pub fn route(mut self, path: &str, mut methods: Methods<S>) -> Self {
-        methods.grant(path);
-        if let Some(known) = self.paths.iter_mut().find(|known| &*known.pattern == path) {
-            known.methods.merge(path, methods);
-            return self;
-        }
-        insert(&mut self.matcher, path, path, self.paths.len());
-        if !path.contains(['{', '}']) {
-            self.spelled_out.insert(path.to_owned(), self.paths.len());
-        }
-        let pattern = path.into();
-        self.paths.push(Path { pattern, methods });
+    pub fn route(mut self, path: &str, methods: Methods<S>) -> Self {
+        self.add(path, methods, None);
         self
+    }
+
+    #[track_caller]
+    fn add(&mut self, path: &str, mut methods: Methods<S>, slash: Option<TrailingSlash>) {
+        assert!(path.starts_with('/'), "a path begins with a slash: {path}");
+        let spelled = spelling::of_route(path);
+        let spelled = spelled.unwrap_or_else(|why| malformed(path, &why));
+        methods.grant(path);
+        if let Some(known) = self.paths.iter_mut().find(|it| it.spelled == spelled) {
+            known.methods.merge(&known.pattern, methods);
+            known.trailing_slash = known.trailing_slash.or(slash);
+            return;
+        }
+        match self.matcher.insert(&spelled, self.paths.len()) {
+            Ok(()) => {}
+            Err(matchit::InsertError::Conflict { with }) => {
+                let known = self.paths.iter().find(|it| it.spelled == with);
+                conflict(path, known.map_or(&with, |it| &it.pattern))
+            }
+            Err(why) => malformed(path, &why),
+        }
+        if !spelled.contains(['{', '}']) {
+            self.spelled_out.insert(spelled.clone(), self.paths.len());
+        }
+        self.paths.push(Path {
+            pattern: path.into(),
+            spelled,
+            methods,
+            trailing_slash: slash,
+        });
     }
 
     /// Adds the routes of another, with this in front of each; `/` there becomes `prefix` itself.
     /// Handlers see the whole path. Its fallback answers what lies below the prefix and has no
-    /// route.
+    /// route; without one that of this router, or a 404, and the layers of the other are around
+    /// these answers as they are around its routes.
+    ///
+    /// ```
+    /// use flatpath_http::http::StatusCode;
+    /// use flatpath_http::{Next, Request, Router};
+    ///
+    /// let refuse = |_: Request, _: &Next<'_>| StatusCode::UNAUTHORIZED;
+    /// let admin = Router::new().get("/users", || "ada\n").layer(refuse);
+    /// // 401 for /admin/users and for whatever else begins with /admin/; 404 for /none.
+    /// let router: Router = Router::new().nest("/admin", admin);
+    /// ```
     ///
     /// # Panics
     /// As [`Router::route`], and when something else answers what lies below the prefix.
@@ -146,27 +191,33 @@ impl<S: Send + Sync + 'static> Router<S> {
     #[track_caller]
     pub fn nest(mut self, prefix: &str, inner: Self) -> Self {
         let prefix = prefix.trim_end_matches('/');
-        for Path { pattern, methods } in inner.paths {
-            let path = match &*pattern {
+        let has_fallback = inner.fallback.is_some();
+        for path in inner.paths {
+            let pattern = match &*path.pattern {
                 "/" if !prefix.is_empty() => prefix.to_owned(),
                 pattern => format!("{prefix}{pattern}"),
             };
-            self = self.route(&path, methods);
+            let slash = path.trailing_slash.or(inner.trailing_slash);
+            self.add(&pattern, path.methods, slash);
         }
+        self.heeds_slashes |= inner.heeds_slashes;
         let services_before = self.services.len();
         self.services.append(inner.services);
-        for mut below in inner.prefixes {
-            below.endpoint.renumber(services_before);
-            self.answer_below(&format!("{prefix}{}", below.pattern), below.endpoint);
+        for below in inner.below.into_prefixes() {
+            self.answer_below(below.moved(prefix, services_before));
         }
-        if let Some(mut fallback) = inner.fallback {
-            fallback.renumber(services_before);
-            self.answer_below(prefix, fallback);
+        let mut rest = Prefix::new("", inner.fallback.unwrap_or(inner.not_found));
+        rest.nested = inner.nested;
+        let rest = rest.moved(prefix, services_before);
+        match has_fallback {
+            true => self.answer_below(rest),
+            false => self.answer_nested(rest),
         }
         self
     }
 
-    /// Adds the routes of another, and its fallback.
+    /// Adds the routes of another, and its fallback. What has no route in either is answered within
+    /// the layers of this one.
     ///
     /// # Panics
     /// As [`Router::route`], and when both have a fallback.
@@ -193,7 +244,8 @@ impl<S: Send + Sync + 'static> Router<S> {
     #[track_caller]
     pub fn nest_service(mut self, prefix: &str, service: impl Service) -> Self {
         let number = self.services.add(service);
-        self.answer_below(prefix.trim_end_matches('/'), Endpoint::service(number));
+        let prefix = prefix.trim_end_matches('/');
+        self.answer_below(Prefix::new(prefix, Endpoint::service(number)));
         self
     }
 
@@ -204,7 +256,7 @@ impl<S: Send + Sync + 'static> Router<S> {
     #[must_use]
     #[track_caller]
     pub fn fallback<M: 'static>(mut self, handler: impl Handler<M, S>) -> Self {
-        self.answer_below("", Endpoint::new(handler));
+        self.answer_below(Prefix::new("", Endpoint::new(handler)));
         self
     }
 
@@ -219,20 +271,64 @@ impl<S: Send + Sync + 'static> Router<S> {
         self.nest_service("", service)
     }
 
-    /// This endpoint answers what lies below a prefix and has no route.
+    /// Says what becomes of a path that would have a route with a slash more at its end, or with
+    /// one less. It holds for all routes of this router, whenever they are added, and for those of
+    /// nested ones that say nothing themselves. A path that has a route of its own is not affected.
+    ///
+    /// ```
+    /// use flatpath_http::{Router, TrailingSlash};
+    ///
+    /// let router: Router = Router::new()
+    ///     .get("/notes", || "all notes\n") // /notes/ is redirected here,
+    ///     .get("/about/", || "about\n") // and /about to /about/.
+    ///     .trailing_slash(TrailingSlash::Redirect);
+    /// ```
+    #[must_use]
+    pub fn trailing_slash(mut self, rule: TrailingSlash) -> Self {
+        self.trailing_slash = Some(rule);
+        self.heeds_slashes |= rule != TrailingSlash::Strict;
+        self
+    }
+
+    /// This answers what lies below a prefix and has no route; without a prefix it is the fallback.
     #[track_caller]
-    fn answer_below(&mut self, prefix: &str, endpoint: Endpoint<S>) {
-        if prefix.is_empty() {
+    fn answer_below(&mut self, below: Prefix<S>) {
+        let pattern = Arc::clone(&below.pattern);
+        if pattern.is_empty() {
             assert!(self.fallback.is_none(), "the router has a fallback already");
-            self.fallback = Some(endpoint);
+            for nested in self.nested.iter_mut() {
+                nested.inherit(&below.endpoint);
+            }
+            for nested in below.nested.into_prefixes() {
+                self.nested.add_last(nested);
+            }
+            self.fallback = Some(below.endpoint);
             return;
         }
-        for end in ["", "/", REST] {
-            let path = format!("{prefix}{end}");
-            insert(&mut self.prefix_matcher, prefix, &path, self.prefixes.len());
+        assert!(
+            pattern.starts_with('/'),
+            "a path begins with a slash: {pattern}"
+        );
+        match self.below.add(below) {
+            Ok(()) => {}
+            Err(Refused::Taken(with)) => conflict(&pattern, &with),
+            Err(Refused::Malformed(why)) => malformed(&pattern, &why),
         }
-        let pattern = prefix.into();
-        self.prefixes.push(Prefix { pattern, endpoint });
+    }
+
+    /// A nested router without a fallback has this 404, which is within its layers. What answers in
+    /// its place is the fallback here, if there is one; it is asked after what answers below a
+    /// prefix. Of two routers with one prefix the first one's layers are around both.
+    fn answer_nested(&mut self, mut rest: Prefix<S>) {
+        let deeper = std::mem::take(&mut rest.nested);
+        let has_layers = !rest.pattern.is_empty() && !rest.endpoint.layers.is_empty();
+        let its_own = has_layers.then_some(rest);
+        for mut nested in deeper.into_prefixes().chain(its_own) {
+            if let Some(fallback) = &self.fallback {
+                nested.inherit(fallback);
+            }
+            self.nested.add_last(nested);
+        }
     }
 
     /// Puts a layer around every handler and service so far, and around what answers 404, 405 and
@@ -245,14 +341,12 @@ impl<S: Send + Sync + 'static> Router<S> {
     pub fn layer<M: 'static>(mut self, layer: impl Layer<M>) -> Self {
         let layer = layer::share(layer);
         for Path { methods, .. } in &mut self.paths {
-            for endpoint in methods.endpoints_mut() {
-                endpoint.layer(&layer, endpoint.place);
-            }
-            methods.rest_mut().layer(&layer, Route::Pooled);
+            methods.add_layer(&layer);
         }
-        let below = self.prefixes.iter_mut().map(|prefix| &mut prefix.endpoint);
-        for endpoint in below.chain(&mut self.fallback) {
-            endpoint.layer(&layer, endpoint.place);
+        self.below.layer(&layer);
+        self.nested.layer(&layer);
+        if let Some(fallback) = &mut self.fallback {
+            fallback.layer(&layer, fallback.place);
         }
         self.not_found.layer(&layer, Route::Pooled);
         self
@@ -262,41 +356,35 @@ impl<S: Send + Sync + 'static> Router<S> {
     #[must_use]
     pub fn with_state<T: Send + Sync + 'static>(self, state: S) -> Router<T> {
         let state = Arc::new(state);
-        let with_state = |Path { pattern, methods }| Path {
-            pattern,
-            methods: Methods::with_state(methods, &state),
-        };
-        let below = |Prefix { pattern, endpoint }| Prefix {
-            pattern,
-            endpoint: Endpoint::with_state(endpoint, &state),
+        let with_state = |path: Path<S>| Path {
+            pattern: path.pattern,
+            spelled: path.spelled,
+            methods: path.methods.with_state(&state),
+            trailing_slash: path.trailing_slash,
         };
         Router {
             paths: self.paths.into_iter().map(with_state).collect(),
             matcher: self.matcher,
             spelled_out: self.spelled_out,
-            prefixes: self.prefixes.into_iter().map(below).collect(),
-            prefix_matcher: self.prefix_matcher,
+            below: self.below.with_state(&state),
+            nested: self.nested.with_state(&state),
             services: self.services,
             fallback: self.fallback.map(|fallback| fallback.with_state(&state)),
             not_found: self.not_found.with_state(&state),
+            trailing_slash: self.trailing_slash,
+            heeds_slashes: self.heeds_slashes,
         }
     }
 }
 
-/// Adds a path to a tree.
 #[track_caller]
-fn insert(tree: &mut matchit::Router<usize>, shown: &str, path: &str, number: usize) {
-    assert!(
-        shown.starts_with('/'),
-        "a path begins with a slash: {shown}"
-    );
-    match tree.insert(path, number) {
-        Ok(()) => {}
-        Err(matchit::InsertError::Conflict { with }) => {
-            panic!("the path {shown} conflicts with {with}, which has handlers already")
-        }
-        Err(why) => panic!("the path {shown} is not well formed: {why}"),
-    }
+fn conflict(path: &str, with: &str) -> ! {
+    panic!("the path {path} conflicts with {with}, which has handlers already")
+}
+
+#[track_caller]
+fn malformed(path: &str, why: &dyn std::fmt::Display) -> ! {
+    panic!("the path {path} is not well formed: {why}")
 }
 
 /// A method of the router for each method of HTTP.

@@ -7,7 +7,9 @@ use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath::{Turn, WorkerScope};
 use http::{Extensions, StatusCode};
 
-use super::{Path, Prefix, REST_NAME, Router};
+use super::below::Below;
+use super::slash::{self, TrailingSlash};
+use super::{Path, Router, spelling};
 use crate::answer::{Answer, Kind};
 use crate::closures::{HandlerState, Route};
 use crate::head::{Framing, Head};
@@ -34,19 +36,29 @@ struct Found<'a, S> {
     prefix_bytes: usize,
 }
 
+/// What a path has in the place of its route's parameters.
+enum Values<'a, 'p> {
+    /// As the client spelled them: without an escape.
+    Plain(matchit::Params<'a, 'p>),
+    Decoded(Result<Parameters, Refusal>),
+}
+
 /// Why a request that was found is answered without its handler.
 enum Refusal {
     Parameters(&'static str),
     TooLong,
+    /// The route's path, relative to that of the request: it has another slash at its end.
+    Slash(String),
     /// RFC 9110 section 9.3.7: OPTIONS of the whole server.
     Options,
 }
 
 impl Refusal {
-    fn response(&self) -> Response {
+    fn response(&self, request: &Request) -> Response {
         match self {
             Self::Parameters(reason) => refused(StatusCode::BAD_REQUEST, reason),
             Self::TooLong => streamed::too_long(),
+            Self::Slash(reference) => slash::redirect(reference, request.uri()),
             Self::Options => StatusCode::NO_CONTENT.into_response(),
         }
     }
@@ -74,47 +86,122 @@ impl<S: Send + Sync + 'static> Router<S> {
         &'a self,
         method: &str,
         path: &'p str,
-    ) -> (Found<'a, S>, Option<matchit::Params<'a, 'p>>) {
-        let spelled_out = self.spelled_out.get(path).map(|number| (*number, None));
-        let by_tree = || {
-            let found = self.matcher.at(path).ok()?;
-            Some((*found.value, Some(found.params)))
-        };
-        let Some((number, parameters)) = spelled_out.or_else(by_tree) else {
-            return (self.find_below(path), None);
-        };
-        let Path { pattern, methods } = &self.paths[number];
+    ) -> (Found<'a, S>, Option<Values<'a, 'p>>) {
+        if let Some(number) = self.spelled_out.get(path) {
+            return (self.found(*number, method), None);
+        }
+        if let Some(spelled) = spelling::of_path(path) {
+            return self.find_respelled(method, path, &spelled);
+        }
+        match self.walk(path) {
+            Some((number, values)) => (self.found(number, method), Some(Values::Plain(values))),
+            None => self.find_other(method, path),
+        }
+    }
+
+    /// The same for a path that has escapes, of which this is the one spelling.
+    #[cold]
+    fn find_respelled<'a>(
+        &'a self,
+        method: &str,
+        path: &str,
+        spelled: &str,
+    ) -> (Found<'a, S>, Option<Values<'a, 'static>>) {
+        if let Some((number, parameters)) = self.find_spelled(spelled) {
+            return (self.found(number, method), parameters.map(decoded));
+        }
+        let (mut found, values) = self.find_other(method, spelled);
+        found.prefix_bytes = spelling::bytes_of(path, found.prefix_bytes);
+        (found, values)
+    }
+
+    /// The route of a path in the one spelling.
+    fn find_spelled<'a, 'p>(
+        &'a self,
+        path: &'p str,
+    ) -> Option<(usize, Option<matchit::Params<'a, 'p>>)> {
+        if let Some(number) = self.spelled_out.get(path) {
+            return Some((*number, None));
+        }
+        let (number, values) = self.walk(path)?;
+        Some((number, Some(values)))
+    }
+
+    /// The route of a path that is not spelled out.
+    fn walk<'a, 'p>(&'a self, path: &'p str) -> Option<(usize, matchit::Params<'a, 'p>)> {
+        if self.spelled_out.len() == self.paths.len() {
+            return None;
+        }
+        let found = self.matcher.at(path).ok()?;
+        Some((*found.value, found.params))
+    }
+
+    /// What answers on the route with this number.
+    fn found(&self, number: usize, method: &str) -> Found<'_, S> {
+        let Path {
+            pattern, methods, ..
+        } = &self.paths[number];
         let (endpoint, allow) = match methods.find(method) {
             Some(endpoint) => (endpoint, None),
             None => (methods.rest(), Some(methods)),
         };
-        let found = Found {
+        Found {
             endpoint,
             allow,
             pattern: Some(pattern),
             prefix_bytes: 0,
+        }
+    }
+
+    /// Who answers a path that has no route itself: the route with another slash at the end, or
+    /// what answers below a prefix.
+    fn find_other<'a>(
+        &'a self,
+        method: &str,
+        path: &str,
+    ) -> (Found<'a, S>, Option<Values<'a, 'static>>) {
+        let beside = match self.heeds_slashes {
+            true => self.find_beside(method, path),
+            false => None,
         };
-        (found, parameters)
+        beside.unwrap_or_else(|| (self.find_below(path), None))
+    }
+
+    /// The route of the same path with another slash at its end, if that is to answer.
+    #[cold]
+    fn find_beside<'a>(
+        &'a self,
+        method: &str,
+        path: &str,
+    ) -> Option<(Found<'a, S>, Option<Values<'a, 'static>>)> {
+        let other = slash::other(path)?;
+        let (number, parameters) = self.find_spelled(&other)?;
+        let rule = self.paths[number].trailing_slash.or(self.trailing_slash);
+        let values = match rule.unwrap_or_default() {
+            TrailingSlash::Strict => return None,
+            TrailingSlash::Same => parameters.map(decoded),
+            TrailingSlash::Redirect => {
+                let reference = slash::reference(path);
+                Some(Values::Decoded(Err(Refusal::Slash(reference))))
+            }
+        };
+        Some((self.found(number, method), values))
     }
 
     /// Who answers a path that has no route.
-    fn find_below(&self, path: &str) -> Found<'_, S> {
-        let found = match self.prefixes.is_empty() {
-            true => None,
-            false => self.prefix_matcher.at(path).ok(),
+    fn find_below<'a>(&'a self, path: &str) -> Found<'a, S> {
+        let within = |nested: &'a Below<S>, endpoint: &'a Endpoint<S>| match nested.find(path) {
+            Some((nested, _)) => &nested.endpoint,
+            None => endpoint,
         };
-        let (endpoint, pattern, prefix_bytes) = match found {
-            Some(found) => {
-                let Prefix { pattern, endpoint } = &self.prefixes[*found.value];
-                let prefix_bytes = match found.params.get(REST_NAME) {
-                    Some(rest) => path.len() - rest.len() - 1,
-                    None => path.trim_end_matches('/').len(),
-                };
-                (endpoint, Some(pattern), prefix_bytes)
+        let (endpoint, pattern, prefix_bytes) = match self.below.find(path) {
+            Some((below, prefix_bytes)) => {
+                let endpoint = within(&below.nested, &below.endpoint);
+                (endpoint, Some(&below.pattern), prefix_bytes)
             }
             None => {
-                let fallback = self.fallback.as_ref();
-                (fallback.unwrap_or(&self.not_found), None, 0)
+                let rest = self.fallback.as_ref().unwrap_or(&self.not_found);
+                (within(&self.nested, rest), None, 0)
             }
         };
         Found {
@@ -128,16 +215,28 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// Finds who answers, and gives the request what that asks for; or says why it is refused.
     fn prepare(&self, request: &mut Request, opens: bool) -> (Found<'_, S>, Option<Refusal>) {
         let (method, path) = (request.method().as_str(), request.uri().path());
-        let (found, parameters) = self.find(method, path);
-        let parameters = decode(parameters);
+        let (found, values) = self.find(method, path);
+        let parameters = parameters(values);
         found.prepare(parameters, request, opens)
     }
 }
 
+/// The parameters of a path with escapes.
+fn decoded(values: matchit::Params<'_, '_>) -> Values<'static, 'static> {
+    let decoded = Parameters::decode(values.iter());
+    Values::Decoded(decoded.map_err(Refusal::Parameters))
+}
+
 /// The parameters of a path, if it has some, or why they are refused.
-fn decode(parameters: Option<matchit::Params<'_, '_>>) -> Option<Result<Parameters, &'static str>> {
-    let parameters = parameters.filter(|parameters| !parameters.is_empty())?;
-    Some(Parameters::decode(parameters.iter()))
+fn parameters(values: Option<Values<'_, '_>>) -> Option<Result<Parameters, Refusal>> {
+    match values? {
+        Values::Plain(plain) if plain.is_empty() => None,
+        Values::Plain(plain) => {
+            let parameters = Parameters::plain(plain.iter());
+            Some(parameters.map_err(Refusal::Parameters))
+        }
+        Values::Decoded(decoded) => Some(decoded),
+    }
 }
 
 impl<S: 'static> Found<'_, S> {
@@ -154,7 +253,7 @@ impl<S: 'static> Found<'_, S> {
     /// Gives the request what its endpoint asks for; or says why it is refused.
     fn prepare(
         self,
-        parameters: Option<Result<Parameters, &'static str>>,
+        parameters: Option<Result<Parameters, Refusal>>,
         request: &mut Request,
         opens: bool,
     ) -> (Self, Option<Refusal>) {
@@ -175,7 +274,7 @@ impl<S: 'static> Found<'_, S> {
             Some(Ok(parameters)) => {
                 request.extensions_mut().insert(parameters);
             }
-            Some(Err(reason)) => return (self, Some(Refusal::Parameters(reason))),
+            Some(Err(refusal)) => return (self, Some(refusal)),
         }
         let bytes_max = body_bytes_max.filter(|_| opens);
         let is_longer = |bytes_max| streamed::is_longer(request.headers(), bytes_max);
@@ -202,7 +301,7 @@ impl Router {
         let on_worker = worker.borrow().is_some();
         let call = |request: &mut Request| {
             if let Some(refusal) = &refusal {
-                return refusal.response().into();
+                return refusal.response(request).into();
             }
             let answer = endpoint.call(request, &(), worker.borrow_mut().as_mut());
             match (found.allow, answer) {
@@ -291,13 +390,13 @@ impl Service for Router {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        let (found, parameters) = self.find(head.method(), head.path());
+        let (found, values) = self.find(head.method(), head.path());
         if let Some(at) = found.place() {
             let thread = (&mut thread.services, turn);
             return self.services.inline(at, thread, head, reply);
         }
         thread.handlers.answer(head, reply, |request| {
-            let prepared = found.prepare(decode(parameters), request, false);
+            let prepared = found.prepare(parameters(values), request, false);
             let answer = self.answer_prepared(prepared, request, None);
             answer.into_response_now()
         })
@@ -311,13 +410,13 @@ impl Service for Router {
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        let (found, parameters) = self.find(head.method(), head.path());
+        let (found, values) = self.find(head.method(), head.path());
         if let Some(at) = found.place() {
             let thread = (&mut thread.services, turn);
             return self.services.prompt(at, thread, head, pool, reply);
         }
         thread.handlers.answer_if(head, reply, |request| {
-            let prepared = found.prepare(decode(parameters), request, false);
+            let prepared = found.prepare(parameters(values), request, false);
             if let (found, None) = &prepared
                 && let Some(attempted) = found.endpoint.attempt(request)
             {

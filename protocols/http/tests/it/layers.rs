@@ -15,7 +15,7 @@ use flatpath_http::{
 use flatpath_test::{Conditions, TestServer, each_seed};
 
 /// The reply to one request, the last of its connection.
-fn reply_to(server: &mut TestServer, line: &str, body: &str) -> String {
+pub(crate) fn reply_to(server: &mut TestServer, line: &str, body: &str) -> String {
     let client = server.connect();
     let length = body.len();
     let head = format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
@@ -23,7 +23,7 @@ fn reply_to(server: &mut TestServer, line: &str, body: &str) -> String {
     String::from_utf8(server.read_to_end(&client)).expect("ASCII")
 }
 
-fn status(reply: &str) -> &str {
+pub(crate) fn status(reply: &str) -> &str {
     reply.split(' ').nth(1).unwrap_or(reply)
 }
 

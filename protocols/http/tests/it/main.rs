@@ -19,6 +19,8 @@ mod layers;
 mod live_sites;
 mod model;
 mod multipart;
+mod nested;
+mod paths;
 mod peer;
 mod push;
 mod replay;

@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use flatpath_http::flatpath::Bytes;
 use flatpath_http::http::{HeaderMap, Method, StatusCode};
 use flatpath_http::{
-    Answer, Http, IntoResponse, Next, Parameters, Payload, Request, Response, Router, Sink, State,
-    Upload, WorkerScope, routing,
+    Answer, Bytes, Http, IntoResponse, Next, Parameters, Payload, Request, Response, Router, Sink,
+    State, Upload, WorkerScope, routing,
 };
 use flatpath_test::{Conditions, TestServer};
 
@@ -20,7 +19,7 @@ fn ask(router: Router, requests: &str) -> String {
 }
 
 /// One request, the last of its connection.
-fn one(router: Router, method: &str, path: &str, body: &str) -> String {
+pub(crate) fn one(router: Router, method: &str, path: &str, body: &str) -> String {
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
     ask(
@@ -326,6 +325,36 @@ fn conflicting_routes_are_named() {
     assert_eq!(
         panics(|| Router::new().get("a", || ())),
         "a path begins with a slash: a"
+    );
+    // One path in two spellings is one path.
+    let spelled = || {
+        Router::new()
+            .get("/caf\u{e9}/{b}", || ())
+            .get("/caf%c3%a9/{c}", || ())
+    };
+    assert_eq!(
+        panics(spelled),
+        "the path /caf%c3%a9/{c} conflicts with /caf\u{e9}/{b}, which has handlers already"
+    );
+    let twice = || {
+        Router::new()
+            .get("/caf\u{e9}", || ())
+            .get("/caf%C3%A9", || ())
+    };
+    assert_eq!(panics(twice), "/caf\u{e9} has a handler for GET already");
+    let mounted = || {
+        let service = || Router::new();
+        Router::<()>::new()
+            .nest_service("/%61", service())
+            .nest_service("/a", service())
+    };
+    assert_eq!(
+        panics(mounted),
+        "the path /a conflicts with /a, which has handlers already"
+    );
+    assert_eq!(
+        panics(|| Router::new().get("/a?b=c", || ())),
+        "the path /a?b=c is not well formed: a `?` begins a query, which no route has"
     );
     let malformed = panics(|| Router::new().get("/{", || ()));
     assert!(
