@@ -5,6 +5,7 @@
 
 #![cfg(feature = "mistakes")]
 
+mod check_handler;
 mod extractors;
 mod form_sink;
 mod framing;

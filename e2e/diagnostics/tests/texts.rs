@@ -65,9 +65,10 @@ fn texts(home: &Path) -> BTreeMap<PathBuf, String> {
         let (Some(place), true) = (place, is_ours) else {
             continue;
         };
-        let file = Path::new(string(&place["file_name"]));
+        let called = call(place);
+        let file = Path::new(string(&called["file_name"]));
         let file = file.strip_prefix("e2e/diagnostics").unwrap_or(file);
-        let line = place["line_start"].as_u64().expect("a line");
+        let line = called["line_start"].as_u64().expect("a line");
         errors.push((file.to_owned(), line, text(message, place)));
     }
     assert!(!errors.is_empty(), "no program was compiled: {log}");
@@ -80,6 +81,14 @@ fn texts(home: &Path) -> BTreeMap<PathBuf, String> {
         *all += &format!("line {line}: {text}\n");
     }
     texts
+}
+
+/// The place in the program: of what a macro expands to, the outermost call.
+fn call(place: &Value) -> &Value {
+    match &place["expansion"] {
+        Value::Null => place,
+        expansion => call(&expansion["span"]),
+    }
 }
 
 /// An error in our words.

@@ -39,7 +39,7 @@ pub fn upload_form(directory: PathBuf) -> Router {
     Router::new()
         .route("/", store.get(page))
         .get("/files/{name}", download)
-        .with_state(directory.into())
+        .with_state(Arc::<Path>::from(directory))
 }
 
 /// A request that failed here: the reason is for the log.

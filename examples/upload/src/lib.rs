@@ -27,7 +27,7 @@ pub fn uploads(directory: PathBuf) -> Router {
     Router::new()
         .route("/", routing::get(|| "hello\n").inline())
         .route("/files/{name}", file)
-        .with_state(directory.into())
+        .with_state(Arc::<Path>::from(directory))
 }
 
 /// A file under construction, which is removed unless it is finished.

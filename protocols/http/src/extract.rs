@@ -9,6 +9,7 @@ use std::mem;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
+use crate::from_ref::FromRef;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::{Body, Request, Response};
 
@@ -232,7 +233,7 @@ pub(crate) fn take_bytes(request: &mut Request) -> Bytes {
     mem::take(request.body_mut()).into_bytes()
 }
 
-/// The state of the router: a clone of it.
+/// The state of the router, or a part of it ([`FromRef`]): a clone.
 ///
 /// It is cloned for each request. Of an `Arc` that writes a count which all workers share; a
 /// reference to something static, as from [`Box::leak`], writes nothing.
@@ -247,16 +248,17 @@ pub(crate) fn take_bytes(request: &mut Request) -> Bytes {
 ///     format!("visit {}\n", visits.fetch_add(1, Ordering::Relaxed) + 1)
 /// }
 ///
-/// let router: Router = Router::new().get("/", visit).with_state(Arc::default());
+/// let visits = Arc::new(AtomicU64::new(0));
+/// let router: Router = Router::new().get("/", visit).with_state(visits);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct State<S>(pub S);
+pub struct State<T>(pub T);
 
-impl<S: Clone> FromRequestParts<S> for State<S> {
+impl<S, T: FromRef<S>> FromRequestParts<S> for State<T> {
     type Rejection = Infallible;
 
     fn from_request_parts(_: &mut Request, state: &S) -> Result<Self, Infallible> {
-        Ok(Self(state.clone()))
+        Ok(Self(T::from_ref(state)))
     }
 }
 

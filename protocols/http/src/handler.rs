@@ -50,6 +50,8 @@ use crate::message::{Request, Response};
     note = "a handler is a function of up to eight arguments: each is `FromRequestParts<{S}>`, \
             the last may be `FromRequest<{S}>` and take the body, as `Json` and `String` do",
     note = "what it returns is `IntoResponse`",
+    note = "`flatpath_http::check_handler!` of the function, with `state = {S}`, names the \
+            argument or the reply at fault",
     note = "an `async fn` is none: a handler returns `Deferred::spawn(&runtime, future)`, with the \
             feature `async`"
 )]

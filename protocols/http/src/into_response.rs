@@ -46,7 +46,9 @@ use crate::message::{Body, Response};
     label = "not a response",
     note = "text, bytes, a `StatusCode`, `Html`, `Json`, a `Body`, `Option` and `Result` of them \
             are responses; and so are `(status, content)` and `(status, headers, content)`",
-    note = "an error of your own becomes one by `impl IntoResponse for {Self}`"
+    note = "an error of your own becomes one by `impl IntoResponse for {Self}`",
+    note = "a future is none: in place of an `async fn` return \
+            `Deferred::spawn(&runtime, future)`, with the feature `async`"
 )]
 pub trait IntoResponse {
     /// The response, made of this.

@@ -28,9 +28,11 @@
 //! # Routes
 //!
 //! A [`Router`] sends requests to handlers by path and method. [`Parameters`] are those of the
-//! path, [`State`] is what all handlers share, [`Extension`] what a layer hands on; what a type of
-//! your own is made of is told by [`FromRequestParts`] and [`FromRequest`]. [`Host`], [`Peer`] and
-//! [`Tls`] tell where a request is sent to and where it comes from, [`Either`] is one of two.
+//! path, [`State`] is what all handlers share, or a part of it ([`FromRef`]), [`Extension`] what a
+//! layer hands on; what a type of your own is made of is told by [`FromRequestParts`] and
+//! [`FromRequest`]. [`check_handler!`] has the compiler name what keeps a function from being a
+//! handler. [`Host`], [`Peer`] and [`Tls`] tell where a request is sent to and where it comes from,
+//! [`Either`] is one of two.
 //!
 //! [`Multipart`] is a form with files, and [`MultipartUpload`] takes a large one while it arrives:
 //! see [`multipart`]. With the feature `cookies` there are jars of cookies, with `secure-cookies`
@@ -186,7 +188,8 @@
 // | routes  | `layer`, `answer`, `time_out`        | what is around handlers             |
 // | routes  | `streamed`                           | uploads                             |
 // | sites   | `sites`                              | services by host                    |
-// | handler | `either`, `host`                     | more of what they take and return   |
+// | handler | `either`, `host`, `from_ref`         | more of what they take and return   |
+// | handler | `check`                              | why a function is no handler        |
 // | handler | `multipart`                          | forms with files                    |
 // | handler | `cookies`, `typed_header`            | headers as types                    |
 // | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
@@ -263,9 +266,12 @@ mod request_id;
 mod deferred;
 mod answer;
 mod extract;
+mod from_ref;
 mod either;
 mod host;
 mod handler;
+#[doc(hidden)]
+pub mod check;
 mod closures;
 mod parameters;
 mod matched_path;
@@ -297,9 +303,9 @@ pub mod routing {
     pub use crate::methods::{any, delete, get, head, options, patch, post, put};
 }
 
+pub use ::bytes::Bytes;
 #[cfg(feature = "typed-headers")]
 pub use ::headers;
-pub use ::bytes::Bytes;
 pub use ::http;
 pub use answer::{Answer, IntoAnswer};
 pub use body::{Decoder, Piece};
@@ -322,6 +328,7 @@ pub use flatpath::memory::{Payload, RegionConfig};
 pub use flatpath::{Turn, WorkerScope};
 #[cfg(feature = "json")]
 pub use form::{Form, FormRejection, Query, QueryRejection};
+pub use from_ref::FromRef;
 pub use handler::{ByReference, Handler};
 pub use head::{Framing, Head, HeadNote, KnownHeader, TargetForm};
 pub use host::{Host, HostRejection};

@@ -26,6 +26,7 @@ mod push;
 mod replay;
 mod router;
 mod sites;
+mod state_parts;
 mod test_client;
 mod time_outs;
 mod typed;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use flatpath_http::flatpath::Bytes;
+use flatpath_http::Bytes;
 use flatpath_http::{Answer, ForwardedHeader, Http, Next, Peer, Request, Router, Upload, routing};
 use flatpath_test::{Client, Conditions, TestServer};
 

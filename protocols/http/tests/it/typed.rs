@@ -1,6 +1,6 @@
 //! Lists, paths, one of two, and the host of a request, as clients see them, in the simulation.
 
-use flatpath_http::flatpath::Bytes;
+use flatpath_http::Bytes;
 use flatpath_http::{Either, Form, Host, Http, Json, Path, Query, Router};
 use flatpath_test::{Conditions, TestServer};
 use serde::{Deserialize, Serialize};
