@@ -10,6 +10,7 @@
 //!   upload, an extractor's refusal, a body that is too long for its route, 404, 405, a service, or
 //!   a panic inside, which is a 500 to the layers around.
 //! - LA2: a layer runs once for a request. What has to wait for its turn goes on behind the layers.
+//! - LA3: the layers of a nested router are around its 404, too, or the fallback in its place.
 
 use std::sync::Arc;
 
