@@ -27,7 +27,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use http::HeaderValue;
+use http::header::ORIGIN;
+
 use crate::head::Head;
+use crate::host::Host;
+use crate::message::Request;
+use crate::peer::Tls;
 use crate::target;
 
 /// Origins whose pages may write.
@@ -66,24 +72,74 @@ impl Origins {
         head.is_get() && !head.asks_upgrade || self.admit_other(head, scheme)
     }
 
-    fn admit_other(&self, head: &Head<'_>, scheme: OwnScheme) -> bool {
-        let Some(named) = &self.0 else {
-            return true;
+    /// Whether a request that writes is served, as [`Http::origins`](crate::Http::origins) decides
+    /// it for a whole listener: for a service whose pages have forms, which any page could copy.
+    /// The scheme of the connection is known where the request has [`Tls`].
+    ///
+    /// ```
+    /// use flatpath_http::{Origins, Request};
+    ///
+    /// fn is_foreign(request: &Request) -> bool {
+    ///     !Origins::own().admits_write(request)
+    /// }
+    /// # let _ = is_foreign;
+    /// ```
+    #[must_use]
+    pub fn admits_write(&self, request: &Request) -> bool {
+        let scheme = match Tls::of(request) {
+            Some(_) => OwnScheme::Https,
+            None => OwnScheme::Any,
         };
+        let headers = request.headers();
+        let origins = headers.get_all(ORIGIN).iter();
+        self.admit_from(Source {
+            origins: origins.map(HeaderValue::as_bytes),
+            site: headers.get("sec-fetch-site").map(HeaderValue::as_bytes),
+            authority: Host::of(request).unwrap_or_default(),
+            scheme,
+        })
+    }
+
+    fn admit_other(&self, head: &Head<'_>, scheme: OwnScheme) -> bool {
+        if self.0.is_none() {
+            return true;
+        }
         let is_safe = matches!(head.method(), "GET" | "HEAD" | "OPTIONS" | "TRACE");
         if is_safe && !head.asks_upgrade {
             return true;
         }
-        let mut origins = head.values("origin").peekable();
-        let has_origin = origins.peek().is_some();
+        self.admit_from(Source {
+            origins: head.values("origin"),
+            site: head.value("sec-fetch-site").filter(|_| !is_safe),
+            authority: head.authority(),
+            scheme,
+        })
+    }
+
+    /// Whether a request from there may write.
+    fn admit_from<'a>(&self, source: Source<'a, impl Iterator<Item = &'a [u8]>>) -> bool {
+        let Some(named) = &self.0 else {
+            return true;
+        };
         let is_named = |origin: &[u8]| named.iter().any(|it| it.matches(origin));
-        let is_own = |origin: &[u8]| is_own(origin, head.authority(), scheme);
-        match head.value("sec-fetch-site").filter(|_| !is_safe) {
+        let is_own = |origin: &[u8]| is_own(origin, source.authority, source.scheme);
+        let mut origins = source.origins.peekable();
+        match source.site {
             Some(b"same-origin" | b"none") => true,
-            Some(_) => has_origin && origins.all(is_named),
+            Some(_) => origins.peek().is_some() && origins.all(is_named),
             None => origins.all(|origin| is_own(origin) || is_named(origin)),
         }
     }
+}
+
+/// What a request says of the page that it comes from, and where it goes.
+struct Source<'a, O> {
+    /// The values of `Origin`.
+    origins: O,
+    /// The value of `Sec-Fetch-Site`.
+    site: Option<&'a [u8]>,
+    authority: &'a str,
+    scheme: OwnScheme,
 }
 
 /// The scheme by which clients reach a listener.
@@ -191,7 +247,15 @@ mod tests {
         let text = format!("{method} / HTTP/1.1\r\nHost: a.example:8080\r\n{headers}\r\n");
         let admitted =
             testing::with_head(text.as_bytes(), |head| origins.admit(head, OwnScheme::Any));
-        admitted.expect("valid").expect("complete")
+        let admitted = admitted.expect("valid").expect("complete");
+        if !matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE") {
+            // What a worker has of a request says the same.
+            let (request, _) = testing::request(text.as_bytes())
+                .expect("valid")
+                .expect("complete");
+            assert_eq!(origins.admits_write(&request), admitted, "{text}");
+        }
+        admitted
     }
 
     #[test]

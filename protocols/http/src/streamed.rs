@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode};
 use crate::carried::Carried;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
-use crate::sink::{Begun, Sink};
+use crate::sink::{Begun, Sink, UploadDecision};
 
 /// The answer of a handler that takes the body piece by piece, on a route that is
 /// [`streamed`](crate::Methods::streamed): what takes it.
@@ -157,6 +157,13 @@ impl IntoResponse for Upload {
         let mut response = refused(StatusCode::INTERNAL_SERVER_ERROR, &reason);
         Carried::put(response.extensions_mut(), self.0);
         response
+    }
+}
+
+/// For a service that takes some of its bodies as a streamed route does, a form among them.
+impl From<Upload> for UploadDecision {
+    fn from(upload: Upload) -> Self {
+        Self::Sink(upload.0)
     }
 }
 
