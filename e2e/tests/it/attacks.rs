@@ -219,10 +219,9 @@ to = "https://other.example/$1"
         let page = String::from_utf8_lossy(&reply.body).into_owned();
         assert!(page.contains("alert(1)"), "they are listed: {page}");
         let is_page = accept == "text/html";
-        assert!(
-            !is_page || !page.contains("<script") && !page.contains("<img"),
-            "{page}"
-        );
+        // The page has one script, its own, which its policy knows by its hash.
+        let scripts = page.matches("<script").count();
+        assert!(!is_page || scripts == 1 && !page.contains("<img"), "{page}");
     }
     // Of the lines with a mistake none has an effect, and the others have.
     let reply = ask(&server, b"/a", "");

@@ -16,14 +16,16 @@
 //! }
 //! ```
 //!
-//! With [`Files::writable`] PUT replaces files (`put`), and uploads that can be resumed do
-//! (`tus`); both give them their names by `publish`.
+//! With [`Files::writable`] PUT replaces files (`put`), the forms of listings store some and make
+//! directories (`form`), and uploads that can be resumed do (`tus`); all give files their names by
+//! `publish`.
 //!
 //! What is compressed before (`.br` and `.gz` beside a file) is sent to clients that take it; with
 //! the feature of a coding, `Files::compress` compresses the rest. Directories are listed
-//! ([`Files::listing`]), and sent as archives ([`Files::archives`]). [`Files::rules`] sets
-//! redirects, rewrites, clean addresses, fallbacks, error pages and headers; with
-//! [`RootFiles::Read`] the files `_redirects` and `_headers` of the root set them, too.
+//! ([`Files::listing`]), with their README as Markdown (feature `markdown`), and sent as archives
+//! ([`Files::archives`]). [`Files::rules`] sets redirects, rewrites, clean addresses, fallbacks,
+//! error pages and headers; with [`RootFiles::Read`] the files `_redirects` and `_headers` of the
+//! root set them, too.
 //!
 //! Deliberately absent: DELETE and other writing, server-side includes, configuration files below
 //! the root, users and passwords (a `Guard` of `flatpath-layers` asks for them).
@@ -60,6 +62,7 @@ mod writing;
 mod keyed;
 mod publish;
 mod put;
+mod form;
 mod tus;
 mod deferred_close;
 mod target;

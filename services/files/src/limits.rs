@@ -57,6 +57,34 @@ pub const ARCHIVE_BYTES_MAX: usize = 8 * 1024 * 1024 + 2 * READ_BYTES;
 /// a page with many entries.
 pub(crate) const README_BYTES_MAX: usize = 64 * 1024;
 
+/// Elements of a README within each other that its page has, of Markdown.
+#[cfg(feature = "markdown")]
+pub(crate) const MARKDOWN_DEPTH_MAX: usize = 32;
+
+/// Markers at the beginning of one line of a README, `>` or `-`, that its page takes for Markdown:
+/// more than anyone writes. The parser looks at each of those that are open for every further line,
+/// so 64 KiB of them would take half a second.
+#[cfg(feature = "markdown")]
+pub(crate) const MARKDOWN_MARKERS_MAX: usize = 128;
+
+/// Bytes of text and tags that a page has of a README in Markdown: eight times as many as are read,
+/// more than any has whose markup serves its text.
+#[cfg(feature = "markdown")]
+pub(crate) const MARKDOWN_BYTES_MAX: usize = 8 * README_BYTES_MAX;
+
+/// Files that one form stores: each is open until all have arrived. With a script a page stores any
+/// number, one after another.
+pub const FORM_FILES_MAX: usize = 32;
+
+/// Fields of a form: its files, and a few that say what is wanted.
+pub(crate) const FORM_FIELDS_MAX: usize = FORM_FILES_MAX + 8;
+
+/// Bytes of the head of a field of a form: a name of 255 bytes, with all around it.
+pub(crate) const FORM_HEADER_BYTES_MAX: usize = 4 * 1024;
+
+/// Descriptors that a form holds: its directory, and each of its files with the directory again.
+pub(crate) const FORM_DESCRIPTORS: usize = 1 + FORM_FILES_MAX;
+
 /// Bytes read from a file at a time on the way into a small answer.
 pub const READ_BYTES: usize = 64 * 1024;
 

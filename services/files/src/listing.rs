@@ -6,7 +6,8 @@
 //!
 //! At most `LISTING_ENTRIES_MAX` names are shown at a time, in byte order from the first, or from
 //! the name that the query says (`view`): each page has its own bound of memory, wherever it
-//! begins, and what is made or removed meanwhile moves no other entry to another page.
+//! begins, and what is made or removed meanwhile moves no other entry to another page. A filter of
+//! the query leaves the other names out before they are counted.
 //!
 //! Cost: each name is read; one `statx` per entry that is shown, and one lookup per link.
 
@@ -27,8 +28,11 @@ use crate::writing::is_own;
 
 pub(crate) mod html;
 pub(crate) mod json;
+#[cfg(feature = "markdown")]
+mod markdown;
 pub(crate) mod order;
 pub(crate) mod readme;
+pub(crate) mod tools;
 pub(crate) mod view;
 
 use view::{View, Window};
@@ -64,7 +68,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entries {
     pub(crate) shown: Vec<Entry>,
-    /// How many names there are.
+    /// How many names there are that the view's filter admits.
     pub(crate) total: usize,
     /// How many of them come before those that are shown.
     pub(crate) preceding: usize,
@@ -89,7 +93,11 @@ impl Entries {
         view: &View,
     ) -> Result<Self, FilesError> {
         let mut chosen = Chosen::new(&view.window);
-        each_name(directory, path, shown.into(), |name| chosen.offer(name))?;
+        each_name(directory, path, shown.into(), |name| {
+            if view.filter.admits(name) {
+                chosen.offer(name);
+            }
+        })?;
         let mut entries = Self {
             shown: Vec::with_capacity(chosen.names.len()),
             total: chosen.total,

@@ -19,6 +19,7 @@
 //! | 413, 415, 507 | too long; with a content coding; no space is left           |
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ use crate::writing::{
 /// Tries to find a hidden name that no file has.
 const NAME_TRIES_MAX: usize = 8;
 
-struct Upload {
+/// A file that is written, and has no name yet that clients see.
+pub(crate) struct Upload {
     directory: Arc<File>,
     name: Vec<u8>,
     conditions: HeaderMap,
@@ -77,30 +79,7 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
     if length.is_some_and(|length| length > uploads.options.bytes_max) {
         return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
-    let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
-    uploads.allow_path(&path)?;
-    let (parent, name) = split_name(&path);
-    if form == PathForm::Directory {
-        return Err(Refusal::conflict("a path that ends in / names a directory"));
-    }
-    if name.len() > NAME_BYTES_MAX {
-        return Err(Refusal::conflict("the name is too long"));
-    }
-    let directory = directory_at(&uploads.root, parent)?;
-    let existing = existing_at(&directory, name)?;
-    let conditions = conditions_of(headers);
-    allow(&existing, &conditions, uploads.tags)?;
-    let directory = Arc::new(directory);
-    let file = open_new(&directory)?;
-    Ok(Upload {
-        directory,
-        name: name.to_vec(),
-        conditions,
-        file,
-        written: 0,
-        options: uploads.options,
-        tags: uploads.tags,
-    })
+    Upload::at(uploads, raw_target(request), conditions_of(headers))
 }
 
 fn open_new(directory: &Arc<File>) -> Result<TempFile> {
@@ -131,12 +110,8 @@ impl Sink for Upload {
         piece: &mut Payload,
         _scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
-        let bytes = piece.len() as u64;
-        if bytes > self.options.bytes_max - self.written {
-            return Err(Refusal::from(StatusCode::PAYLOAD_TOO_LARGE).into());
-        }
+        self.admit(piece.len() as u64)?;
         piece.write_to(&mut &*self.file).map_err(Refusal::from)?;
-        self.written += bytes;
         Ok(())
     }
 
@@ -146,8 +121,78 @@ impl Sink for Upload {
 }
 
 impl Upload {
+    /// A file that is to have this address, if there may be one.
+    pub(crate) fn at(uploads: &Uploads, raw: &str, conditions: HeaderMap) -> Result<Self> {
+        let (path, form) = writable_path(raw, uploads.hidden)?;
+        uploads.allow_path(&path)?;
+        let (parent, name) = split_name(&path);
+        if form == PathForm::Directory {
+            return Err(Refusal::conflict("a path that ends in / names a directory"));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Refusal::conflict("the name is too long"));
+        }
+        let directory = directory_at(&uploads.root, parent)?;
+        let existing = existing_at(&directory, name)?;
+        allow(&existing, &conditions, uploads.tags)?;
+        let directory = Arc::new(directory);
+        let file = open_new(&directory)?;
+        Ok(Self {
+            directory,
+            name: name.to_vec(),
+            conditions,
+            file,
+            written: 0,
+            options: uploads.options,
+            tags: uploads.tags,
+        })
+    }
+
+    /// The name that it is to have.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// More of its content.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        self.admit(bytes.len() as u64)?;
+        (&*self.file).write_all(bytes)?;
+        Ok(())
+    }
+
+    /// Counts what is about to be written.
+    fn admit(&mut self, bytes: u64) -> Result<()> {
+        if bytes > self.options.bytes_max - self.written {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
+        }
+        self.written += bytes;
+        Ok(())
+    }
+
+    /// Holds it to these conditions from now on, and looks whether they are met now.
+    pub(crate) fn on(&mut self, conditions: HeaderMap) -> Result<()> {
+        self.conditions = conditions;
+        let existing = existing_at(&self.directory, &self.name)?;
+        allow(&existing, &self.conditions, self.tags)
+    }
+
+    /// The file gets its name, as a whole.
+    pub(crate) fn store(&mut self) -> Result<()> {
+        self.publication().publish()?;
+        self.file.published();
+        Ok(())
+    }
+
     fn conclude(&mut self) -> Result<Response> {
-        let publication = Publication {
+        let publication = self.publication();
+        let published = publication.publish()?;
+        let response = publication.answer(published);
+        self.file.published();
+        Ok(response)
+    }
+
+    fn publication(&self) -> Publication<'_> {
+        Publication {
             directory: &self.directory,
             name: &self.name,
             conditions: &self.conditions,
@@ -155,10 +200,6 @@ impl Upload {
             file: &self.file,
             hidden: self.file.name(),
             durability: self.options.durability,
-        };
-        let published = publication.publish()?;
-        let response = publication.answer(published);
-        self.file.published();
-        Ok(response)
+        }
     }
 }

@@ -69,6 +69,13 @@ impl Refusal {
         Self::because(StatusCode::CONFLICT, reason)
     }
 
+    /// With what it is about before its reason.
+    pub(crate) fn about(self, what: &str) -> Self {
+        let (status, reason) = (self.0.status(), self.0.body().to_bytes());
+        let reason = String::from_utf8_lossy(&reason);
+        Self::because(status, &format!("{what}: {}", reason.trim_end()))
+    }
+
     /// With one more header.
     pub(crate) fn with(self, name: impl IntoHeaderName, value: impl Into<HeaderValue>) -> Self {
         Self(Box::new(with(*self.0, name, value)))

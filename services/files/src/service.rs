@@ -24,8 +24,9 @@ use crate::archive::Archives;
 use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
+use crate::form;
 use crate::freshness::{LookupStart, Moment};
-use crate::limits::{CACHE_TARGET_BYTES_MAX, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
+use crate::limits::{CACHE_TARGET_BYTES_MAX, FORM_DESCRIPTORS, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::listing::Listing;
 use crate::mounts::{MountLimits, Mounts};
 use crate::put;
@@ -44,8 +45,8 @@ mod refusals;
 
 /// Serves what lies beneath a directory.
 ///
-/// GET and HEAD; PUT and uploads by tus where it is writable; OPTIONS lists them; everything else
-/// is 405. See the crate's front page for what is served and what is not.
+/// GET and HEAD; PUT, uploads by tus, and forms of listings where it is writable; OPTIONS lists
+/// them; everything else is 405. See the crate's front page for what is served and what is not.
 ///
 /// ```no_run
 /// use flatpath_files::{Files, WriteOptions, Writing};
@@ -87,6 +88,7 @@ pub struct Files {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteKind {
     Put,
+    Form,
     Tus,
 }
 
@@ -140,8 +142,9 @@ impl Files {
         })
     }
 
-    /// Sets whether PUT and resumable uploads make and replace files: with the rights of this
-    /// process, and never outside the directory. Starts a thread that removes expired uploads.
+    /// Sets whether PUT, resumable uploads and the forms of listings make and replace files: with
+    /// the rights of this process, and never outside the directory. Forms make directories, too.
+    /// Starts a thread that removes expired uploads.
     #[must_use]
     pub fn writable(self, writing: Writing) -> Self {
         let sweeper = match writing {
@@ -233,9 +236,9 @@ impl Files {
         self.root.resolution()
     }
 
-    /// How a request writes, if it does: as it is a PUT, or one for [`tus`]. One whose body has
-    /// arrived with it does not: it was planned for a service that is not writable, which this one
-    /// has replaced since, and a body that is written comes piece by piece.
+    /// How a request writes, if it does: as it is a PUT, a [`form`], or one for [`tus`]. One whose
+    /// body has arrived with it does not: it was planned for a service that is not writable, which
+    /// this one has replaced since, and a body that is written comes piece by piece.
     fn write_of(&self, request: &Request) -> Option<(Uploads, WriteKind)> {
         let Writing::Allowed(options) = self.writing else {
             return None;
@@ -245,6 +248,7 @@ impl Files {
         }
         let kind = match *request.method() {
             Method::PUT => WriteKind::Put,
+            Method::POST if form::concerns(request) => WriteKind::Form,
             _ if tus::concerns(request) => WriteKind::Tus,
             _ => return None,
         };
@@ -477,6 +481,7 @@ impl Service for Files {
         };
         let descriptors = match kind {
             WriteKind::Put => PUT_DESCRIPTORS,
+            WriteKind::Form => FORM_DESCRIPTORS,
             WriteKind::Tus => TUS_DESCRIPTORS,
         };
         let Some(hold) = scope.descriptors().hold(descriptors) else {
@@ -528,9 +533,10 @@ fn is_for_cache(head: &Head<'_>) -> bool {
     is_plain && !is_part && head.path().len() <= CACHE_TARGET_BYTES_MAX
 }
 
-fn begin(uploads: &Uploads, kind: WriteKind, request: &Request) -> UploadDecision {
+fn begin(uploads: &Uploads, kind: WriteKind, request: &mut Request) -> UploadDecision {
     match kind {
         WriteKind::Put => put::begin(uploads, request),
+        WriteKind::Form => form::begin(uploads, request),
         WriteKind::Tus => tus::begin(uploads, request),
     }
 }

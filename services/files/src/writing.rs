@@ -1,4 +1,4 @@
-//! Common parts of PUT and uploads: the options, the target of a file, and refusals.
+//! Common parts of PUT, forms and uploads: the options, the target of a file, and refusals.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -38,7 +38,7 @@ pub enum Writing {
     /// No.
     #[default]
     Refused,
-    /// By PUT, and by uploads that can be resumed (tus).
+    /// By PUT, by uploads that can be resumed (tus), and by the forms of listings.
     Allowed(WriteOptions),
 }
 
@@ -127,13 +127,16 @@ pub(crate) fn writable_path(raw: &str, hidden: Hidden) -> Result<(Vec<u8>, PathF
     // Hidden names are refused below, with a status of their own.
     let target = Target::parse(raw.as_bytes(), Hidden::Served)?;
     let path = target.path();
-    if path
-        .split(|byte| *byte == b'/')
-        .any(|name| is_forbidden(name, hidden))
-    {
-        return Err(StatusCode::FORBIDDEN.into());
+    match is_writable_path(path, hidden) {
+        true => Ok((path.to_vec(), target.form())),
+        false => Err(StatusCode::FORBIDDEN.into()),
     }
-    Ok((path.to_vec(), target.form()))
+}
+
+/// Whether files may be written at this path, or below it.
+pub(crate) fn is_writable_path(path: &[u8], hidden: Hidden) -> bool {
+    let mut names = path.split(|byte| *byte == b'/');
+    !names.any(|name| is_forbidden(name, hidden))
 }
 
 /// Whether no file of this name is ever written.

@@ -3,6 +3,7 @@
 use flatpath_http::{Reader, Response};
 use http::StatusCode;
 use http::header;
+use rustix::fs::{Access, AtFlags};
 
 use super::Answerer;
 use crate::archive::plan::{Bounds, Plan, Tree};
@@ -15,11 +16,12 @@ use crate::listing::html::{self, Beside};
 use crate::listing::readme::{self, Readme};
 use crate::listing::view::View;
 use crate::listing::{Entries, Listing, Names, json};
-use crate::page::{escape, page};
+use crate::page::{Powers, escape, page};
 use crate::responses::{busy, with};
 use crate::root::{Kind, Opened};
 use crate::target::joined;
 use crate::visit::Visit;
+use crate::writing::{Writing, is_writable_path};
 
 impl Answerer<'_> {
     /// The answer with the directory at `path`, which is `directory`.
@@ -46,6 +48,7 @@ impl Answerer<'_> {
                 let beside = Beside {
                     readme: self.readme(path, &entries)?,
                     archives: self.archives.words(),
+                    powers: self.powers(path, directory),
                 };
                 html::response(&entries, path, &view, &beside)
             }
@@ -62,6 +65,18 @@ impl Answerer<'_> {
         Names {
             hidden: self.hidden,
             root_files: self.rules.root_files,
+        }
+    }
+
+    /// What clients may do in a directory: what a PUT there may, as far as is known without a name.
+    fn powers(&self, path: &[u8], directory: &Opened) -> Powers {
+        let may = Access::WRITE_OK | Access::EXEC_OK;
+        let is_writable = self.writing != Writing::Refused
+            && is_writable_path(path, self.hidden)
+            && rustix::fs::accessat(&directory.file, c".", may, AtFlags::EACCESS).is_ok();
+        match is_writable {
+            true => Powers::Write,
+            false => Powers::Read,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The page of a directory: clean HTML without scripts.
+//! The page of a directory: clean HTML, which works without its script.
 //!
 //! Names are escaped for HTML and percent-encoded for links, byte by byte, so no file name can
 //! break out of the page or point anywhere else. The heads of the columns are links that sort;
@@ -8,15 +8,14 @@
 use std::fmt::Write;
 
 use flatpath_http::Response;
-use http::StatusCode;
 use http::header::{self, HeaderValue};
 
 use super::order::Column;
 use super::readme::Readme;
 use super::view::{View, Window};
-use super::{Entries, Entry};
+use super::{Entries, Entry, tools};
 use crate::limits::LISTING_ENTRIES_MAX;
-use crate::page::{escape, page};
+use crate::page::{Powers, escape, listing};
 use crate::responses::with;
 use crate::root::Kind;
 
@@ -26,6 +25,8 @@ pub(crate) struct Beside<'a> {
     pub(crate) readme: Option<Readme>,
     /// The formats in which the directory can be downloaded, as the query names them.
     pub(crate) archives: &'a [&'static str],
+    /// What its clients may do.
+    pub(crate) powers: Powers,
 }
 
 /// The page, for a directory at `path` beneath the root.
@@ -41,20 +42,25 @@ pub(crate) fn response(
     } else {
         format!("Index of /{}/", escape(path))
     };
-    let _ = writeln!(body, "<p>{}</p>", summary(entries));
+    let _ = writeln!(body, "<p>{}</p>", summary(entries, view));
+    tools::write_filter(entries, view, &mut body);
+    if beside.powers == Powers::Write {
+        tools::write_forms(&mut body);
+    }
     write_archives(beside.archives, &mut body);
     write_pages(entries, view, &mut body);
     body.push_str("<table>\n<thead>\n<tr>");
     for column in Column::ALL {
         write_head(column, view, &mut body);
     }
-    body.push_str("</tr>\n</thead>\n<tbody>\n");
+    body.push_str("</tr>\n</thead>\n");
     if !path.is_empty() {
         body.push_str(
-            "<tr><td><a href=\"../\" aria-label=\"Parent directory\">../</a></td>\
-             <td></td><td></td></tr>\n",
+            "<tbody>\n<tr><td><a href=\"../\" aria-label=\"Parent directory\">../</a></td>\
+             <td></td><td></td></tr>\n</tbody>\n",
         );
     }
+    body.push_str("<tbody id=\"entries\">\n");
     for entry in &entries.shown {
         write_row(entry, &mut body);
     }
@@ -64,15 +70,12 @@ pub(crate) fn response(
         readme.write(&mut body);
     }
     let no_cache = HeaderValue::from_static("no-cache");
-    with(
-        page(StatusCode::OK, &title, &body),
-        header::CACHE_CONTROL,
-        no_cache,
-    )
+    let response = listing(&title, &body, beside.powers);
+    with(response, header::CACHE_CONTROL, no_cache)
 }
 
 /// The number of entries, and the bytes of those that are shown.
-fn summary(entries: &Entries) -> String {
+fn summary(entries: &Entries, view: &View) -> String {
     let shown = entries.shown.len();
     let count = match entries.total {
         total if total > LISTING_ENTRIES_MAX => {
@@ -86,8 +89,14 @@ fn summary(entries: &Entries) -> String {
         _ => format!("{shown} entries"),
     };
     let sizes = entries.shown.iter().map(Entry::shown_size);
-    let bytes = sizes.fold(0, u64::saturating_add);
-    format!("{count}, {}", readable_size(bytes))
+    let bytes = readable_size(sizes.fold(0, u64::saturating_add));
+    match view.filter.is_set() {
+        true => {
+            let text = escape(view.filter.text());
+            format!("{count} with \u{201c}{text}\u{201d}, {bytes}")
+        }
+        false => format!("{count}, {bytes}"),
+    }
 }
 
 fn write_archives(formats: &[&str], page: &mut String) {
@@ -119,8 +128,11 @@ fn write_pages(entries: &Entries, view: &View, page: &mut String) {
     ];
     for (window, relation, text) in links {
         if let Some(window) = window {
-            let order = view.order;
-            let query = escape(View { order, window }.to_query().as_bytes());
+            let query = View {
+                window,
+                ..view.clone()
+            };
+            let query = escape(query.to_query().as_bytes());
             let _ = write!(page, "<a href=\"{query}\"{relation}>{text}</a> ");
         }
     }
@@ -136,7 +148,7 @@ fn write_head(column: Column, view: &View, page: &mut String) {
     };
     let sorting = View {
         order: view.order.after_click(column),
-        window: view.window.clone(),
+        ..view.clone()
     };
     let query = escape(sorting.to_query().as_bytes());
     let title = column.title();
@@ -164,7 +176,10 @@ fn write_row(entry: &Entry, page: &mut String) {
     // `2026-11-21T04:05:06Z`
     if let Some(exact) = entry.modified.to_rfc3339() {
         let (date, time) = (&exact[..10], &exact[11..16]);
-        let _ = write!(page, "<time datetime=\"{exact}\">{date} {time}</time>");
+        let _ = write!(
+            page,
+            "<time datetime=\"{exact}\">{date}<span> {time}</span></time>"
+        );
     }
     page.push_str("</td></tr>\n");
 }
@@ -225,7 +240,7 @@ mod tests {
         }
         let page = html(&entries(folder.path(), "", Hidden::Refused), "");
         assert!(
-            !page.contains("<script") && !page.contains("onclick=\""),
+            page.matches("<script").count() == 1 && !page.contains("onclick=\""),
             "{page}"
         );
         assert!(!page.contains("new\nline") && !page.contains('\u{202e}'));
@@ -354,7 +369,7 @@ mod tests {
     fn archives_are_linked_where_there_are_any() {
         let beside = Beside {
             archives: &["tar", "zip"],
-            readme: None,
+            ..Beside::default()
         };
         let page = text(&Entries::default(), "", &View::default(), &beside);
         assert!(page.contains("<a href=\"?archive=zip\" download>zip</a>"));

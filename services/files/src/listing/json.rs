@@ -37,8 +37,12 @@ pub(crate) fn response(entries: &Entries, view: &View) -> Response {
     let links: Vec<_> = [("prev", entries.previous()), ("next", entries.next())]
         .into_iter()
         .filter_map(|(relation, window)| {
-            let (window, order) = (window?, view.order);
-            let query = View { order, window }.to_query();
+            let window = window?;
+            let query = View {
+                window,
+                ..view.clone()
+            };
+            let query = query.to_query();
             Some(format!("<{query}>; rel=\"{relation}\""))
         })
         .collect();

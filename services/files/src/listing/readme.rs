@@ -1,7 +1,8 @@
-//! The README of a directory, shown below its entries: as the text that it is.
+//! The README of a directory, shown below its entries.
 //!
-//! No markup is rendered: what a file says is escaped, and a browser shows its lines. At most
-//! `README_BYTES_MAX` are shown. A file with a NUL is no text, and left out.
+//! `README.md` is Markdown, with the feature of that name; others are shown as the text that they
+//! are: escaped, line by line. At most `README_BYTES_MAX` are shown. A file with a NUL is no text,
+//! and left out.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -55,15 +56,33 @@ impl Readme {
         is_text.then_some(Self { name, text, is_cut })
     }
 
+    /// As HTML, and whether all of it; `None` for what is shown as text.
+    #[cfg(feature = "markdown")]
+    fn markup(&self) -> Option<(String, bool)> {
+        let is_markdown = self.name.to_ascii_lowercase().ends_with(b".md");
+        is_markdown.then(|| super::markdown::html(&self.text))?
+    }
+
+    #[cfg(not(feature = "markdown"))]
+    fn markup(&self) -> Option<(String, bool)> {
+        None
+    }
+
     /// A section of the page.
     pub(crate) fn write(&self, page: &mut String) {
         let name = escape(&self.name);
-        let text = escape_lines(&self.text);
-        let _ = write!(
-            page,
-            "<section aria-label=\"{name}\">\n<h2>{name}</h2>\n<pre>\n{text}</pre>\n"
-        );
-        if self.is_cut {
+        let _ = write!(page, "<section aria-label=\"{name}\">\n<h2>{name}</h2>\n");
+        let is_whole = match self.markup() {
+            Some((html, is_whole)) => {
+                page.push_str(&html);
+                is_whole
+            }
+            None => {
+                let _ = write!(page, "<pre>\n{}</pre>\n", escape_lines(&self.text));
+                true
+            }
+        };
+        if self.is_cut || !is_whole {
             page.push_str("<p>The file is longer.</p>\n");
         }
         page.push_str("</section>\n");
@@ -77,10 +96,14 @@ mod tests {
     use std::io::Write as _;
 
     fn section(content: &[u8]) -> Option<String> {
+        section_of(b"README", content)
+    }
+
+    fn section_of(name: &[u8], content: &[u8]) -> Option<String> {
         let mut file = tempfile::tempfile().expect("tempfile");
         file.write_all(content).expect("write");
         let mut page = String::new();
-        Readme::read(b"README.md", &file)?.write(&mut page);
+        Readme::read(name, &file)?.write(&mut page);
         Some(page)
     }
 
@@ -91,6 +114,19 @@ mod tests {
         assert!(page.contains("# A &amp; B\n&lt;script&gt;alert(1)&lt;/script&gt;\n\tend\u{fffd}"));
         assert!(!page.contains("<script") && !page.contains('\x1b') && !page.contains('\r'));
         assert!(!page.contains("is longer"));
+    }
+
+    #[cfg(feature = "markdown")]
+    #[test]
+    fn markdown_is_rendered_by_its_name_alone() {
+        let text = b"# A *title*\n\n<b>raw</b>\n";
+        for name in ["README.md", "ReadMe.MD"] {
+            let page = section_of(name.as_bytes(), text).expect("text");
+            assert!(page.contains("<h3>A <em>title</em></h3>"), "{page}");
+            assert!(page.contains("&lt;b&gt;raw&lt;/b&gt;"), "{page}");
+        }
+        let page = section_of(b"README", text).expect("text");
+        assert!(page.contains("<pre>\n# A *title*\n"), "{page}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | `sort`            | `name`, `size`, `modified` (also `time`)                            |
 //! | `order`           | `asc`, `desc`; a `-` before the value of `sort` is `desc`, too      |
 //! | `after`, `before` | a name, percent-encoded: the page begins after it, or ends before   |
+//! | `filter`          | text, as a form sends it: only names that have it, in any case      |
 //!
 //! Other parameters and values are ignored. The first mention of a parameter counts.
 
@@ -21,6 +22,40 @@ use crate::target::ENCODED;
 pub(crate) struct View {
     pub(crate) order: Order,
     pub(crate) window: Window,
+    pub(crate) filter: Filter,
+}
+
+/// A part that names have to have; empty, every name has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    text: Vec<u8>,
+    /// In lower case.
+    folded: String,
+}
+
+impl Filter {
+    fn of(text: Vec<u8>) -> Self {
+        let folded = folded(&text);
+        Self { text, folded }
+    }
+
+    /// As it was sent, decoded.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        !self.text.is_empty()
+    }
+
+    pub(crate) fn admits(&self, name: &[u8]) -> bool {
+        !self.is_set() || folded(name).contains(&self.folded)
+    }
+}
+
+/// In lower case. Bytes that are no UTF-8 are all alike.
+fn folded(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_lowercase()
 }
 
 /// Which names of a large directory are shown: as many as may be.
@@ -47,7 +82,18 @@ impl View {
             (None, Some(name)) => Window::Before(name),
             (None, None) => Window::First,
         };
-        Self { order, window }
+        // A form writes a space as `+`.
+        let typed = parameter(query, b"filter").unwrap_or_default();
+        let typed: Vec<u8> = typed
+            .iter()
+            .map(|it| if *it == b'+' { b' ' } else { *it })
+            .collect();
+        let filter = Some(name(&typed)).filter(is_name).unwrap_or_default();
+        Self {
+            order,
+            window,
+            filter: Filter::of(filter),
+        }
     }
 
     /// The query that asks for this view.
@@ -56,6 +102,10 @@ impl View {
         query.push_str(self.order.column.word());
         if self.order.is_reversed {
             query.push_str("&order=desc");
+        }
+        if self.filter.is_set() {
+            let text = percent_encode(self.filter.text(), ENCODED);
+            let _ = write!(query, "&filter={text}");
         }
         let (key, name) = match &self.window {
             Window::First => return query,
@@ -100,12 +150,32 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_is_text_of_a_form_and_has_no_case() {
+        let filter = |query: &str| view(query).filter;
+        for (query, name, is_admitted) in [
+            ("", "any", true),
+            ("filter=", "any", true),
+            ("filter=N+a", "an a", true),
+            ("filter=n%2Ba", "an a", false),
+            ("filter=n%2ba", "N+A", true),
+            ("filter=%C3%84", "m\u{e4}rz", true),
+            ("filter=x&filter=any", "any", false),
+        ] {
+            let found = filter(query).admits(name.as_bytes());
+            assert_eq!(found, is_admitted, "{query} {name}");
+        }
+        let long = format!("filter={}", "x".repeat(NAME_BYTES_MAX + 1));
+        assert!(!filter(&long).is_set(), "no name is so long");
+    }
+
+    #[test]
     fn a_view_is_what_its_query_asks_for() {
         for query in [
             "?sort=name",
             "?sort=size&order=desc",
             "?sort=modified&after=a%26b",
             "?sort=name&order=desc&before=%FF%3C",
+            "?sort=size&filter=a%20b%2B&after=%26",
         ] {
             let view = View::of_query(query.strip_prefix('?').map(str::as_bytes));
             assert_eq!(view.to_query(), query);

@@ -55,7 +55,8 @@ fn a_readme_is_shown_below_the_entries() {
     symlink("../../secret", site.path("other/README.md")).expect("symlink");
     let page = site.get("/sub/");
     let text = page.text();
-    let shown = text.find("# Title &lt;b&gt;\n\nText").expect("it is shown");
+    let shown = text.find("<h3>Title &lt;b&gt;</h3>\n<p>Text</p>");
+    let shown = shown.expect("it is shown");
     assert!(text.find("</table>").is_some_and(|table| table < shown));
     assert!(!site.get("/other/").text().contains("secret"));
     assert!(!site.get("/").text().contains("<section"));

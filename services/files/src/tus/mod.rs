@@ -119,6 +119,11 @@ fn names_upload(request: &Request) -> Option<Id> {
     Id::parse(name.strip_prefix(b"/")?)
 }
 
+/// Whether a request names a version of the protocol, ours or another.
+pub(crate) fn speaks_tus(request: &Request) -> bool {
+    request.headers().holds(&headers::TUS_RESUMABLE)
+}
+
 fn speaks_version(request: &Request) -> bool {
     let version = request.headers().single(&headers::TUS_RESUMABLE);
     version == Some(VERSION.as_bytes())
