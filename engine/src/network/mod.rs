@@ -6,42 +6,43 @@
 //!
 //! | file          | what is there                                                    |
 //! |---------------|------------------------------------------------------------------|
+//! | setup.rs      | builds the thread                                                |
 //! | event_loop.rs | the turn, whole: wait, completions, everything else that is due  |
 //! |               | **steps of a turn**                                              |
-//! | accept.rs     | listeners: arm, pause, limit                                     |
-//! | admission.rs  | does what `crate::admission` says of newcomers                   |
-//! | introduce.rs  | connections through a load balancer: who they come from          |
 //! | jobs.rs       | what comes back from workers, and what waits for room            |
 //! | deferred.rs   | the end of the turn: long input, long output, crowds             |
 //! | starve.rs     | receives that found no page                                      |
 //! | relieve.rs    | does what `crate::holders` says while connections wait for memory |
-//! | lasting.rs    | what addresses hold beyond their share is ended for others       |
-//! | relimit.rs    | limits that change while the server runs                         |
 //! | watch.rs      | eventfds whose consumers are called here                         |
-//! | datagrams.rs  | what comes without a connection, and its replies                 |
 //! | ending.rs     | deadlines and drain                                              |
+//! | accept.rs     | listeners: arm, pause, limit                                     |
+//! | introduce.rs  | connections through a load balancer: who they come from          |
+//! | relimit.rs    | limits that change while the server runs                         |
+//! | admission.rs  | does what `crate::admission` says of newcomers                   |
+//! | lasting.rs    | what addresses hold beyond their share is ended for others       |
 //! |               | **the end of an event**                                          |
 //! | conclude.rs   | what follows from an event, for its connection and the tables    |
 //! | splice.rs     | two connections: bytes straight from one to the other            |
+//! |               | **without a connection**                                         |
+//! | datagrams.rs  | what comes without a connection, and its replies                 |
 //! |               | **one connection** (`Event`)                                     |
 //! | reconcile.rs  | carry out what a call wished: output, receive, end, deadline     |
+//! | shares.rs     | what it holds of the memory, and when it has to wait             |
 //! | receive.rs    | bytes in: offer, keep, stall                                     |
-//! | secure.rs     | TLS between the socket and the protocol                          |
 //! | written.rs    | what was in records, in pages of the listener's own              |
+//! | secure.rs     | TLS between the socket and the protocol                          |
 //! | defer.rs      | input that takes long, and who crowds                            |
 //! | send.rs       | bytes out                                                        |
-//! | shares.rs     | what it holds of the memory, and when it has to wait             |
-//! | excess.rs     | the same for addresses and listeners                             |
+//! | excess.rs     | what its address and its listener hold of the memory             |
 //! | refuse.rs     | ends it for want of room                                         |
 //! | logging.rs    | its line in the access log                                       |
 //! |               | **tables**                                                       |
 //! | thread.rs     | all of them, and `Event`: one connection, borrowed once          |
 //! | listening.rs, starved.rs, sources.rs, thawed.rs | plain state                    |
 //! | user_data.rs  | what travels with an operation                                   |
-//! | setup.rs      | builds the thread                                                |
 //!
-//! Calls go down this table. The two files of the end of an event call each other; besides, none is
-//! called by a file that it calls (`cargo xtask metrics` finds circles, and its test bounds them).
+//! Calls go down this table, but for two pairs of files that call each other: those of the end of an
+//! event, and `receive.rs` with `written.rs`.
 
 mod accept;
 mod admission;

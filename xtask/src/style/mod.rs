@@ -12,6 +12,7 @@ use anyhow::{Result, ensure};
 use crate::workspace;
 
 mod atomics;
+mod denied;
 mod drills;
 mod exhaustive;
 mod features;
@@ -91,6 +92,7 @@ fn check(root: &Path) -> Result<Vec<Fault>> {
     layering::check(&mut faults)?;
     features::check(&mut faults)?;
     targets::check(&sources, &mut faults)?;
+    denied::check(root, &sources, &mut faults)?;
     repository::check(root, &mut faults)?;
     faults.sort();
     Ok(faults)
