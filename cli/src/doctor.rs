@@ -1,30 +1,29 @@
 //! `flatpath doctor`: what this machine offers, what the engine will use, and why.
 //!
 //! Everything is tried or read, nothing concluded from a version. An obstacle is named together
-//! with its cure. The report goes to standard output, as text or, with `--json`, as JSON.
+//! with its cure. The report goes to standard output, as text or, with `--json`, as JSON. Where
+//! this machine does not offer what is [asked for](asked), the exit code is that of a
+//! [mismatch](Failure::Mismatch).
+
+mod asked;
+mod limits;
 
 use std::fmt::{self, Display};
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use flatpath::limits::DESCRIPTORS_RESERVED;
-use flatpath::{DriverChoice, DriverConfig, NetworkThreads};
+use flatpath::{DriverChoice, DriverConfig};
 use flatpath_driver::idle::IdleSetting;
 use flatpath_driver::probe::{Finding, Probe, Use};
 use flatpath_files::{Files, Resolution};
-use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
-use crate::config::Configuration;
 use crate::failure::Failure;
-use crate::listeners;
 use crate::scanners::Scanners;
-use crate::serve::demands;
-use crate::settings::Settings;
-use crate::tls::{self, Certificate, ClientFiles};
+use asked::Asked;
+use limits::{Bounds, MachineLimits};
 
 /// Connections that are taken where the descriptor limit allows more.
 const CONNECTIONS_DEFAULT: u64 = 100_000;
@@ -38,21 +37,20 @@ const BACKLOG_FEW: u64 = 4_096;
 /// How long an idle processor may poll before it halts, in ns: the kernel's default.
 const HALT_POLL_NS: u64 = 200_000;
 
+const CODES: &str =
+    "Exit codes: 0, this machine offers what a server needs and what options and file ask for;
+3, it does not: \"mismatches\" in the report says what is missing; 2, serve would refuse the
+options or the file; 1, the report cannot be made. What the server finds another way for by
+itself, such as epoll in place of io_uring, is advice, and no mismatch unless it is asked for.";
+
 /// The command line of `doctor`.
 pub(crate) fn command() -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
-    let file = |name: &'static str| {
-        let file = Arg::new(name).long(name).value_name("FILE");
-        let file = file.action(ArgAction::Append).value_delimiter(',');
-        file.value_parser(value_parser!(PathBuf))
-    };
     Command::new("doctor")
         .about("Tell what this machine offers, what the engine will use, and why")
         .arg(json.help("Report as JSON"))
-        .arg(file("tls-cert").help("Report on this certificate too; may be repeated"))
-        .arg(file("tls-key").help("The key of the certificate, as for serve"))
-        .arg(file("tls-client-ca").help("Report on these authorities of clients too"))
-        .arg(file("tls-client-crl").help("What they have revoked, as for serve"))
+        .args(asked::arguments())
+        .after_help(CODES)
 }
 
 /// Everything there is to say.
@@ -65,36 +63,15 @@ struct Report {
     limits: MachineLimits,
     scanners: Scanners,
     verdict: Verdict,
-    /// Of each certificate that was named, what it is or why it cannot be used.
+    /// Of each certificate that can be used, what it is.
     certificates: Vec<String>,
+    /// What is asked for and not offered.
+    mismatches: Vec<String>,
     /// Possible improvements, each with its remedy.
     advice: Vec<String>,
 }
 
-/// Limits of this process and settings of this machine; absent where they cannot be read.
-#[derive(Debug)]
-struct MachineLimits {
-    descriptors: Bounds,
-    locked_memory_bytes: Bounds,
-    /// `kernel.io_uring_disabled`: 0 allows every process, 1 a group, 2 none.
-    io_uring_disabled: Option<u64>,
-    /// `kernel.io_uring_group`: the group that may nevertheless, when it is 1.
-    io_uring_group: Option<i64>,
-    /// `net.core.somaxconn`: connections that may wait to be accepted.
-    backlog_max: Option<u64>,
-    /// `net.ipv4.ip_local_port_range`: for connections that this machine opens.
-    local_ports: Option<(u64, u64)>,
-}
-
-/// A resource limit; absent means there is none.
-#[derive(Debug)]
-struct Bounds {
-    now: Option<u64>,
-    /// The value to which the process may raise it itself.
-    at_most: Option<u64>,
-}
-
-/// The behaviour of `flatpath serve` here without flags.
+/// The behaviour of `flatpath serve` here, with what is asked for as far as that is offered.
 #[derive(Debug)]
 struct Verdict {
     driver: &'static str,
@@ -106,33 +83,12 @@ struct Verdict {
 }
 
 /// Looks at the machine and reports.
+///
+/// # Errors
+/// Also, after the report, a mismatch.
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
-    let files = |name: &str| {
-        let files = arguments.get_many::<PathBuf>(name).unwrap_or_default();
-        files.cloned().collect::<Vec<_>>()
-    };
-    let pairs = tls::pairs(&files("tls-cert"), &files("tls-key"))?;
-    let mut report = Report::of_this_machine()?;
-    for pair in &pairs {
-        match Certificate::from_files(pair) {
-            Ok(certificate) => {
-                report.advice.extend(certificate.warning(SystemTime::now()));
-                let words = format!("{certificate}; the key is its own");
-                report.certificates.push(words);
-            }
-            Err(cause) => report.certificates.push(cause),
-        }
-    }
-    let (authorities, revoked) = (files("tls-client-ca"), files("tls-client-crl"));
-    if !authorities.is_empty() || !revoked.is_empty() {
-        match tls::check(&ClientFiles::named(authorities, revoked)) {
-            Ok((words, warnings)) => {
-                report.advice.extend(warnings);
-                report.certificates.push(words);
-            }
-            Err(cause) => report.certificates.push(cause),
-        }
-    }
+    let asked = Asked::of(arguments)?;
+    let report = Report::of_this_machine(&asked)?;
     let text = if arguments.get_flag("json") {
         let failed = |cause| Failure::Failed(format!("the report cannot be written: {cause}"));
         serde_json::to_string_pretty(&report.to_json()).map_err(failed)? + "\n"
@@ -143,16 +99,26 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let written = output
         .write_all(text.as_bytes())
         .and_then(|()| output.flush());
-    written.map_err(|cause| Failure::Failed(format!("standard output is closed: {cause}")))
+    written.map_err(|cause| Failure::Failed(format!("standard output is closed: {cause}")))?;
+    match report.mismatches.len() {
+        0 => Ok(()),
+        1 => Err(Failure::Mismatch("there is a mismatch".into())),
+        count => Err(Failure::Mismatch(format!("there are {count} mismatches"))),
+    }
 }
 
 impl Report {
-    fn of_this_machine() -> Result<Self, Failure> {
+    fn of_this_machine(asked: &Asked) -> Result<Self, Failure> {
         let limits = MachineLimits::read();
-        let verdict = Verdict::of(&limits)?;
+        let (verdict, refusal) = Verdict::of(&limits, asked)?;
         let idle = IdleSetting::of_this_machine();
         let scanners = Scanners::below(Path::new("/proc"));
-        let advice = advice(&limits, &verdict, idle.as_ref(), &scanners);
+        let certificates = asked.certificates()?;
+        let memory_bytes = asked::memory_bytes();
+        let mut mismatches = asked.mismatches(&limits, refusal.as_deref(), memory_bytes);
+        mismatches.extend(certificates.mismatches);
+        let mut advice = advice(&limits, &verdict, idle.as_ref(), &scanners);
+        advice.extend(certificates.warnings);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             probe: Probe::run(),
@@ -161,7 +127,8 @@ impl Report {
             limits,
             scanners,
             verdict,
-            certificates: Vec::new(),
+            certificates: certificates.words,
+            mismatches,
             advice,
         })
     }
@@ -220,6 +187,7 @@ impl Report {
                 "path_resolution": verdict.path_resolution,
             },
             "certificates": self.certificates,
+            "mismatches": self.mismatches,
             "advice": self.advice,
         })
     }
@@ -237,62 +205,36 @@ fn words(variant: impl fmt::Debug) -> String {
     words
 }
 
-impl MachineLimits {
-    fn read() -> Self {
-        let number = |name: &str| numbers(name)?.first().copied();
-        Self {
-            descriptors: Bounds::of(Resource::Nofile),
-            locked_memory_bytes: Bounds::of(Resource::Memlock),
-            io_uring_disabled: number("kernel/io_uring_disabled").and_then(|n| n.try_into().ok()),
-            io_uring_group: number("kernel/io_uring_group"),
-            backlog_max: number("net/core/somaxconn").and_then(|n| n.try_into().ok()),
-            local_ports: numbers("net/ipv4/ip_local_port_range").and_then(|range| {
-                Some((
-                    u64::try_from(*range.first()?).ok()?,
-                    u64::try_from(*range.get(1)?).ok()?,
-                ))
-            }),
-        }
-    }
-}
-
-impl Bounds {
-    fn of(resource: Resource) -> Self {
-        let limit = getrlimit(resource);
-        Self {
-            now: limit.current,
-            at_most: limit.maximum,
-        }
-    }
-}
-
-/// The numbers in a file below `/proc/sys`.
-fn numbers(name: &str) -> Option<Vec<i64>> {
-    let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
-    text.split_whitespace()
-        .map(|word| word.parse().ok())
-        .collect()
-}
-
 impl Verdict {
-    fn of(limits: &MachineLimits) -> Result<Self, Failure> {
-        let selection = flatpath_driver::select(DriverChoice::Auto, &DriverConfig::default());
+    /// What a server will do, and why it cannot have the driver that is asked for.
+    fn of(limits: &MachineLimits, asked: &Asked) -> Result<(Self, Option<String>), Failure> {
+        let select = |choice| flatpath_driver::select(choice, &DriverConfig::default());
+        let (selection, refusal) = match (asked.driver(), select(asked.driver())) {
+            (DriverChoice::Uring, Err(refusal)) => {
+                (select(DriverChoice::Auto), Some(refusal.to_string()))
+            }
+            (_, selection) => (selection, None),
+        };
         let selection = selection.map_err(|refusal| Failure::Failed(refusal.to_string()))?;
         let descriptors = limits.descriptors.now.unwrap_or(u64::MAX);
         let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
         let resolution = Files::open(Path::new("/")).map(|files| files.resolution());
-        Ok(Self {
+        let wished = asked.settings.max_connections;
+        let wished = wished.map_or(CONNECTIONS_DEFAULT, |wished| wished as u64);
+        let threads = asked.settings.network_threads.unwrap_or_default();
+        let verdict = Self {
             driver: selection.name(),
             driver_reason: selection.reason().to_string(),
-            network_threads: NetworkThreads::Auto.count(),
-            connections_max: CONNECTIONS_DEFAULT.min(descriptors - reserved),
-            buffer_bytes_max: buffers_of_serve(),
+            network_threads: threads.count(),
+            connections_max: wished.min(descriptors - reserved),
+            buffer_bytes_max: asked.buffers(),
             path_resolution: match resolution {
                 Ok(Resolution::Kernel) => "openat2",
                 Ok(Resolution::Walk) => "openat, name by name: openat2 is refused",
                 Err(_) => "unknown: the root directory cannot be opened",
             },
-        })
+        };
+        Ok((verdict, refusal))
     }
 }
 
@@ -313,12 +255,7 @@ fn advice(
     if let Some(now) = descriptors.now
         && now < DESCRIPTORS_FEW
     {
-        let limit = verdict.connections_max;
-        let cure = match descriptors.at_most {
-            Some(most) if most <= now => "raise LimitNOFILE= or the limit of the login".to_string(),
-            Some(most) => format!("run ulimit -n {most} before, or set LimitNOFILE="),
-            None => "run ulimit -n 1048576 before, or set LimitNOFILE=".to_string(),
-        };
+        let (limit, cure) = (verdict.connections_max, descriptors.cure());
         advice.push(format!(
             "{now} descriptors allow {limit} connections: {cure}"
         ));
@@ -416,25 +353,15 @@ impl Display for Report {
                 writeln!(formatter, "  {certificate}")?;
             }
         }
-        if !self.advice.is_empty() {
-            writeln!(formatter, "\nadvice")?;
-            for advice in &self.advice {
-                writeln!(formatter, "  - {advice}")?;
+        for (heading, lines) in [("mismatches", &self.mismatches), ("advice", &self.advice)] {
+            if !lines.is_empty() {
+                writeln!(formatter, "\n{heading}")?;
+            }
+            for line in lines {
+                writeln!(formatter, "  - {line}")?;
             }
         }
         Ok(())
-    }
-}
-
-impl Display for Bounds {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = |bound: Option<u64>| bound.map_or("unlimited".into(), |n| n.to_string());
-        write!(
-            formatter,
-            "{} (may be raised to {})",
-            words(self.now),
-            words(self.at_most)
-        )
     }
 }
 
@@ -454,14 +381,6 @@ fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::
             writeln!(formatter, "       {refusal}")
         }
     }
-}
-
-/// The memory for buffers of `serve` without options.
-fn buffers_of_serve() -> usize {
-    let settings = Settings::default();
-    let listeners = listeners::of(&settings, &Configuration::default()).unwrap_or_default();
-    let parts = demands(&settings, &listeners).divide();
-    parts.map_or(0, |parts| parts.buffers)
 }
 
 #[cfg(test)]
@@ -488,16 +407,25 @@ mod tests {
         }
     }
 
+    fn asked(arguments: &[&str]) -> Asked {
+        let words = [&["doctor"], arguments].concat();
+        let matches = command().try_get_matches_from(words).expect("valid");
+        Asked::of(&matches).expect("serve would take it")
+    }
+
     #[test]
     fn the_verdict_is_what_the_engine_will_do() {
-        let verdict = |descriptors| {
-            Verdict::of(&limits(descriptors, None, 4_096))
-                .expect("a verdict")
-                .connections_max
+        let verdict = |descriptors, arguments: &[&str]| {
+            let (verdict, _) = Verdict::of(&limits(descriptors, None, 4_096), &asked(arguments))
+                .expect("a verdict");
+            (verdict.connections_max, verdict.driver)
         };
-        assert_eq!(verdict(1_024), 1_024 - DESCRIPTORS_RESERVED);
-        assert_eq!(verdict(64), 32);
-        assert_eq!(verdict(1 << 20), CONNECTIONS_DEFAULT);
+        let connections = |descriptors| verdict(descriptors, &[]).0;
+        assert_eq!(connections(1_024), 1_024 - DESCRIPTORS_RESERVED);
+        assert_eq!(connections(64), 32);
+        assert_eq!(connections(1 << 20), CONNECTIONS_DEFAULT);
+        let few = ["--driver", "epoll", "--max-connections", "100"];
+        assert_eq!(verdict(1_024, &few), (100, "epoll"));
     }
 
     /// A small virtual machine without io_uring, with something to say on everything.
@@ -550,6 +478,7 @@ mod tests {
             scanners,
             verdict,
             certificates: Vec::new(),
+            mismatches: vec!["driver uring is asked for: it is forbidden here".into()],
         }
     }
 
@@ -578,7 +507,7 @@ mod tests {
 
     #[test]
     fn the_report_of_this_machine_has_every_feature() {
-        let report = Report::of_this_machine().expect("a report");
+        let report = Report::of_this_machine(&asked(&[])).expect("a report");
         let (text, json) = (report.to_string(), report.to_json().to_string());
         assert!(report.probe.findings.len() > 1, "{text}");
         for finding in &report.probe.findings {

@@ -9,11 +9,13 @@ pub(crate) enum Failure {
     WrongUse(String),
     /// It was given what can be meant, and it did not work out. Code 1.
     Failed(String),
+    /// It worked out, and found that this machine does not offer what is asked for. Code 3.
+    Mismatch(String),
 }
 
 flatpath::impl_error! {
     Failure {
-        Self::WrongUse(why) | Self::Failed(why) => "{why}",
+        Self::WrongUse(why) | Self::Failed(why) | Self::Mismatch(why) => "{why}",
     }
 }
 
@@ -22,6 +24,7 @@ impl Failure {
         match self {
             Self::WrongUse(_) => ExitCode::from(2),
             Self::Failed(_) => ExitCode::from(1),
+            Self::Mismatch(_) => ExitCode::from(3),
         }
     }
 }

@@ -353,7 +353,7 @@ impl Parts {
 }
 
 /// The memory of this machine in bytes (`sysinfo(2)`).
-fn machine_bytes() -> usize {
+pub(crate) fn machine_bytes() -> usize {
     let machine = rustix::system::sysinfo();
     let units = usize::try_from(machine.totalram).unwrap_or(usize::MAX);
     units.saturating_mul(machine.mem_unit.max(1) as usize)

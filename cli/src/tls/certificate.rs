@@ -90,6 +90,11 @@ impl Certificate {
         }
     }
 
+    /// Whether its time has come, and is not over.
+    pub(crate) fn is_valid(&self, now: SystemTime) -> bool {
+        (self.begins..=self.ends).contains(&now)
+    }
+
     /// What is wrong with its time, or will soon be.
     pub(crate) fn warning(&self, now: SystemTime) -> Option<String> {
         let Self { origin, ends, .. } = self;

@@ -25,5 +25,5 @@ mod watched;
 pub(crate) use certificate::Certificate;
 pub(crate) use clients::ClientFiles;
 pub(crate) use renewal::{Certificates, METRICS, Renewal};
-pub(crate) use source::{Secured, Source, pairs};
+pub(crate) use source::{Pair, Secured, Source, pairs};
 pub(crate) use watched::check;

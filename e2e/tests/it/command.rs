@@ -296,6 +296,62 @@ fn the_doctor_names_the_kernel_the_driver_and_the_reason() {
 }
 
 #[test]
+fn the_doctors_exit_code_tells_what_the_machine_does_not_offer() {
+    let site = site();
+    site.write("few.toml", "driver = \"epoll\"\nmax-connections = 10\n");
+    site.write(
+        "many.toml",
+        "[[listener]]\nprotocol = \"echo\"\naddress = 1\nmax-connections = 900000000\n",
+    );
+    site.write("wrong.toml", "max-connection = 10\n");
+    let at = |name: &str| site.at(name).display().to_string();
+    let (few, many, wrong) = (at("few.toml"), at("many.toml"), at("wrong.toml"));
+    let hello = at("hello.txt");
+    for (arguments, code, words) in [
+        (&["--config", &few][..], 0, ""),
+        (
+            &["--driver", "epoll"],
+            0,
+            "driver                    epoll: ",
+        ),
+        (
+            &["--max-connections", "900000000"],
+            3,
+            "max-connections 900000000 is asked for",
+        ),
+        (
+            &["--config", &many],
+            3,
+            "max-connections 900000000 is asked for",
+        ),
+        (
+            &["--config", &few, "--memory", "900T"],
+            3,
+            "memory 900T is asked for",
+        ),
+        (&["--memory", "1M"], 3, "--memory"),
+        (&["--tls-cert", &hello, "--tls-key", &hello], 3, "hello.txt"),
+        (&["--tls-client-ca", &hello], 3, "hello.txt"),
+        (&["--tls-cert", &hello], 2, ""),
+        (&["--config", &wrong], 2, ""),
+        (&["--driver", "kqueue"], 2, ""),
+    ] {
+        let ended = flatpath(&[&["doctor"], arguments].concat());
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
+        let has_part = ended.stdout.contains("\nmismatches\n");
+        assert_eq!(has_part, code == 3, "{arguments:?}: {ended:?}");
+        assert!(ended.stdout.contains(words), "{arguments:?}: {ended:?}");
+        if code != 2 {
+            let ended = flatpath(&[&["doctor", "--json"], arguments].concat());
+            assert_eq!(ended.code, Some(code), "{arguments:?}");
+            let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+            let mismatches = report["mismatches"].as_array().expect("a list");
+            assert_eq!(mismatches.is_empty(), code == 0, "{arguments:?}: {report}");
+        }
+    }
+}
+
+#[test]
 fn listeners_and_what_clients_may_change_are_announced() {
     let (site, state) = (site(), Site::new());
     let small = [

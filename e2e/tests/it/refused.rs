@@ -67,6 +67,12 @@ fn the_doctor_says_what_will_be_used_and_why() {
     const PATIENCE: Duration = Duration::from_secs(60);
     for (error, number) in ERRORS {
         let doctor = Launch::new(binary::flatpath().to_path_buf()).refused_uring(error);
+        // Asked for, it is a mismatch.
+        let asked = doctor.clone().with(["doctor", "--driver", "uring"]);
+        let output = tools::run(&mut asked.command(), PATIENCE);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(text.contains("driver uring is asked for: "), "{text}");
         let output = tools::run(&mut doctor.clone().with(["doctor"]).command(), PATIENCE);
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{error}: {text}");

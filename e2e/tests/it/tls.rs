@@ -564,11 +564,19 @@ fn what_is_wrong_is_named(driver: Driver) {
     server.await_log("old.crt: it has expired: it ended 2001-01-01T00:00:00Z");
     drop(server);
     let mut doctor = Command::new(binary::flatpath());
-    let said = text(
-        doctor
-            .arg("doctor")
-            .args(authority.options(&["mixed", "site"])),
-    );
+    let doctor = doctor.arg("doctor");
+    let output = tools::run(doctor.args(authority.options(&["mixed", "site"])), PATIENCE);
+    assert_eq!(output.status.code(), Some(3), "one does not fit");
+    let said = String::from_utf8_lossy(&output.stdout);
+    for (name, code) in [("old", 3), ("site", 0)] {
+        let mut doctor = Command::new(binary::flatpath());
+        let doctor = doctor.arg("doctor").args(authority.options(&[name]));
+        assert_eq!(
+            tools::run(doctor, PATIENCE).status.code(),
+            Some(code),
+            "{name}"
+        );
+    }
     assert!(said.contains("mixed.key: it is not the key"), "{said}");
     assert!(
         said.contains("for localhost, valid until 2999-01-01T00:00:00Z; the key"),

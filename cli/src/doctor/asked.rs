@@ -1,0 +1,368 @@
+//! What a server is asked for, beside what this machine offers.
+//!
+//! Asked for is what the options and a configuration say, as `serve` would read them, and what
+//! every server needs. What of it this machine does not offer is a mismatch: `serve` would not
+//! start, would do with less, or would be killed. What it finds by itself, such as epoll where
+//! io_uring is refused, is none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::builder::Resettable;
+use clap::{Arg, ArgMatches, value_parser};
+use flatpath::DriverChoice;
+use flatpath::limits::{DESCRIPTORS_MIN, DESCRIPTORS_RESERVED};
+
+use super::limits::MachineLimits;
+use crate::config::Configuration;
+use crate::failure::Failure;
+use crate::listener::Listener;
+use crate::listeners;
+use crate::memory::machine_bytes;
+use crate::serve::demands;
+use crate::settings::{Driver, Setting, Settings};
+use crate::tls::{self, Certificate, ClientFiles, Pair, Source};
+use crate::units::size_text;
+
+/// The options of `serve` that are compared, each with its help here, or that of `serve`.
+const OPTIONS: [(&str, Option<&str>); 7] = [
+    ("driver", None),
+    ("max-connections", None),
+    ("memory", None),
+    (
+        "tls-cert",
+        Some("Report on this certificate too; may be repeated"),
+    ),
+    ("tls-key", Some("The key of the certificate, as for serve")),
+    (
+        "tls-client-ca",
+        Some("Report on these authorities of clients too"),
+    ),
+    (
+        "tls-client-crl",
+        Some("What they have revoked, as for serve"),
+    ),
+];
+
+/// The arguments that say what is asked for.
+pub(super) fn arguments() -> impl Iterator<Item = Arg> {
+    let config = Arg::new("config").long("config").value_name("FILE");
+    let config = config
+        .value_parser(value_parser!(PathBuf))
+        .help("Compare with the settings of this file, too, as for serve");
+    let options = OPTIONS.iter().map(|(name, help)| {
+        let setting = Setting::named(name).expect("serve has it");
+        let argument = setting.argument().help_heading(Resettable::Reset);
+        let argument = argument.hide_short_help(false);
+        match help {
+            Some(help) => argument.help(*help),
+            None => argument,
+        }
+    });
+    [config].into_iter().chain(options)
+}
+
+/// What a server is asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) settings: Settings,
+    pub(super) listeners: Vec<Listener>,
+    file: Configuration,
+}
+
+/// What there is to say of certificates.
+#[derive(Debug, Default)]
+pub(super) struct OnCertificates {
+    pub(super) words: Vec<String>,
+    pub(super) warnings: Vec<String>,
+    /// Those that cannot be used.
+    pub(super) mismatches: Vec<String>,
+}
+
+impl Asked {
+    /// # Errors
+    /// `serve` would refuse the options or the file.
+    pub(super) fn of(arguments: &ArgMatches) -> Result<Self, Failure> {
+        let file = match arguments.get_one::<PathBuf>("config") {
+            Some(path) => Configuration::from_file(path)?,
+            None => Configuration::default(),
+        };
+        let settings = file.settings.clone().replaced_by(arguments);
+        // What only the report is about needs no listener.
+        let of_file = &file.settings;
+        let served = Settings {
+            tls_cert: of_file.tls_cert.clone(),
+            tls_key: of_file.tls_key.clone(),
+            tls_client_ca: of_file.tls_client_ca.clone(),
+            tls_client_crl: of_file.tls_client_crl.clone(),
+            ..settings.clone()
+        };
+        let listeners = listeners::named_in(&served, &file)?;
+        Ok(Self {
+            settings,
+            listeners,
+            file,
+        })
+    }
+
+    /// Which driver a server is to have.
+    pub(super) fn driver(&self) -> DriverChoice {
+        match self.settings.driver {
+            None | Some(Driver::Auto) => DriverChoice::Auto,
+            Some(Driver::Uring) => DriverChoice::Uring,
+            Some(Driver::Epoll) => DriverChoice::Epoll,
+        }
+    }
+
+    /// The memory for buffers, if there is enough for anything.
+    pub(super) fn buffers(&self) -> usize {
+        let parts = demands(&self.settings, &self.listeners).divide();
+        parts.map_or(0, |parts| parts.buffers)
+    }
+
+    /// What this machine does not offer of it. `refusal`: why it does not have the driver.
+    pub(super) fn mismatches(
+        &self,
+        limits: &MachineLimits,
+        refusal: Option<&str>,
+        memory_bytes: usize,
+    ) -> Vec<String> {
+        let mut mismatches = Vec::new();
+        if let Some(refusal) = refusal {
+            mismatches.push(format!("driver uring is asked for: {refusal}"));
+        }
+        self.compare_descriptors(limits, &mut mismatches);
+        let demands = demands(&self.settings, &self.listeners);
+        let asked = demands.bytes;
+        if let Err(why) = demands.divide() {
+            mismatches.push(why.to_string());
+        }
+        if asked > memory_bytes {
+            mismatches.push(format!(
+                "memory {} is asked for, and a process may have {} here: a full server would be \
+                 killed",
+                size_text(asked),
+                size_text(memory_bytes - memory_bytes % (1 << 20))
+            ));
+        }
+        mismatches
+    }
+
+    fn compare_descriptors(&self, limits: &MachineLimits, mismatches: &mut Vec<String>) {
+        let Some(now) = limits.descriptors.now else {
+            return;
+        };
+        let cure = limits.descriptors.cure();
+        if now < DESCRIPTORS_MIN {
+            mismatches.push(format!(
+                "{now} descriptors are less than the {DESCRIPTORS_MIN} that a server needs: {cure}"
+            ));
+        }
+        let room = now - DESCRIPTORS_RESERVED.min(now / 2);
+        let tables = self.file.listeners.iter().map(|it| &it.own);
+        let asked = [&self.settings].into_iter().chain(tables);
+        let most = asked.filter_map(|it| it.max_connections).max();
+        if let Some(most) = most
+            && most as u64 > room
+        {
+            mismatches.push(format!(
+                "max-connections {most} is asked for, and {now} descriptors allow {room}: {cure}"
+            ));
+        }
+    }
+
+    /// Reads all certificates that are named.
+    pub(super) fn certificates(&self) -> Result<OnCertificates, Failure> {
+        let settings = &self.settings;
+        let mut pairs = tls::pairs(&settings.tls_cert, &settings.tls_key)?;
+        let mut clients = Vec::new();
+        let (authorities, revoked) = (&settings.tls_client_ca, &settings.tls_client_crl);
+        if !authorities.is_empty() || !revoked.is_empty() {
+            clients.push(ClientFiles::named(authorities.clone(), revoked.clone()));
+        }
+        for secured in self.listeners.iter().filter_map(|it| it.tls.as_ref()) {
+            if let Source::Files(own) = &secured.certificates {
+                add_new(&mut pairs, own);
+            }
+            add_new(&mut clients, secured.clients.as_slice());
+        }
+        let mut said = OnCertificates::default();
+        for pair in &pairs {
+            said.read(pair);
+        }
+        for files in &clients {
+            match tls::check(files) {
+                Ok((words, warnings)) => {
+                    said.warnings.extend(warnings);
+                    said.words.push(words);
+                }
+                Err(cause) => said.mismatches.push(cause),
+            }
+        }
+        Ok(said)
+    }
+}
+
+impl OnCertificates {
+    fn read(&mut self, pair: &Pair) {
+        let now = SystemTime::now();
+        match Certificate::from_files(pair) {
+            Ok(certificate) => {
+                let warning = certificate.warning(now);
+                match certificate.is_valid(now) {
+                    true => self.warnings.extend(warning),
+                    false => self.mismatches.extend(warning),
+                }
+                self.words
+                    .push(format!("{certificate}; the key is its own"));
+            }
+            Err(cause) => self.mismatches.push(cause),
+        }
+    }
+}
+
+fn add_new<T: Clone + PartialEq>(all: &mut Vec<T>, others: &[T]) {
+    for other in others {
+        if !all.contains(other) {
+            all.push(other.clone());
+        }
+    }
+}
+
+/// Memory that this process may have, in bytes: of the machine, or what its control groups allow.
+pub(super) fn memory_bytes() -> usize {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = group_bytes(&groups, |path| fs::read_to_string(path).ok());
+    machine_bytes().min(limit.unwrap_or(usize::MAX))
+}
+
+/// The least limit of the groups in this text (`/proc/self/cgroup`), and of those they are in.
+fn group_bytes(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
+    let limits = groups.lines().flat_map(|line| {
+        // `0::/a/b`; of version 1 `4:memory:/a/b`.
+        let mut parts = line.splitn(3, ':').skip(1);
+        let controllers = parts.next().unwrap_or_default();
+        let group = parts.next().unwrap_or_default().trim_start_matches('/');
+        let place = match controllers {
+            "" => Some(("/sys/fs/cgroup", "memory.max")),
+            _ if controllers.split(',').any(|it| it == "memory") => {
+                Some(("/sys/fs/cgroup/memory", "memory.limit_in_bytes"))
+            }
+            _ => None,
+        };
+        let limits = place.into_iter().flat_map(|(root, name)| {
+            let path = Path::new(group);
+            // The last one is the root's.
+            let limits = path
+                .ancestors()
+                .map(|it| Path::new(root).join(it).join(name));
+            limits.collect::<Vec<_>>()
+        });
+        limits.collect::<Vec<_>>()
+    });
+    // `max` is none.
+    limits
+        .filter_map(|path| read(&path)?.trim().parse().ok())
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::Bounds;
+    use super::*;
+    use crate::units::size;
+
+    fn limits(descriptors: u64) -> MachineLimits {
+        MachineLimits {
+            descriptors: Bounds {
+                now: Some(descriptors),
+                at_most: Some(1 << 20),
+            },
+            locked_memory_bytes: Bounds {
+                now: None,
+                at_most: None,
+            },
+            io_uring_disabled: None,
+            io_uring_group: None,
+            backlog_max: None,
+            local_ports: None,
+        }
+    }
+
+    fn asked(text: &str) -> Asked {
+        let file = Configuration::from_text(text).expect("a good file");
+        let listeners = listeners::of(&file.settings, &file).expect("listeners");
+        Asked {
+            settings: file.settings.clone(),
+            listeners,
+            file,
+        }
+    }
+
+    #[test]
+    fn what_the_machine_does_not_offer_is_named_with_its_cure() {
+        let memory = size::<usize>("1G").expect("a size");
+        let few = DESCRIPTORS_MIN - 1;
+        for (text, descriptors, refusal, expected) in [
+            ("", 1 << 16, None, &[][..]),
+            ("driver = \"epoll\"", 1 << 16, None, &[]),
+            (
+                "driver = \"uring\"",
+                1 << 16,
+                Some("it is forbidden"),
+                &["driver uring is asked for: it is forbidden"],
+            ),
+            ("max-connections = 960", 1_024, None, &[]),
+            (
+                "max-connections = 1000",
+                1_024,
+                None,
+                &["max-connections 1000 is asked for, and 1024 descriptors allow 960: run ulimit"],
+            ),
+            (
+                "[[listener]]\nprotocol = \"echo\"\naddress = 1\nmax-connections = 2000",
+                1_024,
+                None,
+                &["max-connections 2000 is asked for"],
+            ),
+            ("", few, None, &["23 descriptors are less than the 24 that"]),
+            ("memory = \"1G\"", 1 << 16, None, &[]),
+            (
+                "memory = \"2G\"",
+                1 << 16,
+                None,
+                &["memory 2G is asked for, and a process may have 1G here"],
+            ),
+            ("memory = \"2M\"", 1 << 16, None, &["--memory"]),
+        ] {
+            let found = asked(text).mismatches(&limits(descriptors), refusal, memory);
+            assert_eq!(found.len(), expected.len(), "{text}: {found:?}");
+            for (found, part) in found.iter().zip(expected) {
+                assert!(found.contains(part), "{part}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let files = |path: &Path| {
+            let limit = match path.to_str()? {
+                "/sys/fs/cgroup/a/b/memory.max" => "max\n",
+                "/sys/fs/cgroup/a/memory.max" => "2097152\n",
+                "/sys/fs/cgroup/memory/c/memory.limit_in_bytes" => "1048576\n",
+                _ => return None,
+            };
+            Some(limit.to_owned())
+        };
+        for (groups, expected) in [
+            ("0::/a/b\n", Some(2 << 20)),
+            ("0::/\n", None),
+            ("5:cpu:/a\n4:memory:/c\n0::/a/b\n", Some(1 << 20)),
+            ("4:cpu,memory:/c\n", Some(1 << 20)),
+            ("", None),
+        ] {
+            assert_eq!(group_bytes(groups, files), expected, "{groups}");
+        }
+    }
+}
