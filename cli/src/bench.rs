@@ -34,6 +34,8 @@ pub(crate) fn command() -> Command {
         .allow_hyphen_values(true);
     Command::new("bench")
         .about("Measure the old way and ours in one run, by the program flatpath-bench")
+        // No package has that program: those who build it know of it.
+        .hide(true)
         .disable_help_flag(true)
         .arg(arguments)
 }

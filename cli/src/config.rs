@@ -24,6 +24,7 @@
 //! An error begins with its place, `FILE:LINE:COLUMN`.
 
 mod exports;
+pub(crate) mod keys;
 mod refused;
 mod rules;
 pub(crate) mod site;
@@ -165,7 +166,7 @@ impl ListenerTable {
         };
         for (key, value) in table.as_table().into_iter().flatten() {
             let name = &*key.name;
-            if name == "protocol" || name == "address" {
+            if keys::has(keys::LISTENER, name) {
                 continue;
             }
             // First what is no setting at all, and values that are wrong wherever they stand.

@@ -1,7 +1,7 @@
 //! The `flatpath` command: one file per command.
 //!
-//! Exit codes: 0 fine, 1 failed, 2 wrong use. Results go to standard output, everything else to
-//! standard error.
+//! Exit codes: 0 fine, 1 failed, 2 wrong use, 3 (of `doctor`) a mismatch. Results go to standard
+//! output, everything else to standard error.
 #![forbid(unsafe_code)]
 
 mod failure;
@@ -62,24 +62,35 @@ const VERSION: &str = if cfg!(debug_assertions) {
     env!("CARGO_PKG_VERSION")
 };
 
-fn command() -> Command {
-    let version = Command::new("version").about("Tell the version, as --version does");
-    let command = Command::new("flatpath")
+/// The commands, in the order of the help.
+fn commands() -> Vec<Command> {
+    vec![
+        serve::command(),
+        check::command(),
+        doctor::command(),
+        top::command(),
+        bench::command(),
+        #[cfg(feature = "generate")]
+        generate::command(),
+        Command::new("version")
+            .about("Tell the version, as --version does")
+            .hide(true),
+    ]
+}
+
+/// The command line with these commands.
+fn command_of(commands: impl IntoIterator<Item = Command>) -> Command {
+    Command::new("flatpath")
         .version(VERSION)
         .about(env!("CARGO_PKG_DESCRIPTION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(settings::common_arguments())
-        .subcommands([
-            serve::command(),
-            check::command(),
-            doctor::command(),
-            top::command(),
-            bench::command(),
-        ]);
-    #[cfg(feature = "generate")]
-    let command = command.subcommand(generate::command());
-    command.subcommand(version.hide(true))
+        .subcommands(commands)
+}
+
+fn command() -> Command {
+    command_of(commands())
 }
 
 fn main() -> ExitCode {
@@ -129,7 +140,10 @@ fn run((name, arguments): (&str, &ArgMatches)) -> Result<(), Failure> {
         "top" => top::run(arguments),
         "bench" => Err(bench::run(arguments)),
         #[cfg(feature = "generate")]
-        "generate" => generate::run(arguments, command()),
+        "generate" => {
+            let shown = commands().into_iter().filter(|it| !it.is_hide_set());
+            generate::run(arguments, command_of(shown))
+        }
         _ => {
             print!("{}", command().render_version());
             Ok(())

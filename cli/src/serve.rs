@@ -56,7 +56,8 @@ An option may also come from the environment, as FLATPATH_ and its name in capit
 FLATPATH_MAX_CONNECTIONS=1000. The command line replaces it, and it replaces the file.";
 
 const CONFIG: &str = "Read settings from this TOML file: the same names, without the leading \
-    dashes, and tables `[[listener]]`. The command line replaces what the file sets";
+    dashes, and tables `[[listener]]`, `[[site]]` and `[[export]]`. The command line replaces what \
+    the file sets";
 
 /// The command line of `serve`.
 pub(crate) fn command() -> Command {

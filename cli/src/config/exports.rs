@@ -10,9 +10,10 @@
 //! Clients and options are read by the parser of such files, and mean the same.
 
 use flatpath_nfs::{ClientRule, ExportOptions, ExportsFile};
-use toml_span::value::ValueInner;
+use toml_span::value::{Key, ValueInner};
 use toml_span::{Span, Value};
 
+use super::keys;
 use super::refused::{Refused, place, tables as all_tables, values_of};
 
 /// One `[[export]]`.
@@ -58,16 +59,18 @@ fn text<'a>(name: &str, value: &'a Value<'_>) -> Result<(&'a str, Span), Refused
 
 impl ExportTable {
     fn parse(table: &Value<'_>, file: &str) -> Result<Self, Refused> {
+        let unknown = |key: &Key<'_>| {
+            let why = format!("{}: an [[export]] has path, clients and options", key.name);
+            Refused::new(key.span, why)
+        };
         let (mut path, mut clients, mut options) = (None, Vec::new(), None);
         for (key, value) in table.as_table().into_iter().flatten() {
             match &*key.name {
+                other if !keys::has(keys::EXPORT, other) => return Err(unknown(key)),
                 "path" => path = Some(text("path", value)?),
                 "clients" => clients = texts("clients", value)?,
                 "options" => options = Some(text("options", value)?),
-                other => {
-                    let why = format!("{other}: an [[export]] has path, clients and options");
-                    return Err(Refused::new(key.span, why));
-                }
+                _ => return Err(unknown(key)),
             }
         }
         let missing = |what| Refused::new(table.span, format!("this [[export]] needs {what}"));

@@ -34,6 +34,7 @@ use flatpath_http::http::StatusCode;
 use toml_span::Value;
 use toml_span::value::{Key, Table, ValueInner};
 
+use super::keys;
 use super::refused::{Refused, quoted, values_of};
 
 /// The status of a redirect that names none.
@@ -70,6 +71,9 @@ impl Eq for SiteRules {}
 impl SiteRules {
     /// Takes a key of a site, if it is one of rules.
     pub(super) fn take(&mut self, key: &Key<'_>, value: &Value<'_>) -> Result<bool, Refused> {
+        if !keys::has(keys::SITE, &key.name) {
+            return Ok(false);
+        }
         let Self { rules, mut text } = std::mem::take(self);
         let taken = match &*key.name {
             "redirect" => each(value, "redirect", rules, redirect),

@@ -25,7 +25,7 @@ macro_rules! settings {
             $($(#[doc = $help])+ pub(crate) $name: $type,)+
         }
 
-        /// All settings, in the order of the help.
+        /// All settings, in the order of the entries.
         pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| vec![$(
             Setting::new(
                 stringify!($name),
@@ -41,6 +41,7 @@ macro_rules! settings {
 mod values;
 mod field;
 mod entries;
+mod order;
 
 pub(crate) use entries::{SETTINGS, Settings};
 use field::{Field, FieldOf, Holder};
@@ -403,10 +404,11 @@ impl Settings {
         is_both.then_some("allow and deny name the same network: leave one of them out")
     }
 
-    /// The command line with an argument for each.
+    /// The command line with an argument for each, in the order of use.
     pub(crate) fn added_to(command: Command) -> Command {
         let own = SETTINGS.iter().filter(|it| !it.facts.is_of_all_commands);
-        command.args(own.map(Setting::argument))
+        let ordered = order::of_use(own, |it| (it.topic(), it.name()));
+        command.args(ordered.into_iter().map(Setting::argument))
     }
 
     /// These settings, without the ones that the command line sets.
@@ -450,10 +452,15 @@ pub(crate) fn is_on(switch: Option<bool>) -> bool {
     switch.unwrap_or(false)
 }
 
+/// The place in the help of what every command has: before clap's own.
+const COMMON_ORDER: usize = 900;
+
 /// The arguments that every command has.
 pub(crate) fn common_arguments() -> impl Iterator<Item = Arg> {
     let common = SETTINGS.iter().filter(|it| it.facts.is_of_all_commands);
-    common.map(|it| it.argument().global(true).help_heading(Resettable::Reset))
+    // After what a command has of its own, before the help.
+    let ordered = common.map(|it| it.argument().display_order(COMMON_ORDER));
+    ordered.map(|it| it.global(true).help_heading(Resettable::Reset))
 }
 
 /// Complete, so that its arguments can be shown.

@@ -13,6 +13,26 @@ fn names_are_unique_and_found() {
 }
 
 #[test]
+fn the_help_has_every_setting_in_the_order_of_use_and_topics_in_one_piece() {
+    for names in order::FIRST {
+        let topic = |name: &&str| Setting::named(name).expect(name).topic();
+        assert!(names.iter().all(|name| topic(name) == topic(&names[0])));
+    }
+    let line = Settings::added_to(Command::new("serve"));
+    let arguments = || line.get_arguments();
+    let common = SETTINGS.iter().filter(|it| it.facts.is_of_all_commands);
+    assert_eq!(arguments().count(), SETTINGS.len() - common.count());
+    let first: Vec<_> = arguments().map(|it| it.get_id().as_str()).take(4).collect();
+    assert_eq!(first, ["dir", "http", "https", "writable"]);
+    let mut topics: Vec<_> = arguments().map(Arg::get_help_heading).collect();
+    topics.dedup();
+    let mut unique = topics.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(topics.len(), unique.len(), "{topics:?}");
+}
+
+#[test]
 fn the_facts_of_a_setting_fit_each_other() {
     for setting in SETTINGS.iter() {
         let is_of_listeners = !setting.listeners().is_empty();

@@ -100,8 +100,64 @@ fn installed(package: &Path) -> Result<()> {
         "usr/share/doc/flatpath/examples/keepalived/keepalived.conf",
         "usr/share/doc/flatpath/examples/kubernetes/deployment.yaml",
         "usr/share/doc/flatpath/examples/prometheus/prometheus.yml",
+        "usr/share/doc/flatpath/book/SUMMARY.md",
     ] {
         ensure!(root.path().join(path).exists(), "the package has no {path}");
+    }
+    described(root.path(), &command)
+}
+
+/// The manual pages are those of the commands that the help shows, and of the file's tables. What
+/// the package does not have is not mentioned.
+fn described(root: &Path, command: &Path) -> Result<()> {
+    let pages = root.join("usr/share/man/man1");
+    let mut names: Vec<String> = fs::read_dir(&pages)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    names.sort();
+    let help = process::output(Command::new(command).arg("--help")).context("the help")?;
+    let (_, commands) = help.split_once("Commands:\n").context("the commands")?;
+    let commands = commands.lines().take_while(|line| !line.is_empty());
+    let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let commands = commands.filter(|name| !["help", ""].contains(name));
+    let mut expected: Vec<String> = commands
+        .map(|name| format!("flatpath-{name}.1.gz"))
+        .chain(["flatpath.1.gz".to_owned()])
+        .collect();
+    expected.sort();
+    ensure!(names == expected, "pages {names:?}, commands {expected:?}");
+    let page = |name: &str| {
+        let text = process::output(Command::new("gzip").arg("-dc").arg(pages.join(name)));
+        text.with_context(|| format!("{name} cannot be read"))
+    };
+    let serve = page("flatpath-serve.1.gz")?;
+    let keys = workspace::text(&workspace::root().join("cli/src/config/keys.rs"))?;
+    let keys = keys.lines().zip(keys.lines().skip(1));
+    let keys = keys.filter_map(|(line, next)| {
+        let begins = line.trim() == "key(";
+        begins.then(|| next.trim().trim_matches(['"', ',']).replace('-', "\\-"))
+    });
+    for key in keys.chain(["[[listener]]", "[[site]]", "[[export]]"].map(Into::into)) {
+        ensure!(serve.contains(&key), "flatpath-serve(1) has no {key}");
+    }
+    for name in &names {
+        ensure!(!page(name)?.contains("bench"), "{name} mentions the bench");
+    }
+    for path in [
+        "bash-completion/completions/flatpath",
+        "zsh/vendor-completions/_flatpath",
+    ] {
+        let text = workspace::text(&root.join("usr/share").join(path))?;
+        ensure!(!text.contains("bench"), "{path} mentions the bench");
+    }
+    let book = root.join("usr/share/doc/flatpath/book");
+    for chapter in fs::read_dir(workspace::root().join("book/src"))? {
+        let name = chapter?.file_name();
+        ensure!(
+            book.join(&name).exists(),
+            "the book has no {}",
+            name.display()
+        );
     }
     Ok(())
 }

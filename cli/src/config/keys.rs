@@ -1,0 +1,191 @@
+//! The keys that tables of the file have beside settings: the parsers take these and no others, and
+//! the manual page describes them.
+
+use crate::settings::{SETTINGS, Setting};
+
+/// A key of a table.
+#[cfg_attr(
+    not(any(feature = "generate", test)),
+    expect(dead_code, reason = "the manual page has the rest")
+)]
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    /// As it may be written.
+    pub(crate) example: &'static str,
+    pub(crate) help: &'static str,
+}
+
+const fn key(name: &'static str, example: &'static str, help: &'static str) -> Key {
+    Key {
+        name,
+        example,
+        help,
+    }
+}
+
+/// Of `[[listener]]`, beside the settings of its protocol.
+pub(crate) const LISTENER: &[Key] = &[
+    key(
+        "protocol",
+        "protocol = \"http\"",
+        "What it speaks: http, nfs, echo, relay or ingest",
+    ),
+    key(
+        "address",
+        "address = [\"127.0.0.1:8080\", \"[::1]:8080\"]",
+        "Where it listens: an address as of --http, or a list of them",
+    ),
+];
+
+/// Of `[[site]]`, beside settings, `dir` among them, which it needs.
+pub(crate) const SITE: &[Key] = &[
+    key(
+        "names",
+        "names = [\"example.org\", \"*.example.org\"]",
+        "The hosts that it is for, *.DOMAIN for all below one [default: those of no other site]",
+    ),
+    key(
+        "prefix",
+        "prefix = \"/downloads\"",
+        "The path below which it is; of several sites the longest counts [default: /]",
+    ),
+    key(
+        "redirect",
+        "redirect = [{ from = \"/old/*\", to = \"/new\", status = 301 }]",
+        "Tables [[site.redirect]]: clients that ask for from are sent to to, with status 301, 302, \
+         303, 307 or 308 [default: 301]",
+    ),
+    key(
+        "rewrite",
+        "rewrite = [{ from = \"/api\", to = \"/api.json\" }]",
+        "Tables [[site.rewrite]]: from is answered with what to has, unseen by the client",
+    ),
+    key(
+        "try",
+        "try = [\"$path\", \"$path.html\"]",
+        "The first of these files that exists is the answer",
+    ),
+    key(
+        "clean-urls",
+        "clean-urls = true",
+        "/about is about.html, and /about.html redirects there",
+    ),
+    key(
+        "trailing-slash",
+        "trailing-slash = \"add\"",
+        "Of pages, a slash at the end: directories, add, remove or leave [default: directories]",
+    ),
+    key(
+        "spa",
+        "spa = \"/index.html\"",
+        "The page of an application, where nothing is found; true is /index.html",
+    ),
+    key(
+        "error-pages",
+        "error-pages = { 404 = \"/404.html\" }",
+        "A file for each status: the table [site.error-pages]",
+    ),
+    key(
+        "header",
+        "header = [{ path = \"/a/*\", set = { X-A = \"1\" }, append = { X-B = \"2\" }, remove = \
+         \"X-C\", immutable = true }]",
+        "Tables [[site.header]]: for answers below path set and append headers and their values, \
+         remove names, or say that they are immutable",
+    ),
+    key(
+        "types",
+        "types = { gmi = \"text/gemini\" }",
+        "A media type for each ending: the table [site.types]",
+    ),
+    key(
+        "root-files",
+        "root-files = true",
+        "Read rules from _redirects and _headers in its directory, too",
+    ),
+];
+
+/// Of `[[export]]`: all that it has.
+pub(crate) const EXPORT: &[Key] = &[
+    key(
+        "path",
+        "path = \"/srv/www\"",
+        "The directory, by its whole path, by which clients mount it",
+    ),
+    key(
+        "clients",
+        "clients = [\"192.0.2.0/24(rw,no_root_squash)\", \"*\"]",
+        "Each a host, a network or * for all, with its options in parentheses, as in exports(5)",
+    ),
+    key(
+        "options",
+        "options = \"ro,insecure\"",
+        "Those of clients that do not say more",
+    ),
+];
+
+/// Whether a table with these keys has one of this name.
+pub(super) fn has(keys: &[Key], name: &str) -> bool {
+    keys.iter().any(|key| key.name == name)
+}
+
+/// The settings that a table `[[site]]` may have.
+#[cfg_attr(
+    not(any(feature = "generate", test)),
+    expect(dead_code, reason = "the manual page has them")
+)]
+pub(crate) fn settings_of_sites() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|it| it.is_of_sites())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Configuration;
+
+    /// Tables in which a key of each kind is enough.
+    const TABLES: [(&str, &[Key], &str); 3] = [
+        (
+            "listener",
+            LISTENER,
+            "protocol = \"http\"\naddress = \"1\"\n",
+        ),
+        ("site", SITE, "dir = \"a\"\n"),
+        ("export", EXPORT, "path = \"/a\"\nclients = \"*\"\n"),
+    ];
+
+    #[test]
+    fn every_key_may_be_written_as_its_example_says() {
+        for (table, keys, needed) in TABLES {
+            for key in keys {
+                assert!(key.example.starts_with(&format!("{} = ", key.name)));
+                let others = needed.lines().filter(|line| !line.starts_with(key.name));
+                let others: Vec<_> = others.collect();
+                let text = format!("[[{table}]]\n{}\n{}\n", others.join("\n"), key.example);
+                Configuration::from_text(&text).expect(key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_help_of_a_rule_names_all_that_its_tables_have() {
+        for name in ["redirect", "rewrite", "header"] {
+            let text = format!("[[site]]\ndir = \"a\"\n[[site.{name}]]\nnone = 1\n");
+            let why = Configuration::from_text(&text).expect_err("it has none");
+            let (_, known) = why.split_once("it has ").expect("what it has");
+            let key = SITE.iter().find(|key| key.name == name).expect("a key");
+            for known in known.trim_end().split(", ") {
+                let in_example = key.example.contains(&format!("{known} = "));
+                assert!(in_example && key.help.contains(known), "{known} of {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_key_is_a_setting_and_a_site_has_some() {
+        for (_, keys, _) in TABLES {
+            assert!(keys.iter().all(|key| Setting::named(key.name).is_none()));
+        }
+        assert!(settings_of_sites().any(|it| it.name() == "writable"));
+    }
+}
