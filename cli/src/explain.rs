@@ -20,7 +20,7 @@ use crate::hosts;
 use crate::listener::Listener;
 use crate::memory::Parts;
 use crate::redirect::Redirect;
-use crate::settings::Settings;
+use crate::settings::{ListenerProtocol, Settings};
 use crate::sites::{self, Served};
 
 /// Far beyond what a file takes.
@@ -61,6 +61,14 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
         );
         return Ok(out);
     }
+    if listener.redirects {
+        let sites = sites::redirecting(listener, &Redirect::default())?;
+        out += match sites.number_of(authority, "/") {
+            Some(_) => "answer 308: it leads to the listener with TLS (http-redirect)\n",
+            None => "answer 421: no site has this host\n",
+        };
+        return Ok(out);
+    }
     // Nothing is written, nor are uploads that have expired removed.
     let mut served = listener.served();
     served.iter_mut().for_each(|it| it.settings.writable = None);
@@ -82,7 +90,8 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
 /// The listener that a client of this address reaches, as far as the port tells; else the first
 /// that speaks its scheme.
 fn listener_of(listeners: &[Listener], is_https: bool, port: u16) -> Option<&Listener> {
-    let speaks = |it: &&Listener| it.serves_over_http() && it.tls.is_some() == is_https;
+    let is_http = |it: &Listener| it.protocol == ListenerProtocol::Http;
+    let speaks = |it: &&Listener| is_http(it) && it.tls.is_some() == is_https;
     let has_port = |it: &&Listener| {
         let mut ports = it
             .addresses

@@ -7,7 +7,8 @@ use crate::listener::Listener;
 
 /// Whether a page can have the browser of its reader ask at this address in the name of another
 /// host. What connects to a Unix socket or sends a header of the PROXY protocol is no browser; and
-/// with TLS a browser wants a certificate for the name of the page.
+/// with TLS a browser wants a certificate for the name of the page. What only redirects to such a
+/// listener answers for the hosts that this one answers for.
 pub(crate) fn is_exposed(
     listener: &Listener,
     address: &ListenAddress,
@@ -21,7 +22,8 @@ pub(crate) fn is_exposed(
         ListenAddress::Passed(_) => passed.addresses(address).iter().any(is_loopback),
         address => is_loopback(address),
     };
-    is_local && listener.tls.is_none() && listener.settings.proxy_from.is_empty()
+    let is_plain = listener.tls.is_none() && !listener.redirects;
+    is_local && is_plain && listener.settings.proxy_from.is_empty()
 }
 
 /// The hosts that are answered for at an address.

@@ -20,7 +20,8 @@ pub(crate) struct Listener {
     pub(crate) is_table: bool,
     /// With TLS.
     pub(crate) tls: Option<Secured>,
-    /// HTTP that only sends clients to the listener with TLS.
+    /// HTTP that only sends clients to the listener with TLS, whose settings and sites it has: so
+    /// both answer for the same hosts.
     pub(crate) redirects: bool,
 }
 

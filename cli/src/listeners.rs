@@ -17,7 +17,7 @@ use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::hosts;
 use crate::listener::Listener;
-use crate::live::Live;
+use crate::live::{Answers, Live};
 use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
 use crate::service_metrics::SharedMounts;
@@ -111,10 +111,11 @@ fn add_sites(
         listener.is_table && table.any(|it| it.own.dir.is_some())
     };
     let mut count = 0;
-    for listener in listeners.iter_mut().filter(|it| it.serves_over_http()) {
+    let is_http = |it: &&mut Listener| it.protocol == ListenerProtocol::Http;
+    for listener in listeners.iter_mut().filter(is_http) {
         if !has_own_dir(listener) {
             listener.sites.clone_from(&file.sites);
-            count += 1;
+            count += usize::from(listener.serves_over_http());
         }
     }
     match count {
@@ -313,9 +314,20 @@ impl Listener {
     ) -> Result<Server, Failure> {
         let is_exposed = hosts::is_exposed(self, &address, &services.passed);
         let hosts = hosts::of(self, is_exposed);
-        if self.redirects {
+        if self.redirects && self.sites.is_empty() {
             let redirect = Http::service(services.redirected.clone());
             return Ok(server.listen_at(address, redirect.hosts(hosts)));
+        }
+        if self.redirects {
+            let redirect = services.redirected.clone();
+            let sites = LiveSites::new(sites::redirecting(self, &redirect)?, hosts);
+            services.live.push(Live {
+                listener: self.clone(),
+                is_exposed,
+                handle: sites.handle(),
+                answers: Answers::Redirects(redirect),
+            });
+            return Ok(server.listen_at(address, Http::service(sites)));
         }
         let (service, mounts) = sites::service(self, parts, &mut services.accesses)?;
         let mounts = SharedMounts::new(mounts);
@@ -332,7 +344,7 @@ impl Listener {
                     listener: self.clone(),
                     is_exposed,
                     handle: sites.handle(),
-                    mounts,
+                    answers: Answers::Files(mounts),
                 });
                 // They have their hosts themselves, as these change with them.
                 server.listen_at(address, self.http(sites, Hosts::any()))

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::hosts;
 use crate::listener::Listener;
 use crate::memory::Parts;
+use crate::redirect::Redirect;
 use crate::service_metrics::SharedMounts;
 use crate::settings::{Part, SETTINGS, Settings};
 use crate::sites;
@@ -23,7 +24,16 @@ pub(crate) struct Live {
     /// See [`hosts::of`].
     pub(crate) is_exposed: bool,
     pub(crate) handle: LiveSitesHandle,
-    pub(crate) mounts: SharedMounts,
+    pub(crate) answers: Answers,
+}
+
+/// What the sites at an address answer with.
+#[derive(Clone, Debug)]
+pub(crate) enum Answers {
+    /// Their files, which are on these mounts.
+    Files(SharedMounts),
+    /// The way to the listener with TLS.
+    Redirects(Redirect),
 }
 
 /// Sites that can be served.
@@ -33,7 +43,7 @@ pub(crate) struct Prepared {
     listener: Listener,
     sites: Sites,
     hosts: Hosts,
-    mounts: MountLimits,
+    mounts: Option<MountLimits>,
 }
 
 impl Live {
@@ -99,7 +109,13 @@ pub(crate) fn prepare(
     accesses: &mut Accesses,
 ) -> Result<Vec<Prepared>, Failure> {
     let prepared = changed.into_iter().map(|(number, listener)| {
-        let (sites, mounts) = sites::all(&listener, parts, accesses)?;
+        let (sites, mounts) = match &all[number].answers {
+            Answers::Files(_) => {
+                let (sites, mounts) = sites::all(&listener, parts, accesses)?;
+                (sites, Some(mounts))
+            }
+            Answers::Redirects(redirect) => (sites::redirecting(&listener, redirect)?, None),
+        };
         Ok(Prepared {
             number,
             hosts: hosts::of(&listener, all[number].is_exposed),
@@ -115,7 +131,9 @@ pub(crate) fn prepare(
 pub(crate) fn apply(all: &mut [Live], prepared: Vec<Prepared>) {
     for new in prepared {
         let live = &mut all[new.number];
-        live.mounts.replace(new.mounts);
+        if let (Answers::Files(mounts), Some(new)) = (&live.answers, new.mounts) {
+            mounts.replace(new);
+        }
         live.handle.replace(new.sites, new.hosts);
         live.listener = new.listener;
     }

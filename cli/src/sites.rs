@@ -18,6 +18,7 @@ use crate::directories;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::memory::Parts;
+use crate::redirect::Redirect;
 use crate::settings::{Etag, Settings, is_on};
 
 /// The default names of a site.
@@ -132,6 +133,21 @@ pub(crate) fn all(
     }
     let mounts = mounts.expect("a listener serves something");
     Ok((sites, mounts))
+}
+
+/// The hosts of all sites of a listener, each of which is redirected.
+pub(crate) fn redirecting(listener: &Listener, redirect: &Redirect) -> Result<Sites, Failure> {
+    let served = listener.served();
+    let mut hosts: Vec<&HostPattern> = Vec::new();
+    for host in served.iter().flat_map(|site| &site.names) {
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    let hosts: Vec<_> = hosts.into_iter().cloned().collect();
+    // Paths are looked at there.
+    let sites = Sites::new().add(&hosts, "/", redirect.clone());
+    sites.map_err(|why| Failure::WrongUse(why.to_string()))
 }
 
 pub(crate) fn open(settings: &Settings) -> Result<Files, Failure> {

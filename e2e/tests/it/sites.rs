@@ -22,6 +22,7 @@ each_driver!(
     a_reload_takes_over_sites_and_rules_that_are_new_changed_or_gone,
     refusals_have_the_pages_of_their_site,
     addresses_that_proxies_name_are_limited_one_by_one,
+    a_redirect_to_tls_answers_for_the_hosts_that_are_served_there,
 );
 
 /// Far beyond what it takes.
@@ -446,4 +447,49 @@ fn addresses_that_proxies_name_are_limited_one_by_one(driver: Driver) {
         .expect("a number");
     assert!((1..=1800).contains(&wait), "{wait}");
     server.end();
+}
+
+/// One table of hosts: whatever the address, a host is redirected that the listener with TLS
+/// answers for, and no other.
+fn a_redirect_to_tls_answers_for_the_hosts_that_are_served_there(driver: Driver) {
+    let a = "[[site]]\nnames = [\"a.example\", \"*.a.example\"]\nprefix = \"/p\"\ndir = \"a\"\n";
+    let b = "[[site]]\nnames = \"b.example\"\ndir = \"b\"\n";
+    let rest = "[[site]]\ndir = \"rest\"\n";
+    for at in ["127.0.0.1", "0.0.0.0"] {
+        let configured = Configured::new("");
+        let write = |settings: &str| {
+            let tls = "http-redirect = true\ntls-self-signed = true\n";
+            let addresses = format!("http = \"{at}:0\"\nhttps = \"{at}:0\"\n{tls}");
+            configured.0.write("flatpath.toml", addresses + settings);
+        };
+        let status = |server: &Server, host: &str| ask(server, "GET /p/a", host, "").status;
+        write(a);
+        let server = configured.start(driver);
+        let reply = ask(&server, "GET /p/b?x=1", "a.example", "");
+        let port = server.address("https").port();
+        let location = format!("https://a.example:{port}/p/b?x=1");
+        let location = Some(&*location);
+        assert_eq!((reply.status, reply.field("location")), (308, location));
+        assert_eq!(status(&server, "x.a.example"), 308, "{at}");
+        for host in ["b.example", "evil.example", "127.0.0.1", "localhost"] {
+            assert_eq!(status(&server, host), 421, "{at}: {host}");
+        }
+        write(&format!("{a}{b}"));
+        hang_up(&server, "reloaded");
+        assert_eq!(status(&server, "b.example"), 308, "{at}");
+        assert_eq!(status(&server, "evil.example"), 421, "{at}");
+        server.end();
+        write(&format!("{a}{rest}"));
+        let server = configured.start(driver);
+        for host in ["a.example", "c.example", "127.0.0.1"] {
+            assert_eq!(status(&server, host), 308, "{at}: {host}");
+        }
+        server.end();
+        write(&format!("hosts = \"c.example\"\n{a}{rest}"));
+        let server = configured.start(driver);
+        for (host, expected) in [("a.example", 308), ("c.example", 308), ("b.example", 421)] {
+            assert_eq!(status(&server, host), expected, "{at}: {host}");
+        }
+        server.end();
+    }
 }
