@@ -1,4 +1,5 @@
-//! Networks in CIDR notation, to name clients and load balancers by.
+//! Networks in CIDR notation, to name clients and load balancers by. A network is written as it is:
+//! the bits beyond those that count are 0.
 //!
 //! Cost: [`SubnetMap::find`] is a binary search for each length that its networks have.
 
@@ -16,14 +17,17 @@ pub struct Subnet {
     mask: u128,
 }
 
-/// The text is no address, or its number of bits is more than the address has.
+/// The text is no address, its number of bits is more than the address has, or the address has bits
+/// set beyond those that count: then either the address or the number is not what was meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadSubnet(String);
+pub struct BadSubnet {
+    text: String,
+    cure: String,
+}
 
 flatpath_structures::impl_error! {
     BadSubnet {
-        Self(text) =>
-            "{text:?} is no network: write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8",
+        Self { text, cure } => "{text:?} is no network: {cure}",
     }
 }
 
@@ -31,12 +35,29 @@ impl FromStr for Subnet {
     type Err = BadSubnet;
 
     fn from_str(text: &str) -> Result<Subnet, BadSubnet> {
-        Subnet::read(text).ok_or_else(|| BadSubnet(text.into()))
+        let bad = |cure: String| BadSubnet {
+            text: text.into(),
+            cure,
+        };
+        let example = "write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/8 or fd00::/8";
+        let (network, address) = Subnet::read(text).ok_or_else(|| bad(example.into()))?;
+        if as_bits(address) != network.bits {
+            let cure = "its address has more bits set than those that count";
+            return Err(bad(format!("{cure}: write {network} or {address}")));
+        }
+        Ok(network)
     }
 }
 
 impl Subnet {
-    fn read(text: &str) -> Option<Subnet> {
+    /// The network of this text, whatever bits its address has set beyond those that count: as
+    /// `/etc/exports` has it. `None` where [`FromStr`] would not do with another address, either.
+    pub fn around(text: &str) -> Option<Subnet> {
+        Subnet::read(text).map(|(network, _)| network)
+    }
+
+    /// The network, and the address as it is written.
+    fn read(text: &str) -> Option<(Subnet, IpAddr)> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
@@ -55,7 +76,7 @@ impl Subnet {
         };
         let mask = u128::MAX.checked_shl(128 - (mapped + length)).unwrap_or(0);
         let bits = as_bits(address) & mask;
-        Some(Subnet { bits, mask })
+        Some((Subnet { bits, mask }, address))
     }
 
     /// True when `address` lies in this network. An IPv4 client of an IPv6 socket counts as IPv4.
@@ -197,14 +218,28 @@ mod tests {
         assert!(!contains("192.168.0.0/16", "192.169.0.1"));
         assert!(contains("10.0.0.7", "10.0.0.7"));
         assert!(!contains("10.0.0.7", "10.0.0.6"));
-        assert!(
-            contains("10.0.0.7/8", "10.200.0.1"),
-            "host bits do not count"
-        );
         assert!(contains("0.0.0.0/0", "1.2.3.4"));
         assert!(contains("fd00::/8", "fd12::1"));
         assert!(contains("::/0", "1.2.3.4"));
         assert!(contains("::ffff:10.0.0.0/104", "10.1.2.3"));
+    }
+
+    #[test]
+    fn a_network_whose_address_has_further_bits_is_refused_with_what_may_be_meant() {
+        for (text, network) in [
+            ("10.0.0.5/8", "10.0.0.0/8"),
+            ("192.168.1.1/24", "192.168.1.0/24"),
+            ("1.2.3.4/0", "0.0.0.0/0"),
+            ("fd12::1/8", "fd00::/8"),
+            ("::ffff:10.0.0.1/104", "10.0.0.0/8"),
+        ] {
+            let why = text.parse::<Subnet>().expect_err(text).to_string();
+            assert!(why.contains(&format!("write {network} or ")), "{why}");
+            let around = Subnet::around(text).expect("a network");
+            assert_eq!(around.to_string(), network);
+        }
+        assert_eq!(Subnet::around("10.0.0.0/33"), None);
+        assert!("10.0.0.5/32".parse::<Subnet>().is_ok());
     }
 
     #[test]
@@ -222,7 +257,7 @@ mod tests {
             "::/0",
             "fd00::/8",
             "fd00::7",
-            "::ffff:0.0.0.0/95",
+            "::fffe:0:0/95",
         ] {
             let network: Subnet = text.parse().expect("a network");
             let written = network.to_string();
@@ -233,8 +268,6 @@ mod tests {
             let network: Subnet = text.parse().expect("a network");
             assert_eq!(network.to_string(), text);
         }
-        let network: Subnet = "10.1.2.3/8".parse().expect("a network");
-        assert_eq!(network.to_string(), "10.0.0.0/8");
         let one = Subnet::from("10.0.0.7".parse::<IpAddr>().expect("an address"));
         assert_eq!(Ok(one), "10.0.0.7".parse());
         let all: Subnet = "0.0.0.0/0".parse().expect("a network");
@@ -274,7 +307,7 @@ mod tests {
                 let address = address.parse().expect("an address");
                 assert_eq!(map.find(address), Some(&found), "{address}");
             }
-            let same = "10.1.255.255/16".parse().expect("a network");
+            let same = "10.1.0.0/16".parse().expect("a network");
             assert_eq!(map.insert(same, "new"), Some("10.1.0.0/16"));
             let values: Vec<&str> = map.values().copied().collect();
             assert_eq!(
@@ -294,7 +327,7 @@ mod tests {
             for _ in 0..random.usize(0..20) {
                 let bits = random.u32(24..=32);
                 let text = format!("10.0.0.{}/{bits}", random.u8(..));
-                let network: Subnet = text.parse().expect("a network");
+                let network = Subnet::around(&text).expect("a network");
                 let before = map.insert(network, bits);
                 assert_eq!(before.is_some(), all.contains(&(bits, network)));
                 all.push((bits, network));

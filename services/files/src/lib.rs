@@ -37,7 +37,7 @@
 // |------|--------|
 // | a cached file is answered on the network thread | `cache`, `freshness` |
 // | else a worker takes the request | `answer` |
-// | which file it gets by the rules of the site | `visit`, `lookup`, `rules`, `error_pages` |
+// | which file it gets by the rules of the site | `visit`, `lookup`, `rules`, `references`, `error_pages` |
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
 // | which state of the file it is | `identity` |
@@ -58,6 +58,7 @@ mod answer;
 mod visit;
 mod lookup;
 mod error_pages;
+mod references;
 mod writing;
 mod keyed;
 mod publish;
@@ -89,6 +90,7 @@ pub use archive::ArchiveFormat;
 pub use conditional::EntityTags;
 pub use listing::Listing;
 pub use mounts::{METRICS, MountLimits};
+pub use references::{MissingFile, NamedBy};
 pub use root::Resolution;
 pub use rules::{
     CleanUrls, Explanation, HeaderChange, Outcome, Pattern, RootFiles, RuleError, Rules, Step,

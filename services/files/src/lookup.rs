@@ -21,10 +21,10 @@ use crate::visit::{Found, Visit};
 use crate::writing::{is_own, raw_target};
 
 /// The file that is looked for first in a directory.
-const INDEX: &[u8] = b"index.html";
+pub(crate) const INDEX: &[u8] = b"index.html";
 
 /// How the name of a page ends, which has an address without it.
-const PAGE: &[u8] = b".html";
+pub(crate) const PAGE: &[u8] = b".html";
 
 impl Answerer<'_> {
     /// What the target of a request leads to by the rules, but for fallbacks.

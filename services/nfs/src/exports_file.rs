@@ -69,6 +69,12 @@ const DEFAULT: Rights = Rights {
 };
 
 impl ExportsFile {
+    /// The option that a word means, however its parts are joined: `all_squash` for `all-squash`,
+    /// which is no option. `None`: it is none in any way.
+    pub fn option_named(word: &str) -> Option<String> {
+        options::named(word)
+    }
+
     /// Reads the text of a file with this name, which the places of exports and notices begin with.
     ///
     /// # Errors
@@ -175,6 +181,7 @@ fn read_client(
     let open = word.bytes.iter().position(|byte| *byte == b'(');
     let name = &word.bytes[..open.unwrap_or(word.bytes.len())];
     let clients = read_name(name).map_err(|why| word.error(0, why))?;
+    notices.bits_of(&clients, name, word);
     let mut rights = defaults;
     if let Some(open) = open {
         let end = word.bytes.len() - 1;
@@ -232,10 +239,13 @@ fn read_name(name: &[u8]) -> Result<Clients, String> {
             Ok(mask) => format!("{address}/{}", length_of(mask)?),
             Err(_) => name.to_owned(),
         };
-        let network = network
-            .parse::<Subnet>()
-            .map_err(|error| error.to_string())?;
-        return Ok(Clients::Network(network));
+        if let Some(network) = Subnet::around(&network) {
+            return Ok(Clients::Network(network));
+        }
+        let network = network.parse::<Subnet>();
+        return network
+            .map(Clients::Network)
+            .map_err(|error| error.to_string());
     }
     if let Ok(network) = name.parse::<Subnet>() {
         return Ok(Clients::Network(network));

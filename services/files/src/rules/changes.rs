@@ -12,6 +12,8 @@ use std::fmt;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::error::RuleError;
+use super::pattern::Pattern;
+use super::plain_text;
 
 /// What the server alone says: how the message is framed, and which bytes of which file it is.
 const RESERVED: [&str; 19] = [
@@ -122,6 +124,23 @@ impl HeaderChange {
             false => Change::Join(value),
         };
         Ok(Self { name, change })
+    }
+
+    /// # Errors
+    /// [`RuleError::Header`] where the value names a variable of this pattern.
+    pub(super) fn check_for(&self, on: &Pattern) -> Result<(), RuleError> {
+        let value = match &self.change {
+            Change::Set(value) | Change::Append(value) | Change::Join(value) => value,
+            Change::Remove => return Ok(()),
+        };
+        let text = value.to_str().unwrap_or_default();
+        match plain_text::names_variable(text, on) {
+            true => Err(RuleError::Header {
+                name: self.name.to_string(),
+                reason: "its value names a variable of the path, and values have none",
+            }),
+            false => Ok(()),
+        }
     }
 
     fn is_of(&self, extent: Extent) -> bool {

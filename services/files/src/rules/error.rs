@@ -35,6 +35,15 @@ pub enum RuleError {
         /// The variable without its `$`.
         name: String,
     },
+    /// The target has text that is a variable elsewhere and would be plain text here.
+    PlainText {
+        /// The target as it was written.
+        text: String,
+        /// The part of it.
+        written: String,
+        /// What to write in its place.
+        cure: String,
+    },
     /// The redirect leads back to its own address, at once or by way of earlier rules.
     Loop {
         /// The address that it redirects.
@@ -74,6 +83,8 @@ flatpath::impl_error! {
         Self::Expression { text, cause } => "{text:?} is no regular expression: {cause}",
         Self::Target { text, reason } => "{text:?} is no target: {reason}",
         Self::Variable { text, name } => "the pattern sets no ${name}, which {text:?} uses",
+        Self::PlainText { text, written, cure } =>
+            "{written} in {text:?} would be plain text: {cure}",
         Self::Loop { from, to } => "the redirect of {from:?} to {to:?} leads back to {from:?}",
         Self::RedirectStatus(status) =>
             "a redirect has status 301, 302, 303, 307 or 308, not {status}",

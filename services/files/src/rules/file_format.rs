@@ -187,6 +187,6 @@ fn add_header(line: &str, on: &Pattern, rules: &mut Rules) -> Result<(), String>
         (None, Some((name, value))) => HeaderChange::join(name.trim(), value),
         (None, None) => return Err("it is not NAME: VALUE".to_owned()),
     };
-    let added = change.and_then(|change| rules.headers.push(on.clone(), vec![change]));
+    let added = change.and_then(|change| rules.add_headers(on.clone(), vec![change]));
     added.map_err(|error| error.to_string())
 }

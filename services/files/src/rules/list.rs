@@ -52,6 +52,11 @@ impl<T> RuleList<T> {
         self.rules.is_empty()
     }
 
+    /// All of them, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.rules.iter().map(|(_, rule)| rule)
+    }
+
     /// Whether a lookup may run an expression.
     pub(crate) fn has_expressions(&self) -> bool {
         !self.tried.is_empty()

@@ -38,6 +38,7 @@ mod file_format;
 mod in_force;
 mod list;
 mod pattern;
+mod plain_text;
 mod root_files;
 mod template;
 #[cfg(test)]

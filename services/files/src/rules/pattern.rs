@@ -18,7 +18,7 @@ use crate::limits::{EXPRESSION_BYTES_MAX, HASH_LENGTH_MAX, HASH_LENGTH_MIN};
 use crate::target::{Hidden, Target, decode, name_of};
 
 /// The name of what the first `*` of a glob stands for.
-const SPLAT: &str = "splat";
+pub(super) const SPLAT: &str = "splat";
 
 /// The paths that a rule is for.
 ///
@@ -183,6 +183,12 @@ impl FromStr for Pattern {
         }
         if text == "hashed" {
             return Ok(Self::hashed());
+        }
+        if text.contains(['{', '}']) {
+            return Err(RuleError::Path {
+                text: text.to_owned(),
+                reason: "a name is written :name, any text *, and a brace %7B or %7D",
+            });
         }
         if let Some(base) = text.strip_suffix("/*")
             && wildcard_in(base).is_none()

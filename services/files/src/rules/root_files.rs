@@ -6,8 +6,9 @@
 //! An answer that is cached has both for its checks, so an edit is seen by the next turn, and where
 //! files are not looked at, when the answer is too old.
 //!
-//! A mistake is an error in the log, once for each version of a file. A file that cannot be read,
-//! or is too long, is one as well, and gives no rules.
+//! A mistake, such as a line that leads to a file that is not there, is an error in the log, once
+//! for each version of a file. A file that cannot be read, or is too long, is one as well, and gives
+//! no rules.
 //!
 //! Links are followed as for any file: none leads out of the root.
 //!
@@ -26,7 +27,9 @@ use crate::error::FilesError;
 use crate::freshness::Observation;
 use crate::identity::Identity;
 use crate::limits::{CHANGE_TRIES_MAX, RULE_FILE_BYTES_MAX, RULE_FILE_MISTAKES_MAX};
+use crate::references::Looker;
 use crate::root::{Kind, Opened, Reach, Root};
+use crate::target::Hidden;
 
 const NAMES: [&str; 2] = [REDIRECTS, HEADERS];
 
@@ -87,7 +90,7 @@ impl RuleFiles {
         if set.root_files == RootFiles::Ignored {
             return Ok(held);
         }
-        let version = self.version(root, reach)?;
+        let version = self.version(root, set, reach)?;
         for (name, state) in NAMES.iter().zip(version.states) {
             let path = name.as_bytes().to_vec();
             match state {
@@ -101,7 +104,7 @@ impl RuleFiles {
         Ok(held)
     }
 
-    fn version(&self, root: &Root, reach: Reach) -> Result<Arc<Version>, FilesError> {
+    fn version(&self, root: &Root, set: &Rules, reach: Reach) -> Result<Arc<Version>, FilesError> {
         let found = [look(root, REDIRECTS, reach)?, look(root, HEADERS, reach)?];
         let states = [found[0].0, found[1].0];
         let last = self.last.lock().clone();
@@ -111,7 +114,7 @@ impl RuleFiles {
         if reach == Reach::AtHand {
             return Err(FilesError::NotAtHand);
         }
-        let new = Arc::new(Version::read(root, reach, found)?);
+        let new = Arc::new(Version::read(root, set, reach, found)?);
         let mut last = self.last.lock();
         let is_known = last
             .as_ref()
@@ -138,6 +141,7 @@ fn look(root: &Root, name: &str, reach: Reach) -> Result<(State, Option<Opened>)
 impl Version {
     fn read(
         root: &Root,
+        set: &Rules,
         reach: Reach,
         found: [(State, Option<Opened>); 2],
     ) -> Result<Self, FilesError> {
@@ -167,6 +171,19 @@ impl Version {
                 )),
                 None => {}
             }
+        }
+        // One that may still change is read again soon.
+        if !version.is_racy {
+            let looker = Looker {
+                root,
+                reach,
+                hidden: Hidden::Served,
+                set,
+                rules: &rules,
+            };
+            let missing = looker.missing().into_iter();
+            let missing = missing.map(|missing| format!("{REDIRECTS}: {missing}"));
+            version.mistakes.extend(missing);
         }
         version.rules = Arc::new(rules);
         Ok(version)
@@ -228,6 +245,31 @@ mod tests {
         file.set_modified(modified).expect("a time");
         let root = Root::open(folder.path()).expect("a root");
         (folder, root)
+    }
+
+    #[test]
+    fn a_line_that_leads_to_a_file_that_is_not_there_is_a_mistake_of_its_version() {
+        let old = SystemTime::now() - Duration::from_secs(3600);
+        let (folder, root) = root_with("", old);
+        let lines = "/a /page.html 200\n/b/* /no.html 200\n/c /gone.html 200!\n";
+        fs::write(folder.path().join(REDIRECTS), lines).expect("written");
+        fs::write(folder.path().join("page.html"), "").expect("written");
+        let set = Rules::new().root_files(RootFiles::Read);
+        let mut found = [REDIRECTS, HEADERS]
+            .map(|name| look(&root, name, Reach::Everywhere).expect("in reach"));
+        // As it is looked at long after its last change.
+        for opened in found.iter_mut().filter_map(|(_, opened)| opened.as_mut()) {
+            opened.looked_at += Duration::from_secs(3600);
+        }
+        let version = Version::read(&root, &set, Reach::Everywhere, found).expect("in reach");
+        let missing = "and there is no such file that can be served";
+        assert_eq!(
+            version.mistakes,
+            [
+                format!("_redirects: a rewrite leads to /gone.html, {missing}"),
+                format!("_redirects: the page where nothing is found is /no.html, {missing}"),
+            ]
+        );
     }
 
     /// The rules that hold where nothing was changed before a version that was read of no file;

@@ -287,14 +287,26 @@ impl Rules {
     /// file that is not there.
     ///
     /// # Errors
+    /// [`RuleError::Header`] if a value names a variable, which values do not have;
     /// [`RuleError::TooMany`].
     pub fn headers(
         mut self,
         on: Pattern,
         changes: impl IntoIterator<Item = HeaderChange>,
     ) -> Result<Self, RuleError> {
-        self.headers.push(on, changes.into_iter().collect())?;
+        self.add_headers(on, changes.into_iter().collect())?;
         Ok(self)
+    }
+
+    pub(crate) fn add_headers(
+        &mut self,
+        on: Pattern,
+        changes: Vec<HeaderChange>,
+    ) -> Result<(), RuleError> {
+        changes
+            .iter()
+            .try_for_each(|change| change.check_for(&on))?;
+        self.headers.push(on, changes)
     }
 
     /// The media type of files whose names end in a dot and this, in either case.

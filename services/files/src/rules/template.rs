@@ -10,11 +10,13 @@
 //! - The host is fixed text, and ends before the first variable.
 //! - A path begins with one slash and not with two: `//host` is another server.
 //! - What is longer than `RULE_TARGET_BYTES_MAX` leads nowhere.
+//! - What looks like a variable is one, or the target is refused (`plain_text`).
 
 use percent_encoding::{CONTROLS, percent_encode, utf8_percent_encode};
 
 use super::error::RuleError;
 use super::pattern::{Kind, Matched, Pattern};
+use super::plain_text;
 use crate::limits::RULE_TARGET_BYTES_MAX;
 use crate::target::{ENCODED_PATH, Hidden, Target};
 
@@ -120,13 +122,16 @@ impl Template {
         self.origin.is_empty()
     }
 
-    /// The path, decoded, if it is the same for all.
-    pub(crate) fn fixed_path(&self) -> Option<Vec<u8>> {
+    /// The path, if it is the same for all.
+    pub(crate) fn fixed(&self) -> Option<String> {
         let is_text = |piece: &Piece| matches!(piece, Piece::Text(_));
         let is_fixed = self.is_local() && self.path.iter().all(is_text);
-        let path = is_fixed
-            .then(|| self.path(b"", &Matched::Whole))
-            .flatten()?;
+        is_fixed.then(|| self.path(b"", &Matched::Whole)).flatten()
+    }
+
+    /// The same, decoded.
+    pub(crate) fn fixed_path(&self) -> Option<Vec<u8>> {
+        let path = self.fixed()?;
         let target = Target::parse(path.as_bytes(), Hidden::Served).ok()?;
         Some(target.address())
     }
@@ -238,6 +243,7 @@ fn pieces(whole: &str, part: &str, pattern: &Pattern) -> Result<Vec<Piece>, Rule
     let mut literal = String::new();
     let mut left = part;
     while let Some((before, after)) = left.split_once('$') {
+        plain_text::check(whole, before, pattern)?;
         literal.extend(utf8_percent_encode(before, CONTROLS));
         if let Some(after) = after.strip_prefix('$') {
             literal.push('$');
@@ -261,6 +267,7 @@ fn pieces(whole: &str, part: &str, pattern: &Pattern) -> Result<Vec<Piece>, Rule
         });
         left = after;
     }
+    plain_text::check(whole, left, pattern)?;
     literal.extend(utf8_percent_encode(left, CONTROLS));
     push_text(&mut literal, &mut pieces);
     Ok(pieces)

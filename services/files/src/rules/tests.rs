@@ -211,6 +211,85 @@ fn lines_of_redirects_are_read_as_netlify_and_cloudflare_do() {
 }
 
 #[test]
+fn text_that_is_a_variable_elsewhere_is_refused_where_it_would_be_plain_text() {
+    let redirect = |from: &str, to: &str| {
+        let rules = Rules::new().redirect(pattern(from), to, StatusCode::FOUND);
+        rules.map(drop).map_err(|why| why.to_string())
+    };
+    for (from, to, words) in [
+        ("/old/*", "/new/:splat", "the variable is $splat"),
+        ("/old/*", "/new-:splat", "the variable is $splat"),
+        ("/old/*", "/new?to=:splat", "the variable is $splat"),
+        (
+            "/old/*",
+            "https://h.example:8443/:splat",
+            "the variable is $splat",
+        ),
+        ("/old/*", "/new/*", "the variable is $splat"),
+        ("/old/*", "/new/{splat}", "the variable is $splat"),
+        ("/u/:id", "/user/:id", "the variable is $id"),
+        ("/u/:id", "/user/x:id", "the variable is $id"),
+        ("/u/:id", "/user/:other", "sets no such variable"),
+        ("/u", "/user/:splat", "sets no such variable"),
+        ("/u", "/user/{path}", "sets no such variable"),
+        ("/u", "/user/}", "sets no such variable"),
+    ] {
+        let why = redirect(from, to).expect_err(to);
+        assert!(
+            why.contains("would be plain text") && why.contains(words),
+            "{to}: {why}"
+        );
+    }
+    for (from, to) in [
+        ("/old/*", "/new/$splat"),
+        ("/old/*", "https://h.example:8443/${splat}"),
+        ("/u/:id", "/urn:isbn:$id?at=12:30"),
+        ("/u/:id", "/a/%3Asplat/%2A/%7Bid%7D/$id"),
+    ] {
+        assert_eq!(redirect(from, to), Ok(()), "{to}");
+    }
+    let plain = |why: Result<Rules, RuleError>| {
+        matches!(why.expect_err("it is none"), RuleError::PlainText { .. })
+    };
+    assert!(plain(Rules::new().rewrite(pattern("/a/*"), "/b/:splat")));
+    assert!(plain(Rules::new().fallback(pattern("/a/*"), "/b/:splat")));
+    assert!(plain(
+        Rules::new().try_files(pattern("/a/*"), ["$path", "/:splat"])
+    ));
+    assert!("/user/{id}".parse::<Pattern>().is_err(), "a name is :id");
+    let header = |on: &str, value: &str| {
+        let change = HeaderChange::set("X-A", value).expect("a header");
+        Rules::new().headers(pattern(on), [change]).is_ok()
+    };
+    for (on, value) in [
+        ("/u/:id", "user :id"),
+        ("/u/:id", "user ${id}"),
+        ("/old/*", "$splat"),
+    ] {
+        assert!(!header(on, value), "{on}: {value}");
+    }
+    for (on, value) in [
+        ("/*", "default-src 'self' https: data:"),
+        ("/u/:id", "max-age=60, x:y $1"),
+    ] {
+        assert!(header(on, value), "{on}: {value}");
+    }
+    let (_, mistakes) = read(
+        "/a /new/:splat\n/a/* /b/*\n/ok/* /b/:splat\n",
+        "/u/:id\n  X-A: :id\n",
+    );
+    let lines: Vec<_> = mistakes.iter().map(|it| it.split(": ").next()).collect();
+    assert_eq!(
+        lines,
+        [
+            Some("_redirects:1"),
+            Some("_redirects:2"),
+            Some("_headers:2")
+        ]
+    );
+}
+
+#[test]
 fn a_mistake_in_redirects_has_its_line_and_costs_no_other() {
     let text = "/ok /fine\n\
         /a\n\

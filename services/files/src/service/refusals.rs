@@ -5,6 +5,8 @@ use http::StatusCode;
 
 use super::Files;
 use crate::error_pages::in_place_of;
+use crate::references::Looker;
+use crate::root::Reach;
 
 impl Files {
     /// An error that was made around this service, by a layer that asks for a password or limits
@@ -28,6 +30,17 @@ impl Files {
         match page.flatten() {
             Some(page) => in_place_of(response, page),
             None => response,
+        }
+    }
+
+    /// What looks at the files that rules name.
+    pub(crate) fn looker(&self) -> Looker<'_> {
+        Looker {
+            root: &self.root,
+            reach: Reach::Everywhere,
+            hidden: self.hidden,
+            set: &self.rules,
+            rules: &self.rules,
         }
     }
 

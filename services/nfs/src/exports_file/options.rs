@@ -1,8 +1,28 @@
 //! The options of a client: each is applied, or has no effect that would be missed, or is an error.
 
+use std::net::IpAddr;
+
+use flatpath::Subnet;
+
 use super::BadExports;
 use super::lexer::Word;
 use crate::rights::{Access, ClientRule, Clients, Rights, Squash};
+
+/// Options that are applied: those that `apply` knows.
+pub(super) const APPLIED: &[&str] = &[
+    "ro",
+    "rw",
+    "secure",
+    "insecure",
+    "root_squash",
+    "no_root_squash",
+    "all_squash",
+    "no_all_squash",
+    "anonuid",
+    "anongid",
+    "sec",
+    "xprtsec",
+];
 
 /// Options that take nothing away by having no effect: the server does what they ask for anyway,
 /// or has nothing that they are about.
@@ -69,6 +89,21 @@ impl Notices {
         if self.0.iter().all(|known| known.0 != option) {
             let line = format!("{} {option} has no effect: {why}", word.place(at));
             self.0.push((option, line));
+        }
+    }
+
+    /// Notes a network that is written with an address in it, which nfs-utils takes, too.
+    pub(super) fn bits_of(&mut self, clients: &Clients, written: &[u8], word: &Word) {
+        let Clients::Network(network) = clients else {
+            return;
+        };
+        let written = String::from_utf8_lossy(written);
+        let address = written.split_once('/').map(|(address, _)| address);
+        let address = address.and_then(|address| address.parse::<IpAddr>().ok());
+        let is_within = address.is_some_and(|it| Subnet::from(it).bits() != network.bits());
+        if is_within {
+            let why = format!("{written} is {network}");
+            self.note("the end of an address", word, 0, &why);
         }
     }
 
@@ -178,12 +213,25 @@ fn apply_value(
                 return Err(format!("{name} is not supported: {why}"));
             }
             let Some((noted, why)) = NOTED.iter().find(is_of) else {
-                return Err(format!("the option {option:?} is not known"));
+                return Err(match named(name) {
+                    Some(right) => format!("the option {option:?} is not known: write {right}"),
+                    None => format!("the option {option:?} is not known"),
+                });
             };
             notices.note(noted, word, at, why);
         }
     }
     Ok(())
+}
+
+/// The option that a word means, however its parts are joined.
+pub(super) fn named(word: &str) -> Option<String> {
+    let right = word.to_ascii_lowercase().replace('-', "_");
+    let is_of = |entry: &(&str, &str)| entry.0 == right;
+    let is_known = APPLIED.contains(&&*right)
+        || SILENT.contains(&&*right)
+        || NOTED.iter().chain(REFUSED).any(is_of);
+    is_known.then_some(right)
 }
 
 /// The number of a user or group. The largest word is no number: the kernel's "leave it".

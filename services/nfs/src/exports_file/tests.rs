@@ -288,3 +288,53 @@ fn more_exports_or_clients_than_are_served_are_refused() {
     let clients = " 10.0.0.1".repeat(RULES_MAX + 1);
     assert!(parse(&format!("/a{clients}")).is_err());
 }
+
+#[test]
+fn an_option_with_dashes_is_refused_with_the_right_one() {
+    let why = parse("/srv *(ro,all-squash)\n").expect_err("no such option");
+    assert!(
+        why.contains("\"all-squash\" is not known: write all_squash"),
+        "{why}"
+    );
+    assert_eq!(
+        ExportsFile::option_named("all-squash").as_deref(),
+        Some("all_squash")
+    );
+    assert_eq!(
+        ExportsFile::option_named("No_Root-Squash").as_deref(),
+        Some("no_root_squash")
+    );
+    assert_eq!(ExportsFile::option_named("manage-gids"), None);
+    for option in options::APPLIED {
+        let unknown = parse(&format!("/srv *({option})\n")).err();
+        let is_unknown = unknown.is_some_and(|why| why.contains("is not known"));
+        assert!(!is_unknown, "{option}");
+    }
+}
+
+#[test]
+fn the_end_of_an_address_in_a_network_counts_for_nothing_and_is_noted() {
+    let notices = |client: &str| {
+        let text = format!("/srv {client}\n");
+        let file = ExportsFile::parse(text.as_bytes(), "exports").expect("it can be read");
+        file.notices
+    };
+    for (client, network) in [
+        ("192.0.2.7/24", "192.0.2.0/24"),
+        ("10.0.0.5/255.0.0.0", "10.0.0.0/8"),
+        ("2001:db8::1/64", "2001:db8::/64"),
+    ] {
+        let noted = notices(client);
+        let words = format!("the end of an address has no effect: {client} is {network}");
+        assert!(noted.len() == 1 && noted[0].contains(&words), "{noted:?}");
+    }
+    for client in [
+        "192.0.2.0/24",
+        "192.0.2.7",
+        "10.0.0.0/255.0.0.0",
+        "*",
+        "host",
+    ] {
+        assert_eq!(notices(client), Vec::<String>::new(), "{client}");
+    }
+}
