@@ -15,10 +15,12 @@ use flatpath::NetworkThreads;
 
 use crate::config::site::SiteTable;
 use crate::config::{Configuration, Entry, ExportTable, ListenerTable, quoted};
+use crate::effect;
 use crate::explain;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::listeners;
+use crate::nfs_exports;
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
 use crate::tls::{Secured, Source};
@@ -45,6 +47,8 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let listeners = listeners::named_in(&file.settings, &file)?;
     let parts = demands(&file.settings, &listeners).divide()?;
     listeners.iter().try_for_each(Listener::check)?;
+    effect::warn(&listeners, &file);
+    nfs_exports::warn(&listeners, &file)?;
     let text = match arguments.get_one::<String>("url") {
         Some(url) => explain::url(url, &listeners, &parts)?,
         None => text_of(&file) + &certificates(&listeners)?,

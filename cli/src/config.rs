@@ -42,9 +42,10 @@ use toml_span::{Span, Value};
 
 use crate::bounded_file;
 use crate::failure::Failure;
-use crate::settings::{self, ListenerProtocol, SETTINGS, Setting, Settings};
+use crate::settings::{ListenerProtocol, SETTINGS, Setting, Settings};
 use crate::units::listen_address;
 pub(crate) use exports::ExportTable;
+use keys::Place;
 pub(crate) use refused::quoted;
 use refused::{Refused, place, tables, values_of};
 use site::SiteTable;
@@ -122,7 +123,8 @@ impl Configuration {
                 file.exports = exports::tables(value, text)?;
                 continue;
             }
-            let entry = read(&key.name, key.span, value, &mut file.settings)?;
+            let at = (Place::AboveTables, key.span);
+            let entry = read(&key.name, at, value, &mut file.settings)?;
             file.entries.push(entry);
         }
         // What a table says together with what stands above it.
@@ -170,7 +172,8 @@ impl ListenerTable {
                 continue;
             }
             // First what is no setting at all, and values that are wrong wherever they stand.
-            let entry = read(name, key.span, value, &mut listener.own)?;
+            let at = (Place::Listener(protocol), key.span);
+            let entry = read(name, at, value, &mut listener.own)?;
             if !protocol.takes(entry.setting) {
                 return Err(Refused::new(
                     key.span,
@@ -251,7 +254,7 @@ fn over(own: &Settings, entries: &[Entry], above: &Settings) -> Settings {
 /// Reads one setting of the file.
 fn read(
     name: &str,
-    at: Span,
+    (place, at): (Place, Span),
     value: &Value<'_>,
     settings: &mut Settings,
 ) -> Result<Entry, Refused> {
@@ -259,6 +262,8 @@ fn read(
         let right = name.replace('_', "-");
         return Err(Refused::new(at, format!("{name}: write {right}")));
     }
+    let unknown = || Refused::new(at, keys::unknown(name, place));
+    let setting = Setting::named(name).ok_or_else(unknown)?;
     let values = values_of(value);
     let (mut texts, mut literals) = (Vec::new(), Vec::new());
     for value in values {
@@ -279,7 +284,6 @@ fn read(
         literals.push(literal);
     }
     let refused = |error| Refused::new(at, in_short(&error));
-    let setting = Setting::named(name).ok_or_else(|| refused(settings::unknown(name)))?;
     setting.parse(settings, &texts).map_err(refused)?;
     if let Some(why) = settings.networks_conflict() {
         return Err(Refused::new(at, why));

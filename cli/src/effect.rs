@@ -2,17 +2,25 @@
 
 use clap::ArgMatches;
 
+use crate::access;
 use crate::config::Configuration;
 use crate::listener::Listener;
 use crate::nfs_exports;
+use crate::references;
 use crate::settings::{ListenerProtocol, SETTINGS, Setting, is_on};
 
-/// Warns of each option of the command line or the environment that no listener looks at, and of
-/// `writable` where it is not for NFS.
-pub(crate) fn warn(matches: &ArgMatches, listeners: &[Listener], file: &Configuration) {
+/// Warns of what a configuration names or sets to no effect, or to one that is hardly meant: the
+/// same whether it is checked, served or loaded again.
+pub(crate) fn warn(listeners: &[Listener], file: &Configuration) {
     if let Some(why) = writable_beside_exports(listeners, file) {
         log::warn!("{why}");
     }
+    access::warn_of_clear_passwords(listeners);
+    references::warn(listeners);
+}
+
+/// Warns of each option of the command line or the environment that no listener looks at.
+pub(crate) fn warn_of_flags(matches: &ArgMatches, listeners: &[Listener]) {
     for setting in SETTINGS.iter().filter(|it| it.is_given(matches)) {
         if let Some(why) = idle(setting, listeners) {
             log::warn!("{} has no effect: {why}", setting.flag());

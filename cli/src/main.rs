@@ -30,6 +30,7 @@ mod listeners;
 mod hosts;
 mod live;
 mod effect;
+mod references;
 mod report;
 mod watchdog;
 mod scanners;
@@ -50,7 +51,7 @@ mod generate;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 
 use crate::failure::Failure;
@@ -115,11 +116,33 @@ fn main() -> ExitCode {
 
 /// The error, with a hint where there is one.
 fn hinted(mut error: clap::Error) -> clap::Error {
-    if let Some(hint) = directory_hint(&error).or_else(|| environment::hint(&error)) {
+    let key = key_hint(&error);
+    if key.is_some() {
+        // What is similar is not what is meant.
+        error.insert(ContextKind::SuggestedArg, ContextValue::None);
+    }
+    let hint = key
+        .or_else(|| directory_hint(&error))
+        .or_else(|| environment::hint(&error));
+    if let Some(hint) = hint {
         let hint = ContextValue::StyledStrs(vec![hint.into()]);
         error.insert(ContextKind::Suggested, hint);
     }
     error
+}
+
+/// What a flag is in the configuration file, if it is no flag.
+fn key_hint(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(flag) => {
+            let elsewhere = config::keys::elsewhere(flag.trim_start_matches("--"))?;
+            Some(format!("in the file of --config: {elsewhere}"))
+        }
+        _ => None,
+    }
 }
 
 /// How to serve a directory, if one was named instead of a command.

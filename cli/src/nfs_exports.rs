@@ -35,6 +35,14 @@ pub(crate) fn load(files: &[PathBuf], file: &Configuration) -> Result<Vec<Export
     Ok(exports)
 }
 
+/// Logs what has no effect, as [`load`] does, without serving it.
+pub(crate) fn warn(listeners: &[Listener], file: &Configuration) -> Result<(), Failure> {
+    let is_nfs = |it: &&Listener| it.protocol == ListenerProtocol::Nfs;
+    let named = |it: &&Listener| are_named(&it.settings, file);
+    let mut named = listeners.iter().filter(is_nfs).filter(named);
+    named.try_for_each(|it| load(&it.settings.nfs_exports, file).map(drop))
+}
+
 /// All exports, and what has no effect.
 fn read_all(
     files: &[PathBuf],

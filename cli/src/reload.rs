@@ -28,6 +28,7 @@ use flatpath_nfs::PreparedExports;
 use crate::access::Accesses;
 use crate::config::site::SiteTable;
 use crate::config::{Configuration, Entry, ListenerTable};
+use crate::effect;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::listeners;
@@ -204,6 +205,7 @@ impl Reload {
         let listeners = listeners::named_in(&settings, &file)?;
         demands(&settings, &listeners).divide()?;
         listeners.iter().try_for_each(Listener::check)?;
+        effect::warn(&listeners, &file);
         Ok(Some((file, listeners)))
     }
 

@@ -158,8 +158,8 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
 
 /// Says what is allowed, and hardly meant.
 fn warn(arguments: &ArgMatches, listeners: &[Listener], file: &Configuration) {
-    effect::warn(arguments, listeners, file);
-    access::warn_of_clear_passwords(listeners);
+    effect::warn_of_flags(arguments, listeners);
+    effect::warn(listeners, file);
     environment::warn_of_misspelt(&command());
 }
 

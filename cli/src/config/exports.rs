@@ -13,7 +13,7 @@ use flatpath_nfs::{ClientRule, ExportOptions, ExportsFile};
 use toml_span::value::{Key, ValueInner};
 use toml_span::{Span, Value};
 
-use super::keys;
+use super::keys::{self, Place};
 use super::refused::{Refused, place, tables as all_tables, values_of};
 
 /// One `[[export]]`.
@@ -60,8 +60,7 @@ fn text<'a>(name: &str, value: &'a Value<'_>) -> Result<(&'a str, Span), Refused
 impl ExportTable {
     fn parse(table: &Value<'_>, file: &str) -> Result<Self, Refused> {
         let unknown = |key: &Key<'_>| {
-            let why = format!("{}: an [[export]] has path, clients and options", key.name);
-            Refused::new(key.span, why)
+            Refused::new(key.span, keys::unknown(&key.name, Place::Export))
         };
         let (mut path, mut clients, mut options) = (None, Vec::new(), None);
         for (key, value) in table.as_table().into_iter().flatten() {

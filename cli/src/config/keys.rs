@@ -1,7 +1,19 @@
-//! The keys that tables of the file have beside settings: the parsers take these and no others, and
-//! the manual page describes them.
+//! The keys that tables of the file have beside settings: the parsers take these and no others, the
+//! manual page describes them, and one that is none where it stands is told where it belongs.
+//!
+//! A key that another part of the file has belongs there; an option of `/etc/exports` is one of an
+//! `[[export]]`; and one that is similar to a key of its own part is meant to be that.
 
-use crate::settings::{SETTINGS, Setting};
+use flatpath_nfs::ExportsFile;
+
+use crate::settings::{ListenerProtocol, SETTINGS, Setting};
+use crate::units::similar;
+
+/// From this similarity on a key counts as a misspelling of another one of its part.
+const SIMILAR: f64 = 0.8;
+
+/// The same of a key of another part.
+const SIMILAR_ELSEWHERE: f64 = 0.9;
 
 /// A key of a table.
 #[cfg_attr(
@@ -136,6 +148,96 @@ pub(super) fn has(keys: &[Key], name: &str) -> bool {
 )]
 pub(crate) fn settings_of_sites() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(|it| it.is_of_sites())
+}
+
+/// Tables, which stand above none.
+const TABLES: &[&str] = &["listener", "site", "export"];
+
+/// A part of the file that has keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    AboveTables,
+    Listener(ListenerProtocol),
+    Site,
+    Export,
+}
+
+impl Place {
+    /// Those that have keys of their own, beside settings.
+    const TABLES: [Self; 3] = [
+        Self::Site,
+        Self::Listener(ListenerProtocol::Http),
+        Self::Export,
+    ];
+
+    fn keys(self) -> Vec<String> {
+        let settings = SETTINGS.iter().filter(|it| self.takes(it));
+        let (tables, own): (&[&str], &[Key]) = match self {
+            Self::AboveTables => (TABLES, &[]),
+            Self::Listener(_) => (&[], LISTENER),
+            Self::Site => (&[], SITE),
+            Self::Export => (&[], EXPORT),
+        };
+        let own = tables.iter().copied().chain(own.iter().map(|key| key.name));
+        own.chain(settings.map(Setting::name))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn takes(self, setting: &Setting) -> bool {
+        match self {
+            Self::AboveTables => true,
+            Self::Listener(protocol) => protocol.takes(setting),
+            Self::Site => setting.is_of_sites(),
+            Self::Export => false,
+        }
+    }
+
+    /// As errors call it.
+    fn words(self) -> &'static str {
+        match self {
+            Self::AboveTables => "above the tables",
+            Self::Listener(_) => "in a [[listener]]",
+            Self::Site => "in a [[site]]",
+            Self::Export => "in an [[export]]",
+        }
+    }
+}
+
+/// Why a key is refused that is no setting, in one line.
+pub(super) fn unknown(name: &str, place: Place) -> String {
+    let here = place.words();
+    if let Some(setting) = Setting::named(name) {
+        return format!("there is no {name} {here}: it stands {}", setting.stands());
+    }
+    if let Some(elsewhere) = elsewhere(name) {
+        return format!("there is no {name} {here}: {elsewhere}");
+    }
+    if let Some(meant) = similar(name, place.keys().into_iter(), SIMILAR) {
+        return format!("there is no {name} {here}: did you mean {meant}?");
+    }
+    for other in Place::TABLES.into_iter().filter(|it| *it != place) {
+        if let Some(meant) = similar(name, other.keys().into_iter(), SIMILAR_ELSEWHERE) {
+            let there = other.words();
+            return format!(
+                "there is no {name} {here}: did you mean {meant}, which stands {there}?"
+            );
+        }
+    }
+    format!("there is no {name} {here}")
+}
+
+/// Where a key belongs that is no setting: to tables, or to the options of an export.
+pub(crate) fn elsewhere(name: &str) -> Option<String> {
+    let table = Place::TABLES.into_iter().find(|it| {
+        let is_setting = Setting::named(name).is_some();
+        !is_setting && it.keys().iter().any(|key| key == name)
+    });
+    if let Some(table) = table {
+        return Some(format!("{name} stands {}", table.words()));
+    }
+    let option = ExportsFile::option_named(name)?;
+    Some(format!("write options = \"{option}\" in an [[export]]"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 use flatpath_http::{HostPattern, Sites};
 use toml_span::Value;
 
+use super::keys::Place;
 use super::refused::{Refused, tables as all_tables, values_of};
 use super::rules::SiteRules;
 use super::{Entry, over, read};
@@ -62,7 +63,7 @@ impl SiteTable {
                 "prefix" => site.prefix = prefix(value)?,
                 name => {
                     // First what is no setting at all, and values that are wrong anywhere.
-                    let entry = read(name, key.span, value, &mut site.own)?;
+                    let entry = read(name, (Place::Site, key.span), value, &mut site.own)?;
                     if !entry.setting.is_of_sites() {
                         let why = cannot_take(name, entry.setting);
                         return Err(Refused::new(key.span, why));
@@ -96,11 +97,12 @@ impl SiteTable {
 }
 
 fn cannot_take(name: &str, setting: &Setting) -> String {
-    match setting.listeners().is_empty() {
-        true => format!("{name} applies to the whole server: write it above all tables"),
-        false => {
-            format!("{name} is for a listener: write it above all tables or in a [[listener]]")
-        }
+    if setting.listeners().is_empty() {
+        return format!("{name} applies to the whole server: write it above all tables");
+    }
+    match setting.key_in_sites() {
+        Some(key) => format!("{name} is for a listener: a [[site]] has {key}"),
+        None => format!("{name} is for a listener: write it above all tables or in a [[listener]]"),
     }
 }
 

@@ -242,6 +242,13 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         "memory = { size = 1 }",
         "[http]\nport = 1",
         "max_connections = 1",
+        "name = \"a.example\"",
+        "names = \"a.example\"",
+        "all-squash = true",
+        "spa = true",
+        "[[sites]]\ndir = \"a\"",
+        "[redirect]\nfrom = \"/a\"",
+        "allow = \"10.0.0.5/8\"",
         "\nmemory = 1 2",
     ];
     let all: Vec<_> = values.iter().map(String::as_str).chain(others).collect();
@@ -354,6 +361,9 @@ fn every_mistake_in_a_table_has_its_place_and_a_cure() {
         "address = []",
         "address = 80\nmax-conections = 1",
         "address = 80\nmax_connections = 1",
+        "address = 80\nall-squash = true",
+        "addresses = 80",
+        "address = 80\nnames = \"a.example\"",
         "address = 80\nmax-connections = 0",
         "address = 80\nnfs-allow = \"::1\"",
         "address = 80\nmemory = \"64M\"",
@@ -428,6 +438,10 @@ fn every_mistake_in_a_site_has_its_place_and_a_cure() {
         format!("{SITE}idle-timeout = 1"),
         format!("{SITE}hosts = \"a.example\""),
         format!("{SITE}hiden = true"),
+        format!("{SITE}name = \"a.example\""),
+        format!("{SITE}all-squash = true"),
+        format!("{SITE}no-such-key = true"),
+        format!("{SITE}allow = \"10.0.0.5/8\""),
         format!("{SITE}rate = \"fast\""),
         format!("{SITE}{SITE}"),
         format!("{SITE}names = \"a.example\"\n{SITE}names = [\"b.example\", \"A.example\"]"),
@@ -495,6 +509,9 @@ fn every_mistake_in_a_table_of_an_export_has_its_place_and_a_cure() {
         "[[export]]\npath = \"/srv\"\nclients = \"*\"\noptions = \"sec=krb5\"",
         "[[export]]\npath = \"/srv\"\nclients = \"*\"\noptions = 1",
         "[[export]]\npath = \"/srv\"\nclients = \"*\"\nhidden = true",
+        "[[export]]\npath = \"/srv\"\nclients = \"*\"\nall-squash = true",
+        "[[export]]\npath = \"/srv\"\nclients = \"*(rw,all-squash)\"",
+        "[[export]]\npath = \"/srv\"\nclient = \"*\"",
     ];
     let refused = |text: &str| Configuration::from_text(text).map(drop);
     expect_file!["export_errors.txt"].assert_eq(&errors(&all, refused));
@@ -547,6 +564,10 @@ fn every_mistake_in_a_rule_has_its_place_and_a_cure() {
         "[site.error-pages]\n404 = \"../a\"",
         "[site.types]\ngmi = \"gemini\"",
         "rewrites = 1",
+        "[[site.redirect]]\nfrom = \"/a/*\"\nto = \"/b/:splat\"",
+        "[[site.redirect]]\nfrom = \"/a/{id}\"\nto = \"/b\"",
+        "[[site.rewrite]]\nfrom = \"/a/:id\"\nto = \"/b/:id\"",
+        "[[site.header]]\npath = \"/a/:id\"\nset = { X-A = \":id\" }",
     ];
     let texts = rules.map(|rule| format!("[[site]]\ndir = \"a\"\n{rule}"));
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();

@@ -105,25 +105,30 @@ settings! {
     /// want it; JSON alone; or nothing (404) [default: on]
     listing: Option<Listing> = option(topic::HTTP, "HOW", word())
         .advanced()
-        .of(HTTP);
+        .of(HTTP)
+        .of_sites();
 
     /// Let clients download a directory, with all that is below it, as an archive of these formats,
     /// where it has a listing; may be repeated [default: none]
     archive: Vec<Archive> = option(topic::HTTP, "FORMAT", word())
         .advanced()
-        .of(HTTP);
+        .of(HTTP)
+        .of_sites();
 
     /// Compress files while they are served, with these codings: zstd, br or gzip, the best first;
     /// or off. Files that were compressed before (.br, .gz) are sent in any case [default: off]
     compress: Vec<Compress> = option(topic::HTTP, "CODING", word())
         .advanced()
         .alone("off", |it| *it == Compress::Off)
-        .of(HTTP);
+        .of(HTTP)
+        .of_sites();
 
     /// Answer requests for these hosts, such as files.example.org, *.example.org or * for all, and
     /// refuse others (421); localhost, addresses and this machine's name are always answered. Holds
     /// for --admin too, but for * [default: * ; on a loopback address without --proxy-from, none]
-    hosts: Vec<HostPattern> = option(topic::HTTP, "NAME", str::parse::<HostPattern>).of(HTTP);
+    hosts: Vec<HostPattern> = option(topic::HTTP, "NAME", str::parse::<HostPattern>)
+        .of(HTTP)
+        .in_sites("names");
 
     /// Let pages of these origins, SCHEME://HOST or SCHEME://HOST:PORT, or * for all, send requests
     /// that write. Those of other sites are refused (403) [default: the server's own pages]

@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use clap::builder::{Resettable, TypedValueParser};
-use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error};
 use flatpath::{Limits, ListenerLimits};
@@ -80,6 +79,8 @@ struct Facts {
     is_reloaded_in_tables: bool,
     /// A table `[[site]]` may set it.
     is_of_sites: bool,
+    /// The key of a table `[[site]]` that says there what this says of a listener.
+    key_in_sites: Option<&'static str>,
     /// Every command has it, not `serve` alone.
     is_of_all_commands: bool,
     needs: Need,
@@ -113,6 +114,7 @@ impl<P: TypedValueParser> Definition<P> {
                 is_reloaded: false,
                 is_reloaded_in_tables: false,
                 is_of_sites: false,
+                key_in_sites: None,
                 is_of_all_commands: false,
                 needs: Need::Nothing,
             },
@@ -196,6 +198,12 @@ impl<P: TypedValueParser> Definition<P> {
         self
     }
 
+    /// It cannot differ by site, and a site has this key in its place.
+    fn in_sites(mut self, key: &'static str) -> Self {
+        self.facts.key_in_sites = Some(key);
+        self
+    }
+
     /// Every command has it.
     fn of_all_commands(mut self) -> Self {
         self.facts.is_of_all_commands = true;
@@ -257,7 +265,7 @@ impl Setting {
             alone,
         };
         let field = Box::new(field);
-        Self {
+        let mut setting = Self {
             id,
             name,
             argument,
@@ -265,7 +273,14 @@ impl Setting {
             has_server_limit,
             has_listener_limit,
             field,
+        };
+        let tables = setting.tables();
+        if !tables.is_empty() {
+            // In the manual page, and in `serve --help`.
+            let long = format!("{help}\n[tables: {}]", tables.join(", "));
+            setting.argument = setting.argument.long_help(long);
         }
+        setting
     }
 
     /// The setting that a file or a flag calls so.
@@ -322,6 +337,35 @@ impl Setting {
     /// Whether a table `[[site]]` may set it.
     pub(crate) fn is_of_sites(&self) -> bool {
         self.facts.is_of_sites
+    }
+
+    /// The key of a table `[[site]]` that says there what this says of a listener.
+    pub(crate) fn key_in_sites(&self) -> Option<&'static str> {
+        self.facts.key_in_sites
+    }
+
+    /// The tables of a file that may set it, beside what stands above all: by which it can differ.
+    fn tables(&self) -> Vec<String> {
+        let mut tables = Vec::new();
+        match self.facts.listeners {
+            [] => {}
+            all if all.len() == ListenerProtocol::ALL.len() => tables.push("[[listener]]".into()),
+            some => {
+                let names: Vec<_> = some.iter().map(|it| it.name()).collect();
+                tables.push(format!("[[listener]] for {}", names.join(" or ")));
+            }
+        }
+        if self.facts.is_of_sites {
+            tables.push("[[site]]".into());
+        }
+        tables
+    }
+
+    /// Where it may stand in a file, in words.
+    pub(crate) fn stands(&self) -> String {
+        let tables = self.tables();
+        let places = tables.iter().map(|table| format!(", in a {table}"));
+        format!("above the tables{}", places.collect::<String>())
     }
 
     /// Whether a table has what stands above it, where it does not set it itself.
@@ -475,19 +519,6 @@ pub(crate) fn line() -> Command {
     let line = Command::new("flatpath").no_binary_name(true);
     line.disable_help_flag(true)
         .args(SETTINGS.iter().map(Setting::argument))
-}
-
-/// The error of a name that no setting has, with a similar one.
-pub(crate) fn unknown(name: &str) -> Error {
-    let flag = format!("--{name}");
-    let read = line().try_get_matches_from([&flag]);
-    let error = || {
-        Error::raw(
-            ErrorKind::UnknownArgument,
-            format!("unexpected argument '{flag}' found"),
-        )
-    };
-    read.err().unwrap_or_else(error)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ each_driver!(
     refusals_have_the_pages_of_their_site,
     addresses_that_proxies_name_are_limited_one_by_one,
     a_redirect_to_tls_answers_for_the_hosts_that_are_served_there,
+    what_rules_name_is_looked_for_by_check_serve_and_reload_alike,
 );
 
 /// Far beyond what it takes.
@@ -492,4 +493,63 @@ fn a_redirect_to_tls_answers_for_the_hosts_that_are_served_there(driver: Driver)
         }
         server.end();
     }
+}
+
+/// What `check` prints to standard error, and its code.
+fn checked(configured: &Configured) -> (String, Option<i32>) {
+    let mut command = Command::new(binary::flatpath());
+    let path = configured.config();
+    command
+        .arg("check")
+        .arg(path)
+        .current_dir(configured.0.path());
+    let output = tools::run(&mut command, TIME_MAX);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (said, output.status.code())
+}
+
+fn what_rules_name_is_looked_for_by_check_serve_and_reload_alike(driver: Driver) {
+    let site = |rules: &str| format!("[[site]]\nnames = \"a.example\"\ndir = \"a\"\n{rules}");
+    let rules = "spa = \"/no.html\"\n[site.error-pages]\n403 = \"/403.html\"\n404 = \"/index\"\n";
+    let configured = Configured::new(&site(rules));
+    configured.0.write("a/_redirects", "/x /gone.html 200\n");
+    configured.0.settle();
+    let server = configured.start(driver);
+    let lines = |said: &str, named: &str| said.lines().filter(|it| it.contains(named)).count();
+    for named in ["found is /no.html, and", "page for 403 is /403.html, and"] {
+        server.await_log(named);
+        let (said, code) = checked(&configured);
+        assert_eq!((lines(&said, named), code), (1, Some(0)), "{said}");
+    }
+    let (said, _) = checked(&configured);
+    assert_eq!(lines(&said, "and there is no such file"), 2, "{said}");
+    configured.write(&site("root-files = true\ntry = [\"$path\", \"/none\"]\n"));
+    hang_up(&server, "reloaded");
+    for named in [
+        "to try has /none, and",
+        "_redirects: the page where nothing is found is /gone",
+    ] {
+        server.await_log(named);
+        let (said, code) = checked(&configured);
+        assert_eq!((lines(&said, named), code), (1, Some(0)), "{said}");
+    }
+    // What cannot be meant is refused: by a reload, too, which changes nothing then.
+    let redirect = "[[site.redirect]]\nfrom = \"/old/*\"\nto = \"/new/:splat\"\n";
+    for (mistake, words) in [
+        (redirect, "the variable is $splat"),
+        ("allow = \"10.0.0.5/8\"\n", "write 10.0.0.0/8 or 10.0.0.5"),
+        ("name = \"b.example\"\n", "did you mean names?"),
+        (
+            "all-squash = true\n",
+            "options = \"all_squash\" in an [[export]]",
+        ),
+    ] {
+        configured.write(&site(mistake));
+        let (said, code) = checked(&configured);
+        assert_eq!((lines(&said, words), code), (1, Some(2)), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        hang_up(&server, "nothing is changed");
+        server.await_log(words);
+    }
+    server.end();
 }

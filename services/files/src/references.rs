@@ -58,11 +58,12 @@ impl fmt::Display for MissingFile {
 }
 
 impl Files {
-    /// The files that the rules name and that are not there now. Of `_redirects` and `_headers`,
-    /// where they are [read](crate::RootFiles::Read), the log names them with the other mistakes.
-    /// Looks at each, so not for a network thread.
+    /// The files that the rules name and that are not there now. `_redirects` and `_headers`, where
+    /// they are [read](crate::RootFiles::Read), are read for it, and the log names those of theirs
+    /// with their other mistakes. Looks at each, so not for a network thread.
     #[must_use]
     pub fn missing_files(&self) -> Vec<MissingFile> {
+        self.read_rule_files();
         self.looker().missing()
     }
 }

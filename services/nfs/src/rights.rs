@@ -347,7 +347,7 @@ mod tests {
     fn rules_that_contradict_each_other_are_an_error_and_repetitions_are_not() {
         for (one, other) in [
             ("*", "*"),
-            ("10.0.0.0/8", "10.9.9.9/8"),
+            ("10.0.0.0/8", "::ffff:10.0.0.0/104"),
             ("10.1.2.3", "two"),
         ] {
             let why = load(&[(one, 1), (other, 2)]).expect_err("they contradict");

@@ -44,6 +44,15 @@ impl Files {
         }
     }
 
+    /// Reads `_redirects` and `_headers`, if they are rules.
+    pub(crate) fn read_rule_files(&self) {
+        let held = self
+            .rule_files
+            .hold(&self.root, &self.rules, Reach::Everywhere);
+        // What is wrong is in the log.
+        drop(held);
+    }
+
     /// The statuses for which the rules have a page.
     pub fn error_page_statuses(&self) -> impl Iterator<Item = StatusCode> + '_ {
         self.rules.error_pages.keys().copied()
