@@ -9,10 +9,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use flatpath::sockets::ListenAddress;
-use flatpath_layers::{Access, AccessHandle, Htpasswd, RateLimit};
+use flatpath_layers::{Access, AccessHandle, Htpasswd, PasswordChecks, RateLimit};
 
 use crate::failure::Failure;
 use crate::listener::Listener;
+use crate::memory::Parts;
 use crate::settings::Settings;
 
 /// The rules of all sites.
@@ -23,18 +24,22 @@ pub(crate) struct Accesses {
     passwords: PasswordFiles,
 }
 
-/// Files of passwords that are open, each once.
+/// Files of passwords that are open, each once, and how many of all their passwords are checked at
+/// a time.
 #[derive(Clone, Debug, Default)]
-struct PasswordFiles(Vec<Htpasswd>);
+struct PasswordFiles {
+    open: Vec<Htpasswd>,
+    checks: PasswordChecks,
+}
 
 impl PasswordFiles {
     fn open(&mut self, path: &Path) -> Result<Htpasswd, Failure> {
-        if let Some(open) = self.0.iter().find(|file| file.path() == path) {
+        if let Some(open) = self.open.iter().find(|file| file.path() == path) {
             return Ok(open.clone());
         }
-        let file = Htpasswd::open(path);
+        let file = Htpasswd::open_with(path, &self.checks);
         let file = file.map_err(|why| Failure::WrongUse(format!("auth-file {why}")))?;
-        self.0.push(file.clone());
+        self.open.push(file.clone());
         Ok(file)
     }
 }
@@ -66,6 +71,16 @@ pub(crate) fn tables(listeners: &[Listener]) -> (usize, usize) {
         }
     }
     (rates, files.len())
+}
+
+/// The memory that the largest check of a password takes, in bytes. A file that cannot be read has
+/// none: that is an error of its own.
+pub(crate) fn check_bytes(listeners: &[Listener]) -> usize {
+    let over_http = listeners.iter().filter(|it| it.serves_over_http());
+    let served = over_http.flat_map(Listener::served);
+    let paths: HashSet<_> = served.filter_map(|site| site.settings.auth_file).collect();
+    let files = paths.iter().filter_map(|path| Htpasswd::open(path).ok());
+    files.map(|file| file.check_bytes()).max().unwrap_or(0)
 }
 
 /// Whether the rules of a site could be made.
@@ -111,6 +126,11 @@ fn realm(prefix: &str) -> String {
 }
 
 impl Accesses {
+    /// Passwords are checked within the memory that was set aside. Before any file is opened.
+    pub(crate) fn take_turns(&mut self, parts: &Parts) {
+        self.passwords.checks = parts.occasional.checks.clone();
+    }
+
     /// The rules of a site at a listener; `None` where it has none.
     pub(crate) fn of(
         &mut self,
@@ -132,7 +152,7 @@ impl Accesses {
 
     /// Reads the files of passwords again, if they have changed.
     pub(crate) fn reload_passwords(&self) {
-        for file in &self.passwords.0 {
+        for file in &self.passwords.open {
             // What is wrong is in the log.
             let _logged = file.reload();
         }
@@ -153,7 +173,9 @@ impl Accesses {
             }
         }
         self.handles.retain(|(key, _)| keys.contains(key));
-        self.passwords.0.retain(|file| paths.contains(file.path()));
+        self.passwords
+            .open
+            .retain(|file| paths.contains(file.path()));
     }
 
     /// Takes over the rules of listeners as they are now; gives back the sites whose first rules
@@ -245,6 +267,6 @@ mod tests {
         for _ in 0..2 {
             files.open(&path).expect("good");
         }
-        assert_eq!(files.0.len(), 1);
+        assert_eq!(files.open.len(), 1);
     }
 }

@@ -18,12 +18,15 @@ pub(crate) fn with_settings(files: Files, settings: &Settings, parts: &Parts) ->
         settings::Archive::Tar => ArchiveFormat::Tar,
         settings::Archive::Zip => ArchiveFormat::Zip,
     }));
+    let files = files.archive_memory(parts.occasional.archives.clone());
     let codings = codings(settings);
     if codings.is_empty() {
         return files;
     }
     let compression = Compression::new().codings(codings);
-    files.compress(compression.streams_max(parts.compressed_max))
+    // Their memory is the bound.
+    let compression = compression.streams_max(usize::MAX);
+    files.compress(compression.memory(parts.occasional.compress.clone()))
 }
 
 /// The codings that files are compressed with, the best first.

@@ -5,11 +5,12 @@
 //! may come to under any load. Beside the sum stay what `--ingest-memory` names and what the kernel
 //! keeps for the process (socket buffers, page cache), which is not the process's own.
 
+mod costs;
+mod occasional;
+
 use flatpath::memory::RegionConfig;
 use flatpath::{DriverConfig, Limits};
-use flatpath_files::limits::{
-    ARCHIVE_BYTES_MAX, ARCHIVES_MAX, CACHE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX,
-};
+use flatpath_files::limits::CACHE_BYTES_MAX;
 use flatpath_layers::limits::{HTPASSWD_MEMORY_BYTES, RATE_LIMIT_BYTES};
 use flatpath_nfs::limits::NODES_MAX;
 use flatpath_nfs::{Nfs, Portmapper};
@@ -19,6 +20,7 @@ use flatpath_rpc::limits::{
 
 use crate::failure::Failure;
 use crate::units::size_text;
+pub(crate) use occasional::{Occasional, OccasionalNeeds};
 
 const MIB: usize = 1 << 20;
 
@@ -56,12 +58,6 @@ const REQUEST_BYTES: usize = 2 * 1024;
 /// The part of the memory that requests in work may take, and the fewest for a network thread.
 const REQUESTS_PART: usize = 16;
 const REQUESTS_MIN: usize = 64;
-
-/// The part of the memory that files take which are compressed at a time, and the fewest for a
-/// listener: each its encoder 4 MiB, its content and what becomes of it 1 MiB each.
-const COMPRESSED_PART: usize = 8;
-const COMPRESSED_MIN: usize = 2;
-const COMPRESSED_BYTES: usize = 4 * MIB + 2 * COMPRESS_WHOLE_BYTES_MAX as usize;
 
 /// The part of the memory that all caches of small files together may take.
 const CACHE_PART: usize = 16;
@@ -101,9 +97,8 @@ pub(crate) struct Demands {
     pub(crate) http: usize,
     /// Listeners for HTTP that take uploads.
     pub(crate) writable: usize,
-    /// Of those, the ones that compress files, and that send archives.
-    pub(crate) compressing: usize,
-    pub(crate) archiving: usize,
+    /// What is needed only now and then.
+    pub(crate) occasional: OccasionalNeeds,
     /// Listeners that speak NFS.
     pub(crate) nfs: usize,
     /// Limits of addresses (`--rate`, `--rate-bytes`), each with a table of its own.
@@ -120,7 +115,7 @@ pub(crate) struct Demands {
 }
 
 /// The parts, in bytes, and the bounds that keep to them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Parts {
     pub(crate) program: usize,
     pub(crate) receive: usize,
@@ -129,13 +124,13 @@ pub(crate) struct Parts {
     /// How many those are.
     connections_max: usize,
     pub(crate) requests: usize,
+    /// For what is needed only now and then, which takes turns.
+    pub(crate) occasional: Occasional,
     pub(crate) nfs: usize,
     pub(crate) slack: usize,
     pub(crate) buffers: usize,
     /// Bytes of one such cache.
     pub(crate) cache_each: usize,
-    /// How many files a listener compresses at a time.
-    pub(crate) compressed_max: usize,
     /// For the engine, which lowers it to the descriptors, with a warning: what was asked for, what
     /// fits, or zero for as many as there are descriptors.
     pub(crate) connections_wished: usize,
@@ -157,54 +152,88 @@ impl Demands {
                 bytes,
                 ..self.clone()
             };
-            let least = (1..1 << 20).find(|mib| with(mib * MIB).parts().is_some());
-            let least = least.map(|mib| format!("at least {mib}M with"));
-            let least = least.unwrap_or_else(|| "1T would not be enough for".into());
+            let enough = |mib: &usize| with(mib * MIB).parts().is_some();
+            let least = (1..1 << 20).find(enough);
+            let (bytes, words) = match least {
+                Some(mib) => (mib * MIB, format!("at least {mib}M with")),
+                None => (1 << 40, "1T would not be enough for".into()),
+            };
             let given = size_text(self.bytes);
             Failure::WrongUse(format!(
-                "--memory {given} is too little: {least} these listeners, --network-threads, \
-                 --workers and --max-connections"
+                "--memory {given} is too little: {words} these settings, of which most is for {}",
+                with(bytes).most_costly()
             ))
         })
     }
 
-    fn parts(&self) -> Option<Parts> {
-        let threads = self.network_threads;
+    /// The terms of the part `program`, by their settings; the program itself has none.
+    fn program_terms(&self) -> [(&'static str, usize); 5] {
         let network_thread_bytes = match self.secured {
             true => NETWORK_THREAD_BYTES + CIPHERS_BYTES,
             false => NETWORK_THREAD_BYTES,
         };
-        let program = PROGRAM_BYTES
-            .checked_add(threads.checked_mul(network_thread_bytes)?)?
-            .checked_add(WORKER_BYTES.checked_mul(self.workers as usize)?)?
-            .checked_add(RATE_LIMIT_BYTES.checked_mul(self.rates)?)?
-            .checked_add(HTPASSWD_MEMORY_BYTES.checked_mul(self.password_files)?)?;
+        let threads = self.network_threads.saturating_mul(network_thread_bytes);
+        [
+            ("", PROGRAM_BYTES),
+            ("network-threads", threads),
+            (
+                "workers",
+                WORKER_BYTES.saturating_mul(self.workers as usize),
+            ),
+            ("rate", RATE_LIMIT_BYTES.saturating_mul(self.rates)),
+            (
+                "auth-file",
+                HTPASSWD_MEMORY_BYTES.saturating_mul(self.password_files),
+            ),
+        ]
+    }
+
+    /// The terms of the part `receive`, by their settings.
+    fn receive_terms(&self, driver: &DriverConfig, page_bytes: u32) -> [(&'static str, usize); 4] {
+        let uploads = RegionConfig::default();
+        let uploads = uploads.pages as usize * uploads.page_bytes as usize;
+        let pages = PAGES_PER_LISTENER as usize;
+        let portmapper_bytes = Portmapper::page_bytes() as usize;
+        [
+            ("network-threads", common_bytes(driver)),
+            ("writable", self.writable * uploads),
+            ("nfs", pages * self.nfs * page_bytes as usize),
+            (
+                "nfs-portmapper",
+                pages * self.portmappers * portmapper_bytes,
+            ),
+        ]
+        .map(|(setting, bytes)| (setting, bytes.saturating_mul(self.network_threads)))
+    }
+
+    fn parts(&self) -> Option<Parts> {
+        let threads = self.network_threads;
+        let sum = |terms: &[(&str, usize)]| {
+            let mut bytes = terms.iter().map(|(_, bytes)| *bytes);
+            bytes.try_fold(0, usize::checked_add)
+        };
+        let program = sum(&self.program_terms())?;
         let driver = self.driver();
         let nfs_page_bytes = self.nfs_page_bytes();
-        let receive = threads.checked_mul(self.receive_bytes(&driver, nfs_page_bytes))?;
+        let receive = sum(&self.receive_terms(&driver, nfs_page_bytes))?;
         let caches = threads.checked_mul(self.http)?;
         let cache_each = (self.bytes / CACHE_PART / caches.max(1)).min(CACHE_BYTES_MAX);
         let (connections_wished, connections_max) = self.connections();
         let in_flight_max = (self.bytes / REQUESTS_PART / REQUEST_BYTES / threads)
             .clamp(REQUESTS_MIN, Limits::default().in_flight_max);
-        let compressed = self.bytes / COMPRESSED_PART / COMPRESSED_BYTES;
-        let compressed_max = (compressed / self.compressing.max(1)).max(COMPRESSED_MIN);
-        let derived = self.compressing * compressed_max * COMPRESSED_BYTES
-            + self.archiving * ARCHIVES_MAX * ARCHIVE_BYTES_MAX;
-        let nfs_replies = (self.bytes / NFS_PART / NFS_REPLY_BYTES / self.nfs.max(1))
-            .clamp(NFS_REPLIES_MIN, CACHED_REPLIES_MAX);
+        let nfs_replies = self.nfs_replies();
         let mut parts = Parts {
             program,
             receive,
             cache: cache_each * caches,
             connections: connections_max.checked_mul(self.connection_bytes())?,
             connections_max,
-            requests: in_flight_max * threads * REQUEST_BYTES + derived,
-            nfs: self.nfs * (nfs_replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES),
+            requests: in_flight_max * threads * REQUEST_BYTES,
+            occasional: self.occasional.divide(self.bytes),
+            nfs: self.nfs_bytes(nfs_replies),
             slack: 0,
             buffers: 0,
             cache_each,
-            compressed_max,
             connections_wished,
             in_flight_max,
             driver,
@@ -215,6 +244,15 @@ impl Demands {
         parts.slack = left / SLACK_PART;
         parts.buffers = left - parts.slack;
         (parts.buffers >= POOL_BYTES_MIN).then_some(parts)
+    }
+
+    fn nfs_replies(&self) -> usize {
+        (self.bytes / NFS_PART / NFS_REPLY_BYTES / self.nfs.max(1))
+            .clamp(NFS_REPLIES_MIN, CACHED_REPLIES_MAX)
+    }
+
+    fn nfs_bytes(&self, replies: usize) -> usize {
+        self.nfs * (replies * NFS_REPLY_BYTES + NODES_MAX * NFS_NODE_BYTES)
     }
 
     fn connection_bytes(&self) -> usize {
@@ -263,16 +301,6 @@ impl Demands {
         }
         page_bytes
     }
-
-    /// Receive regions of one network thread.
-    fn receive_bytes(&self, driver: &DriverConfig, nfs_page_bytes: u32) -> usize {
-        let uploads = RegionConfig::default();
-        let uploads = uploads.pages as usize * uploads.page_bytes as usize;
-        common_bytes(driver)
-            + self.writable * uploads
-            + PAGES_PER_LISTENER as usize * self.nfs * nfs_page_bytes as usize
-            + PAGES_PER_LISTENER as usize * self.portmappers * Portmapper::page_bytes() as usize
-    }
 }
 
 fn common_bytes(driver: &DriverConfig) -> usize {
@@ -281,13 +309,19 @@ fn common_bytes(driver: &DriverConfig) -> usize {
 
 impl Parts {
     /// The parts of sites that replace those of the start. Caches share the part that the start set
-    /// aside. What else they need more comes out of the slack, as far as [`RELOAD_PART`] goes; the
-    /// pool keeps its size.
+    /// aside, and so does what is needed now and then. What else they need more comes out of the
+    /// slack, as far as [`RELOAD_PART`] goes; the pool keeps its size.
     ///
     /// # Errors
     /// They need more than that.
     pub(crate) fn of_reload(&self, demands: &Demands) -> Result<Self, Failure> {
         let new = demands.divide()?;
+        if let Some(setting) = self.occasional.lack(&new.occasional) {
+            return Err(Failure::WrongUse(format!(
+                "--memory: nothing was set aside at the start for {setting} of the new sites: \
+                 restart"
+            )));
+        }
         let needed = |parts: &Self| parts.program.saturating_add(parts.requests);
         let more = needed(&new).saturating_sub(needed(self));
         let most = self.slack / RELOAD_PART;
@@ -302,7 +336,6 @@ impl Parts {
         let caches = demands.network_threads.saturating_mul(demands.http);
         Ok(Self {
             cache_each: (self.cache / caches.max(1)).min(CACHE_BYTES_MAX),
-            compressed_max: new.compressed_max,
             ..self.clone()
         })
     }
@@ -315,6 +348,7 @@ impl Parts {
             self.cache,
             self.connections,
             self.requests,
+            self.occasional.bytes(),
             self.nfs,
             self.slack,
             self.buffers,
@@ -336,7 +370,7 @@ impl Parts {
         }
         log::info!(
             "memory: sum={} buffers={} slack={} receive={} cache={} connections={} requests={} \
-             nfs={} program={} connections_limit={} in_flight_max={}",
+             occasional={} nfs={} program={} connections_limit={} in_flight_max={}",
             sum,
             self.buffers,
             self.slack,
@@ -344,6 +378,7 @@ impl Parts {
             self.cache,
             self.connections,
             self.requests,
+            self.occasional.bytes(),
             self.nfs,
             self.program,
             self.connections_max,
@@ -363,15 +398,14 @@ pub(crate) fn machine_bytes() -> usize {
 mod tests {
     use super::*;
 
-    fn demands(mib: usize) -> Demands {
+    pub(super) fn demands(mib: usize) -> Demands {
         Demands {
             bytes: mib * MIB,
             network_threads: 1,
             workers: 128,
             http: 1,
             writable: 0,
-            compressing: 0,
-            archiving: 0,
+            occasional: OccasionalNeeds::default(),
             nfs: 0,
             rates: 0,
             password_files: 0,
@@ -420,19 +454,32 @@ mod tests {
         assert_eq!((parts.cache, parts.cache_each), (4 * MIB, MIB));
     }
 
-    #[test]
-    fn what_is_compressed_and_archived_at_a_time_is_counted() {
-        let both = Demands {
-            compressing: 1,
-            archiving: 1,
+    /// What four sites with passwords, compression and archives at two listeners with TLS want.
+    pub(super) fn four_sites(argon2_bytes: usize) -> Demands {
+        Demands {
+            http: 2 * 4,
+            writable: 0,
+            secured: true,
+            password_files: 4,
+            rates: 2 * 4,
+            occasional: OccasionalNeeds {
+                compresses: true,
+                archives: true,
+                check_bytes: argon2_bytes,
+                checks_max: 16,
+            },
             ..demands(256)
-        };
-        let (with, without) = (both.divide(), demands(256).divide());
-        let (with, without) = (with.expect("enough"), without.expect("enough"));
-        assert_eq!(with.sum(), Some(256 * MIB));
-        assert_eq!(with.compressed_max, 5);
-        let more = 5 * COMPRESSED_BYTES + ARCHIVES_MAX * ARCHIVE_BYTES_MAX;
-        assert_eq!(with.requests, without.requests + more);
+        }
+    }
+
+    #[test]
+    fn four_sites_with_all_that_is_needed_now_and_then_start_with_the_default() {
+        for argon2_bytes in [0, 19 * MIB, 64 * MIB] {
+            let parts = four_sites(argon2_bytes).divide().expect("enough");
+            assert_eq!(parts.sum(), Some(256 * MIB));
+            // Buffers are still the largest part.
+            assert!(parts.buffers >= 40 * MIB, "{parts:?}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use flatpath::{
 };
 use flatpath_admin::Admin;
 use flatpath_ingest::Ingest;
+use flatpath_layers::PasswordChecks;
 use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -32,7 +33,7 @@ use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::listeners;
 use crate::logging;
-use crate::memory::{Demands, Parts};
+use crate::memory::{Demands, OccasionalNeeds, Parts};
 use crate::nfs::Rpcbind;
 use crate::portmapper;
 use crate::relay::Reporter;
@@ -83,6 +84,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     parts.log();
     let restart = Restart::begin(&settings, &passed)?;
     let mut services = Services::with(&passed, &file);
+    services.accesses.take_turns(&parts);
     let add = |server, it: &Listener| it.add_to(server, &parts, &mut services);
     let server = listeners.iter().try_fold(server(&settings, &parts), add)?;
     let mut access_log = AccessLog::of(&settings)?;
@@ -273,8 +275,12 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
         network_threads: settings.network_threads.unwrap_or_default().count(),
         workers: workers.map_or(Server::WORKERS_MAX, |workers| *workers.end()),
         http: directories(|_| true),
-        compressing: directories(|it| it.compress.iter().any(|it| *it != Compress::Off)),
-        archiving: directories(|it| !it.archive.is_empty()),
+        occasional: OccasionalNeeds {
+            compresses: directories(|it| it.compress.iter().any(|it| *it != Compress::Off)) > 0,
+            archives: directories(|it| !it.archive.is_empty()) > 0,
+            check_bytes: access::check_bytes(listeners),
+            checks_max: PasswordChecks::usual(),
+        },
         writable: count(|it| it.serves_over_http() && it.is_writable()),
         nfs: count(|it| it.protocol == ListenerProtocol::Nfs),
         rates,

@@ -220,6 +220,7 @@ mod network_threads;
 mod options;
 mod outbox;
 mod output;
+mod memory_share;
 mod payload;
 mod phase;
 mod pace;

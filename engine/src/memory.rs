@@ -1,6 +1,6 @@
 //! Memory that a protocol or a service handles: received bytes where they lie ([`Fragment`] of a
 //! [`Region`]), buffers of the server's [`Pool`], bodies made of both ([`Payload`]), bytes in a
-//! pipe ([`Piped`]); and where the pages of receive memory are, for display.
+//! pipe ([`Piped`]); a share for work that is done now and then ([`MemoryShare`]); and where the pages of receive memory are, for display.
 //!
 //! A network thread enters its regions when it starts, and they leave with it. Their counts are
 //! read only when asked for.
@@ -14,6 +14,7 @@ pub use flatpath_structures::pool::{
 };
 pub use flatpath_sys::allocator::bound_arenas;
 
+pub use crate::memory_share::{MemoryShare, ShareHold, SharePart};
 pub use crate::payload::{Copied, Part, Payload};
 pub use crate::pools::Wanted;
 

@@ -1,14 +1,20 @@
 //! A full memory budget: the clients that filled it wait, or are ended; all others are answered.
 
+use std::fs;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::ingest::told;
-use flatpath_testkit::{Client, Driver, Launch, MemoryGroup, Server, Site, each_driver};
+use flatpath_testkit::{
+    Client, Driver, Launch, MemoryGroup, Server, Site, binary, each_driver, noise,
+};
 
 each_driver!(
     a_control_group_of_the_memory_that_was_named_kills_nothing,
     bodies_that_came_half_way_stop_no_other_client,
     heads_that_came_half_way_stop_no_other_client,
     the_memory_that_was_named_is_what_the_process_takes,
+    sites_take_turns_for_what_is_needed_only_now_and_then,
 );
 
 /// Clients that would need several times as much as these servers have for buffers.
@@ -110,7 +116,7 @@ fn crowd(server: &Server) -> Vec<Client> {
 fn least(driver: Driver) -> (Site, Launch, u64) {
     const LARGE: u64 = 16 << 20;
     let site = Site::new().with("hello", "hello").with("large", "");
-    let large = std::fs::File::create(site.at("large")).expect("created");
+    let large = fs::File::create(site.at("large")).expect("created");
     large.set_len(LARGE).expect("a sparse file");
     site.settle();
     let launch = Launch::serve(driver)
@@ -148,4 +154,106 @@ fn a_control_group_of_the_memory_that_was_named_kills_nothing(driver: Driver) {
     check_presence(&server);
     assert_eq!(group.kills(), 0);
     drop(server);
+}
+
+/// Of `pass:word`: a check takes 64 MiB.
+const ARGON2: &str =
+    "$argon2id$v=19$m=65536,t=1,p=1$c2FsdHNhbHQ$V727pwuwJwoKcx+w7uNVe+6a5V9tDst/mWdG1NtP91g";
+
+const SITES: usize = 4;
+const USERS: usize = 2;
+
+/// Four sites with a file of passwords each, which compress files and send archives, at two
+/// listeners.
+fn busy_sites(driver: Driver) -> (Site, Launch) {
+    let site = Site::new();
+    let text: Vec<u8> = noise(3, 200_000)
+        .iter()
+        .flat_map(|byte| format!("the flat path {byte:03}\n").into_bytes())
+        .collect();
+    let mut settings = "http = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n".to_owned();
+    for number in 0..SITES {
+        let users = (0..USERS).map(|user| format!("user{user}:{ARGON2}\n"));
+        site.write(&format!("users{number}"), users.collect::<String>());
+        fs::create_dir_all(site.at(&format!("dir{number}/tree"))).expect("made");
+        site.write(&format!("dir{number}/long.txt"), &text);
+        site.write(&format!("dir{number}/page.txt"), &text[..900_000]);
+        for file in 0..4 {
+            site.write(&format!("dir{number}/tree/{file}"), &text[..1_000_000]);
+        }
+        settings += &format!(
+            "[[site]]\nnames = \"s{number}.example\"\ndir = \"dir{number}\"\n\
+             auth-file = \"users{number}\"\ncompress = \"br\"\narchive = \"tar\"\n"
+        );
+    }
+    site.write("flatpath.toml", settings);
+    site.settle();
+    let launch = Launch::new(binary::flatpath().to_path_buf())
+        .with([
+            "serve",
+            "--driver",
+            driver.name(),
+            "--config",
+            "flatpath.toml",
+        ])
+        .within(site.path());
+    (site, launch)
+}
+
+/// The head of a GET of a site, by one of its users.
+fn asks(target: &str, site: usize, user: usize) -> String {
+    let credentials = BASE64_STANDARD.encode(format!("user{user}:pass:word"));
+    format!(
+        "GET {target} HTTP/1.1\r\nHost: s{site}.example\r\nAuthorization: Basic {credentials}\r\n\
+         Accept-Encoding: br\r\nConnection: close\r\n\r\n"
+    )
+}
+
+/// All do all of it at once, at each listener: they log in, read pages, and download archives and
+/// long files as slowly as they can.
+fn sites_take_turns_for_what_is_needed_only_now_and_then(driver: Driver) {
+    let (_site, launch) = busy_sites(driver);
+    // The default is enough.
+    launch.clone().start().end();
+    let (launch, named) = launch.least_memory();
+    let server = launch.start();
+    let addresses: Vec<_> = server.listeners().iter().map(|(_, at)| *at).collect();
+    let each = || (0..SITES).flat_map(|site| (0..USERS).map(move |user| (site, user)));
+    let begin = |target: &str| {
+        let clients = addresses
+            .iter()
+            .flat_map(|at| each().map(move |who| (*at, who)));
+        let clients = clients.map(|(at, (site, user))| {
+            let mut client = Client::connect_with_window(at, 4 * 1024);
+            client.send(asks(target, site, user));
+            client
+        });
+        clients.collect::<Vec<_>>()
+    };
+    // Of a reply that is not read to its end.
+    let heads = |clients: &mut [Client]| {
+        let heads = clients.iter_mut().map(|client| {
+            let head = client.until("\r\n\r\n");
+            String::from_utf8_lossy(&head).into_owned()
+        });
+        heads.collect::<Vec<_>>()
+    };
+    let count =
+        |heads: &[String], words: &str| heads.iter().filter(|head| head.contains(words)).count();
+    let [mut pages, mut long, mut archives] =
+        ["/page.txt", "/long.txt", "/tree/?archive=tar"].map(begin);
+    let all = addresses.len() * SITES * USERS;
+    let (pages, long, archives) = (heads(&mut pages), heads(&mut long), heads(&mut archives));
+    for heads in [&pages, &long] {
+        assert_eq!(count(heads, " 200 "), all, "each password was checked");
+        assert!(count(heads, "Content-Encoding: br") > 0);
+    }
+    let made = count(&archives, " 200 ");
+    assert!(made > 0);
+    assert_eq!(made + count(&archives, " 503 "), all);
+    let peak = server.process().peak_bytes();
+    assert!(
+        peak <= named + named / 10,
+        "{peak} bytes at the most, of {named} that were named"
+    );
 }

@@ -20,8 +20,9 @@
 //! alone.
 //!
 //! Invariants
-//! - C1: at most [`Compression::streams_max`] bodies are compressed while they are sent; the next
-//!   one is sent as it is.
+//! - C1: at most [`Compression::streams_max`] bodies are compressed while they are sent, and all
+//!   encoders take no more than the share of [`Compression::memory`]; the next body is sent as it
+//!   is.
 //! - C2: a response that could have been compressed names `Accept-Encoding` in `Vary`, whether it
 //!   was or not.
 //! - C3: a strong entity tag names exact bytes, so it becomes weak.
@@ -38,6 +39,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use flatpath::memory::{ShareHold, SharePart};
 use flatpath::on_network_thread;
 use flatpath_http::header_values::{AcceptEncoding, ContentCoding, elements};
 use flatpath_http::{Answer, Body, Layer, Next, Reader, Request, Response};
@@ -97,6 +99,7 @@ struct Settings {
     effort: Effort,
     bytes_min: u64,
     streams: Streams,
+    memory: SharePart,
     is_fit: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
@@ -111,6 +114,7 @@ impl Compression {
             effort: Effort::default(),
             bytes_min: BYTES_MIN,
             streams: Streams::new(STREAMS_MAX),
+            memory: SharePart::default(),
             is_fit: Arc::new(media::is_fit),
         }))
     }
@@ -153,6 +157,21 @@ impl Compression {
     #[must_use]
     pub fn streams_max(self, streams: usize) -> Self {
         self.with(|it| it.streams = Streams::new(streams))
+    }
+
+    /// Takes the memory of encoders from this part of a share, in turn with all else that has it:
+    /// other services, say. What finds none is sent as it is. No bound unless it is set. An encoder
+    /// of brotli counts 4 MiB, one of zstd 1.5 MiB and one of gzip 512 KiB; at [`Effort::Most`]
+    /// brotli 6 MiB and zstd 9 MiB.
+    #[must_use]
+    pub fn memory(self, part: SharePart) -> Self {
+        self.with(|it| it.memory = part)
+    }
+
+    /// Holds memory of the [share](Compression::memory) for what goes with content that is
+    /// compressed: a copy of it, say. `None` if there is not so much.
+    pub fn hold(&self, bytes: usize) -> Option<ShareHold> {
+        self.0.memory.hold(bytes)
     }
 
     /// The codings that may be chosen, best first where the client has no preference; without that
@@ -273,7 +292,7 @@ impl Settings {
         match body {
             Body::Reader(reader) => self.stream(coding, reader).map_err(Body::Reader),
             body if body.length().is_some_and(|bytes| bytes <= whole_bytes_max) => {
-                match whole(coding, effort, &body) {
+                match self.whole(coding, effort, &body) {
                     Ok(encoded) if (encoded.len() as u64) < body.length().unwrap_or(0) => {
                         Ok(encoded.into())
                     }
@@ -289,8 +308,21 @@ impl Settings {
         }
     }
 
+    /// A body in memory, compressed at once.
+    fn whole(&self, coding: ContentCoding, effort: Effort, body: &Body) -> io::Result<Vec<u8>> {
+        let bytes = encoder::memory_bytes(coding, effort);
+        let held = self.memory.hold(bytes);
+        let _held = held.ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut encoder = Encoder::new(coding, effort, body.length())?;
+        for piece in body.pieces() {
+            encoder.write(piece)?;
+        }
+        encoder.finish()
+    }
+
     fn begin(&self, coding: ContentCoding, length: Option<u64>) -> Option<Encoding> {
-        let place = self.streams.enter()?;
+        let bytes = encoder::memory_bytes(coding, self.effort) + stream::SOURCE_BYTES;
+        let place = self.streams.enter(self.memory.hold(bytes)?)?;
         let encoder = Encoder::new(coding, self.effort, length).ok()?;
         Some(Encoding::new(encoder, place))
     }
@@ -301,15 +333,6 @@ impl Settings {
             None => Err(reader),
         }
     }
-}
-
-/// A body in memory, compressed at once.
-fn whole(coding: ContentCoding, effort: Effort, body: &Body) -> io::Result<Vec<u8>> {
-    let mut encoder = Encoder::new(coding, effort, body.length())?;
-    for piece in body.pieces() {
-        encoder.write(piece)?;
-    }
-    encoder.finish()
 }
 
 /// What is said of a response has to be true of its new body.

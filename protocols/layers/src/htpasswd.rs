@@ -21,15 +21,20 @@
 //!   and with the version of the file: a new version knows none.
 //! - HP3: a name that is not in the file takes as long as one that is: its password is checked
 //!   against the hash of another.
+//! - HP5: no check begins without its memory, of which Argon2 takes tens of megabytes, and no file
+//!   is in force whose checks would never have it ([`PasswordChecks`]).
 //! - HP4: wrong passwords of an address are counted before they are checked; a right one is taken
 //!   back. So guesses that come at once are counted, too.
 //!
 //! Cost: of known credentials a hash and 34 bytes under a lock. A check takes what the hash was
 //! made for.
 
+mod checks;
 mod hash;
 mod parse;
 pub(crate) mod passwords;
+
+pub use checks::PasswordChecks;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,14 +47,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use flatpath::blocking::{BlockingLimit, WaitLimits};
 use flatpath::lock::Lock;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::clock::{self, as_ns};
 use crate::limits::{
-    CHECKS_PART, CHECKS_WAITING_MAX, FAILURES_BURST, FAILURES_PER_MINUTE, HTPASSWD_BYTES_MAX,
-    LOGINS_MAX, PASSWORD_BYTES_MAX,
+    FAILURES_BURST, FAILURES_PER_MINUTE, HTPASSWD_BYTES_MAX, LOGINS_MAX, PASSWORD_BYTES_MAX,
 };
 use crate::rate_limit::ADDRESSES_MAX;
 use crate::rate_limit::rate::Rate;
@@ -61,9 +64,6 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// How long credentials are known to be right.
 const LIFE: Duration = Duration::from_secs(300);
-
-/// A check that has begun ends in a second or two; so nothing has moved for long enough after ten.
-const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// A file of names and passwords, read again when it changes. A clone is the same one.
 ///
@@ -83,7 +83,7 @@ struct Inner {
     logins: Table,
     secret: (u64, u64),
     failures: Rate,
-    checks: BlockingLimit,
+    checks: PasswordChecks,
     now: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
@@ -133,12 +133,24 @@ pub enum HtpasswdError {
         /// What is wrong with it.
         why: String,
     },
+    /// To check its passwords takes more memory than there is for that.
+    Memory {
+        /// Which file.
+        path: PathBuf,
+        /// What the largest of its hashes needs, in bytes.
+        bytes: usize,
+        /// What [`PasswordChecks::memory`] has, in bytes.
+        bytes_max: usize,
+    },
 }
 
 flatpath::impl_error! {
     HtpasswdError {
         Self::File { path, cause } => "{}: {cause}" (path.display()),
         Self::Line { path, line, why } => "{}:{line}: {why}" (path.display()),
+        Self::Memory { path, bytes, bytes_max } =>
+            "{}: to check a password of it takes {} KiB (Argon2), and there are {} KiB for that"
+            (path.display(), bytes / 1024, bytes_max / 1024),
     }
     source { Self::File { cause, .. } => cause }
 }
@@ -149,15 +161,18 @@ impl Htpasswd {
     /// # Errors
     /// It cannot be read, or a line is no name with a hash that protects its password.
     pub fn open(path: &Path) -> Result<Self, HtpasswdError> {
+        Self::open_with(path, &PasswordChecks::new())
+    }
+
+    /// The same with a bound on checks that other files may have, too.
+    ///
+    /// # Errors
+    /// As [`Htpasswd::open`]; a check would take more memory than there is for it.
+    pub fn open_with(path: &Path, checks: &PasswordChecks) -> Result<Self, HtpasswdError> {
         let (content, stamp) = read(path)?;
         let users = parse::users(path, &content, parse::LastLine::MayHaveNoEnd)?;
+        users.fit(path, checks)?;
         let random = || RandomState::new().hash_one(path);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let checks = u32::try_from(processors / CHECKS_PART).unwrap_or(u32::MAX);
-        let limits = WaitLimits {
-            waiting_max: CHECKS_WAITING_MAX,
-            stuck_after: STUCK_AFTER,
-        };
         let per_minute = Rate::new(FAILURES_PER_MINUTE, Duration::from_secs(60), ADDRESSES_MAX);
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
@@ -173,11 +188,7 @@ impl Htpasswd {
             logins: Table::new(LOGINS_MAX),
             secret: (random(), random()),
             failures: per_minute.burst(FAILURES_BURST),
-            checks: BlockingLimit::at_most(
-                checks,
-                format!("passwords of {}", path.display()),
-                limits,
-            ),
+            checks: checks.clone(),
             now: Box::new(clock::since_begun),
         })))
     }
@@ -199,6 +210,13 @@ impl Htpasswd {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    /// The most memory that the check of one of its passwords takes, in bytes: that of its largest
+    /// Argon2; 0 where it has none, as the others take next to nothing.
+    #[must_use]
+    pub fn check_bytes(&self) -> usize {
+        self.users().check_bytes()
     }
 
     /// Reads the file again, if it has changed. Blocks. Requests do so by themselves, within a
@@ -303,6 +321,7 @@ impl Inner {
         }
         let (content, stamp) = read(&self.path)?;
         let users = parse::users(&self.path, &content, parse::LastLine::HasItsEnd)?;
+        users.fit(&self.path, &self.checks)?;
         Ok(Some((users, content, stamp)))
     }
 }
@@ -351,11 +370,36 @@ fn read(path: &Path) -> Result<(Vec<u8>, Option<Stamp>), HtpasswdError> {
 }
 
 impl Users {
+    /// The most memory of a check, in bytes.
+    fn check_bytes(&self) -> usize {
+        let bytes = self.hashes.values().map(PasswordHash::check_bytes);
+        bytes.max().unwrap_or(0)
+    }
+
+    /// # Errors
+    /// A check would never find its memory.
+    fn fit(&self, path: &Path, checks: &PasswordChecks) -> Result<(), HtpasswdError> {
+        let (bytes, bytes_max) = (self.check_bytes(), checks.memory.bytes_max());
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        let path = path.to_owned();
+        Err(HtpasswdError::Memory {
+            path,
+            bytes,
+            bytes_max,
+        })
+    }
+
+    /// The hash that decides about a name.
+    fn hash_of(&self, name: &str) -> &PasswordHash {
+        self.hashes.get(name).unwrap_or(&self.decoy)
+    }
+
     /// Whether it is the password of a name; takes as long for any name (HP3).
     fn has(&self, name: &str, password: &str) -> bool {
-        let known = self.hashes.get(name);
-        let is_right = known.unwrap_or(&self.decoy).verify(password);
-        known.is_some() && is_right
+        let is_right = self.hash_of(name).verify(password);
+        self.hashes.contains_key(name) && is_right
     }
 }
 

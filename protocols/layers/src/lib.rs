@@ -94,7 +94,7 @@ pub use compression::{Compression, Effort, Encoding};
 pub use cors::Cors;
 pub use guard::{Access, AccessHandle, Guard, GuardState};
 #[cfg(feature = "htpasswd")]
-pub use htpasswd::{Htpasswd, HtpasswdError};
+pub use htpasswd::{Htpasswd, HtpasswdError, PasswordChecks};
 pub use rate_limit::RateLimit;
 pub use request_id::SetRequestId;
 pub use route_metrics::RouteMetrics;

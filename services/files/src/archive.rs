@@ -18,7 +18,7 @@
 //!
 //! Invariants
 //! - X1: at most `ARCHIVES_MAX` archives are made at a time, each with one descriptor beside its
-//!   connection's, and at most `ARCHIVE_BYTES_MAX` of memory.
+//!   connection's, and at most `ARCHIVE_BYTES_MAX` of memory, which it takes from a share first.
 //! - X2: no name in an archive is absolute or has `..`, and all are below one directory.
 //! - X3: no read does more than a chunk of one file, and the headers of a few entries.
 //!
@@ -28,12 +28,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use flatpath::memory::{ShareHold, SharePart};
 use flatpath_http::{Body, Reader, Response};
 use http::header::{self, HeaderValue};
 use percent_encoding::percent_encode;
 
 use crate::error::FilesError;
-use crate::limits::ARCHIVES_MAX;
+use crate::limits::{ARCHIVE_BYTES_MAX, ARCHIVES_MAX};
 use crate::listing::view::parameter;
 use crate::responses::visible;
 use crate::target::{ENCODED, name_of};
@@ -81,15 +82,19 @@ impl ArchiveFormat {
 pub(crate) struct Archives {
     words: Vec<&'static str>,
     open: Arc<AtomicUsize>,
+    pub(crate) memory: SharePart,
 }
 
-/// One of the archives that may be made at a time, until it is dropped.
+/// One of the archives that may be made at a time, until it is dropped, with its memory.
 #[derive(Debug)]
-pub(crate) struct ArchivePlace(Arc<AtomicUsize>);
+pub(crate) struct ArchivePlace {
+    open: Arc<AtomicUsize>,
+    _memory: ShareHold,
+}
 
 impl Drop for ArchivePlace {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -103,8 +108,13 @@ impl Archives {
             .map(ArchiveFormat::word);
         Self {
             words: words.collect(),
-            open: Arc::default(),
+            ..Self::default()
         }
+    }
+
+    /// The same with their memory from this part of a share.
+    pub(crate) fn within(self, memory: SharePart) -> Self {
+        Self { memory, ..self }
     }
 
     /// The formats, as the query names them.
@@ -123,11 +133,15 @@ impl Archives {
 
     /// `None`: there are as many as may be.
     pub(crate) fn enter(&self) -> Option<ArchivePlace> {
+        let memory = self.memory.hold(ARCHIVE_BYTES_MAX)?;
         let more = |open| (open < ARCHIVES_MAX).then_some(open + 1);
         let entered = self
             .open
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        entered.ok().map(|_| ArchivePlace(Arc::clone(&self.open)))
+        entered.ok().map(|_| ArchivePlace {
+            open: Arc::clone(&self.open),
+            _memory: memory,
+        })
     }
 }
 
@@ -195,6 +209,8 @@ impl From<FilesError> for Refusal {
 
 #[cfg(test)]
 mod tests {
+    use flatpath::memory::MemoryShare;
+
     use super::*;
 
     #[test]
@@ -237,5 +253,22 @@ mod tests {
         assert!(archives.enter().is_none());
         places.pop();
         assert!(archives.enter().is_some());
+    }
+
+    #[test]
+    fn an_archive_is_made_where_there_is_memory_for_it_in_the_share_of_all() {
+        let share = MemoryShare::new(2 * ARCHIVE_BYTES_MAX);
+        let part = share.part(0);
+        let of_site = || Archives {
+            memory: part.clone(),
+            ..Archives::default()
+        };
+        let (one, other) = (of_site(), of_site());
+        let places = [one.enter(), other.enter()];
+        assert!(places.iter().all(Option::is_some));
+        assert!(one.enter().is_none() && other.enter().is_none());
+        drop(places);
+        assert_eq!(share.held_bytes(), 0);
+        assert!(other.enter().is_some());
     }
 }

@@ -7,12 +7,13 @@
 //!
 //! Does not: read or send anything (`answer/encoded`), nor run on a network thread.
 
+use flatpath::memory::ShareHold;
 use flatpath_http::header_values::ContentCoding;
 use flatpath_http::{Request, Response};
 use http::Method;
 use http::header::{self, HeaderValue};
 
-use crate::limits::COMPRESS_FILE_BYTES_MAX;
+use crate::limits::{COMPRESS_FILE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX};
 use crate::media;
 #[cfg(feature = "_compression")]
 use crate::siblings::Forms;
@@ -61,9 +62,15 @@ impl Compressor {
         self.0.offered().any(|offered| offered == coding)
     }
 
-    /// `None` where as many files as may be are being compressed.
-    pub(crate) fn begin(&self, coding: ContentCoding, bytes: u64) -> Option<Encoding> {
-        self.0.begin(coding, Some(bytes))
+    /// `None` where as many files as may be are being compressed, or memory is short. The hold is
+    /// for the content of one that is compressed at once, and what becomes of it.
+    pub(crate) fn begin(&self, coding: ContentCoding, bytes: u64) -> Option<(Encoding, ShareHold)> {
+        let whole_bytes = match bytes > COMPRESS_WHOLE_BYTES_MAX {
+            true => 0,
+            false => 2 * usize::try_from(bytes).ok()?,
+        };
+        let memory = self.0.hold(whole_bytes)?;
+        Some((self.0.begin(coding, Some(bytes))?, memory))
     }
 }
 
@@ -92,6 +99,7 @@ mod absent {
     use std::convert::Infallible;
     use std::io;
 
+    use flatpath::memory::ShareHold;
     use flatpath_http::Reader;
     use flatpath_http::header_values::ContentCoding;
     use http::header::HeaderValue;
@@ -112,6 +120,10 @@ mod absent {
         }
 
         pub(crate) fn begin(&self, _: ContentCoding, _: Option<u64>) -> Option<Encoding> {
+            match self.0 {}
+        }
+
+        pub(crate) fn hold(&self, _: usize) -> Option<ShareHold> {
             match self.0 {}
         }
     }

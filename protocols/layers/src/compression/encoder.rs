@@ -1,8 +1,8 @@
 //! The encoders behind one face: bytes in, compressed bytes out.
 //!
 //! Memory of one beside its output, as measured: gzip 0.3 MiB, zstd 0.3 MiB, brotli 4 MiB; at
-//! [`Effort::Most`] zstd 8 MiB, brotli 5.5 MiB. Windows are no longer than the content where its
-//! length is known.
+//! [`Effort::Most`] zstd 8 MiB, brotli 5.5 MiB ([`memory_bytes`] has bounds). Windows are no longer
+//! than the content where its length is known.
 
 use std::io::{self, Write};
 use std::mem;
@@ -153,6 +153,17 @@ impl Encoder {
             Self::Gzip(encoder) => encoder.get_mut(),
         }
     }
+}
+
+/// The most memory of an encoder beside its output, in bytes.
+pub(super) fn memory_bytes(coding: ContentCoding, effort: Effort) -> usize {
+    const KIB: usize = 1 << 10;
+    let kib = match coding {
+        ContentCoding::Brotli => effort.of(4096, 4096, 6144),
+        ContentCoding::Zstd => effort.of(1536, 1536, 9216),
+        _ => 512,
+    };
+    kib * KIB
 }
 
 /// The window for content of that length: the next power of two.

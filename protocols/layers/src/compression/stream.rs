@@ -6,12 +6,13 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use flatpath::memory::ShareHold;
 use flatpath_http::Reader;
 
 use super::encoder::Encoder;
 
 /// What is read from the source at once.
-const SOURCE_BYTES: usize = 16 * 1024;
+pub(super) const SOURCE_BYTES: usize = 16 * 1024;
 
 /// After so many bytes of the source without output there is a flush: a read is to end, however
 /// well its content can be compressed.
@@ -24,8 +25,11 @@ pub(super) struct Streams {
     max: usize,
 }
 
-/// One of them, until it is dropped.
-pub(super) struct StreamPlace(Arc<AtomicUsize>);
+/// One of them, until it is dropped, with the memory that it takes.
+pub(super) struct StreamPlace {
+    open: Arc<AtomicUsize>,
+    _memory: ShareHold,
+}
 
 impl Streams {
     pub(super) fn new(max: usize) -> Self {
@@ -33,18 +37,22 @@ impl Streams {
         Self { open, max }
     }
 
-    pub(super) fn enter(&self) -> Option<StreamPlace> {
+    /// `None`: there are as many as may be.
+    pub(super) fn enter(&self, memory: ShareHold) -> Option<StreamPlace> {
         let more = |open| (open < self.max).then_some(open + 1);
         let entered = self
             .open
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        entered.ok().map(|_| StreamPlace(Arc::clone(&self.open)))
+        entered.ok().map(|_| StreamPlace {
+            open: Arc::clone(&self.open),
+            _memory: memory,
+        })
     }
 }
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -113,10 +121,15 @@ impl Read for Compressed {
 
 #[cfg(test)]
 mod tests {
+    use flatpath::memory::SharePart;
     use flatpath_http::header_values::ContentCoding;
 
     use super::*;
     use crate::compression::encoder::{CODINGS, Effort};
+
+    fn memory() -> ShareHold {
+        SharePart::default().hold(0).expect("without a bound")
+    }
 
     /// Zeros without end, which are counted.
     struct Zeros(Arc<AtomicUsize>);
@@ -131,7 +144,7 @@ mod tests {
 
     fn compressed(coding: ContentCoding, source: impl Read + Send + 'static) -> Compressed {
         let encoder = Encoder::new(coding, Effort::Balanced, None).expect("there is memory");
-        let place = Streams::new(1).enter().expect("the first");
+        let place = Streams::new(1).enter(memory()).expect("the first");
         Compressed::new(Reader::new(Box::new(source), None), encoder, place)
     }
 
@@ -152,9 +165,10 @@ mod tests {
     #[test]
     fn a_place_is_taken_until_it_is_given_back() {
         let streams = Streams::new(2);
-        let (first, second) = (streams.enter(), streams.enter());
-        assert!(first.is_some() && second.is_some() && streams.enter().is_none());
+        let enter = || streams.enter(memory());
+        let (first, second) = (enter(), enter());
+        assert!(first.is_some() && second.is_some() && enter().is_none());
         drop(first);
-        assert!(streams.enter().is_some());
+        assert!(enter().is_some());
     }
 }

@@ -8,6 +8,8 @@ use crate::limits::{ARGON2_KIB, ARGON2_PASSES_MAX, BCRYPT_COSTS, SHA_CRYPT_ROUND
 #[derive(Clone)]
 pub(super) struct PasswordHash {
     scheme: Scheme,
+    /// Memory of a check.
+    check_bytes: usize,
     text: Box<str>,
 }
 
@@ -73,16 +75,22 @@ impl PasswordHash {
             }
         };
         let parts: Vec<&str> = parts.collect();
-        match scheme {
-            Scheme::Bcrypt => check_bcrypt(&parts),
+        let check_bytes = match scheme {
+            Scheme::Bcrypt => check_bcrypt(&parts).map(|()| 0),
             Scheme::Argon2 => check_argon2(text),
-            Scheme::Sha256Crypt => check_sha_crypt(&parts, 43),
-            Scheme::Sha512Crypt => check_sha_crypt(&parts, 86),
+            Scheme::Sha256Crypt => check_sha_crypt(&parts, 43).map(|()| 0),
+            Scheme::Sha512Crypt => check_sha_crypt(&parts, 86).map(|()| 0),
         }?;
         Ok(Self {
             scheme,
+            check_bytes,
             text: text.into(),
         })
+    }
+
+    /// Memory that a check takes, in bytes, as far as it is worth counting.
+    pub(super) fn check_bytes(&self) -> usize {
+        self.check_bytes
     }
 
     /// Whether this is the password. Takes what the hash was made for.
@@ -123,8 +131,8 @@ fn check_bcrypt(parts: &[&str]) -> Result<(), String> {
     within("the cost of bcrypt", cost, &BCRYPT_COSTS)
 }
 
-/// A text of the PHC format.
-fn check_argon2(text: &str) -> Result<(), String> {
+/// A text of the PHC format. Gives back the memory that a check takes, in bytes.
+fn check_argon2(text: &str) -> Result<usize, String> {
     let hash = argon2::PasswordHash::new(text).map_err(|_| broken())?;
     let parameters = argon2::Params::try_from(&hash).map_err(|_| broken())?;
     if hash.hash.is_none() || hash.salt.is_none() {
@@ -139,7 +147,8 @@ fn check_argon2(text: &str) -> Result<(), String> {
         "the passes of Argon2",
         parameters.t_cost(),
         &(1..=ARGON2_PASSES_MAX),
-    )
+    )?;
+    Ok(parameters.m_cost() as usize * 1024)
 }
 
 /// `$5$`, perhaps `rounds=N$`, the salt, and so many characters.

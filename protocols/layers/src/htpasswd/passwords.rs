@@ -106,19 +106,23 @@ impl Passwords {
             attempt.map_err(|wait| Box::new(too_many(wait)))?;
             extensions.insert(Attempt);
         }
-        let _inside = match inner.checks.enter(scope) {
+        let busy = || {
+            inner.failures.give_back(address, 1);
+            let retry = [(RETRY_AFTER, BUSY_SECONDS)];
+            let busy = "too many passwords wait to be checked\n";
+            let busy = (StatusCode::SERVICE_UNAVAILABLE, retry, busy);
+            Box::new(busy.into_response())
+        };
+        let _inside = match inner.checks.limit.enter(scope) {
             Entry::Entered(inside) => inside,
             Entry::Parked => return Err(Box::default()),
-            Entry::Refused => {
-                inner.failures.give_back(address, 1);
-                let retry = [(RETRY_AFTER, BUSY_SECONDS)];
-                let busy = "too many passwords wait to be checked\n";
-                let busy = (StatusCode::SERVICE_UNAVAILABLE, retry, busy);
-                return Err(Box::new(busy.into_response()));
-            }
+            Entry::Refused => return Err(busy()),
         };
         extensions.remove::<Attempt>();
         let users = self.file.users();
+        // HP5. As a rule it is there: as many checks as may run at a time own theirs.
+        let bytes = users.hash_of(&sent.name).check_bytes();
+        let _memory = inner.checks.memory.hold(bytes).ok_or_else(busy)?;
         if !(is_short(&sent.password) && users.has(&sent.name, &sent.password)) {
             return Err(self.refused());
         }

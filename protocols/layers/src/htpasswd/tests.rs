@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64 as Milliseconds;
 
 use tempfile::TempDir;
 
-use flatpath::blocking::{Entry, Permit};
+use flatpath::blocking::{BlockingLimit, Entry, Permit, WaitLimits};
+use flatpath::memory::{MemoryShare, SharePart};
 use flatpath_http::{
     Disposition, Head, Http, IntoResponse, Reply, Request, Response, Router, Service, Turn,
     WorkerScope,
@@ -372,6 +373,67 @@ impl Service for Keeping {
     }
 }
 
+/// Takes 8 MiB to check; no test sends its password.
+const ARGON2: &str = "$argon2id$v=19$m=8192,t=1,p=1$c2FsdHNhbHQ$\
+    DmOhcs1pBBt+CbEhnmfc1CGXwl0n0PF2JsHDqSxSQ0Y";
+
+#[test]
+fn a_file_whose_checks_would_not_find_their_memory_is_not_taken() {
+    const MIB: usize = 1 << 20;
+    let (share, folder) = (MemoryShare::new(8 * MIB), Folder::new());
+    let (own, rest) = (share.part(8 * MIB - 1), share.part(0));
+    let open = |part: &SharePart| {
+        let checks = PasswordChecks::new().memory(part.clone());
+        Htpasswd::open_with(&folder.path(), &checks).map_err(|why| why.to_string())
+    };
+    folder.write(&format!("ada:{ARGON2}\n"));
+    let unbounded = Htpasswd::open(&folder.path()).expect("good");
+    assert_eq!(unbounded.check_bytes(), 8 * MIB);
+    assert!(open(&own).is_ok(), "others own nothing");
+    let why = open(&rest).expect_err("a byte is left");
+    assert!(
+        why.contains("takes 8192 KiB (Argon2), and there are 0 KiB"),
+        "{why}"
+    );
+    folder.write(&line("ada", BCRYPT));
+    let file = open(&rest).expect("it takes none");
+    assert_eq!(file.check_bytes(), 0);
+    // One that is read again leaves the names before in force.
+    folder.write(&format!("{}bob:{ARGON2}\n", line("ada", BCRYPT)));
+    assert!(file.reload().is_err());
+    assert!(file.users().has("ada", BCRYPT.1));
+}
+
+#[test]
+fn sim_a_password_without_memory_for_its_check_is_no_wrong_guess() {
+    const MIB: usize = 1 << 20;
+    let (share, folder) = (MemoryShare::new(8 * MIB), Folder::new());
+    let (part, other) = (share.part(0), share.part(0));
+    folder.write(&format!("ada:{ARGON2}\n"));
+    let checks = PasswordChecks::new().memory(part);
+    let file = Htpasswd::open_with(&folder.path(), &checks).expect("good");
+    let access = crate::Access::new().passwords("r", &file);
+    let router: Router = Router::new().get("/", || "in\n");
+    let guarded = Http::service(crate::Guard::new(router, access));
+    let mut server = TestServer::new(Conditions::calm(1), guarded);
+    let mut status = || {
+        let client = server.connect();
+        // `ada:pass:word`
+        let request = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\
+             Authorization: Basic YWRhOnBhc3M6d29yZA==\r\n\r\n";
+        client.write(request.as_bytes());
+        let answer = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
+        answer["HTTP/1.1 ".len()..][..3].to_owned()
+    };
+    let held = other.hold(MIB).expect("it is free");
+    for _ in 0..=FAILURES_BURST {
+        assert_eq!(status(), "503", "and never 429");
+    }
+    drop(held);
+    assert_eq!(status(), "401", "it is checked, and another one's");
+    assert_eq!(share.held_bytes(), 0);
+}
+
 #[test]
 fn sim_a_password_that_finds_no_room_to_be_checked_is_no_wrong_guess() {
     let limits = WaitLimits {
@@ -381,7 +443,7 @@ fn sim_a_password_that_finds_no_room_to_be_checked_is_no_wrong_guess() {
     let limit = BlockingLimit::at_most(1, "passwords of a test", limits);
     let folder = Folder::new();
     let mut file = folder.open(&line("ada", BCRYPT)).expect("good");
-    Arc::get_mut(&mut file.0).expect("no clone").checks = limit.clone();
+    Arc::get_mut(&mut file.0).expect("no clone").checks.limit = limit.clone();
     let kept: Arc<Lock<Option<Permit>>> = Arc::default();
     let keeping = Keeping {
         limit,

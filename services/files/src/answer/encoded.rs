@@ -13,8 +13,10 @@
 //! - Z3: the answer to HEAD has the head of the answer to GET.
 //! - Z4: an answer that is plain only because too much is being compressed is not kept.
 //!
-//! Memory: the file and its compressed form, as often as `Compression::streams_max` says.
+//! Memory: the file and its compressed form, within the share of `Compression::memory` and as often
+//! as `Compression::streams_max` says.
 
+use flatpath::memory::ShareHold;
 use flatpath_http::header_values::ContentCoding;
 use flatpath_http::{Body, Reader, Response};
 use http::header::{self, HeaderMap};
@@ -95,13 +97,14 @@ impl Answerer<'_> {
         let begun = asked
             .compressor
             .and_then(|it| it.begin(coding, identity.size));
-        let Some(encoding) = begun else {
+        let Some((encoding, memory)) = begun else {
             return Ok(Encoded::PlainNow(chosen));
         };
         if !is_long {
             let whole = Whole {
                 coding,
                 encoding,
+                _memory: memory,
                 validators,
                 headers,
                 verdict,
@@ -139,6 +142,7 @@ impl Answerer<'_> {
         let Whole {
             coding,
             encoding,
+            _memory,
             validators,
             mut headers,
             mut verdict,
@@ -176,6 +180,8 @@ impl Answerer<'_> {
 struct Whole {
     coding: ContentCoding,
     encoding: Encoding,
+    /// Of the content and what becomes of it.
+    _memory: ShareHold,
     validators: Validators,
     headers: HeaderMap,
     verdict: Verdict,

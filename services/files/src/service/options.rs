@@ -1,5 +1,6 @@
 //! What [`Files`] does with directories, and whether it compresses.
 
+use flatpath::memory::SharePart;
 #[cfg(feature = "_compression")]
 use flatpath_layers::Compression;
 
@@ -31,9 +32,18 @@ impl Files {
     #[must_use]
     pub fn archives(self, formats: impl IntoIterator<Item = ArchiveFormat>) -> Self {
         Self {
-            archives: Archives::of(formats),
+            archives: Archives::of(formats).within(self.archives.memory),
             ..self
         }
+    }
+
+    /// Takes the memory of archives from this part of a share, in turn with all else that has it,
+    /// such as other directories: [`ARCHIVE_BYTES_MAX`](crate::limits::ARCHIVE_BYTES_MAX) for each.
+    /// One that finds none gets a 503 with `Retry-After`. No bound unless it is set.
+    #[must_use]
+    pub fn archive_memory(mut self, part: SharePart) -> Self {
+        self.archives.memory = part;
+        self
     }
 
     /// Compresses files while they are served, for clients that take it: with these codings,
@@ -49,8 +59,9 @@ impl Files {
     /// - Each coding has an entity tag of its own, which is weak: another version of this
     ///   program may compress to other bytes.
     /// - A request with `Range` gets the file as it is, or a part of it.
-    /// - Beyond [`Compression::streams_max`] files at a time, further ones are sent as they
-    ///   are.
+    /// - Beyond [`Compression::streams_max`] files at a time, or the memory of
+    ///   [`Compression::memory`], further ones are sent as they are. A file that is compressed
+    ///   at once takes twice its length from there, beside its encoder.
     ///
     /// **Do not compress secrets beside what a client chooses** (BREACH). Files repeat no part
     /// of a request, but the name of a listed directory may be a client's.
