@@ -64,6 +64,13 @@ pub trait LogOutput {
     /// Takes whole lines from `lines` and clears it, or leaves it as it is for want of room. Called
     /// on the network thread: it must not block. When it panics, the lines are dropped.
     fn write(&mut self, lines: &mut Vec<u8>);
+
+    /// The same for the log with this number ([`RequestLine::log`]), where there are several. By
+    /// default there is one.
+    fn write_to(&mut self, log: u16, lines: &mut Vec<u8>) {
+        let _ = log;
+        self.write(lines);
+    }
 }
 
 /// What a line says of a request and its reply. All text is as the client sent it.
@@ -95,6 +102,8 @@ pub struct RequestLine<'a> {
     pub route: Option<&'a [u8]>,
     /// The name that the program has given the request: in the JSON format.
     pub id: Option<&'a [u8]>,
+    /// The log that it goes to, of a program that has several; 0 is the first.
+    pub log: u16,
 }
 
 /// What a line says of a connection that has ended.
@@ -186,7 +195,8 @@ pub struct LogEnd<'a> {
 /// The log of one network thread.
 pub struct AccessLog {
     format: LogFormat,
-    lines: Vec<u8>,
+    /// By the number of the log.
+    lines: Vec<Vec<u8>>,
     sink: Arc<dyn LogSink>,
     /// There until the log is dropped.
     output: Option<Box<dyn LogOutput>>,
@@ -206,7 +216,7 @@ impl AccessLog {
         let (format, sink) = (to.format, Arc::clone(&to.sink));
         AccessLog {
             format,
-            lines: Vec::with_capacity(16 * 1024),
+            lines: vec![Vec::with_capacity(16 * 1024)],
             // CONTAINED: by the start of the thread, which fails.
             output: Some(sink.open()),
             sink,
@@ -218,33 +228,38 @@ impl AccessLog {
 
     /// The end of a turn. False: some lines were not taken, and are to be offered again.
     pub(crate) fn flush(&mut self) -> bool {
-        if !self.lines.is_empty() {
-            self.offer();
+        let mut is_taken = true;
+        for log in 0..self.lines.len() {
+            if !self.lines[log].is_empty() {
+                self.offer(log);
+                is_taken &= self.lines[log].is_empty();
+            }
         }
-        self.lines.is_empty()
+        is_taken
     }
 
-    /// Offers the lines. What becomes of them when the output panics is not known, so they are
-    /// dropped.
-    fn offer(&mut self) {
-        let (output, lines) = (&mut self.output, &mut self.lines);
+    /// Offers the lines of a log. What becomes of them when the output panics is not known, so they
+    /// are dropped.
+    fn offer(&mut self, log: usize) {
+        let (output, lines) = (&mut self.output, &mut self.lines[log]);
         let Some(output) = output else {
             return;
         };
-        let count = lines.len();
-        if contain(|| output.write(lines)).is_some() {
+        let (count, number) = (lines.len(), number_of(log));
+        if contain(|| output.write_to(number, lines)).is_some() {
             return;
         }
         if self.panics.begins() {
             log::error!("the output of the access log panicked (reported once)");
         }
-        self.lines.truncate(count);
-        self.drop_lines();
+        self.lines[log].truncate(count);
+        self.drop_lines(log);
     }
 
-    fn drop_lines(&mut self) {
-        let left = self.lines.iter().filter(|byte| **byte == b'\n').count();
-        self.lines.clear();
+    fn drop_lines(&mut self, log: usize) {
+        let lines = &mut self.lines[log];
+        let left = lines.iter().filter(|byte| **byte == b'\n').count();
+        lines.clear();
         self.dropped(left as u64);
     }
 
@@ -253,12 +268,15 @@ impl AccessLog {
     }
 
     /// Whether there is room for a line; if not, it counts as dropped.
-    fn has_room(&mut self) -> bool {
-        if self.lines.len() < PENDING_BYTES_MAX {
+    fn has_room(&mut self, log: usize) -> bool {
+        if self.lines.len() <= log {
+            self.lines.resize_with(log + 1, Vec::new);
+        }
+        if self.lines[log].len() < PENDING_BYTES_MAX {
             return true;
         }
-        self.offer();
-        let has_room = self.lines.len() < PENDING_BYTES_MAX;
+        self.offer(log);
+        let has_room = self.lines[log].len() < PENDING_BYTES_MAX;
         if !has_room {
             self.dropped(1);
         }
@@ -280,8 +298,10 @@ impl AccessLog {
         turn: Turn,
         listener: &'a str,
         peer: &'a LoggedPeer,
+        log: u16,
     ) -> Option<(&'a mut Vec<u8>, Begin<'a>)> {
-        if !self.has_room() {
+        let log = usize::from(log);
+        if !self.has_room(log) {
             return None;
         }
         self.tell_time(turn);
@@ -292,7 +312,7 @@ impl AccessLog {
             proxy: None,
             tls: peer.tls.as_deref(),
         };
-        Some((&mut self.lines, begin))
+        Some((&mut self.lines[log], begin))
     }
 
     /// Logs a request that came to `listener`, a protocol's name.
@@ -305,7 +325,7 @@ impl AccessLog {
     ) {
         let format = self.format;
         let client = line.client.map(|client| PeerText::new(Some(client)));
-        if let Some((lines, mut begin)) = self.begin(turn, listener, peer) {
+        if let Some((lines, mut begin)) = self.begin(turn, listener, peer, line.log) {
             if let Some(client) = &client {
                 let proxy = std::mem::replace(&mut begin.peer, client.as_bytes());
                 begin.proxy = Some(proxy);
@@ -323,10 +343,15 @@ impl AccessLog {
         line: &ConnectionLine,
     ) {
         let format = self.format;
-        if let Some((lines, begin)) = self.begin(turn, listener, peer) {
+        if let Some((lines, begin)) = self.begin(turn, listener, peer, 0) {
             lines::connection(lines, format, begin, line);
         }
     }
+}
+
+/// The number of a log, from its place.
+fn number_of(log: usize) -> u16 {
+    u16::try_from(log).unwrap_or(u16::MAX)
 }
 
 impl Drop for AccessLog {
@@ -337,8 +362,10 @@ impl Drop for AccessLog {
             std::thread::yield_now();
             self.flush()
         });
-        if !is_taken {
-            self.drop_lines();
+        for log in 0..self.lines.len() {
+            if !is_taken && !self.lines[log].is_empty() {
+                self.drop_lines(log);
+            }
         }
         drop_contained(self.output.take());
     }
@@ -410,6 +437,7 @@ mod tests {
         client: None,
         route: None,
         id: None,
+        log: 0,
     };
 
     #[test]
@@ -543,6 +571,6 @@ mod tests {
         log.flush();
         let lines = kept.0.lock().expect("held by none").clone();
         assert_eq!(lines.len() as u64, most * line_bytes as u64);
-        assert!(log.lines.is_empty());
+        assert!(log.lines.iter().all(Vec::is_empty));
     }
 }

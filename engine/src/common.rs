@@ -43,6 +43,10 @@ pub(crate) struct Common {
     /// Of each listener.
     pub(crate) entrances: Box<[Entrance]>,
     pub(crate) access_log: Option<AccessLog>,
+    /// The shortest time that a phase or a send has; see `Connection::has_new_deadline`.
+    pub(crate) shortest_ns: u64,
+    /// The same of the connections that have deadlines of their own.
+    pub(crate) own_shortest_ns: u64,
     /// What other threads say about connections.
     pub(crate) wakes: Arc<Wakes>,
 }
@@ -57,6 +61,11 @@ pub(crate) struct Entrance {
 }
 
 impl Common {
+    /// The shortest deadline of all listeners has changed.
+    pub(crate) fn bound_shortest(&mut self, of_listeners_ns: u64) {
+        self.shortest_ns = of_listeners_ns.min(self.own_shortest_ns);
+    }
+
     /// Notes where the address of the connection at a place is counted, and counts what it holds
     /// there.
     pub(crate) fn learn(&self, holds: &mut Holds, index: u32, peer: Option<SocketAddr>) {

@@ -14,11 +14,14 @@
 //! A connection whose phase is that of a client which may be silent *rests*, unless something of it
 //! is in work. Since when it does decides who gives up its place first (`admission.rs`).
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flatpath_driver::Delivery;
 
 use crate::limits::{Limits, REST_STEP_NS, WRITE_LOOKS, WRITE_SPARED_MAX};
+use crate::listener_limits::ListenerLimits;
 use crate::pace::Pace;
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
@@ -186,8 +189,9 @@ impl Connection {
         if self.is_dropping() {
             self.clocks.phase.bytes += bytes as u64;
         } else if is_body {
+            let limits = self.limits_within(limits);
             self.clocks.phase.bytes += bytes as u64;
-            self.clocks.phase.earn(now_ns, limits);
+            self.clocks.phase.earn(now_ns, &limits);
         }
     }
 
@@ -209,10 +213,41 @@ impl Connection {
         found
     }
 
-    fn each_deadline(&self, limits: &Limits, mut visit: impl FnMut(u64, Overdue)) {
+    /// The deadlines of its listener, but for those of its own. Those of a server that drains hold
+    /// for all.
+    fn limits_within<'l>(&self, listener: &'l Limits) -> Cow<'l, Limits> {
+        let own = self.rare.as_ref().and_then(|rare| rare.timeouts.as_ref());
+        let Some(own) = own else {
+            return Cow::Borrowed(listener);
+        };
+        let mut limits = own.of_server(listener);
+        if listener.idle_timeout <= listener.drain_idle_timeout {
+            limits.idle_timeout = limits.idle_timeout.min(listener.idle_timeout);
+        }
+        Cow::Owned(limits)
+    }
+
+    /// Has deadlines of its own from now on, or those of its listener again. True: it had others.
+    pub(crate) fn set_timeouts(&mut self, own: Option<&Arc<ListenerLimits>>) -> bool {
+        let before = self.rare.as_ref().and_then(|rare| rare.timeouts.as_ref());
+        let is_same = match (before, own) {
+            (None, None) => true,
+            (Some(before), Some(own)) => Arc::ptr_eq(before, own),
+            _ => false,
+        };
+        if !is_same {
+            self.rare().timeouts = own.cloned();
+            // The wheel is to be asked at the end of this event.
+            self.disarm();
+        }
+        !is_same
+    }
+
+    fn each_deadline(&self, listener: &Limits, mut visit: impl FnMut(u64, Overdue)) {
         if self.closing == Closing::Abort {
             return;
         }
+        let limits = &*self.limits_within(listener);
         // A spliced one may be slow while anything moves between the two: `Phase::Spliced`.
         if self.is_sending() && self.phase != Phase::Spliced {
             visit(
@@ -348,6 +383,45 @@ mod tests {
         assert_eq!(connection.deadline_ns(&limits), 17 * SECOND);
         connection.received(1, 18 * SECOND, &limits);
         assert_eq!(connection.deadline_ns(&limits), 17 * SECOND + SECOND / 100);
+    }
+
+    #[test]
+    fn a_connection_with_deadlines_of_its_own_has_those_unless_the_server_drains() {
+        let limits = Limits::default();
+        let own = Arc::new(ListenerLimits {
+            idle_timeout: Some(Duration::from_secs(200)),
+            body_timeout: Some(Duration::from_secs(1)),
+            ..ListenerLimits::default()
+        });
+        let mut connection = connection();
+        connection.start_phase(Phase::Idle, 10 * SECOND);
+        assert!(connection.set_timeouts(Some(&own)) && !connection.set_timeouts(Some(&own)));
+        assert_eq!(connection.deadline_ns(&limits), 210 * SECOND);
+        let draining = Limits {
+            idle_timeout: limits.drain_idle_timeout,
+            ..limits.clone()
+        };
+        let end = end_ns(10 * SECOND, limits.drain_idle_timeout);
+        assert_eq!(connection.deadline_ns(&draining), end);
+        connection.start_phase(Phase::Body, 10 * SECOND);
+        assert_eq!(connection.deadline_ns(&limits), 11 * SECOND);
+        connection.received(1 << 30, 20 * SECOND, &limits);
+        assert_eq!(
+            connection.deadline_ns(&limits),
+            21 * SECOND,
+            "no burst earns more"
+        );
+        connection.start_phase(Phase::Head, 10 * SECOND);
+        let head = end_ns(10 * SECOND, limits.head_timeout);
+        assert_eq!(
+            connection.deadline_ns(&limits),
+            head,
+            "it has none of these"
+        );
+        connection.start_phase(Phase::Idle, 10 * SECOND);
+        assert!(connection.set_timeouts(None) && !connection.set_timeouts(None));
+        let idle = end_ns(10 * SECOND, limits.idle_timeout);
+        assert_eq!(connection.deadline_ns(&limits), idle);
     }
 
     #[test]

@@ -21,11 +21,13 @@
 //! | Finished   | FIN is out, input may go on                     | nothing                  |
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use flatpath_driver::{Piece, Quota};
 use flatpath_structures::slots::Key;
 
 use crate::hand_over::Becomes;
+use crate::listener_limits::ListenerLimits;
 use crate::options::Pages;
 use crate::pace::Pace;
 use crate::phase::Stall;
@@ -167,6 +169,8 @@ pub(super) struct Rare {
     /// that does not take long is not looked at.
     pub(super) acked_ns: u64,
     pub(super) acked_bytes: u64,
+    /// Deadlines in place of those of the listener; see [`Io::timeouts`](crate::Io::timeouts).
+    pub(super) timeouts: Option<Arc<ListenerLimits>>,
     /// Deadlines of sends in a row that began anew for a peer that only answers.
     pub(super) spared: u8,
 }

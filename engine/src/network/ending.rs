@@ -145,7 +145,9 @@ impl<D: Driver> Network<D> {
                 common.shared.advance(server_state);
             }
             self.shorten_idle_timeouts();
-            self.thread.shortest_ns = shortest_of(&self.listeners);
+            self.thread
+                .common
+                .bound_shortest(shortest_of(&self.listeners));
             self.stop_listening();
         }
         let keys = self.connections.iter().map(|(key, _)| key);

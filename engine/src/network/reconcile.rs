@@ -398,7 +398,7 @@ impl<D: Driver> Event<'_, D> {
     /// time-out instead of two list moves per request.
     pub(super) fn reconcile_deadline(&mut self) {
         let (connection, now_ns) = (&mut *self.connection, self.thread.now_ns());
-        if connection.has_new_deadline(now_ns, self.thread.shortest_ns) {
+        if connection.has_new_deadline(now_ns, self.thread.common.shortest_ns) {
             self.arm_deadline();
         }
     }

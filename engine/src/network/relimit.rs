@@ -38,7 +38,9 @@ impl<D: Driver> Network<D> {
         }
         let bounds = self.listeners.iter().map(|it| it.connections_max);
         self.thread.admission.bound_listeners(bounds);
-        self.thread.shortest_ns = shortest_of(&self.listeners);
+        self.thread
+            .common
+            .bound_shortest(shortest_of(&self.listeners));
     }
 
     /// Kept connections of a server that drains have less time.

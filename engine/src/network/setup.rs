@@ -164,7 +164,6 @@ impl<D: Driver> Thread<D> {
             is_behind: false,
             list: SendList::new(),
             long_send_bytes: 0,
-            shortest_ns: shortest_of(listeners),
             due_ns: 0,
             rested_ns: 0,
             common,
@@ -242,6 +241,8 @@ impl<D: Driver> Network<D> {
             tries: Tries::default(),
             entrances: Box::default(),
             access_log: setup.access_log.as_ref().map(AccessLog::new),
+            shortest_ns: shortest_of(&listeners),
+            own_shortest_ns: u64::MAX,
         };
         let mut thread = Thread::new(driver, common, &listeners, (places, region_count));
         thread.begin_with_preambles(&mut listeners, setup.preambles, places);

@@ -103,8 +103,6 @@ pub(super) struct Thread<D: Driver> {
     pub(super) list: SendList,
     /// Bytes of output that were sent in this turn.
     pub(super) long_send_bytes: usize,
-    /// The shortest time that a phase or a send has; see `Connection::has_new_deadline`.
-    pub(super) shortest_ns: u64,
     /// No chore is due before that only time makes due; see `Network::turn`.
     pub(super) due_ns: u64,
     /// When the last short send is to be noted at the latest: see

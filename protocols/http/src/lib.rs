@@ -282,6 +282,7 @@ mod streamed;
 mod time_out;
 mod router;
 mod site_match;
+mod site_terms;
 mod sites;
 mod live_sites;
 #[cfg(feature = "json")]
@@ -358,6 +359,7 @@ pub use scan::Scan;
 pub use service::{BodyPlan, Place, Plan, Service};
 pub use sink::{Sink, UploadDecision};
 pub use site_match::{SiteKey, SiteMatch};
+pub use site_terms::SiteTerms;
 pub use sites::{InvalidSite, Sites, SitesState};
 pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;

@@ -46,6 +46,7 @@ use crate::reply::{Disposition, Reply};
 use crate::service::{Place, Plan, Service};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
+use crate::site_terms::SiteTerms;
 use crate::sites::{Sites, SitesState};
 
 /// [`Sites`] that can be replaced while they are served, with the hosts that are answered for.
@@ -86,6 +87,8 @@ struct Shared {
     number: AtomicU32,
     /// Stays true: a request that was planned before a change is answered after it.
     asks_peer: AtomicBool,
+    /// Stays true, too: a connection may have the terms of a site before.
+    has_terms: AtomicBool,
     current: Lock<Arc<Version>>,
 }
 
@@ -115,6 +118,7 @@ impl LiveSites {
         let shared = Shared {
             number: AtomicU32::new(sites.id()),
             asks_peer: AtomicBool::new(sites.asks_peer()),
+            has_terms: AtomicBool::new(sites.has_terms()),
             current: Lock::new(Arc::new(Version { sites, hosts })),
         };
         Self {
@@ -212,6 +216,9 @@ impl LiveSitesHandle {
         shared
             .asks_peer
             .fetch_or(sites.asks_peer(), Ordering::Relaxed);
+        shared
+            .has_terms
+            .fetch_or(sites.has_terms(), Ordering::Relaxed);
         let number = sites.id();
         let mut current = shared.current.lock();
         let before = mem::replace(&mut *current, Arc::new(Version { sites, hosts }));
@@ -271,6 +278,14 @@ impl Service for LiveSites {
 
     fn has_site(&self, site: SiteKey) -> bool {
         self.shared.is_current(site.sites)
+    }
+
+    fn terms(&self, head: &Head<'_>) -> Option<Arc<SiteTerms>> {
+        // ORDER: Relaxed: see `replace`.
+        if !self.shared.has_terms.load(Ordering::Relaxed) {
+            return None;
+        }
+        Service::terms(&self.shared.current().sites, head)
     }
 
     #[inline]

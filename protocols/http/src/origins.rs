@@ -66,10 +66,10 @@ impl Origins {
         }
     }
 
-    /// Whether a request is served.
+    /// Whether a request is served, whoever sent it. Others are looked at.
     #[inline]
-    pub(crate) fn admit(&self, head: &Head<'_>, scheme: OwnScheme) -> bool {
-        head.is_get() && !head.asks_upgrade || self.admit_other(head, scheme)
+    pub(crate) fn admit_any(head: &Head<'_>) -> bool {
+        head.is_get() && !head.asks_upgrade
     }
 
     /// Whether a request that writes is served, as [`Http::origins`](crate::Http::origins) decides
@@ -100,7 +100,8 @@ impl Origins {
         })
     }
 
-    fn admit_other(&self, head: &Head<'_>, scheme: OwnScheme) -> bool {
+    /// Whether a request is served.
+    pub(crate) fn admit(&self, head: &Head<'_>, scheme: OwnScheme) -> bool {
         if self.0.is_none() {
             return true;
         }

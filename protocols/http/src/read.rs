@@ -18,7 +18,7 @@ use crate::limits::{
     DISCARD_BYTES_MAX, INLINE_REPLY_BYTES, PIPELINE_MAX, REPLY_BUFFER_BYTES, UPLOAD_LARGE_BYTES,
     UPLOAD_PIECE_PARTS,
 };
-use crate::origins::OwnScheme;
+use crate::origins::{Origins, OwnScheme};
 use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
@@ -112,7 +112,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     };
     if let Some(fault) = foreign(connection, &mut head) {
         if connection.session.is_logged() {
-            log(connection).came(&head);
+            log(connection).came(&head, 0);
         }
         return refuse(connection, fault);
     }
@@ -143,7 +143,8 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         }
     }
     if connection.session.is_logged() {
-        log(connection).came(&head);
+        let number = log_number(connection, &head);
+        log(connection).came(&head, number);
     }
     let taken = match body_bytes_max {
         None => pass_on(connection, &head, input),
@@ -176,7 +177,7 @@ pub(crate) fn agreed_on<'a, S: Service>(connection: &'a Connection<'_, S>) -> Op
     connection.io.tls()?.protocol()
 }
 
-/// Looks up who the client is, as far as it is known.
+/// Looks up who the client is, as far as it is known, and how long the site of its request waits.
 pub(crate) fn identify<S: Service>(connection: &mut Connection<'_, S>, head: &mut Head<'_>) {
     let known = connection.session.known.get_or_insert_default();
     let client = *known
@@ -184,6 +185,9 @@ pub(crate) fn identify<S: Service>(connection: &mut Connection<'_, S>, head: &mu
         .get_or_insert_with(|| Client::of(&connection.io));
     head.peer = client.address(connection.protocol.proxies.as_ref(), head);
     head.tls = connection.io.tls().cloned();
+    let terms = connection.protocol.service.terms(head);
+    let timeouts = terms.as_ref().and_then(|terms| terms.timeouts.as_ref());
+    connection.io.timeouts(timeouts);
 }
 
 /// Why a request is not for this server, or not from where it may come; else it has its site.
@@ -191,12 +195,7 @@ pub(crate) fn foreign<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &mut Head<'_>,
 ) -> Option<Fault> {
-    let Http {
-        service,
-        hosts,
-        origins,
-        ..
-    } = &**connection.protocol;
+    let Http { service, hosts, .. } = &**connection.protocol;
     let last = &connection.thread.host;
     let is_known = head.host_is_known && last.site.is_none_or(|site| service.has_site(site));
     if !is_known {
@@ -214,11 +213,31 @@ pub(crate) fn foreign<S: Service>(
         last.name.push_str(head.authority());
     }
     head.site = connection.thread.host.site;
+    match Origins::admit_any(head) {
+        true => None,
+        false => foreign_origin(connection, head),
+    }
+}
+
+/// The same by where it comes from: the origins of its site, or those of the listener.
+fn foreign_origin<S: Service>(connection: &Connection<'_, S>, head: &Head<'_>) -> Option<Fault> {
+    let Http {
+        service, origins, ..
+    } = &**connection.protocol;
     let scheme = match connection.io.is_secured() {
         true => OwnScheme::Https,
         false => OwnScheme::Any,
     };
-    (!origins.admit(head, scheme)).then_some(Fault::OriginForeign)
+    let terms = service.terms(head);
+    let own = terms.as_ref().and_then(|terms| terms.origins.as_ref());
+    let is_admitted = own.unwrap_or(origins).admit(head, scheme);
+    (!is_admitted).then_some(Fault::OriginForeign)
+}
+
+/// The log that a request has its line in.
+pub(crate) fn log_number<S: Service>(connection: &Connection<'_, S>, head: &Head<'_>) -> u16 {
+    let terms = connection.protocol.service.terms(head);
+    terms.map_or(0, |terms| terms.log)
 }
 
 /// Lets the service answer here and now; or it leaves the request to workers, with the right to a
@@ -339,13 +358,15 @@ fn answered<S: Service>(
     if reply.is_queued() {
         write::count_reply(connection, reply.status());
         if connection.session.is_logged() {
-            log(connection).answered(head, &reply);
+            let number = log_number(connection, head);
+            log(connection).answered(head, number, &reply);
         }
         write::reply_done(connection, reply.request.keep_alive);
         return Step::On(head.bytes());
     }
     if connection.session.is_logged() {
-        log(connection).came(head);
+        let number = log_number(connection, head);
+        log(connection).came(head, number);
         log(connection).numbered();
     }
     if reply.is_upgrade() {

@@ -40,6 +40,7 @@ pub(crate) struct Record {
     has: [bool; 2],
     client: Option<IpAddr>,
     id: Option<RequestId>,
+    log: u16,
     version: &'static str,
     since: Duration,
     /// Of the reply; 0 before it has begun.
@@ -127,6 +128,11 @@ impl Record {
         self.text.extend_from_slice(route.as_bytes());
     }
 
+    /// The log that has its line.
+    pub(crate) fn logged_in(&mut self, log: u16) {
+        self.log = log;
+    }
+
     /// What the program calls it.
     pub(crate) fn named(&mut self, id: Option<&RequestId>) {
         self.id = id.cloned();
@@ -152,6 +158,7 @@ impl Record {
             referer: self.has[0].then(|| &self.text[target..referer]),
             user_agent: self.has[1].then(|| &self.text[referer..agent]),
             client: self.client,
+            log: self.log,
             route: (!route.is_empty()).then_some(route),
             id: self.id.as_ref().map(RequestId::as_bytes),
         }
@@ -226,14 +233,14 @@ pub(crate) struct Log<'a, 'io> {
 impl Log<'_, '_> {
     /// A request was answered at once. All of its reply is in the output, as its last bytes.
     #[inline(never)]
-    pub(crate) fn answered(&mut self, head: &Head<'_>, reply: &Outgoing) {
+    pub(crate) fn answered(&mut self, head: &Head<'_>, log: u16, reply: &Outgoing) {
         let (turn, client) = (self.io.turn(), self.client_of(head));
         let Some(records) = &mut self.records else {
             return;
         };
         if !records.owed.is_empty() {
             // Lines before this one wait.
-            self.came(head);
+            self.came(head, log);
             self.numbered();
             return self.begun(reply.status(), reply.body_bytes(), reply.request_id());
         }
@@ -245,6 +252,7 @@ impl Log<'_, '_> {
             status: reply.status(),
             body_bytes: reply.body_bytes() as u64,
             id: reply.request_id().map(RequestId::as_bytes),
+            log,
             ..Asked::of(head, client).line()
         };
         if let Some(log) = self.io.access_log() {
@@ -254,13 +262,14 @@ impl Log<'_, '_> {
 
     /// A request was read, and its reply will come later. It may come to this several times: while
     /// it has to wait for room, the request is read anew.
-    pub(crate) fn came(&mut self, head: &Head<'_>) {
+    pub(crate) fn came(&mut self, head: &Head<'_>, log: u16) {
         let (now, client) = (self.io.turn().now(), self.client_of(head));
         if let Some(records) = &mut self.records {
             let record = records
                 .pending
                 .get_or_insert_with(|| spare(self.spares, now));
             record.fill(&Asked::of(head, client));
+            record.logged_in(log);
         }
     }
 

@@ -4,6 +4,8 @@
 //! to its [`Service::pooled`], which a worker runs and which may block. In between is what usually
 //! need not wait: [`Service::prompt`] tries it, and hands over to a worker what would.
 
+use std::sync::Arc;
+
 use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
@@ -15,6 +17,7 @@ use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
+use crate::site_terms::SiteTerms;
 
 /// What a service did wrong, and for which request: without its query, which may hold secrets.
 pub(crate) fn log_panic(method: &str, path: &str) {
@@ -96,7 +99,7 @@ impl Default for BodyPlan {
 /// | called on          | methods                                           | may block |
 /// |--------------------|---------------------------------------------------|-----------|
 /// | the network thread | `thread_state`, `inline`, `response_ready`        | no        |
-/// | the network thread | `site`, `has_site`, `plan`, `plans_inline`        | no        |
+/// | the network thread | `site`, `has_site`, `terms`, `plan`, `plans_inline` | no      |
 /// | the network thread | `prompt`                                          | watched   |
 /// | a worker           | `pooled`, `open`                                  | yes       |
 #[diagnostic::on_unimplemented(
@@ -128,6 +131,14 @@ pub trait Service: Send + Sync + 'static {
     fn has_site(&self, site: SiteKey) -> bool {
         let _ = site;
         true
+    }
+
+    /// What the protocol does otherwise for the site of a request: see [`SiteTerms`]. Asked for
+    /// requests that could be of a foreign page, for each that is logged, and for each whose plan
+    /// asks for an address. By default there are none.
+    fn terms(&self, head: &Head<'_>) -> Option<Arc<SiteTerms>> {
+        let _ = head;
+        None
     }
 
     /// What is known of a request from its head. Called once for each, before the others. By

@@ -19,6 +19,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flatpath::memory::{PoolHandle, RegionConfig};
@@ -38,6 +39,7 @@ use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
+use crate::site_terms::SiteTerms;
 
 /// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
 /// it was added with.
@@ -72,7 +74,9 @@ pub struct Sites {
     /// By the number of its host: the longest prefix first.
     parts: Vec<Vec<Part>>,
     services: Services,
-    /// Whether any of them looks at addresses.
+    /// Of those that have any, by the numbers of their services.
+    terms: Vec<Option<Arc<SiteTerms>>>,
+    /// Whether any of them looks at addresses, or has deadlines.
     asks_peer: bool,
 }
 
@@ -172,8 +176,27 @@ impl Sites {
             hosts: HostMap::default(),
             parts: Vec::new(),
             services: Services::default(),
+            terms: Vec::new(),
             asks_peer: false,
         }
+    }
+
+    /// Whether a site has terms of its own.
+    pub(crate) fn has_terms(&self) -> bool {
+        self.terms.iter().any(Option::is_some)
+    }
+
+    /// Sets what the protocol does otherwise for the site that was added last.
+    ///
+    /// # Panics
+    /// There is none.
+    #[must_use]
+    pub fn terms(mut self, terms: SiteTerms) -> Self {
+        // A connection that leaves such a site has to be seen.
+        self.asks_peer |= terms.timeouts.is_some();
+        let last = self.terms.last_mut().expect("a site was added");
+        *last = Some(Arc::new(terms));
+        self
     }
 
     /// Theirs alone, among all that there ever were.
@@ -202,6 +225,7 @@ impl Sites {
         let any = with_head(ANY, |head| service.plan(head).asks_peer);
         self.asks_peer |= matches!(any, Ok(Some(true)));
         let number = self.services.add(service);
+        self.terms.push(None);
         for host in hosts {
             let parts = self.parts_of(host);
             if parts.iter().any(|part| *part.prefix == *prefix) {
@@ -351,9 +375,22 @@ impl Service for Sites {
         })
     }
 
+    fn terms(&self, head: &Head<'_>) -> Option<Arc<SiteTerms>> {
+        match self.find(head) {
+            Found::Service(at) => self.terms[at.number].clone(),
+            Found::Nothing | Found::Unknown => None,
+        }
+    }
+
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
         match self.find(head) {
-            Found::Service(at) => self.services.plan(at, head),
+            Found::Service(at) => {
+                let plan = self.services.plan(at, head);
+                Plan {
+                    asks_peer: plan.asks_peer || self.asks_peer,
+                    ..plan
+                }
+            }
             Found::Nothing | Found::Unknown => Plan::default(),
         }
     }

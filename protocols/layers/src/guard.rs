@@ -38,7 +38,7 @@ use flatpath::lock::Lock;
 use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath_http::{
     Body, Disposition, Head, HeadNote, Peer, Place, Plan, Reply, Request, Response, Service,
-    SiteKey, SiteMatch, Turn, UploadDecision, WorkerScope,
+    SiteKey, SiteMatch, SiteTerms, Turn, UploadDecision, WorkerScope,
 };
 use http::{Extensions, StatusCode};
 
@@ -277,6 +277,10 @@ impl<S: Service> Service for Guard<S> {
 
     fn has_site(&self, site: SiteKey) -> bool {
         self.inner.has_site(site)
+    }
+
+    fn terms(&self, head: &Head<'_>) -> Option<Arc<SiteTerms>> {
+        self.inner.terms(head)
     }
 
     /// The decision comes inline, whatever the place of the request is then.

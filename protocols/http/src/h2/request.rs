@@ -90,6 +90,9 @@ impl<S: Service> Stream<S> {
         if let Some(fault) = read::foreign(connection, &mut head) {
             return Err(fault);
         }
+        if let Some(record) = &mut self.record {
+            record.logged_in(read::log_number(connection, &head));
+        }
         self.plan(connection, head, body)
     }
 
