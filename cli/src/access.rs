@@ -11,17 +11,20 @@ use std::path::{Path, PathBuf};
 use flatpath::sockets::ListenAddress;
 use flatpath_layers::{Access, AccessHandle, Htpasswd, PasswordChecks, RateLimit};
 
+use crate::access_log::AccessLogs;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::memory::Parts;
 use crate::settings::Settings;
 
-/// The rules of all sites.
+/// The rules of all sites, and what else of them outlives a reload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accesses {
     /// By listener and site.
     handles: Vec<((String, String), AccessHandle)>,
     passwords: PasswordFiles,
+    /// Where their requests are logged.
+    pub(crate) logs: AccessLogs,
 }
 
 /// Files of passwords that are open, each once, and how many of all their passwords are checked at

@@ -1,5 +1,6 @@
 //! `--access-log`: one thread writes the lines of all network threads to a file or to standard
-//! output.
+//! output. Sites may have logs of their own, each with a thread of its own (`logs`): a disk that
+//! hangs holds up its log alone.
 //!
 //! Each network thread has a *slot*: a buffer behind a lock that it only tries to take. The writer
 //! sleeps until a slot is filled, lets others fill for [`GATHER`] or until one has
@@ -9,7 +10,7 @@
 //! - No network thread waits: where the writer has the lock, or the slot is full
 //!   ([`SLOT_BYTES_MAX`]), lines stay with the thread, which offers them again and drops what it
 //!   has no room for. Dropped lines are counted ([`Counters::dropped`]).
-//! - [`AccessLog::reopener`] gives what SIGHUP calls: it sets a flag and wakes the writer. What was
+//! - [`AccessLogs::reopener`] gives what SIGHUP calls: it sets a flag and wakes the writer. What was
 //!   taken before is in the file that was renamed, all else in the new one.
 //! - What cannot be written (a full disk) is dropped and counted; the log has one line when it
 //!   begins and one when writing works again. Nothing else of the server notices.
@@ -30,15 +31,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park, park_timeout};
 use std::time::{Duration, Instant};
 
-use flatpath::Server;
-use flatpath::access_log::{LogFormat, LogOutput, LogSink};
 use flatpath::episode::Episode;
 use flatpath::lock::Lock;
-use flatpath::metrics::{Metric, read};
-use flatpath_admin::Admin;
+use flatpath::metrics::Metric;
 
-use crate::failure::Failure;
-use crate::settings::{self, Settings};
+mod logs;
+
+pub(crate) use logs::AccessLogs;
 
 /// How long lines gather before they are written together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -152,7 +151,8 @@ struct Shared {
     ends: AtomicBool,
     /// The writer, once it runs. It parks while none of the above is set.
     writer: OnceLock<Thread>,
-    counters: Counters,
+    /// Those of all logs.
+    counters: Arc<Counters>,
 }
 
 impl Shared {
@@ -166,40 +166,30 @@ impl Shared {
     }
 }
 
-/// The access log of this process. By default there is none.
-#[derive(Default)]
-pub(crate) struct AccessLog {
+/// One access log.
+struct AccessLog {
     shared: Arc<Shared>,
-    format: LogFormat,
     opened: Option<(Target, Output)>,
     /// Disconnected when the writer has ended.
     ended: Option<Receiver<()>>,
 }
 
-/// The access log of a server.
-struct Sink(Arc<Shared>);
-
+/// The lines of one network thread for one log.
 struct Slot {
     shared: Arc<Shared>,
     lines: Arc<Lock<Vec<u8>>>,
 }
 
-impl LogSink for Sink {
-    fn open(&self) -> Box<dyn LogOutput> {
-        let slot = Arc::new(Lock::new(Vec::new()));
-        self.0.slots.lock().push(Arc::clone(&slot));
-        Box::new(Slot {
-            shared: Arc::clone(&self.0),
-            lines: slot,
-        })
+impl Slot {
+    fn of(shared: &Arc<Shared>) -> Self {
+        let lines = Arc::new(Lock::new(Vec::new()));
+        shared.slots.lock().push(Arc::clone(&lines));
+        Self {
+            shared: Arc::clone(shared),
+            lines,
+        }
     }
 
-    fn dropped(&self, lines: u64) {
-        self.0.counters.dropped.fetch_add(lines, Ordering::Relaxed);
-    }
-}
-
-impl LogOutput for Slot {
     fn write(&mut self, lines: &mut Vec<u8>) {
         let Some(mut slot) = self.lines.try_lock() else {
             return;
@@ -219,61 +209,24 @@ impl LogOutput for Slot {
 }
 
 impl AccessLog {
-    /// Opens what `--access-log` names; nothing is written before [`begin`](Self::begin).
-    pub(crate) fn of(settings: &Settings) -> Result<Self, Failure> {
-        let Some(path) = &settings.access_log else {
-            return Ok(Self::default());
-        };
-        let log = Self::open(Target::of(path)).map_err(|cause| {
-            let path = path.display();
-            Failure::WrongUse(format!("--access-log {path}: cannot be opened: {cause}"))
-        })?;
-        let format = match settings.access_log_format {
-            None | Some(settings::LogFormat::Combined) => LogFormat::Combined,
-            Some(settings::LogFormat::Json) => LogFormat::Json,
-        };
-        Ok(Self { format, ..log })
-    }
-
-    fn open(target: Target) -> io::Result<Self> {
+    fn open(target: Target, counters: &Arc<Counters>) -> io::Result<Self> {
         let output = target.open()?;
+        let shared = Shared {
+            counters: Arc::clone(counters),
+            ..Shared::default()
+        };
         Ok(Self {
+            shared: Arc::new(shared),
             opened: Some((target, output)),
-            ..Self::default()
+            ended: None,
         })
-    }
-
-    /// Has a server log here, if there is a log.
-    pub(crate) fn add_to(&self, server: Server) -> Server {
-        match self.opened {
-            None => server,
-            Some(_) => {
-                let sink = Sink(Arc::clone(&self.shared));
-                server.access_log(self.format, Arc::new(sink))
-            }
-        }
-    }
-
-    /// A function that has the writer open the file again, so that a renamed file is left: for
-    /// SIGHUP. It may be called at any time and on any thread, and does not wait for the writer.
-    pub(crate) fn reopener(&self) -> impl Fn() + Send + use<> {
-        let shared = Arc::clone(&self.shared);
-        move || shared.set(&shared.reopens)
-    }
-
-    /// Has `--admin` show the metrics of the log, if there is one.
-    pub(crate) fn shown_by(&self, admin: &Admin) {
-        if self.opened.is_some() {
-            let shared = Arc::clone(&self.shared);
-            admin.source(move || read(METRICS, &shared.counters));
-        }
     }
 
     /// Starts to write: after the lines that announce the listeners.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn begin(&mut self) -> io::Result<()> {
+    fn begin(&mut self) -> io::Result<()> {
         self.begin_with(GATHER)
     }
 
@@ -304,18 +257,13 @@ impl AccessLog {
         Ok(())
     }
 
-    /// Writes what there is, and reports what was lost. The server has ended.
-    pub(crate) fn end(self) {
+    /// Waits until what there is was written, after [`Shared::ends`] was set. The server has ended.
+    fn await_end(self) {
         let Some(ended) = self.ended else {
             return;
         };
-        self.shared.set(&self.shared.ends);
         if ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
-            return log::warn!("access log: flush timed out, lines are lost");
-        }
-        let dropped = self.shared.counters.dropped.load(Ordering::Relaxed);
-        if dropped > 0 {
-            log::warn!("access log: {dropped} lines dropped");
+            log::warn!("access log: flush timed out, lines are lost");
         }
     }
 }
@@ -397,7 +345,7 @@ impl Writer {
         let Counters {
             written: good,
             dropped,
-        } = &self.shared.counters;
+        } = &*self.shared.counters;
         good.fetch_add(count_lines(written), Ordering::Relaxed);
         dropped.fetch_add(count_lines(unwritten), Ordering::Relaxed);
         match outcome {
@@ -442,10 +390,11 @@ mod tests {
     fn much_is_written_without_delay_and_nothing_of_it_is_lost() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("access");
-        let mut log = AccessLog::open(Target::File(path.clone())).expect("opened");
+        let target = Target::File(path.clone());
+        let mut log = AccessLog::open(target, &Arc::default()).expect("opened");
         // No line is written because of the time.
         log.begin_with(Duration::from_secs(3600)).expect("started");
-        let mut output = Sink(Arc::clone(&log.shared)).open();
+        let mut output = Slot::of(&log.shared);
         let mut lines = Vec::new();
         let (mut said, deadline) = (0, Instant::now() + Duration::from_secs(60));
         while said < 20 * SLOT_BYTES_MAX || !lines.is_empty() {
@@ -457,7 +406,8 @@ mod tests {
             }
             output.write(&mut lines);
         }
-        log.end();
+        log.shared.set(&log.shared.ends);
+        log.await_end();
         assert_eq!(fs::read(path).expect("written").len(), said);
     }
 }

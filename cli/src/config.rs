@@ -197,6 +197,12 @@ impl ListenerProtocol {
         let others: Vec<String> = others.collect();
         let own = self.name();
         match others.is_empty() {
+            true if setting.is_of_sites() => {
+                format!(
+                    "{name} is not for a listener: it stands {}",
+                    setting.stands()
+                )
+            }
             true => format!("{name} applies to the whole server: write it above all tables"),
             false => format!(
                 "{name} is for {}, and this listener speaks {own}",

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::access;
-use crate::access_log::AccessLog;
+use crate::access_log::AccessLogs;
 use crate::admin::AdminServer;
 use crate::config::Configuration;
 use crate::effect;
@@ -85,19 +85,20 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let restart = Restart::begin(&settings, &passed)?;
     let mut services = Services::with(&passed, &file);
     services.accesses.take_turns(&parts);
+    let access_logs = AccessLogs::of(&settings)?;
+    services.accesses.logs = access_logs.clone();
     let add = |server, it: &Listener| it.add_to(server, &parts, &mut services);
     let server = listeners.iter().try_fold(server(&settings, &parts), add)?;
-    let mut access_log = AccessLog::of(&settings)?;
     let watchdog = Watchdog::start().map_err(no_thread)?;
     let admin = Admin::new();
     let watch = signals(&admin)?;
     let drain_times = DrainTimes::new(&settings.limits());
     let admin_server = start_admin(&admin, &settings, &passed)?;
-    let server = access_log.add_to(server).passed_sockets(&passed);
+    let server = access_logs.add_to(server).passed_sockets(&passed);
     let running = start(server, &listeners)?;
     refuse_strangers(&passed)?;
     tell_ports(&running, &services);
-    access_log.shown_by(&admin);
+    access_logs.shown_by(&admin);
     admin.source(std::mem::take(&mut services.counting).source(&running));
     admin.slow(settings.slow);
     admin.attach(running.handle());
@@ -113,7 +114,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let handover = restart.finish(&passed, servers, handed_over)?;
     rpcbind.taken_over();
     announce(&running, &services, admin_server.as_ref());
-    access_log.begin().map_err(no_thread)?;
+    access_logs.begin().map_err(no_thread)?;
     let withdraw = rpcbind.withdrawal();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
     let reload = Reload {
@@ -132,7 +133,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         parts,
         manager: manager.clone(),
     };
-    let watch = watch.reloading(reload.on_signal(access_log.reopener()));
+    let watch = watch.reloading(reload.on_signal(access_logs.reopener()));
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
         manager.stopping();
@@ -141,7 +142,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     drop((handover, reporters, renewal, rpcbind, services));
     // The last one, so that it shows the end of the others.
     drop(admin_server);
-    access_log.end();
+    access_logs.end();
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())

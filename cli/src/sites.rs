@@ -5,11 +5,12 @@
 
 use std::path::Path;
 
+use flatpath::ListenerLimits;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
 use flatpath_files::{
     Durability, EntityTags, Files, Hidden, MountLimits, Rules, WriteOptions, Writing,
 };
-use flatpath_http::{HostPattern, Sites};
+use flatpath_http::{HostPattern, Origins, SiteTerms, Sites};
 use flatpath_layers::Guard;
 
 use crate::access::{self, Accesses};
@@ -33,6 +34,8 @@ pub(crate) struct Served<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) settings: Settings,
     pub(crate) rules: Rules,
+    /// Deadlines of its own.
+    pub(crate) limits: ListenerLimits,
 }
 
 impl Listener {
@@ -44,6 +47,7 @@ impl Listener {
             prefix: &site.prefix,
             settings: site.over(&self.settings),
             rules: site.rules.rules.clone(),
+            limits: site.own.listener_limits(),
         };
         let mut served: Vec<_> = self.sites.iter().map(of_table).collect();
         if served.is_empty() || self.settings.dir.is_some() {
@@ -53,6 +57,7 @@ impl Listener {
                 prefix: "/",
                 settings: self.settings.clone(),
                 rules: Rules::new(),
+                limits: ListenerLimits::default(),
             });
         }
         served
@@ -130,9 +135,29 @@ pub(crate) fn all(
             None => sites.add(&site.names, site.prefix, files),
         };
         sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
+        if let Some(terms) = terms(site, listener, accesses)? {
+            sites = sites.terms(terms);
+        }
     }
     let mounts = mounts.expect("a listener serves something");
     Ok((sites, mounts))
+}
+
+/// What the protocol does otherwise for a site than for its listener, if anything.
+fn terms(
+    site: &Served<'_>,
+    listener: &Listener,
+    accesses: &Accesses,
+) -> Result<Option<SiteTerms>, Failure> {
+    let (own, of_listener) = (&site.settings, &listener.settings);
+    let mut terms = SiteTerms::new().log(accesses.logs.number_of(own)?);
+    if own.allow_origin != of_listener.allow_origin {
+        terms = terms.origins(Origins::own().and(own.allow_origin.iter().cloned()));
+    }
+    if site.limits != ListenerLimits::default() {
+        terms = terms.timeouts(site.limits.clone());
+    }
+    Ok((terms != SiteTerms::new()).then_some(terms))
 }
 
 /// The hosts of all sites of a listener, each of which is redirected.

@@ -435,7 +435,7 @@ fn every_mistake_in_a_site_has_its_place_and_a_cure() {
         format!("{SITE}memory = \"64M\""),
         format!("{SITE}allow = \"::1\"\ndeny = [\"10.0.0.1\", \"::1\"]"),
         format!("allow = \"::1\"\n\n{SITE}deny = \"::1\""),
-        format!("{SITE}idle-timeout = 1"),
+        format!("{SITE}head-timeout = 1"),
         format!("{SITE}hosts = \"a.example\""),
         format!("{SITE}hiden = true"),
         format!("{SITE}name = \"a.example\""),

@@ -134,7 +134,8 @@ settings! {
     /// that write. Those of other sites are refused (403) [default: the server's own pages]
     allow_origin: Vec<OriginPattern> = option(topic::HTTP, "ORIGIN", str::parse::<OriginPattern>)
         .advanced()
-        .of(HTTP);
+        .of(HTTP)
+        .of_sites();
 
     /// Trust HTTP proxies of this network, such as 10.0.0.0/8, to name the client of each request,
     /// for the access log; may be repeated. On a Unix socket, every peer is trusted
@@ -403,7 +404,7 @@ settings! {
 
     /// Write a line for each HTTP request, and for each connection of other protocols, to this
     /// file, or to standard output: `-`. SIGHUP opens the file again
-    access_log: Option<PathBuf> = option(topic::LISTENERS, "PATH", path());
+    access_log: Option<PathBuf> = option(topic::LISTENERS, "PATH", path()).of_sites();
 
     /// How its lines look [default: combined]
     access_log_format: Option<LogFormat> = option(topic::LISTENERS, "FORMAT", word())
@@ -448,14 +449,16 @@ settings! {
         .advanced()
         .of(ALL)
         .server_limit(|limits| &mut limits.body_timeout)
-        .listener_limit(|limits| &mut limits.body_timeout);
+        .listener_limit(|limits| &mut limits.body_timeout)
+        .of_sites();
 
     /// Longest time between two requests of one connection [default: 75s]
     idle_timeout: Option<Duration> = option(topic::LIMITS, "TIME", time)
         .advanced()
         .of(ALL)
         .server_limit(|limits| &mut limits.idle_timeout)
-        .listener_limit(|limits| &mut limits.idle_timeout);
+        .listener_limit(|limits| &mut limits.idle_timeout)
+        .of_sites();
 
     /// Longest time in which a client reads nothing of what is sent to it; ten times as long if its
     /// receive buffer is full and its TCP still answers [default: 60s]
@@ -463,7 +466,8 @@ settings! {
         .advanced()
         .of(ALL)
         .server_limit(|limits| &mut limits.write_timeout)
-        .listener_limit(|limits| &mut limits.write_timeout);
+        .listener_limit(|limits| &mut limits.write_timeout)
+        .of_sites();
 
     /// Name handlers that run for longer than this in the log, and count them in the metrics,
     /// while they still run [default: off in the log, 1s in the metrics]

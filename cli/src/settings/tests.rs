@@ -128,3 +128,30 @@ fn the_book_has_each_setting_that_a_reload_takes_over_in_its_row() {
         assert_eq!(named, names, "{end}");
     }
 }
+
+/// Where an option may stand is said by its entry; the book repeats it.
+#[test]
+fn the_book_has_each_setting_in_the_row_of_the_tables_that_may_set_it() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/src/configure.md");
+    let Ok(page) = std::fs::read_to_string(path) else {
+        return;
+    };
+    for (end, of_listeners, of_sites) in [
+        ("| nothing: they are the server's |", false, false),
+        ("| listener |", true, false),
+        ("| site |", false, true),
+        ("| listener and site |", true, true),
+    ] {
+        let row = page.lines().find(|line| line.ends_with(end)).expect(end);
+        let mut named: Vec<_> = row.split('`').skip(1).step_by(2).collect();
+        let mut names: Vec<_> = SETTINGS
+            .iter()
+            .filter(|it| !it.listeners().is_empty() == of_listeners)
+            .filter(|it| it.is_of_sites() == of_sites)
+            .map(Setting::name)
+            .collect();
+        named.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(named, names, "{end}");
+    }
+}

@@ -47,6 +47,7 @@ mod report;
 mod resets;
 mod rolling;
 mod scarcity;
+mod site_settings;
 mod sites;
 mod slow;
 mod statistics;
