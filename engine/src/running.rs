@@ -17,6 +17,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::listener_limits::ListenerLimits;
 use crate::scaler::Scaler;
+use crate::signals::SignalWatch;
 use crate::sockets::Listening;
 use crate::statistics::Statistics;
 use crate::watch::{EventWatch, Eventfd};
@@ -32,7 +33,10 @@ pub struct Bound {
     pub address: SocketAddr,
 }
 
-/// A running server. Dropping it drains it and waits.
+/// A running server: [`wait`](Running::wait) for it, and SIGTERM, SIGINT or SIGHUP drains it.
+///
+/// Before that a signal does what it does without a server: it ends the process. Dropping the
+/// server drains it and waits.
 ///
 /// ```no_run
 /// use flatpath::{Protocol, Server};
@@ -196,13 +200,30 @@ impl Running {
     }
 
     /// Waits until the server has drained; see [`Handle::drain`]. The end of any network thread
-    /// begins the drain of all.
+    /// begins the drain of all, and so does SIGTERM, SIGINT or SIGHUP, as with
+    /// [`Server::run`](crate::Server::run): the second signal cuts off what is left.
+    ///
+    /// That is so for signals which would end the process. What the program handles or ignores, by
+    /// a [`SignalWatch`] or another library, is left to it. Where this returns without a signal,
+    /// they end the process again; after one they do nothing, as it may come twice.
     ///
     /// # Errors
     /// What made a network thread give up before its time; [`Error::LeftBehind`] when threads were
     /// blocked beyond the limit (see [`Handle::drain`] and [`Handle::force`]): they and what they
     /// hold stay in the process.
-    pub fn wait(mut self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error> {
+        match SignalWatch::of_wait() {
+            Ok(Some(watch)) => watch.run(self),
+            Ok(None) => self.ended(),
+            Err(error) => {
+                log::warn!("a signal will end the process at once: {error}");
+                self.ended()
+            }
+        }
+    }
+
+    /// The same, whatever signals come.
+    pub(crate) fn ended(mut self) -> Result<(), Error> {
         self.join()
     }
 

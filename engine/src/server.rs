@@ -57,7 +57,12 @@ pub struct Server {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) datagrams: Vec<DatagramEndpoint>,
     pub(crate) options: Options,
+    /// What is told of it when it runs.
+    ready: Vec<Ready>,
 }
+
+/// Called with a server that runs.
+type Ready = Box<dyn FnOnce(&Running) + Send>;
 
 flatpath_structures::opaque_debug! {
     impl[] Server as "Server";
@@ -95,6 +100,7 @@ impl Server {
                 passed: PassedSockets::default(),
                 access_log: None,
             },
+            ready: Vec::new(),
         }
     }
 
@@ -297,17 +303,37 @@ impl Server {
         self
     }
 
-    /// Starts all threads and returns when every listener accepts.
+    /// Has `ready` called once every listener accepts, on the thread that starts the server, before
+    /// [`Server::run`] waits: to tell the port, where 0 was asked for, or to keep a
+    /// [`Handle`](crate::Handle). It is not called where the start fails. Of several each is called,
+    /// in their order.
+    ///
+    /// ```no_run
+    /// # use flatpath::{Protocol, Server};
+    /// # fn serve(protocol: impl Protocol) -> Result<(), flatpath::Error> {
+    /// let server = Server::new().listen("127.0.0.1:0", protocol);
+    /// server.on_ready(|running| println!("at {}", running.addresses()[0].address)).run()
+    /// # }
+    /// ```
+    pub fn on_ready(mut self, ready: impl FnOnce(&Running) + Send + 'static) -> Server {
+        self.ready.push(Box::new(ready));
+        self
+    }
+
+    /// Starts all threads and returns when every listener accepts. Signals are heard once the
+    /// program [waits](Running::wait) for the server.
     ///
     /// # Errors
     /// No listener, a wrong or taken address, io_uring asked for and refused, limits that cannot
     /// be.
     pub fn start(self) -> Result<Running, Error> {
-        start(self.endpoints, self.datagrams, self.options)
+        let running = start(self.endpoints, self.datagrams, self.options)?;
+        self.ready.into_iter().for_each(|ready| ready(&running));
+        Ok(running)
     }
 
     /// Starts, runs until SIGTERM, SIGINT or SIGHUP, then drains. A second signal cuts off what is
-    /// left.
+    /// left. [`Server::on_ready`] tells the port.
     ///
     /// # Errors
     /// As [`Server::start`], and what made a network thread give up.

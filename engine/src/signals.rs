@@ -14,8 +14,11 @@
 //! The signal gets a handler that does nothing. Ignored, it would stay so in programs that the
 //! process starts.
 //!
-//! Watched from before the server starts: a signal may come as soon as `ready` is written. One that
-//! comes during the start drains the server as soon as it runs.
+//! `Server::run` watches from before the server starts: a signal may come as soon as `ready` is
+//! written. One that comes during the start drains the server as soon as it runs. `Running::wait`
+//! watches for as long as it waits, what the program does not (`waited.rs`).
+
+mod waited;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
@@ -29,6 +32,8 @@ use signal_hook::iterator::Signals;
 use crate::error::Error;
 use crate::running::{Handle, Running};
 
+use waited::Wait;
+
 /// Lets a write that is too long for the process's limit fail instead of ending the process.
 pub(crate) fn outlive_file_size_limit() {
     static ONCE: Once = Once::new();
@@ -40,6 +45,9 @@ pub(crate) fn outlive_file_size_limit() {
         }
     });
 }
+
+/// The signals that end a process unless it does something about them, and that drain a server.
+const ENDING: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
 
 /// How soon after the first signal the same one is a repeat of it.
 const REPEAT_MAX: Duration = Duration::from_secs(1);
@@ -60,8 +68,8 @@ pub enum Stopping {
     Forced,
 }
 
-/// Signals, being watched. [`Server::run`](crate::Server::run) does all of this by itself; programs
-/// that call [`Server::start`](crate::Server::start) may want the same.
+/// Signals, being watched. [`Server::run`](crate::Server::run) and [`Running::wait`] do it by
+/// themselves; programs that want to hear of signals, or to reload at SIGHUP, do it with this.
 ///
 /// ```no_run
 /// use flatpath::{Error, Running, Server, SignalWatch};
@@ -78,6 +86,8 @@ pub struct SignalWatch {
     report: Option<Report>,
     reload: Option<Reload>,
     had_terminal: bool,
+    /// It is that of a wait, whose signals were not watched before.
+    wait: Option<Wait>,
 }
 
 flatpath_structures::opaque_debug! {
@@ -92,7 +102,8 @@ impl SignalWatch {
     /// The signals cannot be watched.
     pub fn begin() -> Result<SignalWatch, Error> {
         let signals = Signals::new([SIGTERM, SIGINT, SIGUSR2]).map_err(Error::Signals)?;
-        if !is_ignored(SIGHUP) {
+        let (ignored, _) = masks();
+        if !ignored.has(SIGHUP) {
             signals.add_signal(SIGHUP).map_err(Error::Signals)?;
         }
         Ok(SignalWatch {
@@ -100,7 +111,24 @@ impl SignalWatch {
             report: None,
             reload: None,
             had_terminal: has_terminal(),
+            wait: None,
         })
+    }
+
+    /// That of a program which waits for a server and watches no signals: of those that would end
+    /// the process. `None`: there are none.
+    ///
+    /// # Errors
+    /// The signals cannot be watched.
+    pub(crate) fn of_wait() -> Result<Option<SignalWatch>, Error> {
+        let begun = Wait::begin()?;
+        Ok(begun.map(|(wait, signals)| SignalWatch {
+            signals,
+            report: None,
+            reload: None,
+            had_terminal: has_terminal(),
+            wait: Some(wait),
+        }))
     }
 
     /// Begins to watch SIGUSR1 as well, and calls `report` for each, on the thread that watches. It
@@ -151,7 +179,7 @@ impl SignalWatch {
             .name("flatpath-signals".into())
             .spawn(move || self.hand_on(&handle, stopping));
         let watcher = watcher.map_err(Error::Thread)?;
-        let outcome = running.wait();
+        let outcome = running.ended();
         closer.close();
         if watcher.join().is_err() {
             log::error!("the thread that watches signals panicked; this is a bug");
@@ -181,6 +209,9 @@ impl SignalWatch {
                     let name = name_of(signal);
                     log::info!("{name}: draining; a second signal forces");
                     first = Some((signal, Instant::now()));
+                    if let Some(wait) = &mut self.wait {
+                        wait.was_told = true;
+                    }
                     handle.drain();
                     survive("a drain", || stopping(Stopping::Draining));
                 }
@@ -228,19 +259,29 @@ fn names_terminal(stat: &str) -> bool {
     number.is_some_and(|number| number != "0")
 }
 
-/// Whether this process ignores a signal, as its parent may have asked for. What cannot be found
-/// out is not ignored.
-fn is_ignored(signal: i32) -> bool {
-    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, signal))
+/// A set of signals: bit 0 is signal 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mask(u64);
+
+impl Mask {
+    /// Reads a mask of proc_pid_status(5), empty if it is not there.
+    fn read(status: &str, name: &str) -> Mask {
+        let lines = status.lines().filter_map(|line| line.strip_prefix(name));
+        let mut masks =
+            lines.filter_map(|rest| u64::from_str_radix(rest.strip_prefix(':')?.trim(), 16).ok());
+        Mask(masks.next().unwrap_or_default())
+    }
+
+    fn has(self, signal: i32) -> bool {
+        self.0 >> (signal - 1) & 1 == 1
+    }
 }
 
-/// Reads the mask `SigIgn` of proc_pid_status(5): bit 0 is signal 1.
-fn ignores(status: &str, signal: i32) -> bool {
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+/// The signals that this process ignores, as its parent may have asked for, and those that it
+/// handles. What cannot be found out is neither.
+fn masks() -> (Mask, Mask) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    (Mask::read(&status, "SigIgn"), Mask::read(&status, "SigCgt"))
 }
 
 #[cfg(test)]
@@ -265,11 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_of_ignored_signals_is_read() {
-        let status = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
-        assert!(ignores(status, SIGHUP));
-        assert!(ignores(status, 13));
-        assert!(!ignores(status, SIGTERM));
-        assert!(!ignores("", SIGHUP));
+    fn the_masks_of_ignored_and_of_handled_signals_are_read() {
+        let status = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t4000\n";
+        let (ignored, caught) = (Mask::read(status, "SigIgn"), Mask::read(status, "SigCgt"));
+        assert!(ignored.has(SIGHUP) && ignored.has(13) && !ignored.has(SIGTERM));
+        assert!(caught.has(SIGTERM) && !caught.has(SIGHUP));
+        assert_eq!(Mask::read("", "SigIgn"), Mask::default());
     }
 }
