@@ -93,7 +93,7 @@ impl Protocol for ProxyHeader {
         context.io.connection.introduce(header);
         Received::Blocked {
             consumed: header.bytes,
-            on: Stall::Pipeline,
+            on: Stall::Step,
         }
     }
 

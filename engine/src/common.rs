@@ -94,10 +94,11 @@ impl Common {
         }
         let counters = self.counters(connection.listener());
         let count = match stall {
-            // It is no shortage.
-            Stall::Turn => return,
+            // Neither is a shortage.
+            Stall::Turn | Stall::Step => return,
             Stall::Output => &counters.output_stalls,
             Stall::Pipeline => &counters.pipeline_stalls,
+            Stall::Body => &counters.body_stalls,
             Stall::Jobs => &counters.jobs_stalls,
             Stall::Lasting => &counters.lasting_stalls,
             Stall::Memory => &counters.memory_stalls,

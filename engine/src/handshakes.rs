@@ -169,7 +169,7 @@ impl Protocol for Handshakes {
         context.dispatch_after_others(job);
         Received::Blocked {
             consumed: whole,
-            on: Stall::Pipeline,
+            on: Stall::Step,
         }
     }
 

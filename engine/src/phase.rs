@@ -41,6 +41,13 @@ pub enum Stall {
     /// As many requests of this connection are with workers as the protocol allows: until one is
     /// back.
     Pipeline,
+    /// The input is for a job that is with a worker, and that takes no more before it is back: a
+    /// body whose sink is slower than its client.
+    Body,
+    /// The connection has to take a step before more of it is looked at: a handshake of TLS is with
+    /// a worker, or a header of the PROXY protocol has named another client. Until that is done. It
+    /// belongs to every such connection, so it is not counted.
+    Step,
     /// As many requests are in flight as the server allows: until one is back. Refused when
     /// nothing moves for `stall_timeout` from its beginning.
     Jobs,
@@ -65,6 +72,12 @@ impl Stall {
     /// Whether it ends when the server has room again, and is refused when that takes too long.
     pub(crate) fn is_for_room(self) -> bool {
         matches!(self, Stall::Jobs | Stall::Lasting | Stall::Memory)
+    }
+
+    /// Whether it ends when a job of the connection is back.
+    #[inline]
+    pub(crate) fn is_for_job(self) -> bool {
+        matches!(self, Stall::Pipeline | Stall::Body | Stall::Step)
     }
 
     /// Whether it may last for `stall_timeout` only.

@@ -219,8 +219,13 @@ statistics! {
             tls_refused = "refused",
             /// Anything else in a handshake.
             tls_unshaken = "handshake",
-            /// Later: records that were changed, or cut off before their end.
+            /// Later: records that were changed, or that break the rules.
             tls_broken = "records",
+            /// Later: the stream ended within a record or a request, or before its reply, and the
+            /// client had not said so. One that ends between requests is no failure.
+            tls_cut_off = "cut_off",
+            /// Later: the client has ended the connection with an alert.
+            tls_alert = "alert",
         }
         /// Connections closed because a deadline passed, by what they were at.
         connections_expired by phase {
@@ -249,6 +254,8 @@ statistics! {
             output_stalls = "output",
             /// As many requests of the connection were with workers as may be.
             pipeline_stalls = "pipeline",
+            /// What took a body was slower than its client.
+            body_stalls = "body",
             /// As many requests were in flight as may be.
             jobs_stalls = "jobs",
             /// As many requests lasted as may.

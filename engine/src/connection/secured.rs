@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use flatpath_driver::Piece;
 
+use crate::phase::Phase;
 use crate::tls::Records;
 use crate::tls_terms::TlsTerms;
 
@@ -70,10 +71,20 @@ impl Connection {
         Some(moved)
     }
 
-    /// The stream has ended, and not as its sender ends it.
+    /// The stream has ended where its sender has more to say or to hear, and has not said that it
+    /// ends. Without that word the end of a stream may be somebody else's doing (RFC 8446 section
+    /// 6.1), which takes nothing away between two requests.
     pub(crate) fn is_cut_off(&mut self) -> bool {
-        let secured = self.secured();
-        secured.is_some_and(|it| it.part.is_some() || !it.records.peer_has_closed())
+        let is_between = self.is_between_requests();
+        self.secured()
+            .is_some_and(|it| it.part.is_some() || !it.records.peer_has_closed() && !is_between)
+    }
+
+    /// Whether nothing of a request waits, none is in work, and no reply is under way.
+    fn is_between_requests(&self) -> bool {
+        let is_awaiting = matches!(self.phase, Phase::Idle | Phase::Head);
+        let nothing_waits = self.input.is_none() && !self.holds_pieces() && self.jobs_out == 0;
+        is_awaiting && nothing_waits && self.peer().is_none() && self.is_sent()
     }
 
     /// Whether records of the peer's were not accepted, and it is to be told so.

@@ -60,6 +60,10 @@ impl<D: Driver> Event<'_, D> {
             Overdue::Send | Overdue::Look => &counters.expired_send,
             Overdue::Stall => &counters.expired_stall,
             Overdue::Linger => &counters.expired_linger,
+            // A client that has connected and said nothing has begun no head.
+            Overdue::Phase(Phase::Head) if self.connection.is_silent_before_head() => {
+                &counters.expired_idle
+            }
             Overdue::Phase(Phase::Idle) => &counters.expired_idle,
             Overdue::Phase(Phase::Head) => &counters.expired_head,
             Overdue::Phase(Phase::Body) => &counters.expired_body,

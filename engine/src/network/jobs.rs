@@ -74,7 +74,7 @@ impl<D: Driver> Network<D> {
 
     fn jobs_collected(&mut self, key: Key) {
         self.on(key, |event| {
-            if event.connection.stalled() == Some(Stall::Pipeline) {
+            if event.connection.stalled().is_some_and(Stall::is_for_job) {
                 event.resume_in_turn();
             }
         });

@@ -229,7 +229,8 @@ impl<D: Driver> Event<'_, D> {
         let connection = &*self.connection;
         match connection.stalled() {
             Some(Stall::Output) if !connection.output_is_low() => {}
-            Some(Stall::Output | Stall::Pipeline | Stall::Turn) => self.resume(),
+            Some(Stall::Output | Stall::Turn) => self.resume(),
+            Some(stall) if stall.is_for_job() => self.resume(),
             // Another stall began meanwhile: its end offers the input.
             Some(_) => {}
             None => self.offer_held(),

@@ -194,7 +194,7 @@ impl<D: Driver> Event<'_, D> {
         let connection = &mut *self.connection;
         if connection.takes_input() && !connection.is_becoming() {
             // As if the input had waited for the reply before it.
-            connection.stall(Stall::Pipeline, self.thread.common.turn.now_ns);
+            connection.stall(Stall::Step, self.thread.common.turn.now_ns);
             self.resume_in_turn();
         }
     }
@@ -257,7 +257,7 @@ impl<D: Driver> Event<'_, D> {
                 self.defer();
                 false
             }
-            Stall::Output | Stall::Pipeline | Stall::Outside => false,
+            Stall::Output | Stall::Pipeline | Stall::Body | Stall::Step | Stall::Outside => false,
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) const OVERHEAD_BYTES_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) enum TlsConfig {}
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alert;
 
 impl Alert {

@@ -29,6 +29,7 @@ mod limit_twice;
 mod shares;
 mod simulation;
 mod simulation_behind_proxy;
+mod simulation_causes;
 mod simulation_chores;
 mod simulation_crowd;
 mod simulation_datagrams;

@@ -257,6 +257,8 @@ fn sim_the_client_is_the_peer_and_the_balancer_is_known() {
             connection.abort();
         }
     }
+    let stalls = server.statistics().stalls();
+    assert_eq!(stalls, 0, "a header is no shortage");
     server.drain();
     server.end(TURNS_MAX);
 }

@@ -205,13 +205,65 @@ fn sim_keys_are_changed_as_often_as_it_brings_something() {
 #[test]
 fn sim_a_stream_that_is_cut_off_is_no_end() {
     for version in 0..2 {
+        for words in ["ping\npi", "pi", "last\n"] {
+            let mut pair = Pair::shaken(version);
+            pair.end.tls.say(words.as_bytes());
+            pair.talk();
+            pair.end.client.shutdown_write();
+            pair.talk();
+            assert_eq!(pair.end.client.state(), ClientState::Reset, "{words}");
+            assert_eq!(failures(&pair), (0, 1, 0), "{words}");
+            pair.finish();
+        }
+    }
+}
+
+/// Records that were refused, streams that were cut off, and alerts.
+fn failures(pair: &Pair) -> (u64, u64, u64) {
+    let statistics = pair.server.statistics();
+    let all = statistics.tls_failures();
+    let (records, cut_off) = (statistics.tls_broken, statistics.tls_cut_off);
+    assert_eq!(records + cut_off + statistics.tls_alert, all, "no others");
+    (records, cut_off, statistics.tls_alert)
+}
+
+#[test]
+fn sim_a_stream_that_ends_between_two_requests_is_no_failure_and_a_record_in_part_is_one() {
+    for version in 0..2 {
+        for words in ["", "ping\n", "work 7\n"] {
+            let mut pair = Pair::shaken(version);
+            if !words.is_empty() {
+                pair.end.tls.say(words.as_bytes());
+            }
+            pair.talk();
+            pair.end.client.shutdown_write();
+            pair.talk();
+            assert_eq!(pair.end.client.state(), ClientState::Finished, "{words}");
+            assert!(pair.end.tls.was_told_of_the_end(), "{words}");
+            assert_eq!(failures(&pair), (0, 0, 0), "{words}");
+            pair.finish();
+        }
         let mut pair = Pair::shaken(version);
         pair.end.tls.say(b"ping\n");
         pair.talk();
+        pair.end.tls.say(b"ping\n");
+        let record = pair.end.tls.take();
+        pair.end.client.write(&record[..record.len() - 1]);
+        pair.talk();
         pair.end.client.shutdown_write();
         pair.talk();
-        assert_eq!(pair.end.client.state(), ClientState::Reset);
-        assert_eq!(pair.server.statistics().tls_broken, 1);
+        assert_eq!(failures(&pair), (0, 1, 0));
+        pair.finish();
+    }
+}
+
+#[test]
+fn sim_a_handshake_is_no_stall_of_a_pipeline() {
+    for version in 0..2 {
+        let mut pair = Pair::shaken(version);
+        pair.end.tls.say(b"ping\n");
+        assert_eq!(pair.hears(), "pong\n");
+        assert_eq!(pair.server.statistics().stalls(), 0);
         pair.finish();
     }
 }

@@ -98,7 +98,7 @@ pub(crate) fn take_data<S: Service>(
     let is_full = pending_body.piece.len() >= UPLOAD_WAITING_BYTES_MAX;
     let stall = if (is_complete || is_full) && !connection.session.due.is_upload() {
         // The job must bring the end (U2), and what waits is bounded (U3).
-        Some(Stall::Pipeline)
+        Some(Stall::Body)
     } else {
         let kept = match is_complete {
             true => take_head_buffer(connection),
@@ -116,7 +116,7 @@ pub(crate) fn take_data<S: Service>(
     }
     // What is with a worker now makes room when it is back.
     let is_away = !connection.session.due.is_upload();
-    stall.map(|stall| if is_away { Stall::Pipeline } else { stall })
+    stall.map(|stall| if is_away { Stall::Body } else { stall })
 }
 
 /// The reply of an upload whose last piece is here gets its buffer.

@@ -260,7 +260,7 @@ impl<S: Service> Stream<S> {
                 self.pass_piece(connection, When::Short)?;
                 return Err(match self.job {
                     // What is with a worker now makes room when it is back.
-                    Home::Away => Stall::Pipeline,
+                    Home::Away => Stall::Body,
                     _ => Stall::Memory,
                 });
             }
