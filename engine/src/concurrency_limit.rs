@@ -6,7 +6,9 @@
 //! - that of the listeners of a server, here as [`Listeners`], when it is dispatched. Each listener
 //!   is guaranteed a few workers, and the rest is common: a listener with more jobs inside than it
 //!   is guaranteed takes the others from the common rest. In a server with one listener only what
-//!   was asked for it bounds it.
+//!   was asked for it bounds it. Some jobs of a listener may have a part of the workers
+//!   ([`WorkersPart`]): the part is a member of its own then, and stays within what was asked for
+//!   its listener.
 //! - that of a mount, or of anything else that may block (`blocking.rs`), while a worker runs it.
 //!   A job that has to wait there has left that of its listener, because it holds no worker; when
 //!   it goes on, it is inside again at once. So a listener may be beyond its bound by such jobs for
@@ -18,6 +20,8 @@
 //! - K2: a job waits only if its member may not have one more of its rank inside: another one is
 //!   inside, and the caller asks for the next when that leaves.
 //! - K3: jobs of one member and one rank enter in the order in which they came to wait.
+//! - K4: the jobs of a listener and of its parts are together at most as many as were asked for,
+//!   without [`ConcurrencyLimit::enter_beyond`].
 //!
 //! Jobs that come after others ([`Rank`]) leave half of the common rest, and of a bound of their
 //! member's, to those that do not: a crowd of one address does not make others wait for a worker.
@@ -28,17 +32,17 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use flatpath_structures::lock::Lock;
+use flatpath_structures::lock::{Guard, Lock};
 
 use crate::episode::Episode;
 use crate::limits::LISTENER_PATIENCE_NS;
+use crate::options::{PartSize, WorkersPart};
 use crate::worker::{Rank, Ranked};
 
 /// See the module. `T` is a job that waits.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit<T> {
     members: Vec<Member<T>>,
-    guaranteed: u32,
     common: u32,
     common_used: u32,
     /// Jobs that wait, of all members.
@@ -49,41 +53,92 @@ pub(crate) struct ConcurrencyLimit<T> {
 
 #[derive(Debug)]
 struct Member<T> {
+    /// What is left to it of what was asked for: its parts have the rest.
     max: u32,
+    guaranteed: u32,
     inside: u32,
+    /// What was asked for.
+    asked: u32,
+    /// Jobs inside its parts.
+    in_parts: u32,
+    /// The member that it is a part of.
+    part_of: Option<usize>,
     waiting: Ranked<T>,
+}
+
+impl<T> Member<T> {
+    fn new(guaranteed: u32, max: u32, part_of: Option<usize>) -> Member<T> {
+        Member {
+            max,
+            guaranteed,
+            inside: 0,
+            asked: max,
+            in_parts: 0,
+            part_of,
+            waiting: Ranked::new(),
+        }
+    }
+
+    fn divide(&mut self) {
+        self.max = self.asked.saturating_sub(self.in_parts);
+    }
 }
 
 impl<T> ConcurrencyLimit<T> {
     /// For one member, with this bound.
     pub(crate) fn alone(max: u32) -> ConcurrencyLimit<T> {
-        ConcurrencyLimit::of(1, (u32::MAX, 0), max)
+        ConcurrencyLimit::of(vec![Member::new(u32::MAX, max, None)], 0)
     }
 
     /// For members that divide `places`: a quarter is guaranteed to all of them together, and one
     /// place to each at least. A single one may have them all, and more.
-    pub(crate) fn divided(places: u32, members: usize) -> ConcurrencyLimit<T> {
-        let count = u32::try_from(members).expect("members are few").max(1);
-        let parts = match count {
-            1 => (u32::MAX, 0),
-            _ => {
-                let guaranteed = (places / 4 / count).max(1);
-                let kept = guaranteed.saturating_mul(count);
-                (guaranteed, places.saturating_sub(kept))
-            }
+    ///
+    /// Of those that have parts, what these have of their own is taken off before, half of the
+    /// places at most: where more is asked for, each has less. Any other part is guaranteed one
+    /// place.
+    pub(crate) fn with_parts(places: u32, parts: &[&[WorkersPart]]) -> ConcurrencyLimit<T> {
+        let count = small(parts.len()).max(1);
+        let all_parts = || parts.iter().flat_map(|parts| parts.iter());
+        if count == 1 && all_parts().next().is_none() {
+            return ConcurrencyLimit::alone(u32::MAX);
+        }
+        let asked: u32 = all_parts().filter_map(WorkersPart::own).sum();
+        let own = |asked_by_one: u32| match asked <= places / 2 {
+            true => asked_by_one,
+            false => (asked_by_one * (places / 2) / asked).max(1),
         };
-        ConcurrencyLimit::of(count, parts, u32::MAX)
+        let rest = places
+            - all_parts()
+                .filter_map(WorkersPart::own)
+                .map(own)
+                .sum::<u32>()
+                .min(places);
+        let guaranteed = (rest / 4 / count).max(1);
+        let mut members: Vec<Member<T>> = (0..count)
+            .map(|_| Member::new(guaranteed, u32::MAX, None))
+            .collect();
+        let mut kept = guaranteed.saturating_mul(count);
+        for (of, part) in (0..)
+            .zip(parts)
+            .flat_map(|(of, parts)| parts.iter().map(move |part| (of, part)))
+        {
+            members.push(match part.size {
+                PartSize::Own(asked) => {
+                    let own = own(asked.max(1));
+                    Member::new(own, own, Some(of))
+                }
+                PartSize::Common => {
+                    kept += 1;
+                    Member::new(1, u32::MAX, Some(of))
+                }
+            });
+        }
+        ConcurrencyLimit::of(members, rest.saturating_sub(kept))
     }
 
-    fn of(count: u32, (guaranteed, common): (u32, u32), max: u32) -> ConcurrencyLimit<T> {
-        let member = |_| Member {
-            max,
-            inside: 0,
-            waiting: Ranked::new(),
-        };
+    fn of(members: Vec<Member<T>>, common: u32) -> ConcurrencyLimit<T> {
         ConcurrencyLimit {
-            members: (0..count).map(member).collect(),
-            guaranteed,
+            members,
             common,
             common_used: 0,
             waiting: 0,
@@ -91,10 +146,11 @@ impl<T> ConcurrencyLimit<T> {
         }
     }
 
-    /// The member's bound from now on. A job that may enter only now does so when the next leaves
-    /// (K2).
+    /// The bound of a member with its parts from now on. A job that may enter only now does so when
+    /// the next leaves (K2).
     pub(crate) fn set_max(&mut self, member: usize, max: u32) {
-        self.members[member].max = max;
+        self.members[member].asked = max;
+        self.members[member].divide();
     }
 
     fn may_enter(&self, member: usize, rank: Rank) -> bool {
@@ -102,42 +158,84 @@ impl<T> ConcurrencyLimit<T> {
             Rank::Next => whole,
             Rank::AfterOthers => whole.div_ceil(2),
         };
-        let Member { max, inside, .. } = self.members[member];
-        inside < part(max) && (inside < self.guaranteed || self.common_used < part(self.common))
+        let Member {
+            max,
+            guaranteed,
+            inside,
+            ..
+        } = self.members[member];
+        inside < part(max) && (inside < guaranteed || self.common_used < part(self.common))
     }
 
-    /// A job enters, if it may.
+    /// The same for a member that may be a part.
+    fn may_enter_any(&self, member: usize, rank: Rank) -> bool {
+        let has_room = |of: usize| self.members[of].inside < self.members[of].max;
+        self.may_enter(member, rank) && self.members[member].part_of.is_none_or(has_room)
+    }
+
+    /// A job enters, if it may. Its member is no part.
     #[inline]
     pub(crate) fn enter(&mut self, member: usize, rank: Rank) -> bool {
         let may = self.may_enter(member, rank);
+        if may {
+            self.enters(member);
+        }
+        may
+    }
+
+    /// The same for a member that may be a part.
+    pub(crate) fn enter_any(&mut self, member: usize, rank: Rank) -> bool {
+        let may = self.may_enter_any(member, rank);
         if may {
             self.enter_beyond(member);
         }
         may
     }
 
+    fn enters(&mut self, member: usize) {
+        let Member {
+            inside, guaranteed, ..
+        } = &mut self.members[member];
+        self.common_used += u32::from(*inside >= *guaranteed);
+        *inside += 1;
+    }
+
     /// A job enters, whatever the bound.
     pub(crate) fn enter_beyond(&mut self, member: usize) {
-        let inside = &mut self.members[member].inside;
-        self.common_used += u32::from(*inside >= self.guaranteed);
-        *inside += 1;
+        self.enters(member);
+        if let Some(of) = self.members[member].part_of {
+            self.members[of].in_parts += 1;
+            self.members[of].divide();
+        }
     }
 
     /// A job that may not enter waits for that, after those of its member and rank.
     pub(crate) fn wait(&mut self, member: usize, job: T, rank: Rank) {
-        let may_enter = self.may_enter(member, rank);
+        let may_enter = self.may_enter_any(member, rank);
         debug_assert!(!may_enter, "K2: a job waits that may enter");
         self.members[member].waiting.push(job, rank);
         self.waiting += 1;
     }
 
-    /// A job leaves. Ask for the [`next`](ConcurrencyLimit::next) until there is none.
+    /// A job leaves. Ask for the [`next`](ConcurrencyLimit::next) until there is none. Its member is
+    /// no part.
     #[inline]
     pub(crate) fn leave(&mut self, member: usize) {
-        let inside = &mut self.members[member].inside;
+        let Member {
+            inside, guaranteed, ..
+        } = &mut self.members[member];
         debug_assert!(*inside > 0, "K1: more jobs left than entered");
         *inside -= 1;
-        self.common_used -= u32::from(*inside >= self.guaranteed);
+        self.common_used -= u32::from(*inside >= *guaranteed);
+    }
+
+    /// The same for a member that may be a part.
+    pub(crate) fn leave_any(&mut self, member: usize) {
+        self.leave(member);
+        if let Some(of) = self.members[member].part_of {
+            self.members[of].in_parts -= 1;
+            self.members[of].divide();
+        }
     }
 
     /// The next job that may enter, which is inside then. Members take turns.
@@ -149,7 +247,8 @@ impl<T> ConcurrencyLimit<T> {
         let count = self.members.len();
         let mut in_turn = (self.turn..self.turn + count).map(|at| at % count);
         let (member, job) = in_turn.find_map(|at| {
-            let may_enter = [Rank::Next, Rank::AfterOthers].map(|rank| self.may_enter(at, rank));
+            let ranks = [Rank::Next, Rank::AfterOthers];
+            let may_enter = ranks.map(|rank| self.may_enter_any(at, rank));
             let waiting = &mut self.members[at].waiting;
             Some((at, waiting.pop(|rank| may_enter[rank as usize])?))
         })?;
@@ -157,6 +256,14 @@ impl<T> ConcurrencyLimit<T> {
         self.enter_beyond(member);
         self.waiting -= 1;
         Some(job)
+    }
+
+    /// Takes the oldest jobs of a member, of each rank, as long as they are `wanted`; they do not
+    /// enter.
+    fn take_oldest(&mut self, member: usize, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+        let taken = self.members[member].waiting.take_oldest(wanted);
+        self.waiting -= taken.len();
+        taken
     }
 
     /// Takes the jobs that wait and are `wanted`, each member's oldest first; they do not enter.
@@ -185,7 +292,7 @@ impl<T> ConcurrencyLimit<T> {
     }
 }
 
-/// The concurrency limit of the listeners of a server, by their numbers. Jobs are the indices of
+/// The concurrency limit of the listeners of a server and of their parts. Jobs are the indices of
 /// their places in the table of `worker.rs`, where those lie that wait.
 ///
 /// Any thread may call any of it: everything is under one lock, for some ten nanoseconds.
@@ -194,7 +301,7 @@ pub(crate) struct Listeners {
     limit: Lock<ConcurrencyLimit<Waiting>>,
     /// Jobs that wait, for those that only want to know whether there are any.
     waiting: AtomicU32,
-    /// Of each listener: its jobs waited for long.
+    /// Of each member: its jobs waited for long.
     waits: Box<[Episode]>,
 }
 
@@ -204,20 +311,27 @@ struct Waiting {
     since_ns: u64,
 }
 
-/// A listener whose jobs wait for long, for the log.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// A member whose jobs wait for long, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LongWait {
-    pub(crate) listener: usize,
+    pub(crate) member: usize,
     pub(crate) waiting: usize,
     pub(crate) inside: u32,
 }
 
 impl Listeners {
-    pub(crate) fn new(workers_max: u32, listeners: usize) -> Listeners {
+    /// For listeners with these parts: the members are the listeners, by their numbers, then the
+    /// parts of the first, and so on.
+    pub(crate) fn new(workers_max: u32, parts: &[&[WorkersPart]]) -> Listeners {
+        let limit = ConcurrencyLimit::with_parts(workers_max, parts);
         Listeners {
-            limit: Lock::new(ConcurrencyLimit::divided(workers_max, listeners)),
+            waits: limit.members.iter().map(|_| Episode::new()).collect(),
+            limit: Lock::new(limit),
             waiting: AtomicU32::new(0),
-            waits: (0..listeners).map(|_| Episode::new()).collect(),
         }
     }
 
@@ -228,35 +342,77 @@ impl Listeners {
     }
 
     /// A job enters; or it waits where it lies, and `waits` is called before any other thread can
-    /// find it: then false.
+    /// find it: then false. Its member is no part.
     #[inline]
     pub(crate) fn enter(
         &self,
         (listener, rank): (usize, Rank),
-        (index, now_ns): (u32, u64),
+        job: (u32, u64),
         waits: impl FnOnce(),
     ) -> bool {
         let mut limit = self.limit.lock();
         let enters = limit.enter(listener, rank);
         if !enters {
-            waits();
-            let since_ns = now_ns;
-            limit.wait(listener, Waiting { index, since_ns }, rank);
-            self.note_waiting(&limit);
+            self.wait(&mut limit, (listener, rank), job, waits);
         }
         enters
     }
 
-    /// A job goes on that was parked meanwhile.
-    pub(crate) fn enter_beyond(&self, listener: usize) {
-        self.limit.lock().enter_beyond(listener);
+    /// The same for a member that may be a part.
+    pub(crate) fn enter_any(
+        &self,
+        (member, rank): (usize, Rank),
+        job: (u32, u64),
+        waits: impl FnOnce(),
+    ) -> bool {
+        let mut limit = self.limit.lock();
+        let enters = limit.enter_any(member, rank);
+        if !enters {
+            self.wait(&mut limit, (member, rank), job, waits);
+        }
+        enters
     }
 
-    /// A job leaves: `enters` is called with each that enters instead. Whether any does.
+    #[inline]
+    fn wait(
+        &self,
+        limit: &mut ConcurrencyLimit<Waiting>,
+        (member, rank): (usize, Rank),
+        (index, since_ns): (u32, u64),
+        waits: impl FnOnce(),
+    ) {
+        waits();
+        limit.wait(member, Waiting { index, since_ns }, rank);
+        self.note_waiting(limit);
+    }
+
+    /// A job goes on that was parked meanwhile.
+    pub(crate) fn enter_beyond(&self, member: usize) {
+        self.limit.lock().enter_beyond(member);
+    }
+
+    /// A job leaves: `enters` is called with each that enters instead. Whether any does. Its member
+    /// is no part.
     #[inline]
     pub(crate) fn leave(&self, listener: usize, enters: impl Fn(u32)) -> bool {
         let mut limit = self.limit.lock();
         limit.leave(listener);
+        self.let_next_in(limit, enters)
+    }
+
+    /// The same for a member that may be a part.
+    pub(crate) fn leave_any(&self, member: usize, enters: impl Fn(u32)) -> bool {
+        let mut limit = self.limit.lock();
+        limit.leave_any(member);
+        self.let_next_in(limit, enters)
+    }
+
+    #[inline]
+    fn let_next_in<'a>(
+        &'a self,
+        mut limit: Guard<'a, ConcurrencyLimit<Waiting>>,
+        enters: impl Fn(u32),
+    ) -> bool {
         let mut any = false;
         while let Some(next) = limit.next() {
             self.note_waiting(&limit);
@@ -276,6 +432,14 @@ impl Listeners {
         taken.into_iter().map(|job| job.index).collect()
     }
 
+    /// The same for the oldest of one member, up to the first that is not wanted: O(1) for each.
+    pub(crate) fn take_oldest(&self, member: usize, wanted: impl Fn(u32) -> bool) -> Vec<u32> {
+        let mut limit = self.limit.lock();
+        let taken = limit.take_oldest(member, |waiting| wanted(waiting.index));
+        self.note_waiting(&limit);
+        taken.into_iter().map(|job| job.index).collect()
+    }
+
     /// Jobs that wait now. One load.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
@@ -284,12 +448,12 @@ impl Listeners {
     }
 
     fn note_waiting(&self, limit: &ConcurrencyLimit<Waiting>) {
-        let waiting = u32::try_from(limit.waiting()).unwrap_or(u32::MAX);
         // ORDER: Relaxed: see `waiting`.
-        self.waiting.store(waiting, Ordering::Relaxed);
+        self.waiting
+            .store(small(limit.waiting()), Ordering::Relaxed);
     }
 
-    /// The listeners whose oldest job has waited for [`LISTENER_PATIENCE_NS`], each once for an
+    /// The members whose oldest job has waited for [`LISTENER_PATIENCE_NS`], each once for an
     /// [`Episode`] of such waits.
     pub(crate) fn long_waits(&self, now_ns: u64) -> Vec<LongWait> {
         let limit = self.limit.lock();
@@ -298,7 +462,7 @@ impl Listeners {
             let since_ns = waiting.fronts().map(|job| job.since_ns).min()?;
             let is_long = now_ns >= since_ns.saturating_add(LISTENER_PATIENCE_NS);
             (is_long && episode.begins_at(now_ns)).then(|| LongWait {
-                listener: at,
+                member: at,
                 waiting: waiting.len(),
                 inside: limit.inside(at),
             })

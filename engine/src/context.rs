@@ -11,12 +11,16 @@ use crate::io::Io;
 use crate::pools::Wanted;
 use crate::protocol::Protocol;
 use crate::scope::WorkerScope;
-use crate::worker::{Rank, Reservation, Task};
+use crate::worker::{Extras, Rank, Reservation, Task};
 
 /// A request on its way to a worker and back: the protocol's own job and where it belongs.
 ///
 /// It counts as in flight until it is recycled or dropped; a session may hold finished ones.
 pub struct Job<P: Protocol>(pub(crate) Box<Envelope<P>>);
+
+/// What a job that was dispatched is taken back with: see [`Context::withdraw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u32);
 
 /// See [`Job`].
 pub(crate) struct Envelope<P: Protocol> {
@@ -25,9 +29,9 @@ pub(crate) struct Envelope<P: Protocol> {
     pub(crate) connection: ConnectionId,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) rank: Rank,
-    /// Where its connection's address is counted, and whether the job is.
+    /// Where its connection's address is counted.
     pub(crate) cells: Cells,
-    pub(crate) is_counted: bool,
+    pub(crate) extras: Extras,
 }
 
 impl<P: Protocol> Deref for Job<P> {
@@ -65,8 +69,12 @@ impl<P: Protocol> Task for Envelope<P> {
         self.cells
     }
 
-    fn is_counted(&self) -> bool {
-        self.is_counted
+    fn extras(&self) -> Extras {
+        self.extras
+    }
+
+    fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reservation.take()
     }
 
     fn is_favoured(&self) -> bool {
@@ -133,7 +141,7 @@ impl<'a, P: Protocol> Context<'a, P> {
                 reservation: None,
                 rank: Rank::Next,
                 cells: Cells::UNKNOWN,
-                is_counted: false,
+                extras: Extras::NONE,
             })
         });
         envelope.connection = connection;
@@ -167,6 +175,35 @@ impl<'a, P: Protocol> Context<'a, P> {
         self.send(job, Rank::AfterOthers);
     }
 
+    /// As [`Context::dispatch`], for one of the listener's [`parts`](crate::ListenerOptions::parts)
+    /// of the workers, or for none: with what takes the job back while it waits.
+    pub fn dispatch_in(&mut self, mut job: Job<P>, part: Option<u16>) -> Ticket {
+        self.goes(&mut job, Rank::Next);
+        let envelope = &mut *job.0;
+        if let Some(part) = part {
+            envelope.extras = envelope.extras.within(part);
+        }
+        let common = &mut *self.io.common;
+        Ticket(common.dispatcher.dispatch_with(job.0, common.turn.now_ns))
+    }
+
+    /// Takes back a job that was [dispatched](Context::dispatch_in) and that no worker has begun
+    /// with: it will not be run, and does not come back through [`Protocol::finished`]. The job has
+    /// no place among those in flight any more, so it is to be recycled and not dispatched again.
+    ///
+    /// `None`: a worker has it or has had it, and it comes back. The ticket of a job that is back is
+    /// to be forgotten: it may name another job of the connection.
+    ///
+    /// Cost: O(1), with a lock that is hardly ever contended.
+    pub fn withdraw(&mut self, ticket: Ticket) -> Option<Job<P>> {
+        let home = self.io.id();
+        let task = self.io.common.dispatcher.withdraw(ticket.0, home)?;
+        self.io.connection.job_came_back();
+        let envelope = task.into_any().downcast::<Envelope<P>>();
+        debug_assert!(envelope.is_ok(), "a job of this connection");
+        envelope.ok().map(Job)
+    }
+
     fn send(&mut self, mut job: Job<P>, rank: Rank) {
         self.goes(&mut job, rank);
         let common = &mut *self.io.common;
@@ -198,8 +235,11 @@ impl<'a, P: Protocol> Context<'a, P> {
         connection.job_went_out();
         envelope.cells = connection.holds.cells;
         envelope.rank = rank;
-        envelope.is_counted = common.dispatcher.weighs_jobs();
-        if envelope.is_counted && common.dispatcher.exceeds_with(envelope.cells) {
+        envelope.extras = match common.dispatcher.weighs_jobs() {
+            true => Extras::COUNTED,
+            false => Extras::NONE,
+        };
+        if !envelope.extras.is_none() && common.dispatcher.exceeds_with(envelope.cells) {
             envelope.rank = Rank::AfterOthers;
         }
     }

@@ -256,7 +256,7 @@ mod worker;
 
 pub use bytes::Bytes;
 pub use connection_handle::ConnectionHandle;
-pub use context::{Context, Job};
+pub use context::{Context, Job, Ticket};
 pub use discard::{copied, discard, discard_bytes, guarded, on_network_thread};
 pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
@@ -272,7 +272,7 @@ pub use lifecycle::ServerState;
 pub use limits::Limits;
 pub use listener_limits::ListenerLimits;
 pub use network_threads::NetworkThreads;
-pub use options::{ListenerOptions, Pages, Spread};
+pub use options::{ListenerOptions, Pages, PartSize, Spread, WorkersPart};
 #[doc(hidden)]
 pub use outbox::{Admitted, Flushed, Outbox, Piece, Refused};
 pub use pace::Pace;

@@ -1,5 +1,7 @@
 //! What a listener states once, before its first connection.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use flatpath_driver::RegionConfig;
 
@@ -49,6 +51,9 @@ pub struct ListenerOptions {
     /// to other listeners. `None`: as
     /// [`Limits::workers_per_listener`](crate::Limits::workers_per_listener) says.
     pub workers_max: Option<u32>,
+    /// Parts of the workers for some of this listener's jobs, by their numbers for
+    /// [`Context::dispatch_in`](crate::Context::dispatch_in).
+    pub parts: Vec<WorkersPart>,
     /// The classes in which the protocol counts its requests, eight at most, such as `2xx`: see
     /// [`Io::count_request`](crate::Io::count_request). Empty: it counts none.
     pub request_classes: &'static [&'static str],
@@ -61,6 +66,39 @@ pub struct ListenerOptions {
     /// Bounds of its connections that differ from the server's.
     /// [`Server::listener_limits`](crate::Server::listener_limits) replaces each that it names.
     pub limits: ListenerLimits,
+}
+
+/// A part of the workers, for jobs that may block each other and are not to block the listener's
+/// other ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkersPart {
+    /// What the log calls it.
+    pub name: Arc<str>,
+    /// How many workers it has.
+    pub size: PartSize,
+}
+
+/// The size of a [`WorkersPart`]. In each case its jobs count among those of its listener, for which
+/// a bound may be asked ([`ListenerOptions::workers_max`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartSize {
+    /// So many workers, one at least, which no other job takes; the part has no others. All such
+    /// parts of a server have half of its workers at most, and less each where more is asked for.
+    Own(u32),
+    /// As many as are free for everybody: a quarter of the workers stays with the other jobs. One
+    /// is the part's own.
+    Common,
+}
+
+impl WorkersPart {
+    /// The workers that are asked for it alone.
+    pub(crate) fn own(&self) -> Option<u32> {
+        match self.size {
+            PartSize::Own(asked) => Some(asked.max(1)),
+            PartSize::Common => None,
+        }
+    }
 }
 
 /// Which network threads accept for a protocol.

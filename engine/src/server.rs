@@ -361,6 +361,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         spread,
         defer_accept,
         request_classes,
+        parts,
         ..
     } = protocol.options();
     let protocol = Arc::new(protocol);
@@ -375,6 +376,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         asked,
         defer_accept,
         request_classes,
+        parts,
         protocol,
         starts: Box::new(move |descriptors, threads| starting.starts(descriptors, threads)),
         service_sockets: Box::new(move || serving.service_sockets()),

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
-use crate::options::Spread;
+use crate::options::{Spread, WorkersPart};
 use crate::service_socket::ServiceSocket;
 use crate::sockets::{ListenAddress, PassedSockets};
 use crate::tls::TlsConfig;
@@ -38,6 +38,7 @@ pub(crate) struct Endpoint {
     pub(crate) asked: Result<Asked, Error>,
     pub(crate) defer_accept: bool,
     pub(crate) request_classes: &'static [&'static str],
+    pub(crate) parts: Vec<WorkersPart>,
     pub(crate) protocol: ProtocolFactory,
     pub(crate) starts: Starts,
     /// Sockets that the protocol accepts from itself.

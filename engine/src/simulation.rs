@@ -243,11 +243,13 @@ impl SimulatedServer {
             name: protocol.name(),
             address: "simulated".into(),
             request_classes: protocol.options().request_classes,
+            parts: protocol.options().parts.clone(),
         });
         let datagram_name = datagrams.as_ref().map(|service| ListenerName {
             name: service.name(),
             address: "udp:simulated".into(),
             request_classes: &[],
+            parts: Vec::new(),
         });
         let listeners = listeners.chain(datagram_name).collect();
         let mut shared = Shared::new(count, listeners, limits, worker_pool, pools);

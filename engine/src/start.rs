@@ -66,6 +66,7 @@ pub(crate) fn start(
         name: endpoint.name,
         address: listening.address.to_string(),
         request_classes: endpoint.request_classes,
+        parts: endpoint.parts.clone(),
     });
     let names = names.chain(datagrams.listening.iter().map(datagram_name));
     let mut shared = shared(&options, names.collect());
@@ -161,6 +162,7 @@ fn datagram_name(listening: &Listening) -> ListenerName {
         name: listening.name,
         address: format!("udp:{}", listening.address),
         request_classes: &[],
+        parts: Vec::new(),
     }
 }
 

@@ -310,10 +310,13 @@ statistics! {
             /// Moved by reference.
             spliced_bytes_moved = "moved",
         }
-        /// Requests that waited for their listener's share of the workers, or for memory.
+        /// Requests that waited for their listener's share of the workers, for their own part of
+        /// them, or for memory.
         jobs_held_back by reason {
             /// Their listener had its share of the workers.
             held_back_share = "share",
+            /// They were for a part of the workers, and that was full.
+            held_back_part = "part",
             /// There was no memory for their reply.
             held_back_memory = "memory",
         }

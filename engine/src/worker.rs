@@ -14,7 +14,8 @@
 //! Invariants
 //! - W1: an index is owned by one side at a time: free list of its network thread, queue, a worker,
 //!   mailbox. Each network thread has a range of its own, so free lists need no lock.
-//! - W2: every popped job comes back to its mailbox, panicked or not.
+//! - W2: every popped job comes back to its mailbox, panicked or not, and so does the index of one
+//!   that was taken back while it waited (`worker/withdrawn.rs`).
 //!
 //! Ordering: the queue and the mailbox publish the job (their edges); the lock around a place is
 //! never contended, because of W1.
@@ -25,6 +26,7 @@ mod in_flight;
 mod job_queue;
 mod reservation;
 mod snapshot;
+mod withdrawn;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -51,6 +53,7 @@ use crate::limits::{BUFFER_CLASSES, Limits};
 use crate::mailbox::Mailbox;
 use crate::mark::{JobState, Mark};
 use crate::memory::Memory;
+use crate::options::WorkersPart;
 use crate::pools::Pools;
 use crate::relief::Relief;
 use crate::scope::WorkerScope;
@@ -61,6 +64,8 @@ pub(crate) use dispatcher::{Dispatcher, MemoryQueue};
 use job_queue::JobQueue;
 pub(crate) use job_queue::{Rank, Ranked};
 pub(crate) use reservation::Reservation;
+pub(crate) use withdrawn::Extras;
+use withdrawn::{Lying, Withdrawn};
 
 /// What the names of a server's threads begin with.
 pub(crate) const DEFAULT_NAME: &str = "flatpath";
@@ -78,9 +83,14 @@ pub(crate) trait Task: Any + Send {
     fn cells(&self) -> Cells {
         Cells::UNKNOWN
     }
-    /// Whether it is counted there among the jobs that wait or run.
-    fn is_counted(&self) -> bool {
-        false
+    /// What it has that most have not.
+    fn extras(&self) -> Extras {
+        Extras::NONE
+    }
+
+    /// Takes its reservation: it goes to no worker any more.
+    fn take_reservation(&mut self) -> Option<Reservation> {
+        None
     }
 
     /// Whether few jobs last for that address beside what last for others.
@@ -101,6 +111,8 @@ struct Place {
 #[derive(Default)]
 struct Content {
     task: Option<Box<dyn Task>>,
+    /// In place of a job that was taken back while it waited.
+    withdrawn: Option<Box<Withdrawn>>,
     /// Its place in the limit that it has waited for.
     granted: Option<Permit>,
 }
@@ -111,6 +123,8 @@ pub(crate) struct ListenerName {
     pub(crate) name: &'static str,
     pub(crate) address: String,
     pub(crate) request_classes: &'static [&'static str],
+    /// Of the workers, for some of its jobs.
+    pub(crate) parts: Vec<WorkersPart>,
 }
 
 #[cfg(test)]
@@ -121,6 +135,7 @@ impl ListenerName {
             name: "test",
             address: "127.0.0.1:1".into(),
             request_classes: &[],
+            parts: Vec::new(),
         };
         vec![name; count]
     }
@@ -182,12 +197,13 @@ impl Shared {
     ) -> Shared {
         let places = threads * limits.in_flight_max;
         let capacity = u32::try_from(places).expect("threads times in_flight_max fits 32 bits");
+        let parts: Vec<&[WorkersPart]> = listeners.iter().map(|it| &*it.parts).collect();
         Shared {
             queue: JobQueue::new(capacity),
             worker_pool: WorkerPool::new(worker_pool),
             workers_min: worker_pool.workers_min,
             workers_max: worker_pool.workers_max,
-            concurrency: Listeners::new(worker_pool.workers_max, listeners.len()),
+            concurrency: Listeners::new(worker_pool.workers_max, &parts),
             places: (0..places).map(|_| Place::default()).collect(),
             places_per_thread: limits.in_flight_max,
             mailboxes: (0..threads).map(|_| Mailbox::new(capacity)).collect(),
@@ -258,19 +274,9 @@ impl Shared {
         self.mark(index).set(state, listener, now_ns);
     }
 
-    /// Whose the job is that waits in its place, and when a worker is to take it.
-    fn lying(&self, index: u32) -> (ConnectionId, Rank) {
-        let place = self.place(index);
-        let task = place
-            .task
-            .as_ref()
-            .expect("W1: a job that waits has its place");
-        (task.connection(), task.rank())
-    }
-
     /// Queues a job that has waited in its place.
     fn queue_again(&self, index: u32) {
-        let (home, rank) = self.lying(index);
+        let Lying { home, rank, .. } = self.lying(index);
         let mark = self.mark(index);
         mark.set(JobState::Queued, home.listener, monotonic_coarse_ns());
         self.queue.push(index, rank);
@@ -285,14 +291,20 @@ impl Shared {
         self.concurrency.leave(listener, queues)
     }
 
-    /// Logs which listeners have waited for their concurrency limit for long.
+    /// The same for a job of any member.
+    #[must_use]
+    fn leave_member(&self, member: usize) -> bool {
+        self.concurrency
+            .leave_any(member, |index| self.queue_again(index))
+    }
+
+    /// Logs which listeners, or parts of them, have waited for their concurrency limit for long.
     pub(crate) fn log_long_waits(&self, now_ns: u64) {
         for wait in self.concurrency.long_waits(now_ns) {
-            let listener = &self.listeners[wait.listener];
             log::warn!(
-                "listener {}: {} workers, which is its limit, busy for a second; {} jobs of it \
-                 wait, other listeners' do not",
-                listener.name,
+                "{}: {} workers, which is its limit, busy for a second; {} jobs of it wait, others \
+                 do not",
+                self.name_of_member(wait.member),
                 wait.inside,
                 wait.waiting
             );
@@ -315,7 +327,10 @@ impl Shared {
     fn run(self: &Arc<Self>, index: u32, thread: u32) {
         self.popped.fetch_add(1, Ordering::Relaxed);
         let mut place = self.place(index);
-        let mut task = place.task.take().expect("W1: a queued place has a job");
+        let Some(mut task) = place.task.take() else {
+            drop(place);
+            return self.send_home(index);
+        };
         let granted = place.granted.take();
         drop(place);
         let home = task.connection();
@@ -373,7 +388,8 @@ impl Shared {
         let now_ns = monotonic_coarse_ns();
         self.mark(index)
             .set(JobState::Parked, home.listener, now_ns);
-        if self.leave_listener(home) {
+        let Lying { member, .. } = self.lying(index);
+        if self.leave_member(member) {
             // This worker may be one too many, and go idle.
             self.wake_worker();
         }
@@ -450,9 +466,8 @@ impl Home for Shared {
 
     fn resume(&self, index: u32, grant: Option<Permit>) {
         self.place(index).granted = grant;
-        let (home, _) = self.lying(index);
-        let listener = self.number_of(home.thread, home.listener);
-        self.concurrency.enter_beyond(listener);
+        let Lying { member, .. } = self.lying(index);
+        self.concurrency.enter_beyond(member);
         self.popped.fetch_sub(1, Ordering::Relaxed);
         self.queue_again(index);
         self.wake_worker();

@@ -7,9 +7,13 @@ fn limit(workers: u32, listeners: usize) -> ConcurrencyLimit<u32> {
 }
 
 impl ConcurrencyLimit<u32> {
+    fn divided(places: u32, members: usize) -> ConcurrencyLimit<u32> {
+        ConcurrencyLimit::with_parts(places, &vec![&[][..]; members])
+    }
+
     /// A job enters, or waits.
     fn offer(&mut self, member: usize, job: u32, rank: Rank) -> bool {
-        let enters = self.enter(member, rank);
+        let enters = self.enter_any(member, rank);
         if !enters {
             self.wait(member, job, rank);
         }
@@ -60,6 +64,72 @@ fn a_limit_that_was_asked_for_holds_for_one_listener_alone_too() {
     assert_eq!(enter(&mut limit, 0), 3);
 }
 
+fn part(size: PartSize) -> WorkersPart {
+    WorkersPart {
+        name: "a part".into(),
+        size,
+    }
+}
+
+#[test]
+fn a_part_has_its_own_and_the_others_have_the_rest() {
+    let parts = [part(PartSize::Own(8)), part(PartSize::Common)];
+    let mut limit = ConcurrencyLimit::with_parts(40, &[&parts]);
+    // Of 32, eight are the listener's, one is the second part's, and 23 are common.
+    assert_eq!(enter(&mut limit, 1), 8);
+    assert_eq!(enter(&mut limit, 2), 24);
+    assert_eq!(enter(&mut limit, 0), 8);
+    let mut limit = ConcurrencyLimit::with_parts(40, &[&parts]);
+    assert_eq!(enter(&mut limit, 0), 31, "all but nine");
+    assert_eq!((enter(&mut limit, 1), enter(&mut limit, 2)), (8, 1));
+}
+
+#[test]
+fn parts_have_half_of_the_workers_at_most_and_one_at_least() {
+    let parts = [30, 10].map(|asked| part(PartSize::Own(asked)));
+    let mut limit = ConcurrencyLimit::with_parts(16, &[&parts, &[]]);
+    assert_eq!((enter(&mut limit, 2), enter(&mut limit, 3)), (6, 2));
+    assert_eq!(enter(&mut limit, 0) + enter(&mut limit, 1), 8);
+    for (places, asked) in [(1, 0), (1, 9), (2, 1)] {
+        let parts = [part(PartSize::Own(asked)), part(PartSize::Common)];
+        let mut limit = ConcurrencyLimit::with_parts(places, &[&parts]);
+        let inside = [0, 1, 2].map(|member| enter(&mut limit, member));
+        assert_eq!(inside, [1, 1, 1], "{asked} of {places}");
+    }
+}
+
+#[test]
+fn a_listener_and_its_parts_are_together_within_what_was_asked_for_it() {
+    let parts = [part(PartSize::Own(4)), part(PartSize::Common)];
+    let mut limit = ConcurrencyLimit::with_parts(64, &[&parts, &[]]);
+    limit.set_max(0, 6);
+    assert_eq!(enter(&mut limit, 2), 4);
+    assert_eq!(enter(&mut limit, 0), 2);
+    assert_eq!(enter(&mut limit, 3), 0);
+    // What leaves a part makes room for the listener, and the other way round.
+    limit.leave_any(2);
+    limit.set_max(1, 1);
+    let mut next = |expected: [u32; 3]| {
+        assert!(limit.next().is_some() && limit.next().is_none());
+        let inside = [0, 2, 3].map(|member| limit.inside(member));
+        assert_eq!(inside, expected);
+        limit.leave_any(0);
+    };
+    next([3, 3, 0]);
+    next([2, 4, 0]);
+    next([1, 4, 1]);
+}
+
+#[test]
+fn the_oldest_that_are_not_wanted_are_taken() {
+    let mut limit = limit(2, 2);
+    assert_eq!(enter(&mut limit, 0), 1);
+    let taken = limit.take_oldest(0, |job| *job < 4 || *job > 6);
+    assert_eq!((taken, limit.waiting()), (vec![1, 2, 3], 996));
+    limit.leave(0);
+    assert_eq!(limit.next(), Some(4));
+}
+
 #[test]
 fn listeners_take_turns() {
     let mut limit = limit(8, 2);
@@ -107,14 +177,14 @@ fn jobs_that_are_taken_wait_no_more_and_the_others_keep_their_order() {
 
 #[test]
 fn jobs_that_wait_for_long_are_logged_once() {
-    let listeners = Listeners::new(2, 2);
+    let listeners = Listeners::new(2, &[&[], &[]]);
     let enter = |index, now_ns| listeners.enter((0, Rank::Next), (index, now_ns), || ());
     let late = LISTENER_PATIENCE_NS;
     assert!(enter(1, 0));
     assert!(!enter(2, 0));
     assert_eq!(listeners.long_waits(late - 1), []);
     let wait = LongWait {
-        listener: 0,
+        member: 0,
         waiting: 1,
         inside: 1,
     };
@@ -134,7 +204,10 @@ fn jobs_that_wait_for_long_are_logged_once() {
 /// What should be so, counted by member.
 struct Model {
     limit: ConcurrencyLimit<u32>,
+    /// Of each listener, with its parts.
     most: Vec<u32>,
+    /// The listener of each member.
+    listeners: Vec<usize>,
     /// By rank.
     offered: Vec<[u32; 2]>,
     entered: Vec<[u32; 2]>,
@@ -145,21 +218,32 @@ struct Model {
 }
 
 impl Model {
-    fn new(workers: u32, most: Vec<u32>) -> Model {
-        let none = vec![0; most.len()];
-        let mut limit = ConcurrencyLimit::divided(workers, most.len());
+    /// Listeners with their bounds and their parts.
+    fn new(workers: u32, most: Vec<u32>, parts: &[Vec<WorkersPart>]) -> Model {
+        let parts: Vec<_> = parts.iter().map(|parts| &**parts).collect();
+        let mut limit = ConcurrencyLimit::with_parts(workers, &parts);
         for (at, most) in most.iter().enumerate() {
             limit.set_max(at, *most);
         }
+        let own = 0..most.len();
+        let of_parts = parts.iter().enumerate();
+        let of_parts = of_parts.flat_map(|(at, parts)| vec![at; parts.len()]);
+        let listeners: Vec<usize> = own.chain(of_parts).collect();
+        let members = listeners.len();
         Model {
             limit,
-            offered: vec![[0; 2]; most.len()],
-            entered: vec![[0; 2]; most.len()],
-            left: none.clone(),
-            parked: none,
+            offered: vec![[0; 2]; members],
+            entered: vec![[0; 2]; members],
+            left: vec![0; members],
+            parked: vec![0; members],
             most,
+            listeners,
             beyond: 0,
         }
+    }
+
+    fn members(&self) -> usize {
+        self.listeners.len()
     }
 
     fn inside(&self, at: usize) -> u32 {
@@ -168,15 +252,15 @@ impl Model {
 
     /// A job's number tells its member and its rank.
     fn entered(&mut self, job: u32) {
-        let (at, rank) = ((job % 10) as usize, (job / 10 % 2) as usize);
+        let (at, rank) = ((job % 16) as usize, (job / 16 % 2) as usize);
         let entered = &mut self.entered[at][rank];
-        assert_eq!(*entered, job / 20, "K3: out of order");
+        assert_eq!(*entered, job / 32, "K3: out of order");
         *entered += 1;
     }
 
     fn offer(&mut self, at: usize, rank: Rank) {
         let offered = &mut self.offered[at][rank as usize];
-        let job = *offered * 20 + rank as u32 * 10 + at as u32;
+        let job = *offered * 32 + rank as u32 * 16 + at as u32;
         *offered += 1;
         if self.limit.offer(at, job, rank) {
             self.entered(job);
@@ -184,7 +268,7 @@ impl Model {
     }
 
     fn leave(&mut self, at: usize) {
-        self.limit.leave(at);
+        self.limit.leave_any(at);
         while let Some(job) = self.limit.next() {
             self.entered(job);
         }
@@ -208,16 +292,20 @@ impl Model {
 
     fn check(&self) {
         let mut used = 0;
-        for at in 0..self.most.len() {
+        let mut inside_of = vec![0; self.most.len()];
+        for at in 0..self.members() {
             let inside = self.inside(at);
             assert_eq!(inside, self.limit.inside(at));
-            assert!(inside <= self.most[at].saturating_add(self.beyond));
-            used += inside.saturating_sub(self.limit.guaranteed);
+            inside_of[self.listeners[at]] += inside;
+            used += inside.saturating_sub(self.limit.members[at].guaranteed);
             for rank in [Rank::Next, Rank::AfterOthers] {
                 let (offered, entered) = (self.offered[at], self.entered[at]);
                 let waits = offered[rank as usize] > entered[rank as usize];
-                assert!(!waits || !self.limit.may_enter(at, rank), "K2");
+                assert!(!waits || !self.limit.may_enter_any(at, rank), "K2");
             }
+        }
+        for (inside, most) in inside_of.iter().zip(&self.most) {
+            assert!(*inside <= most.saturating_add(self.beyond), "K4");
         }
         assert_eq!(used, self.limit.common_used, "K1");
         assert!(used <= self.limit.common + self.beyond, "K1");
@@ -242,7 +330,17 @@ fn model_no_job_that_may_enter_waits_and_none_is_forgotten() {
             drawn @ 0..3 => drawn as u32 + 1,
             _ => u32::MAX,
         });
-        let mut model = Model::new(workers, most.collect());
+        let most: Vec<u32> = most.collect();
+        let parts = (0..count).map(|_| {
+            let sizes = (0..draw(3)).map(|_| match draw(2) {
+                0 => PartSize::Common,
+                _ => PartSize::Own(draw(4) as u32),
+            });
+            sizes.map(part).collect()
+        });
+        let parts: Vec<Vec<WorkersPart>> = parts.collect();
+        let mut model = Model::new(workers, most, &parts);
+        let count = model.members();
         // Half of the runs without parking: there the limits hold exactly.
         let acts = 4 + 2 * (seed % 2);
         for _ in 0..300 {

@@ -21,6 +21,7 @@ use crate::pools::Wanted;
 use crate::statistics::ThreadCounters;
 
 use super::reservation::{Reservation, Reservations};
+use super::withdrawn::{Extras, Lying};
 use super::{Rank, Ranked, Shared, Task};
 
 /// What jobs wait for that found no memory.
@@ -36,7 +37,7 @@ pub(crate) enum MemoryQueue {
 
 /// A network thread's side of dispatch: free places, room, and whether a wake-up is due.
 pub(crate) struct Dispatcher {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     counters: Arc<ThreadCounters>,
     free: Vec<u32>,
     reservations: Reservations,
@@ -178,7 +179,13 @@ impl Dispatcher {
     }
 
     /// Puts a job in a place, where it stays until it is collected.
-    fn put(&mut self, task: Box<dyn Task>, listener: u16, state: JobState, now_ns: u64) -> u32 {
+    pub(super) fn put(
+        &mut self,
+        task: Box<dyn Task>,
+        listener: u16,
+        state: JobState,
+        now_ns: u64,
+    ) -> u32 {
         self.pending += 1;
         self.timed(|dispatcher| {
             let index = dispatcher
@@ -201,6 +208,28 @@ impl Dispatcher {
         let concurrency = &self.shared.concurrency;
         let enters = concurrency.enter((number, rank), (index, now_ns), || {
             counters.held_back_share.add(1);
+            let mark = self.shared.mark(index);
+            mark.set(JobState::HeldBack, listener, now_ns);
+        });
+        if enters {
+            self.queued += 1;
+            self.timed(|dispatcher| dispatcher.shared.queue.push(index, rank));
+        }
+    }
+
+    /// The same for a job of any member of the concurrency limit.
+    pub(super) fn enter_lying(&mut self, index: u32, now_ns: u64) {
+        let Lying { home, rank, member } = self.shared.lying(index);
+        let listener = home.listener;
+        let counters = self.counters.of(listener);
+        counters.jobs_dispatched.add(1);
+        let is_part = member != self.counters.number(listener);
+        let concurrency = &self.shared.concurrency;
+        let enters = concurrency.enter_any((member, rank), (index, now_ns), || {
+            match is_part {
+                true => counters.held_back_part.add(1),
+                false => counters.held_back_share.add(1),
+            }
             let mark = self.shared.mark(index);
             mark.set(JobState::HeldBack, listener, now_ns);
         });
@@ -253,10 +282,10 @@ impl Dispatcher {
             let Some(index) = self.without_memory[queue as usize].pop(|_| true) else {
                 break;
             };
-            let (home, rank) = self.shared.lying(index);
+            let Lying { home, .. } = self.shared.lying(index);
             let mark = self.shared.mark(index);
             mark.set(JobState::Queued, home.listener, now_ns);
-            self.enter(index, (home.listener, rank), now_ns);
+            self.enter_lying(index, now_ns);
         }
     }
 
@@ -290,17 +319,42 @@ impl Dispatcher {
     /// Takes back a job that came through the mailbox. It leaves the limit of its listener only
     /// now: so a turn finds no more jobs in the mailbox than a listener may have inside.
     pub(crate) fn collect(&mut self, index: u32) -> Option<Box<dyn Task>> {
-        let task = self.shared.place(index).task.take();
-        debug_assert!(task.is_some(), "an index in the mailbox brings its job");
+        let Some(task) = self.shared.place(index).task.take() else {
+            self.collect_withdrawn(index);
+            return None;
+        };
         self.free.push(index);
-        if let Some(task) = &task {
-            self.pending -= 1;
-            self.queued += u64::from(self.shared.leave_listener(task.connection()));
-            if task.is_counted() {
-                self.by_address.change(0, task.cells(), 1, 0);
+        let extras = task.extras();
+        match extras.is_none() {
+            true => {
+                self.pending -= 1;
+                self.queued += u64::from(self.shared.leave_listener(task.connection()));
             }
+            false => self.collect_with(&*task, extras),
         }
-        task
+        Some(task)
+    }
+
+    /// A job waits no more and runs no more.
+    pub(super) fn is_back(&mut self, task: &dyn Task, extras: Extras) {
+        self.pending -= 1;
+        if extras.is_counted() {
+            self.by_address.change(0, task.cells(), 1, 0);
+        }
+    }
+
+    /// A job leaves its member of the concurrency limit.
+    pub(super) fn leave_as(&mut self, member: usize) {
+        self.queued += u64::from(self.shared.leave_member(member));
+    }
+
+    pub(super) fn free_index(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    /// Whether an index is of this thread.
+    pub(super) fn is_own(&self, index: u32) -> bool {
+        (self.first..self.first + self.places).contains(&index)
     }
 
     /// Whether jobs of any network thread wait for the concurrency limit of their listener. A load.
@@ -320,10 +374,8 @@ impl Dispatcher {
         }
         for index in self.take_held_back() {
             self.queued += 1;
-            let (home, _) = self.shared.lying(index);
-            self.shared
-                .concurrency
-                .enter_beyond(self.counters.number(home.listener));
+            let Lying { member, .. } = self.shared.lying(index);
+            self.shared.concurrency.enter_beyond(member);
             self.shared.queue_again(index);
         }
         self.flush();
@@ -331,9 +383,8 @@ impl Dispatcher {
 
     /// This thread's jobs that wait for their listener.
     fn take_held_back(&self) -> Vec<u32> {
-        let own = self.first..self.first + self.places;
         let concurrency = &self.shared.concurrency;
-        concurrency.take_waiting(|index| own.contains(&index))
+        concurrency.take_waiting(|index| self.is_own(index))
     }
 }
 

@@ -110,6 +110,16 @@ impl<T> Ranked<T> {
         self.ranks.iter().filter_map(VecDeque::front)
     }
 
+    /// Takes the oldest of each rank, as long as they are `wanted`.
+    pub(crate) fn take_oldest(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
+        for jobs in &mut self.ranks {
+            let count = jobs.iter().take_while(|job| wanted(job)).count();
+            taken.extend(jobs.drain(..count));
+        }
+        taken
+    }
+
     /// Takes what is `wanted`, the oldest of each rank first.
     pub(crate) fn take(&mut self, wanted: impl Fn(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
