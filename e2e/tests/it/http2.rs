@@ -4,12 +4,13 @@ use std::fs;
 use std::process::Command;
 
 use flatpath_testkit::deadline::PATIENCE;
-use flatpath_testkit::{Driver, Server, Site, each_driver, tools};
+use flatpath_testkit::{Client, Driver, Server, Site, each_driver, tools, until_true};
 
 use crate::tls::{content, curl, localhost, output, text, url};
 
 each_driver!(
     curl_gets_and_stores,
+    ordinary_requests_of_curl_are_no_failures_and_no_stalls,
     nghttp_and_h2load_are_served,
     what_was_agreed_on_is_spoken,
 );
@@ -71,6 +72,41 @@ fn curl_gets_and_stores(driver: Driver) {
         let line = format!("] \"GET /small?{at} HTTP/2.0\" 200 1024 ");
         assert_eq!(lines.matches(&line).count(), 1, "{line}: {lines}");
     }
+}
+
+/// Curl closes after HTTP/2 without a close_notify, and after HTTP/1.1 with one.
+fn ordinary_requests_of_curl_are_no_failures_and_no_stalls(driver: Driver) {
+    let site = Site::new().with("small", &content(1 << 10));
+    let options = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let (server, authority) = localhost(driver, &site, &options);
+    let certificate = authority.at("site.crt");
+    for option in ["--http2", "--http1.1"] {
+        for _ in 0..5 {
+            let Some(mut curl) = curl(&certificate) else {
+                return;
+            };
+            output(curl.arg(option).arg(url(&server, "/small")));
+        }
+    }
+    let metrics = || Client::connect(server.address("admin")).get("/metrics");
+    let listener = format!("address=\"{}\"", server.address("https"));
+    // The counters of the listener with TLS, and not those of the page itself.
+    let of_https = |name: &str, label: &str| {
+        let metrics = metrics();
+        let lines = metrics.text().lines().map(str::to_owned);
+        let lines = lines.filter(|it| it.starts_with(name) && it.contains(label));
+        let lines = lines.filter(|it| it.contains(&listener));
+        let values = lines.filter_map(|it| it.rsplit(' ').next()?.parse::<u64>().ok());
+        values.sum::<u64>()
+    };
+    until_true("all are closed", || {
+        of_https("flatpath_connections_closed_total", "") == 10
+    });
+    assert_eq!(of_https("flatpath_requests_total", "2xx"), 10);
+    assert_eq!(of_https("flatpath_tls_handshakes_total", ""), 10);
+    assert_eq!(of_https("flatpath_tls_failures_total", ""), 0);
+    assert_eq!(of_https("flatpath_stalls_total", ""), 0);
+    server.end();
 }
 
 fn nghttp_and_h2load_are_served(driver: Driver) {

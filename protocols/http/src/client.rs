@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use flatpath::{Io, Subnet};
 
+use crate::client_watch::Watched;
 use crate::head::Head;
 use crate::header_values::{elements, parameters};
 use crate::records::Records;
@@ -39,6 +40,8 @@ pub(crate) struct Known {
     pub(crate) client: Option<Client>,
     /// What the access log will say of the session, where there is one.
     pub(crate) records: Option<Records>,
+    /// Handlers look whether it is gone.
+    pub(crate) watched: Option<Watched>,
 }
 
 /// The peer of a connection.

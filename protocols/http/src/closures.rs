@@ -15,6 +15,7 @@ use crate::reply::{Disposition, Reply};
 use crate::request_builder::RequestBuilder;
 use crate::service::{Plan, Service};
 use crate::state::Http;
+use crate::terms::Terms;
 
 /// Where a router sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,17 @@ pub struct HandlerService {
     call: Call<()>,
     asks: Asks,
     right: Arc<PromptRight>,
+    /// If the handler wants more from a worker than to be called.
+    terms: Option<Terms>,
+}
+
+impl HandlerService {
+    fn on_worker(&self) -> Disposition<'_> {
+        match &self.terms {
+            Some(terms) => Disposition::Within(terms),
+            None => Disposition::Pooled,
+        }
+    }
 }
 
 flatpath::opaque_debug! {
@@ -77,6 +89,7 @@ impl Http<HandlerService> {
             call: handler::call(handler),
             asks,
             right: Arc::new(PromptRight::granted("the handler of a listener")),
+            terms: asks.client.then(Terms::watching),
         })
     }
 }
@@ -157,12 +170,12 @@ impl Service for HandlerService {
     ) -> Disposition<'_> {
         // A body would have to be read first.
         if head.framing() != Framing::Empty {
-            return Disposition::Pooled;
+            return self.on_worker();
         }
         match (self.route)(head) {
             Route::Inline => thread.answer(head, reply, |request| (self.call)(request, &())),
             Route::Prompt => Disposition::Prompt(&self.right),
-            Route::Pooled => Disposition::Pooled,
+            Route::Pooled => self.on_worker(),
         }
     }
 

@@ -33,12 +33,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flatpath::lock::Lock;
-use flatpath::{ConnectionHandle, Turn};
+use flatpath::{ConnectionHandle, Ticket};
 use http::StatusCode;
 
 use crate::answer::{Answer, Change, Kind, failed};
 use crate::carried::Carried;
 use crate::into_response::{IntoResponse, refused};
+use crate::limits::TIME_OUT_GRACE;
 use crate::message::Response;
 use crate::tunnel::TunnelWork;
 
@@ -89,7 +90,7 @@ type OnClose = Box<dyn FnOnce() + Send>;
 
 /// Between the two.
 #[derive(Default)]
-struct Slot(Lock<State>);
+pub(crate) struct Slot(Lock<State>);
 
 #[derive(Default)]
 struct State {
@@ -176,6 +177,11 @@ impl Responder {
         self.answer(response.into_response().into())
     }
 
+    /// Between it and what waits for it.
+    pub(crate) fn slot(&self) -> Arc<Slot> {
+        Arc::clone(&self.slot)
+    }
+
     pub(crate) fn answer(self, answer: Answer) -> Result<(), ResponderClosed> {
         self.slot.answer(match answer.0 {
             Kind::Deferred(pending) => Made::Elsewhere(pending),
@@ -216,6 +222,12 @@ impl fmt::Debug for Responder {
 }
 
 impl Slot {
+    /// Whether nothing that is made now would be the response.
+    pub(crate) fn is_late(&self) -> bool {
+        let state = self.0.lock();
+        state.is_answered || state.is_closed
+    }
+
     fn answer(&self, made: Made) -> Result<(), ResponderClosed> {
         let mut state = self.0.lock();
         let is_late = std::mem::replace(&mut state.is_answered, true) || state.is_closed;
@@ -283,6 +295,10 @@ pub(crate) struct Pending {
     changes: Vec<Change>,
     /// What another worker does to make it, until that has begun.
     work: Option<Box<dyn TunnelWork>>,
+    /// The job that does it, from then on.
+    job: Option<Ticket>,
+    /// A time-out has made the response.
+    is_given_up: bool,
     /// How long it may take: one for each time-out that is around.
     bounds: Vec<Bound>,
 }
@@ -302,6 +318,8 @@ impl Pending {
             slot,
             changes: Vec::new(),
             work: None,
+            job: None,
+            is_given_up: false,
             bounds: Vec::new(),
         }
     }
@@ -322,13 +340,31 @@ impl Pending {
         pending
     }
 
-    /// It is with its connection from now on: what another worker has to do for it.
-    pub(crate) fn begin(&mut self, turn: Turn) -> Option<Box<dyn TunnelWork>> {
+    /// It is with its connection from now on, whose request has arrived at this time: what another
+    /// worker has to do for it.
+    pub(crate) fn begin(&mut self, arrived: Duration) -> Option<Box<dyn TunnelWork>> {
         for bound in &mut self.bounds {
-            let end = turn.now().saturating_add(bound.time);
+            let end = arrived.saturating_add(bound.time);
             bound.end.get_or_insert(end);
         }
         self.work.take()
+    }
+
+    /// This job does the work.
+    pub(crate) fn begun_by(&mut self, job: Option<Ticket>) {
+        self.job = job;
+    }
+
+    /// By when a worker is to take the response on its way, where a time-out is around.
+    pub(crate) fn leaves_by(&self, now: Duration) -> Option<Duration> {
+        let is_timed = self.is_given_up || !self.bounds.is_empty();
+        let end = self.end().map_or(now, |end| end.max(now));
+        is_timed.then(|| end.saturating_add(TIME_OUT_GRACE))
+    }
+
+    /// Whether the response is ours and no layer changes it: no worker is needed for it.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.is_given_up && self.changes.is_empty()
     }
 
     /// When its time is over: the first of its time-outs.
@@ -337,26 +373,26 @@ impl Pending {
     }
 
     /// If a time-out is over, this is the response, in place of its responder's, if there is none
-    /// yet. The layers around that time-out change it.
-    pub(crate) fn give_up(&mut self, now: Duration, response: Response) {
+    /// yet. The layers around that time-out change it. The job is returned that was to make it, if
+    /// there is one.
+    pub(crate) fn give_up(&mut self, now: Duration, response: Response) -> Option<Ticket> {
         self.follow();
         let ended = self.bounds.iter().filter(|bound| bound.end.is_some());
-        let Some(first) = ended.min_by_key(|bound| bound.end) else {
-            return;
-        };
+        let first = ended.min_by_key(|bound| bound.end)?;
         let inside = first.inside;
         if first.end.is_none_or(|end| end > now) {
-            return;
+            return None;
         }
         let mut state = self.slot.0.lock();
         if std::mem::replace(&mut state.is_answered, true) {
             // It came in time after all, if late.
-            return;
+            return None;
         }
         let none = state.made.replace(Made::Response(Box::new(response)));
         let on_close = state.on_close.take();
         drop(state);
         debug_assert!(none.is_none(), "it was not answered");
+        self.is_given_up = true;
         self.bounds.clear();
         call_on_close(on_close);
         if let Some(work) = self.work.take() {
@@ -367,6 +403,7 @@ impl Pending {
         if !inside.is_empty() {
             flatpath::discard(inside);
         }
+        self.job.take()
     }
 
     /// The response that a handler has deferred, out of what it has answered with.
@@ -409,6 +446,8 @@ impl Pending {
             self.bounds.append(&mut inner.bounds);
             debug_assert!(self.work.is_none(), "what has not begun has no result");
             self.work = inner.work.take();
+            // What has answered runs no more.
+            self.job = inner.job.take();
         }
     }
 

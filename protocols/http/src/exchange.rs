@@ -18,9 +18,11 @@
 //!
 //! Everything in here is recycled: the request's parts, its arena, the note.
 
-use flatpath::WorkerScope;
+use std::time::Duration;
+
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Payload, PoolHandle};
+use flatpath::{Turn, WorkerScope};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
@@ -34,6 +36,7 @@ use crate::request_builder::RequestBuilder;
 use crate::respond::{self, WrittenHead};
 use crate::service::{Service, log_panic};
 use crate::sink::{Begun, UploadDecision};
+use crate::terms::JobTerms;
 use crate::tunnel::TunnelWork;
 use crate::upgrade;
 
@@ -74,6 +77,11 @@ pub struct Exchange {
     pub(crate) pending: Option<Box<Pending>>,
     /// What the service sends to its state on the network thread.
     pub(crate) note: Extensions,
+    /// On which workers get it, and since when it counts, in the time of `Turn::now`.
+    pub(crate) terms: JobTerms,
+    pub(crate) arrived: Duration,
+    /// Its connection takes it back if no worker has begun with it in time: see `defer`.
+    pub(crate) is_awaited: bool,
 }
 
 flatpath::opaque_debug! {
@@ -112,6 +120,41 @@ impl Exchange {
         self.request = request;
         self.buffer = buffer;
         self.state = State::Fresh;
+        self.terms = JobTerms::default();
+        self.is_awaited = false;
+    }
+
+    /// It has these terms from now on.
+    pub(crate) fn agree(&mut self, terms: JobTerms, turn: Turn) {
+        (self.terms, self.arrived) = (terms, turn.now());
+    }
+
+    /// By when a worker is to take it, if that is bounded: within the time of its request, or soon
+    /// after, where it has a response.
+    pub(crate) fn begins_by(&self, now: Duration) -> Option<Duration> {
+        match self.state {
+            State::Fresh => Some(self.arrived.saturating_add(self.terms.time?)),
+            State::Deferred => self.pending.as_ref()?.leaves_by(now),
+            _ => None,
+        }
+    }
+
+    /// The part of the workers that the next run is for.
+    pub(crate) fn part(&self) -> Option<u16> {
+        match self.state {
+            // What takes long is sent on by the time-out inside.
+            State::Fresh if self.terms.time.is_some() => None,
+            // It is not to wait for what works still.
+            State::Deferred => None,
+            _ => self.terms.part,
+        }
+    }
+
+    /// No worker has begun with it in time: this is the answer.
+    pub(crate) fn time_is_over(&mut self, response: Response, pool: PoolHandle<'_>) {
+        self.builder.clear();
+        self.pending = None;
+        self.answer(response, pool);
     }
 
     /// Makes this the request that is in the builder, whose body is to come.

@@ -19,6 +19,7 @@ use crate::message::{Body, Request, Response};
 pub struct Asks {
     pub(crate) peer: bool,
     pub(crate) pattern: bool,
+    pub(crate) client: bool,
 }
 
 impl Asks {
@@ -26,6 +27,7 @@ impl Asks {
     pub const NOTHING: Self = Self {
         peer: false,
         pattern: false,
+        client: false,
     };
     /// The client's address ([`Peer`](crate::Peer)) and the terms of its connection
     /// ([`Tls`](crate::Tls)): a system call for the first such request of a
@@ -39,6 +41,12 @@ impl Asks {
         pattern: true,
         ..Self::NOTHING
     };
+    /// Whether the client still waits ([`ClientWatch`](crate::ClientWatch)).
+    pub const CLIENT: Self = Self {
+        client: true,
+        ..Self::NOTHING
+    };
+    /// What layers may look for.
     pub(crate) const EVERYTHING: Self = Self::PEER.and(Self::PATTERN);
 
     /// Both.
@@ -47,6 +55,7 @@ impl Asks {
         Self {
             peer: self.peer || other.peer,
             pattern: self.pattern || other.pattern,
+            client: self.client || other.client,
         }
     }
 }

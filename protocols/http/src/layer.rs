@@ -13,6 +13,7 @@
 //! - LA3: the layers of a nested router are around its 404, too, or the fallback in its place.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use flatpath::contain;
 
@@ -55,6 +56,12 @@ use crate::service::log_panic;
 pub trait Layer<M = ()>: Send + Sync + 'static {
     /// Answers a request, with what is inside or without it.
     fn call(&self, request: Request, next: &Next<'_>) -> Answer;
+
+    /// How long a request may take from its arrival on, if the layer answers it otherwise then.
+    #[doc(hidden)]
+    fn time(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl<F, R> Layer<fn() -> R> for F
@@ -68,10 +75,18 @@ where
 }
 
 /// A layer of any kind, which stands around several endpoints.
-pub(crate) type Shared = Arc<dyn Fn(Request, &Next<'_>) -> Answer + Send + Sync>;
+#[derive(Clone)]
+pub(crate) struct Shared {
+    call: Arc<dyn Fn(Request, &Next<'_>) -> Answer + Send + Sync>,
+    /// See [`Layer::time`].
+    pub(crate) time: Option<Duration>,
+}
 
 pub(crate) fn share<M: 'static>(layer: impl Layer<M>) -> Shared {
-    Arc::new(move |request, next: &Next<'_>| layer.call(request, next))
+    Shared {
+        time: layer.time(),
+        call: Arc::new(move |request, next: &Next<'_>| layer.call(request, next)),
+    }
 }
 
 /// What a layer calls to go on: the layer inside, or at last the handler.
@@ -154,6 +169,8 @@ impl std::fmt::Debug for Next<'_> {
 pub(crate) fn through(layers: &[Shared], core: Core<'_>, request: &mut Request) -> Answer {
     match layers.split_last() {
         None => (core.call)(request),
-        Some((outermost, layers)) => outermost(extract::take(request), &Next { layers, core }),
+        Some((outermost, layers)) => {
+            (outermost.call)(extract::take(request), &Next { layers, core })
+        }
     }
 }

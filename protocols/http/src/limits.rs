@@ -3,6 +3,8 @@
 //! The constants are what a buffer or a table must be able to hold; [`Limits`] holds what a server
 //! may tighten when it starts. Nothing here is ever sized by a number that a peer sent.
 
+use std::time::Duration;
+
 /// Longest method: the longest registered one is `UPDATEREDIRECTREF` (17), rounded up.
 pub const METHOD_BYTES_MAX: usize = 32;
 
@@ -90,6 +92,10 @@ pub(crate) const UPLOAD_COPY_BYTES_MAX: usize = 1024;
 
 /// A body announced with more than this is received into the listener's own pages.
 pub(crate) const UPLOAD_LARGE_BYTES: u64 = 32 * 1024;
+
+/// How long the answer of a time-out may wait for a worker, which does what layers around it do to
+/// responses. Then it goes without them.
+pub(crate) const TIME_OUT_GRACE: Duration = Duration::from_millis(100);
 
 /// Buffer for the head of a pooled reply, taken before the request is dispatched.
 pub(crate) const REPLY_BUFFER_BYTES: usize = 4 * 1024;

@@ -48,6 +48,7 @@ use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
 use crate::site_terms::SiteTerms;
 use crate::sites::{Sites, SitesState};
+use crate::terms::WorkerParts;
 
 /// [`Sites`] that can be replaced while they are served, with the hosts that are answered for.
 ///
@@ -148,7 +149,8 @@ impl LiveSites {
     fn as_here(&self, disposition: Disposition<'_>) -> Disposition<'_> {
         match disposition {
             Disposition::Answered => Disposition::Answered,
-            Disposition::Pooled => Disposition::Pooled,
+            // The terms are of sites that may be replaced: they hold once a worker has begun.
+            Disposition::Pooled | Disposition::Within(_) => Disposition::Pooled,
             Disposition::Prompt(inner) => self
                 .right_of(inner)
                 .map_or(Disposition::Pooled, Disposition::Prompt),
@@ -185,7 +187,7 @@ impl LiveSites {
         match version.sites.plan(head).place {
             Place::Inline => self.as_here(version.sites.inline(sites, turn, head, reply)),
             Place::Prompt(right) => self.as_here(Disposition::Prompt(right)),
-            Place::Worker => Disposition::Pooled,
+            Place::Worker | Place::Within(_) => Disposition::Pooled,
         }
     }
 
@@ -348,6 +350,10 @@ impl Service for LiveSites {
 
     fn region(&self) -> Option<RegionConfig> {
         self.shared.current().sites.region()
+    }
+
+    fn worker_parts(&self, parts: &mut WorkerParts) {
+        self.shared.current().sites.worker_parts(parts);
     }
 
     fn response_ready(&self, thread: &mut LiveSitesState, turn: Turn, note: &mut Extensions) {

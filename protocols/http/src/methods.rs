@@ -17,6 +17,7 @@ use crate::message::{Request, Response};
 use crate::mount::{self, Services};
 use crate::sink::Begun;
 use crate::streamed::{self, Within};
+use crate::terms::{Part, Terms};
 
 type Attempt = Arc<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 
@@ -51,6 +52,8 @@ pub(crate) struct Endpoint<S> {
     pub(crate) streams: bool,
     /// What it, or a layer around it, gets of the connection and the route.
     pub(crate) asks: Asks,
+    /// On which workers get its requests, if that is not as for all others.
+    pub(crate) terms: Option<Box<Terms>>,
 }
 
 /// How a worker calls an endpoint.
@@ -64,10 +67,23 @@ pub(crate) struct OnWorker<'a, 's> {
 impl<S: 'static> Endpoint<S> {
     pub(crate) fn new<M: 'static>(handler: impl Handler<M, S>) -> Self {
         let asks = handler::asks(&handler);
-        Self {
+        let mut endpoint = Self {
             asks,
             ..Self::of(Core::Handler(handler::call(handler)))
+        };
+        if asks.client {
+            endpoint.terms_mut().watches = true;
         }
+        endpoint
+    }
+
+    fn terms_mut(&mut self) -> &mut Terms {
+        self.terms.get_or_insert_default()
+    }
+
+    /// It has this part of the workers, unless it has one of its own.
+    pub(crate) fn runs_in(&mut self, part: &Part) {
+        self.terms_mut().within(part);
     }
 
     /// The mounted service with this number, which decides itself where it runs.
@@ -85,6 +101,7 @@ impl<S: 'static> Endpoint<S> {
             body_bytes_max: None,
             streams: false,
             asks: Asks::NOTHING,
+            terms: None,
         }
     }
 
@@ -107,6 +124,7 @@ impl<S: 'static> Endpoint<S> {
             body_bytes_max: self.body_bytes_max,
             streams: self.streams,
             asks: self.asks,
+            terms: self.terms.clone(),
         };
         for layer in layers {
             endpoint.layer(layer, endpoint.place);
@@ -201,12 +219,16 @@ impl<S: 'static> Endpoint<S> {
             body_bytes_max: self.body_bytes_max,
             streams: self.streams,
             asks: self.asks,
+            terms: self.terms,
         }
     }
 
     /// Puts a layer around it. What answered by itself moves to the workers: the layer may block.
     pub(crate) fn layer(&mut self, layer: &layer::Shared, place: Route) {
-        self.layers.push(Arc::clone(layer));
+        self.layers.push(layer.clone());
+        if let Some(time) = layer.time {
+            self.terms_mut().bound_by(time);
+        }
         self.asks = Asks::EVERYTHING;
         self.place = match self.attempt.take() {
             // The attempt would go past the layer.
@@ -357,6 +379,32 @@ impl<S: 'static> Methods<S> {
         self.rest.layer(layer, Route::Pooled);
     }
 
+    /// Gives the handlers so far so many workers of their own, at least one: they run on no others,
+    /// and nothing else runs on these. So what they wait for makes no other request wait, and the
+    /// other way round. All such parts of a server have half of its workers at most, and each has
+    /// less where more is asked for.
+    ///
+    /// Handlers that have such a part already keep it. Without one, those with a
+    /// [`TimeOut`](crate::TimeOut) leave a quarter of the workers to all others. It makes no
+    /// difference for what runs [inline](Self::inline); what is [tried](Self::prompt) on the network
+    /// thread goes to a worker at once.
+    ///
+    /// ```
+    /// use flatpath_http::{Router, routing};
+    ///
+    /// let report = routing::get(|| "made at length\n").workers(4);
+    /// let router: Router = Router::new().route("/report", report).get("/", || "at once\n");
+    /// # let _ = router;
+    /// ```
+    #[must_use]
+    pub fn workers(mut self, workers: u32) -> Self {
+        let part = Part::own(workers);
+        for (_, endpoint) in &mut self.endpoints {
+            endpoint.runs_in(&part);
+        }
+        self
+    }
+
     /// Gives every handler that is tried a right of its own, named after the path.
     pub(crate) fn grant(&mut self, path: &str) {
         for (method, endpoint) in &mut self.endpoints {
@@ -427,6 +475,14 @@ impl<S: 'static> Methods<S> {
             response.headers_mut().entry(ALLOW).or_insert(allowed);
         }
         response
+    }
+
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Endpoint<S>> {
+        self.endpoints.iter().map(|(_, endpoint)| endpoint)
+    }
+
+    pub(crate) fn endpoints_mut(&mut self) -> impl Iterator<Item = &mut Endpoint<S>> {
+        self.endpoints.iter_mut().map(|(_, endpoint)| endpoint)
     }
 
     pub(crate) fn with_state<T: 'static>(self, state: &Arc<S>) -> Methods<T>

@@ -21,6 +21,7 @@ use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
+use crate::terms::WorkerParts;
 
 /// Where the service is mounted that answers a request: an extension of the request, for services
 /// that name addresses of their own, in `Location` or in pages. It is absent where the prefix is
@@ -131,7 +132,7 @@ impl Services {
         let plan = service.plan(&head.within(at.prefix_bytes));
         match at.prefix_bytes == head.path().len() {
             true => Plan {
-                place: crate::service::Place::Worker,
+                place: plan.place.on_worker(),
                 ..plan
             },
             false => plan,
@@ -213,6 +214,12 @@ impl Services {
         self.0.iter().find_map(|service| service.region())
     }
 
+    pub(crate) fn worker_parts(&self, parts: &mut WorkerParts) {
+        self.0
+            .iter()
+            .for_each(|service| service.worker_parts(parts));
+    }
+
     pub(crate) fn response_ready(&self, states: &mut States, turn: Turn, note: &mut Extensions) {
         if let Some(number) = Maker::take(note) {
             self.0[number].response_ready(&mut *states.0[number], turn, note);
@@ -270,6 +277,7 @@ pub(crate) trait Mounted: Send + Sync {
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision;
     fn region(&self) -> Option<RegionConfig>;
+    fn worker_parts(&self, parts: &mut WorkerParts);
     fn response_ready(&self, thread: &mut dyn Any, turn: Turn, note: &mut Extensions);
 }
 
@@ -326,6 +334,10 @@ impl<S: Service> Mounted for S {
 
     fn region(&self) -> Option<RegionConfig> {
         Service::region(self)
+    }
+
+    fn worker_parts(&self, parts: &mut WorkerParts) {
+        Service::worker_parts(self, parts);
     }
 
     fn response_ready(&self, thread: &mut dyn Any, turn: Turn, note: &mut Extensions) {

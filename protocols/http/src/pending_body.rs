@@ -12,11 +12,13 @@ use crate::head::{Framing, Head, RequestMeta};
 use crate::limits::BODY_FIRST_BYTES_MAX;
 use crate::message::Body;
 use crate::request_builder::RequestBuilder;
+use crate::terms::JobTerms;
 
 /// See the module.
 pub(crate) struct PendingBody {
     pub(crate) builder: RequestBuilder,
     pub(crate) request: RequestMeta,
+    pub(crate) terms: JobTerms,
     pub(crate) decoder: Decoder,
     pub(crate) mode: BodyMode,
     /// What is kept in pages, since the last piece if there are pieces.
@@ -51,6 +53,7 @@ impl Default for PendingBody {
         Self {
             builder: RequestBuilder::default(),
             request: RequestMeta::default(),
+            terms: JobTerms::default(),
             decoder: Decoder::new(Framing::Empty),
             mode: BodyMode::default(),
             piece: Payload::new(),

@@ -23,7 +23,7 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::records::Records;
 use crate::service::Service;
-use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log};
+use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log, worker_parts};
 use crate::{defer, push, read, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -45,6 +45,7 @@ impl<S: Service> Protocol for Http<S> {
             refusal: Bytes::from_static(REFUSAL.as_bytes()),
             logs_requests: true,
             alpn: self.alpn(),
+            parts: worker_parts(&self.service).list(),
             request_classes: &["1xx", "2xx", "3xx", "4xx", "5xx"],
             ..ListenerOptions::default()
         }
@@ -114,6 +115,7 @@ impl<S: Service> Protocol for Http<S> {
             connection.session.known = Some(Box::new(Known {
                 client: trusts_proxies.then(|| Client::of(io)),
                 records: Some(Records::new(io)),
+                watched: None,
             }));
         }
     }
@@ -136,6 +138,14 @@ impl<S: Service> Protocol for Http<S> {
             Stage::Head | Stage::Body | Stage::Over => {}
         }
         connection.session.stage = Stage::Over;
+        if let Some(watched) = connection
+            .session
+            .known
+            .as_ref()
+            .and_then(|it| it.watched.as_ref())
+        {
+            watched.is_gone();
+        }
         upload::abandon(connection);
         upload::drop_pending_body(connection);
         let is_fed = connection.session.due.take_fed().is_some();
@@ -155,7 +165,10 @@ impl<S: Service> Protocol for Http<S> {
         job.panicked();
     }
 
-    fn finished(&self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+    fn finished(&self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+        if std::mem::take(&mut job.is_awaited) {
+            connection.session.forget_awaited(job.number);
+        }
         match connection.session.stage {
             // Work beside the requests: what it has made is where it is waited for.
             Stage::Head | Stage::Body | Stage::Over if job.work.is_some() => {
@@ -196,7 +209,7 @@ impl<S: Service> Protocol for Http<S> {
             if connection.session.is_closed() {
                 return write::recycle(connection, job);
             }
-            connection.dispatch(job);
+            defer::dispatch(connection, job);
         }
         self.notified(connection);
     }

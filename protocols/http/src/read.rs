@@ -23,10 +23,12 @@ use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply};
+use crate::request_builder::RequestBuilder;
 use crate::service::{Place, Service, log_panic};
 use crate::site_match::SiteMatch;
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
-use crate::{upload, write};
+use crate::terms::{JobTerms, Terms};
+use crate::{defer, upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
 pub(crate) type Passage<S> = (Job<Http<S>>, Buffer);
@@ -127,16 +129,16 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         Ok(bytes_max) => bytes_max,
         Err(fault) => return refuse(connection, fault),
     };
+    let mut place = plan.place;
     if connection.session.owed() == 0 {
-        let right = match plan.place {
-            Place::Inline => match answer_inline(connection, &head, input) {
+        if let Place::Inline = place {
+            match answer_inline(connection, &head, input) {
                 Ok(step) => return step,
-                Err(right) => right,
-            },
-            Place::Prompt(right) => Some(right),
-            Place::Worker => None,
-        };
-        if let Some(right) = right.filter(|_| !has_body)
+                Err(elsewhere) => place = elsewhere,
+            }
+        }
+        if let Place::Prompt(right) = place
+            && !has_body
             && let Some(step) = answer_promptly(connection, &head, input, right)
         {
             return step;
@@ -146,10 +148,11 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         let number = log_number(connection, &head);
         log(connection).came(&head, number);
     }
+    let terms = place.terms();
     let taken = match body_bytes_max {
-        None => pass_on(connection, &head, input),
-        Some(Some(bytes_max)) => begin_body(connection, &head, bytes_max),
-        Some(None) => upload::begin(connection, &head),
+        None => pass_on(connection, (&head, terms), input),
+        Some(Some(bytes_max)) => begin_body(connection, (&head, terms), bytes_max),
+        Some(None) => upload::begin(connection, &head, terms),
     };
     taken.unwrap_or_else(|fault| refuse(connection, fault))
 }
@@ -240,13 +243,12 @@ pub(crate) fn log_number<S: Service>(connection: &Connection<'_, S>, head: &Head
     terms.map_or(0, |terms| terms.log)
 }
 
-/// Lets the service answer here and now; or it leaves the request to workers, with the right to a
-/// try before if there is one.
+/// Lets the service answer here and now; or it says where else the request is answered.
 fn answer_inline<'a, S: Service>(
     connection: &mut Connection<'a, S>,
     head: &Head<'_>,
     input: &[u8],
-) -> Result<Step, Option<&'a PromptRight>> {
+) -> Result<Step, Place<'a>> {
     let has_body = head.framing() != Framing::Empty;
     let body_is_short =
         matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
@@ -321,17 +323,17 @@ pub(crate) fn try_promptly<S: Service>(
     reply.ok()
 }
 
-/// What `answer` makes of the reply; or it leaves the request to workers, after a try with this
-/// right.
+/// What `answer` makes of the reply; or where else the request is answered.
 pub(crate) fn written<'s>(
     head: &Head<'_>,
     mut reply: Reply<'_>,
     answer: impl FnOnce(&mut Reply<'_>) -> Disposition<'s>,
-) -> Result<Outgoing, Option<&'s PromptRight>> {
-    let right = match catch_unwind(AssertUnwindSafe(|| answer(&mut reply))) {
+) -> Result<Outgoing, Place<'s>> {
+    let place = match catch_unwind(AssertUnwindSafe(|| answer(&mut reply))) {
         Ok(Disposition::Answered) => return Ok(reply.written()),
-        Ok(Disposition::Prompt(right)) => Some(right),
-        Ok(Disposition::Pooled) => None,
+        Ok(Disposition::Prompt(right)) => Place::Prompt(right),
+        Ok(Disposition::Pooled) => Place::Worker,
+        Ok(Disposition::Within(terms)) => Place::Within(terms),
         Err(_) => {
             log_panic(head.method(), head.path());
             reply.fail();
@@ -339,7 +341,7 @@ pub(crate) fn written<'s>(
         }
     };
     reply.roll_back();
-    Err(right)
+    Err(place)
 }
 
 /// Takes a request that was answered here, and queues what of its reply is not in the output yet.
@@ -382,7 +384,7 @@ fn answered<S: Service>(
 /// Sends a request without a body to the workers.
 fn pass_on<S: Service>(
     connection: &mut Connection<'_, S>,
-    head: &Head<'_>,
+    (head, terms): (&Head<'_>, Option<&Terms>),
     input: &[u8],
 ) -> Result<Step, Fault> {
     let (mut job, buffer) = match passage(connection) {
@@ -393,17 +395,18 @@ fn pass_on<S: Service>(
         write::recycle(connection, job);
         return Err(fault);
     }
+    let terms = agree(connection, terms, &mut job.builder);
     connection.session.head_taken();
     connection.session.lingers |= !head.keep_alive() && input.len() > head.bytes();
     connection.session.awaits_reply |= head.asks_upgrade;
-    dispatch(connection, (job, buffer), RequestMeta::of(head));
+    dispatch(connection, (job, buffer), (RequestMeta::of(head), terms));
     Ok(Step::On(head.bytes()))
 }
 
 /// The request's body comes first.
 fn begin_body<S: Service>(
     connection: &mut Connection<'_, S>,
-    head: &Head<'_>,
+    (head, terms): (&Head<'_>, Option<&Terms>),
     body_bytes_max: u64,
 ) -> Result<Step, Fault> {
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
@@ -411,6 +414,7 @@ fn begin_body<S: Service>(
     let filled = pending_body
         .builder
         .fill(head, &mut connection.thread.names);
+    pending_body.terms = agree(connection, terms, &mut pending_body.builder);
     let mode = match head.framing() {
         Framing::Length(length) if length > UPLOAD_LARGE_BYTES => BodyMode::Retained,
         _ => BodyMode::Buffered,
@@ -532,7 +536,8 @@ fn take_data<S: Service>(
     if let Some((mut job, buffer)) = passage {
         std::mem::swap(&mut job.builder, &mut pending_body.builder);
         *job.builder.request.body_mut() = pending_body.take_body();
-        dispatch(connection, (job, buffer), pending_body.request);
+        let request = (pending_body.request, pending_body.terms);
+        dispatch(connection, (job, buffer), request);
     }
     Ok(None)
 }
@@ -547,21 +552,49 @@ pub(crate) fn passage<S: Service>(connection: &mut Connection<'_, S>) -> Result<
     Ok((job, buffer))
 }
 
+/// The terms of a request for its job. Its handler gets what tells it whether its client is gone,
+/// if it asks for that.
+pub(crate) fn agree<S: Service>(
+    connection: &mut Connection<'_, S>,
+    terms: Option<&Terms>,
+    builder: &mut RequestBuilder,
+) -> JobTerms {
+    let Some(terms) = terms else {
+        return JobTerms::default();
+    };
+    if terms.watches {
+        let known = connection.session.known.get_or_insert_default();
+        let watched = known.watched.get_or_insert_default();
+        builder.request.extensions_mut().insert(watched.watch());
+    }
+    connection.thread.parts.of_job(terms)
+}
+
 /// Sends a request to the workers; its builder is filled.
 fn dispatch<S: Service>(
     connection: &mut Connection<'_, S>,
     (mut job, buffer): Passage<S>,
-    request: RequestMeta,
+    (request, terms): (RequestMeta, JobTerms),
 ) {
     job.begin(connection.session.take_number(), request, Some(buffer));
+    job.agree(terms, connection.turn());
     if connection.session.is_logged() {
         log(connection).numbered();
     }
-    connection.dispatch(job);
+    defer::dispatch(connection, job);
     // Where an upgrade was asked for, the reply decides whether HTTP ends here.
     let is_last = connection.leaving() && !connection.session.awaits_reply;
     if !request.keep_alive || is_last {
-        connection.session.stage = Stage::Over;
+        take_no_more(connection);
+    }
+}
+
+/// The last request of the connection has been taken. Nothing more is received, unless its handler
+/// looks whether the client is gone: then what comes is dropped.
+pub(crate) fn take_no_more<S: Service>(connection: &mut Connection<'_, S>) {
+    connection.session.stage = Stage::Over;
+    let known = connection.session.known.as_ref();
+    if known.is_none_or(|known| known.watched.is_none()) {
         connection.end_input();
     }
 }

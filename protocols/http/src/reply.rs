@@ -21,6 +21,7 @@ use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Response};
 use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::respond;
+use crate::terms::Terms;
 use crate::upgrade;
 
 /// Where a request was answered, or is to be. Unless it was answered, whatever was written into the
@@ -37,6 +38,8 @@ pub enum Disposition<'a> {
     Prompt(&'a PromptRight),
     /// By a worker.
     Pooled,
+    /// By a worker, on the terms of a route: see [`Place::Within`](crate::Place).
+    Within(&'a Terms),
 }
 
 /// Where an inline reply is written.

@@ -23,6 +23,7 @@ use crate::methods::{Endpoint, Methods};
 use crate::mount::Services;
 use crate::service::Service;
 use below::{Below, Prefix, Refused};
+use crate::terms::Part;
 
 pub use dispatch::RouterState;
 pub use slash::TrailingSlash;
@@ -343,12 +344,37 @@ impl<S: Send + Sync + 'static> Router<S> {
         for Path { methods, .. } in &mut self.paths {
             methods.add_layer(&layer);
         }
-        self.below.layer(&layer);
-        self.nested.layer(&layer);
+        let mut add = |endpoint: &mut Endpoint<S>| endpoint.layer(&layer, endpoint.place);
+        self.below.each_mut(&mut add);
+        self.nested.each_mut(&mut add);
         if let Some(fallback) = &mut self.fallback {
             fallback.layer(&layer, fallback.place);
         }
         self.not_found.layer(&layer, Route::Pooled);
+        self
+    }
+
+    /// Gives the handlers so far so many workers of their own, all together: see
+    /// [`Methods::workers`]. Mounted services have those that they ask for themselves, as a
+    /// router does.
+    ///
+    /// ```
+    /// use flatpath_http::Router;
+    ///
+    /// let reports: Router = Router::new().get("/yearly", || "made at length\n").workers(4);
+    /// let router: Router = Router::new().nest("/reports", reports).get("/", || "at once\n");
+    /// # let _ = router;
+    /// ```
+    #[must_use]
+    pub fn workers(mut self, workers: u32) -> Self {
+        let part = Part::own(workers);
+        let paths = self.paths.iter_mut();
+        let endpoints = paths.flat_map(|path| path.methods.endpoints_mut());
+        for endpoint in endpoints.chain(&mut self.fallback) {
+            endpoint.runs_in(&part);
+        }
+        self.below.each_mut(&mut |endpoint| endpoint.runs_in(&part));
+        self.nested.each_mut(&mut |endpoint| endpoint.runs_in(&part));
         self
     }
 

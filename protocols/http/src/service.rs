@@ -18,6 +18,7 @@ use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
 use crate::site_terms::SiteTerms;
+use crate::terms::{Terms, WorkerParts};
 
 /// What a service did wrong, and for which request: without its query, which may hold secrets.
 pub(crate) fn log_panic(method: &str, path: &str) {
@@ -49,6 +50,27 @@ pub enum Place<'a> {
     Prompt(&'a PromptRight),
     /// By a worker.
     Worker,
+    /// By a worker, on the terms of a route: see [`Router::workers`](crate::Router::workers) and
+    /// [`TimeOut`](crate::TimeOut).
+    Within(&'a Terms),
+}
+
+impl Place<'_> {
+    /// The same without a try on the network thread.
+    pub(crate) fn on_worker(self) -> Self {
+        match self {
+            Self::Within(terms) => Self::Within(terms),
+            Self::Inline | Self::Prompt(_) | Self::Worker => Self::Worker,
+        }
+    }
+
+    /// The terms of a worker.
+    pub(crate) fn terms(&self) -> Option<&Terms> {
+        match self {
+            Self::Within(terms) => Some(terms),
+            Self::Inline | Self::Prompt(_) | Self::Worker => None,
+        }
+    }
 }
 
 /// How the body of a request is taken.
@@ -204,6 +226,13 @@ pub trait Service: Send + Sync + 'static {
     /// buffers as far as those go, and copied otherwise.
     fn region(&self) -> Option<RegionConfig> {
         None
+    }
+
+    /// Adds the parts of the workers that the service asks for: those of its routes. A service
+    /// around another one passes the question on; one that does not leaves those of the inner one
+    /// to all workers. Asked when a listener starts.
+    fn worker_parts(&self, parts: &mut WorkerParts) {
+        let _ = parts;
     }
 
     /// A response made by [`Service::pooled`] has come back to the network thread. What the worker

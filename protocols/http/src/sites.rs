@@ -40,6 +40,7 @@ use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
 use crate::site_terms::SiteTerms;
+use crate::terms::WorkerParts;
 
 /// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
 /// it was added with.
@@ -441,6 +442,10 @@ impl Service for Sites {
 
     fn region(&self) -> Option<RegionConfig> {
         self.services.region()
+    }
+
+    fn worker_parts(&self, parts: &mut WorkerParts) {
+        self.services.worker_parts(parts);
     }
 
     fn response_ready(&self, thread: &mut SitesState, turn: Turn, note: &mut Extensions) {

@@ -7,11 +7,14 @@
 //! Invariants
 //! - N1: `next_reply <= next_request <= next_reply + PIPELINE_MAX` (wrapping).
 //! - N2: every number from `next_reply` up to `next_request` is at exactly one place: with a
-//!   worker, in the reorder buffer, or `due` (only `next_reply` can be there).
+//!   worker, in the reorder buffer, or `due` (only `next_reply` can be there). With a worker it may
+//!   have an entry in the buffer that says by when that is to begin ([`Awaited`]).
 //! - N3: a session without owed replies has no reorder buffer: an idle connection holds nothing
 //!   but its session.
 
-use flatpath::{Context, Job, Stall, Subnet};
+use std::time::Duration;
+
+use flatpath::{Context, Job, Stall, Subnet, Ticket};
 
 use crate::client::{ForwardedHeader, Known, Proxies};
 use crate::date::DateLine;
@@ -27,6 +30,7 @@ use crate::records::{Log, Record, Records};
 use crate::scan::Scan;
 use crate::service::Service;
 use crate::site_match::LastHost;
+use crate::terms::WorkerParts;
 
 const _: () = assert!(
     PIPELINE_MAX.is_power_of_two(),
@@ -205,8 +209,17 @@ pub struct ThreadState<S: Service> {
     /// Recycled.
     #[expect(clippy::vec_box, reason = "the box is what is recycled")]
     pub(crate) records: Vec<Box<Record>>,
+    /// The parts of the workers that the service has asked for.
+    pub(crate) parts: WorkerParts,
     #[cfg(feature = "http2")]
     pub(crate) h2: Http2Scratch,
+}
+
+/// The parts of the workers that a service asks for.
+pub(crate) fn worker_parts(service: &impl Service) -> WorkerParts {
+    let mut parts = WorkerParts::default();
+    service.worker_parts(&mut parts);
+    parts
 }
 
 impl<S: Service> ThreadState<S> {
@@ -220,6 +233,7 @@ impl<S: Service> ThreadState<S> {
             pending_body: Vec::new(),
             reorder_buffers: Vec::new(),
             records: Vec::new(),
+            parts: worker_parts(service),
             #[cfg(feature = "http2")]
             h2: Http2Scratch::default(),
         }
@@ -277,12 +291,26 @@ pub(crate) enum QueuedReply<S: Service> {
     Job(Job<Http<S>>),
     /// Written here: an error after other requests.
     Here(Box<Outgoing>),
+    /// Its job is with the workers, and is taken back if none has begun with it in time.
+    Awaited(Awaited),
+}
+
+/// A job that is to be begun with in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) ticket: Ticket,
+    /// In the time of `Turn::now`.
+    pub(crate) end: Duration,
 }
 
 impl<S: Service> QueuedReply<S> {
     /// Whether it is still to be made, elsewhere.
-    fn is_deferred(&self) -> bool {
-        matches!(self, Self::Job(job) if job.is_deferred())
+    fn is_to_come(&self) -> bool {
+        match self {
+            Self::Job(job) => job.is_deferred(),
+            Self::Here(_) => false,
+            Self::Awaited(_) => true,
+        }
     }
 }
 
@@ -495,7 +523,7 @@ impl<S: Service> Session<S> {
     /// The reply that is due, if it is here and made.
     pub(crate) fn take_due(&mut self) -> Option<QueuedReply<S>> {
         let due = &mut self.reorder_buffer.as_mut()?.places[place(self.next_reply)];
-        due.take_if(|reply| !reply.is_deferred())
+        due.take_if(|reply| !reply.is_to_come())
     }
 
     /// The jobs whose responses are made elsewhere.
@@ -506,6 +534,29 @@ impl<S: Service> Session<S> {
             Some(QueuedReply::Job(job)) if job.is_deferred() => Some(job),
             _ => None,
         })
+    }
+
+    /// The jobs that are to be begun with in time, by their requests.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, Awaited)> {
+        let places = self.reorder_buffer.iter().flat_map(|it| &it.places);
+        let first = self.next_reply;
+        places
+            .zip(0u32..)
+            .filter_map(move |(waiting, at)| match waiting {
+                Some(QueuedReply::Awaited(awaited)) => {
+                    let ahead = at.wrapping_sub(first) % PIPELINE_MAX as u32;
+                    Some((first.wrapping_add(ahead), *awaited))
+                }
+                _ => None,
+            })
+    }
+
+    /// The job of a request is back, or is not waited for any more.
+    pub(crate) fn forget_awaited(&mut self, number: u32) {
+        if let Some(reorder_buffer) = &mut self.reorder_buffer {
+            let waiting = &mut reorder_buffer.places[place(number)];
+            waiting.take_if(|waiting| matches!(waiting, QueuedReply::Awaited(_)));
+        }
     }
 
     /// The job of a request, if it waits in the reorder buffer.
@@ -554,7 +605,7 @@ mod tests {
                 }
                 other => panic!("no such head was kept: {other:?}"),
             },
-            QueuedReply::Job(_) => panic!("no job was kept"),
+            QueuedReply::Job(_) | QueuedReply::Awaited(_) => panic!("no job was kept"),
         }
     }
 

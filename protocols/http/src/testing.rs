@@ -76,6 +76,7 @@ fn here<'s, S: Service>(
         Place::Inline => service.inline(thread, turn, head, reply),
         Place::Prompt(right) => Disposition::Prompt(right),
         Place::Worker => Disposition::Pooled,
+        Place::Within(terms) => Disposition::Within(terms),
     }
 }
 

@@ -6,17 +6,27 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::answer::{Answer, Kind};
+use crate::client_watch::ClientWatch;
 use crate::deferred::{Pending, Responder};
 use crate::into_response::refused;
 use crate::layer::{Detached, Layer, Next};
 use crate::message::{Request, Response};
 use crate::tunnel::TunnelWork;
 
-/// A layer that answers 503 when what is inside takes longer than a time.
+/// A layer that answers 503 when what is inside takes longer than a time, from the arrival of the
+/// whole request on.
 ///
-/// A function that runs cannot be stopped: the handler is left to end, on its worker, and what it
-/// answers then is dropped. A future ([`Deferred::spawn`](crate::Deferred)) is dropped. The layers
-/// around see the 503; those inside see what the handler answers at last.
+/// A request that still waits for a worker then is answered all the same, at its time, and its
+/// handler is not called. A function that runs cannot be stopped: the handler is left to end, on its
+/// worker, and what it answers then is dropped; [`ClientWatch`](crate::ClientWatch) tells it so. A
+/// future ([`Deferred::spawn`](crate::Deferred)) is dropped. The layers around see the 503; those
+/// inside see what the handler answers at last. Where all workers are at something else, so that
+/// none has begun with the layers around or can do what these do to the 503, the client gets it
+/// without them: these do not learn of it.
+///
+/// Handlers with time-outs leave a quarter of the workers to all others, so that those which are at
+/// what nobody waits for do not keep the rest from being served; a route or a router may have
+/// [workers of its own](crate::Router::workers) instead.
 ///
 /// Of several around one handler, that whose time is over first answers: a route may have less time
 /// than its router.
@@ -24,7 +34,9 @@ use crate::tunnel::TunnelWork;
 /// The handler and the layers inside run on a worker that need not be the one of the layers around,
 /// so each time-out costs another way to a worker. Around inline handlers, which must not take
 /// long, around mounted services and uploads that are streamed, whose clients have deadlines of
-/// their own, it does nothing.
+/// their own, it does nothing. Put into a function of your own, it counts from the arrival too, but
+/// nothing knows of it before a worker has begun with the request; so it is with routers among
+/// [`LiveSites`](crate::LiveSites).
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,7 +51,7 @@ use crate::tunnel::TunnelWork;
 pub struct TimeOut(Duration);
 
 impl TimeOut {
-    /// A time-out after this time, from when a worker has begun with the request.
+    /// A time-out after this time, from when the request has arrived with its body.
     #[must_use]
     pub fn after(time: Duration) -> Self {
         Self(time)
@@ -47,11 +59,18 @@ impl TimeOut {
 }
 
 impl Layer for TimeOut {
-    fn call(&self, request: Request, next: &Next<'_>) -> Answer {
+    fn time(&self) -> Option<Duration> {
+        Some(self.0)
+    }
+
+    fn call(&self, mut request: Request, next: &Next<'_>) -> Answer {
         let Some(inner) = next.detached() else {
             return next.run(request);
         };
         let pending = Pending::within(self.0, |responder| {
+            if let Some(watch) = ClientWatch::of(&mut request) {
+                watch.is_timed_by(responder.slot());
+            }
             Box::new(Work(Some((inner, request, responder))))
         });
         Answer(Kind::Deferred(pending))
@@ -64,7 +83,8 @@ pub(crate) fn too_slow() -> Response {
     refused(StatusCode::SERVICE_UNAVAILABLE, &reason)
 }
 
-/// What the other worker does, once. Dropped before that, it answers: there was no room for it.
+/// What the other worker does, once, if it is not too late. Dropped before that, it answers: there
+/// was no room for it.
 struct Work(Option<(Detached, Request, Responder)>);
 
 impl Drop for Work {
@@ -80,8 +100,10 @@ impl Drop for Work {
 
 impl TunnelWork for Work {
     fn run(&mut self) {
-        if let Some((inner, request, responder)) = self.0.take() {
-            // It may be too late.
+        if let Some((inner, request, responder)) = self.0.take()
+            && !responder.slot().is_late()
+        {
+            // It may be too late now.
             let _sent = responder.answer(inner.run(request));
         }
     }

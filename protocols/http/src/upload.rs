@@ -22,7 +22,8 @@ use crate::limits::{
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, Stage, Step, log};
-use crate::write;
+use crate::terms::Terms;
+use crate::{defer, read, write};
 
 /// When what has gathered of a body goes to its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,7 @@ pub(crate) fn drop_pending_body<S: Service>(connection: &mut Connection<'_, S>) 
 pub(crate) fn begin<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
+    terms: Option<&Terms>,
 ) -> Result<Step, Fault> {
     if connection.session.owed() > 0 {
         // Its reply must be the one that is due (U1).
@@ -65,6 +67,7 @@ pub(crate) fn begin<S: Service>(
         write::recycle(connection, job);
         return Err(fault);
     }
+    let terms = read::agree(connection, terms, &mut job.builder);
     let request = RequestMeta::of(head);
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
     pending_body.begin(request, head, BodyMode::Streamed);
@@ -77,10 +80,11 @@ pub(crate) fn begin<S: Service>(
         connection.receive_into(Pages::Listener);
     }
     job.begin_upload(connection.session.take_number(), request);
+    job.agree(terms.without_time(), connection.turn());
     if connection.session.is_logged() {
         log(connection).numbered();
     }
-    connection.dispatch(job);
+    defer::dispatch(connection, job);
     connection.session.stage = Stage::Body;
     connection.restart_phase(Phase::Body);
     Ok(Step::On(head.bytes()))
@@ -169,11 +173,10 @@ fn pass_piece<S: Service>(
         upload.piece = std::mem::take(&mut pending_body.piece);
         upload.is_last = is_last;
     }
-    connection.dispatch(job);
+    defer::dispatch(connection, job);
     let ends = !pending_body.request.keep_alive || connection.leaving();
     if is_last && ends {
-        connection.session.stage = Stage::Over;
-        connection.end_input();
+        read::take_no_more(connection);
     }
 }
 
@@ -282,7 +285,7 @@ pub(crate) fn pass_remainder<S: Service>(
         connection.thread.recycle_pending_body(pending_body);
     }
     match is_passed {
-        true => connection.dispatch(job),
+        true => defer::dispatch(connection, job),
         false => write::recycle(connection, job),
     }
     is_passed

@@ -197,6 +197,10 @@ pub(crate) fn deliver_due<S: Service>(connection: &mut Connection<'_, S>) {
             None => break,
             Some(QueuedReply::Job(job)) => send_job(connection, job),
             Some(QueuedReply::Here(reply)) => send(connection, *reply),
+            Some(QueuedReply::Awaited(_)) => {
+                debug_assert!(false, "a reply that is to come is not due");
+                false
+            }
         };
         if !is_complete {
             break;

@@ -38,7 +38,7 @@ use flatpath::lock::Lock;
 use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath_http::{
     Body, Disposition, Head, HeadNote, Peer, Place, Plan, Reply, Request, Response, Service,
-    SiteKey, SiteMatch, SiteTerms, Turn, UploadDecision, WorkerScope,
+    SiteKey, SiteMatch, SiteTerms, Turn, UploadDecision, WorkerParts, WorkerScope,
 };
 use http::{Extensions, StatusCode};
 
@@ -323,6 +323,7 @@ impl<S: Service> Service for Guard<S> {
                 charged(&thread.access, address, (disposition, reply))
             }
             Place::Prompt(right) => Disposition::Prompt(right),
+            Place::Within(terms) => Disposition::Within(terms),
             _ => Disposition::Pooled,
         }
     }
@@ -371,6 +372,10 @@ impl<S: Service> Service for Guard<S> {
 
     fn region(&self) -> Option<RegionConfig> {
         self.inner.region()
+    }
+
+    fn worker_parts(&self, parts: &mut WorkerParts) {
+        self.inner.worker_parts(parts);
     }
 
     fn response_ready(&self, thread: &mut Self::ThreadState, turn: Turn, note: &mut Extensions) {

@@ -28,6 +28,7 @@ use crate::reply::{Out, Reply};
 use crate::scan::Scan;
 use crate::service::{Place, Service};
 use crate::state::{Connection, ThreadState, log};
+use crate::terms::Terms;
 use crate::upload::{self, When};
 use crate::{read, write};
 
@@ -114,27 +115,28 @@ impl<S: Service> Stream<S> {
         let of_listener = connection.protocol.limits.body_bytes_max;
         let body_bytes_max = plan.body.bytes_max(of_listener, head.framing())?;
         let request = RequestMeta::of(&head);
-        let right = match plan.place {
-            Place::Inline => match answer_inline(connection, &head, request) {
+        let mut place = plan.place;
+        if let Place::Inline = place {
+            match answer_inline(connection, &head, request) {
                 Ok(reply) => {
                     self.reply(connection, reply);
                     return Ok(());
                 }
-                Err(right) => right,
-            },
-            Place::Prompt(right) => Some(right),
-            Place::Worker => None,
-        };
-        if let Some(right) = right.filter(|_| !has_body)
+                Err(elsewhere) => place = elsewhere,
+            }
+        }
+        if let Place::Prompt(right) = place
+            && !has_body
             && let Some(reply) = read::try_promptly(connection, &head, request, right)
         {
             self.reply(connection, reply);
             return Ok(());
         }
+        let head = (&head, place.terms());
         match (body, body_bytes_max) {
-            (None, _) => self.pass_on(connection, &head, request),
-            (Some(body), Some(bytes_max)) => self.begin_body(connection, &head, body, bytes_max),
-            (Some(body), None) => self.begin_upload(connection, &head, body),
+            (None, _) => self.pass_on(connection, head, request),
+            (Some(body), Some(bytes_max)) => self.begin_body(connection, head, body, bytes_max),
+            (Some(body), None) => self.begin_upload(connection, head, body),
         }
     }
 
@@ -142,7 +144,7 @@ impl<S: Service> Stream<S> {
     fn pass_on(
         &mut self,
         connection: &mut Connection<'_, S>,
-        head: &Head<'_>,
+        (head, terms): (&Head<'_>, Option<&Terms>),
         request: RequestMeta,
     ) -> Result<(), Fault> {
         let Ok((mut job, buffer)) = read::passage(connection) else {
@@ -153,7 +155,9 @@ impl<S: Service> Stream<S> {
             write::recycle(connection, job);
             return Err(fault);
         }
+        let terms = self.agree(connection, terms, &mut job.builder);
         job.begin(self.id, request, Some(buffer));
+        job.agree(terms, connection.turn());
         self.dispatch(connection, job);
         Ok(())
     }
@@ -162,21 +166,27 @@ impl<S: Service> Stream<S> {
     fn begin_body(
         &mut self,
         connection: &mut Connection<'_, S>,
-        head: &Head<'_>,
+        (head, terms): (&Head<'_>, Option<&Terms>),
         body: RecvStream,
         bytes_max: u64,
     ) -> Result<(), Fault> {
         let incoming = self.arrives(connection, head, body, BodyMode::Buffered);
         incoming.pending.body_bytes_max = bytes_max;
         let names = &mut connection.thread.names;
-        incoming.pending.builder.fill(head, names)
+        incoming.pending.builder.fill(head, names)?;
+        let mut builder = std::mem::take(&mut incoming.pending.builder);
+        let terms = self.agree(connection, terms, &mut builder);
+        if let Some(incoming) = &mut self.incoming {
+            (incoming.pending.builder, incoming.pending.terms) = (builder, terms);
+        }
+        Ok(())
     }
 
     /// Lets a worker open a request whose body is taken piece by piece.
     fn begin_upload(
         &mut self,
         connection: &mut Connection<'_, S>,
-        head: &Head<'_>,
+        (head, terms): (&Head<'_>, Option<&Terms>),
         body: RecvStream,
     ) -> Result<(), Fault> {
         let Some(mut job) = connection.job() else {
@@ -192,8 +202,10 @@ impl<S: Service> Stream<S> {
             write::recycle(connection, job);
             return Err(fault);
         }
+        let terms = self.agree(connection, terms, &mut job.builder);
         self.arrives(connection, head, body, BodyMode::Streamed);
         job.begin_upload(self.id, RequestMeta::of(head));
+        job.agree(terms.without_time(), connection.turn());
         self.dispatch(connection, job);
         Ok(())
     }
@@ -291,6 +303,7 @@ impl<S: Service> Stream<S> {
         std::mem::swap(&mut job.builder, &mut pending.builder);
         *job.builder.request.body_mut() = pending.take_body();
         job.begin(self.id, pending.request, Some(buffer));
+        job.agree(pending.terms, connection.turn());
         connection.thread.recycle_pending_body(pending);
         self.dispatch(connection, job);
     }
@@ -360,13 +373,12 @@ impl Incoming {
     }
 }
 
-/// Lets the service answer here and now; or it leaves the request to workers, with the right to a
-/// try before if there is one.
+/// Lets the service answer here and now; or it says where else the request is answered.
 fn answer_inline<'a, S: Service>(
     connection: &mut Connection<'a, S>,
     head: &Head<'_>,
     request: RequestMeta,
-) -> Result<Outgoing, Option<&'a flatpath::prompt::PromptRight>> {
+) -> Result<Outgoing, Place<'a>> {
     let turn = connection.turn();
     let ThreadState {
         service: thread,

@@ -28,7 +28,7 @@ use crate::service::Service;
 use crate::state::{Connection, Http};
 use crate::tunnel::TunnelEnd;
 use crate::upgrade::Next;
-use crate::write;
+use crate::{defer, write};
 
 /// A reply whose head is with `h2`.
 pub(super) struct Sending {
@@ -270,7 +270,8 @@ impl<S: Service> Stream<S> {
                     }
                     Source::Job => {
                         if let Home::Here(job) = std::mem::take(&mut self.job) {
-                            connection.dispatch(job);
+                            let awaited = defer::send(connection, job);
+                            debug_assert!(awaited.is_none(), "its reply has begun");
                         }
                         self.job = Home::Away;
                         break;

@@ -380,7 +380,7 @@ impl<S: Service> Session<S> {
         let Some(stream) = self.streams.iter_mut().find(is_of) else {
             return write::recycle(connection, job);
         };
-        stream.job = Home::Nothing;
+        stream.came_back();
         if let Some(work) = job.work.take() {
             write::recycle(connection, job);
             return stream.tunnel_finished(connection, work);

@@ -19,14 +19,18 @@ use h2::{Reason, RecvStream};
 use super::bounds::context;
 use super::send::Sending;
 use super::tunnel::Tunneled;
+use crate::client_watch::Watched;
 use crate::encode::REFUSAL;
 use crate::fault::Fault;
+use crate::message::Response;
 use crate::outgoing::Outgoing;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::records::{Record, StreamSent};
+use crate::request_builder::RequestBuilder;
 use crate::service::Service;
-use crate::state::{Connection, Http, log};
-use crate::{defer, read, upload, write};
+use crate::state::{Awaited, Connection, Http, log};
+use crate::terms::{JobTerms, Terms};
+use crate::{defer, read, time_out, upload, write};
 
 /// See the module.
 pub(crate) struct Stream<S: Service> {
@@ -47,6 +51,10 @@ pub(crate) struct Stream<S: Service> {
     /// What it waits for of its client, and since when.
     phase: Phase,
     pub(super) pace: Pace,
+    /// By when a worker is to begin with its job, if that is bounded.
+    awaited: Option<Awaited>,
+    /// Its handler looks whether its client is gone.
+    watched: Option<Watched>,
 }
 
 /// Where the job of a stream is.
@@ -88,7 +96,32 @@ impl<S: Service> Stream<S> {
             sent: StreamSent::default(),
             phase: Phase::Work,
             pace: Pace::begin(turn),
+            awaited: None,
+            watched: None,
         }
+    }
+
+    /// The terms of its request for its job; see `read::agree`.
+    pub(super) fn agree(
+        &mut self,
+        connection: &Connection<'_, S>,
+        terms: Option<&Terms>,
+        builder: &mut RequestBuilder,
+    ) -> JobTerms {
+        let Some(terms) = terms else {
+            return JobTerms::default();
+        };
+        if terms.watches {
+            let watched = self.watched.get_or_insert_default();
+            builder.request.extensions_mut().insert(watched.watch());
+        }
+        connection.thread.parts.of_job(terms)
+    }
+
+    /// Its job is back.
+    pub(super) fn came_back(&mut self) {
+        self.job = Home::Nothing;
+        self.awaited = None;
     }
 
     /// Whether there is nothing more to do.
@@ -134,6 +167,9 @@ impl<S: Service> Stream<S> {
 
     /// What it waits for, and when the time for that is over.
     pub(super) fn deadline(&self, connection: &Connection<'_, S>) -> Option<(Duration, Phase)> {
+        if let Some(awaited) = self.awaited {
+            return Some((awaited.end, Phase::Timed));
+        }
         if let Home::Here(job) = &self.job
             && let Some(end) = job.pending.as_ref().and_then(|pending| pending.end())
         {
@@ -146,10 +182,20 @@ impl<S: Service> Stream<S> {
 
     /// That time is over.
     pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>) {
+        if let Some(awaited) = self.awaited.take() {
+            // Otherwise it runs, or is on its way back.
+            if let Some(job) = connection.withdraw(awaited.ticket) {
+                self.job = Home::Nothing;
+                self.answer_late(connection, job, time_out::too_slow());
+            }
+            return;
+        }
         if let Home::Here(job) = &mut self.job
             && job.is_deferred()
         {
-            defer::give_up(job, connection.turn().now());
+            if let Some(work) = defer::give_up(job, connection.turn().now()) {
+                defer::take_back(connection, work);
+            }
             return self.resume_deferred(connection);
         }
         match self.phase {
@@ -167,7 +213,21 @@ impl<S: Service> Stream<S> {
     /// A worker has the job from now on.
     pub(super) fn dispatch(&mut self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
         self.job = Home::Away;
-        connection.dispatch(job);
+        self.awaited = defer::send(connection, job);
+    }
+
+    /// Answers a job without a worker, unless its client wants no answer any more.
+    fn answer_late(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        mut job: Job<Http<S>>,
+        response: Response,
+    ) {
+        if self.is_cut {
+            return write::recycle(connection, job);
+        }
+        defer::write_late(connection, &mut job, response);
+        self.send_job(connection, job);
     }
 
     /// A job waits for a response that is made elsewhere, or continues if that is there.
@@ -187,6 +247,9 @@ impl<S: Service> Stream<S> {
             && defer::is_ready(connection, job)
             && let Home::Here(mut job) = std::mem::take(&mut self.job)
         {
+            if let Some(response) = defer::bare_response(&mut job) {
+                return self.answer_late(connection, job, response);
+            }
             defer::take_buffer(connection, &mut job);
             self.dispatch(connection, job);
         }
@@ -221,6 +284,7 @@ impl<S: Service> Stream<S> {
     /// The stream is gone: drops what there is of it, but for a job that is with a worker.
     pub(super) fn cut(&mut self, connection: &mut Connection<'_, S>) {
         self.is_cut = true;
+        (self.watched, self.awaited) = (None, None);
         self.sending = None;
         (self.tunneled, self.asked_tunnel) = (None, None);
         match std::mem::take(&mut self.job) {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::spelling;
-use crate::layer;
 use crate::methods::Endpoint;
 
 /// What follows a prefix, in the tree of prefixes.
@@ -136,14 +135,19 @@ impl<S: 'static> Below<S> {
         moved
     }
 
-    /// Puts a layer around each.
-    pub(super) fn layer(&mut self, layer: &layer::Shared) {
-        for Prefix {
-            endpoint, nested, ..
-        } in &mut self.prefixes
-        {
-            endpoint.layer(layer, endpoint.place);
-            nested.layer(layer);
+    /// Shows what answers below each prefix, and below those of nested routers.
+    pub(super) fn each(&self, show: &mut dyn FnMut(&Endpoint<S>)) {
+        for prefix in &self.prefixes {
+            show(&prefix.endpoint);
+            prefix.nested.each(show);
+        }
+    }
+
+    /// The same, to change it.
+    pub(super) fn each_mut(&mut self, change: &mut dyn FnMut(&mut Endpoint<S>)) {
+        for prefix in &mut self.prefixes {
+            change(&mut prefix.endpoint);
+            prefix.nested.each_mut(change);
         }
     }
 

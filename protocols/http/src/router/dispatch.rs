@@ -24,6 +24,7 @@ use crate::reply::{Disposition, Reply};
 use crate::service::{BodyPlan, Place, Plan, Service};
 use crate::sink::UploadDecision;
 use crate::streamed;
+use crate::terms::WorkerParts;
 
 /// Who answers a request.
 struct Found<'a, S> {
@@ -355,19 +356,25 @@ impl Service for Router {
             };
             return match is_layered {
                 true => Plan {
-                    place: Place::Worker,
+                    place: plan.place.on_worker(),
                     asks_peer: true,
                     ..plan
                 },
                 false => plan,
             };
         }
+        let on_worker = || match &endpoint.terms {
+            Some(terms) => Place::Within(terms),
+            None => Place::Worker,
+        };
         let place = match (endpoint.place, &endpoint.right) {
             // A body would have to be read first.
-            _ if head.framing() != Framing::Empty => Place::Worker,
+            _ if head.framing() != Framing::Empty => on_worker(),
             (Route::Inline, _) => Place::Inline,
-            (Route::Prompt, Some(right)) if !endpoint.streams => Place::Prompt(right),
-            _ => Place::Worker,
+            (Route::Prompt, Some(right)) if !endpoint.streams && endpoint.terms.is_none() => {
+                Place::Prompt(right)
+            }
+            _ => on_worker(),
         };
         let body = match endpoint.streams {
             true => BodyPlan::Streamed,
@@ -445,6 +452,22 @@ impl Service for Router {
 
     fn region(&self) -> Option<RegionConfig> {
         self.services.region()
+    }
+
+    fn worker_parts(&self, parts: &mut WorkerParts) {
+        let paths = self.paths.iter();
+        let routes = paths.flat_map(|path| path.methods.endpoints().chain([path.methods.rest()]));
+        let others = self.fallback.iter().chain([&self.not_found]);
+        let mut add = |endpoint: &Endpoint<()>| {
+            // Mounted services say it themselves.
+            if endpoint.service_number().is_none() {
+                parts.add(endpoint.terms.as_deref());
+            }
+        };
+        routes.chain(others).for_each(&mut add);
+        self.below.each(&mut add);
+        self.nested.each(&mut add);
+        self.services.worker_parts(parts);
     }
 
     fn response_ready(&self, thread: &mut RouterState, turn: Turn, note: &mut Extensions) {

@@ -193,6 +193,12 @@ impl Peer {
         self.look();
     }
 
+    /// The same while no worker takes anything.
+    pub(crate) fn step_without_workers(&mut self, server: &mut TestServer) {
+        server.turn_without_workers();
+        self.look();
+    }
+
     fn look(&mut self) {
         {
             let state = self.client.state();

@@ -15,6 +15,7 @@ mod h2_frames;
 mod h2_memory;
 mod h2_rules;
 mod hosts;
+mod late;
 mod layers;
 mod live_sites;
 mod model;

@@ -6,6 +6,7 @@ mod deferred;
 mod endings;
 mod events;
 mod order;
+mod parts;
 mod prompt;
 mod push;
 mod replies;
