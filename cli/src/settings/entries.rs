@@ -305,8 +305,8 @@ settings! {
         .server_limit(|limits| &mut limits.spliced_timeout)
         .listener_limit(|limits| &mut limits.spliced_timeout);
 
-    /// Let clients change files: over HTTP by PUT, uploads and the forms of listings, with the rights
-    /// of this process, and over NFS as the user that the client names
+    /// Let clients change files: over HTTP by PUT, forms and uploads, with the rights of this
+    /// process, and over NFS as the user that the client names
     writable: Option<bool> = switch(topic::LISTENERS).of(FILES).of_sites();
 
     /// Export DIR over NFSv3 at this address: mount with port= and mountport=. Port 0 picks a free
