@@ -11,6 +11,7 @@ use flatpath::{Subnet, SubnetMap};
 use flatpath_http::{Head, IntoResponse, Request, Response, WorkerScope};
 use http::StatusCode;
 
+use super::{address_of, charge};
 use crate::clock;
 #[cfg(feature = "htpasswd")]
 use crate::htpasswd::Htpasswd;
@@ -311,6 +312,44 @@ impl AccessHandle {
         self.0.version.fetch_add(1, Ordering::Relaxed);
     }
 }
+
+impl AccessHandle {
+    /// Decides as a [`Guard`](crate::Guard) with these rules does, for a service without one: for
+    /// a file that another guard's service has, say. On a worker, as it may block; a request is
+    /// counted once, however often it is asked about. What is returned where the job was parked
+    /// counts for nothing: the request comes again.
+    ///
+    /// # Errors
+    /// The response that refuses the request.
+    pub fn admit(
+        &self,
+        request: &mut Request,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        let (_, access) = self.0.current();
+        let address = address_of(request);
+        let own = Arc::as_ptr(&self.0).addr();
+        let counted: Option<&Counted> = request.extensions().get();
+        let is_counted = counted.is_some_and(|counted| counted.0.contains(&own));
+        access.admit(address, is_counted)?;
+        if !is_counted {
+            let counted = request.extensions_mut().get_or_insert_default::<Counted>();
+            counted.0.push(own);
+        }
+        access.credentials(request, address, scope)
+    }
+
+    /// Counts the bytes of a response to a request that was admitted, as a guard does.
+    #[must_use]
+    pub fn charge(&self, request: &Request, response: Response) -> Response {
+        let (_, access) = self.0.current();
+        charge(&access, address_of(request), response)
+    }
+}
+
+/// The rules that have counted a request without a guard: an extension of it.
+#[derive(Clone, Default)]
+struct Counted(Vec<usize>);
 
 impl fmt::Debug for AccessHandle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
