@@ -421,7 +421,14 @@ impl Answerer<'_> {
             Ranges::Whole | Ranges::Unsatisfiable => {
                 let response = status_text(StatusCode::RANGE_NOT_SATISFIABLE);
                 let range = visible(range::unsatisfied(size));
-                return with(response, header::CONTENT_RANGE, range);
+                let mut response = with(response, header::CONTENT_RANGE, range);
+                // The size is that of the form that the client takes.
+                for name in [header::VARY, header::ACCEPT_RANGES] {
+                    if let Some(value) = headers.remove(&name) {
+                        response.headers_mut().insert(name, value);
+                    }
+                }
+                return response;
             }
         };
         let mut response = Response::new(body);
@@ -439,9 +446,9 @@ impl Answerer<'_> {
         headers: &HeaderMap,
         content: &[u8],
     ) -> Option<NewEntry> {
-        // Without both validators the file changed a moment ago, and may do so again unseen.
-        validators.tag.as_ref()?;
-        headers.get(header::LAST_MODIFIED)?;
+        if !validators.are_final() {
+            return None;
+        }
         let visit = asked.visit;
         if !visit.is_checkable {
             return None;

@@ -5,11 +5,17 @@
 //!   nanoseconds. No process can set the last, so a file that was replaced by another of the
 //!   same size and given the same date has another tag (and, which is the price, so has one whose
 //!   mode or link count changed). The tag is always strong, and held back for the two clock ticks
-//!   in which a second write would leave all of these as they are ([`Identity::is_stable`]).
+//!   in which a second write would leave all of these as they are ([`Identity::last_change`]).
 //! - With [`EntityTags::Portable`] it is made of size and modification time alone, and held back
-//!   until the second of that is over.
-//! - `Last-Modified` has whole seconds, so it is held back until its second is over. That also
-//!   keeps it from lying in the future (8.8.2.1), and makes it strong in the sense of 8.8.2.2.
+//!   during the second of that. A file without a known one has the other tag.
+//! - `Last-Modified` has whole seconds, so it is held back until its second is over, which makes it
+//!   strong in the sense of 8.8.2.2.
+//! - Of a file that is dated in the future it is the last second that is over: "the origin server
+//!   MUST replace that value with the message origination date" (8.8.2.1), which may be of the
+//!   moment before. It moves, so no cache of this crate keeps it; dates of conditions are compared
+//!   with the change time, by which the content was as it is.
+//! - A modification time at the epoch (0, or 1 as Nix has it) says that there is none: archives and
+//!   images have it that are to be the same each time they are made. It is never sent.
 //!
 //! Cost: linear in the length of the headers. Nothing is allocated to compare. Why not the crate
 //! `headers`: `docs/headers.md`.
@@ -22,10 +28,14 @@ use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMO
 
 use crate::headers::Headers;
 use crate::identity::Identity;
+use crate::limits::RACY_NS;
 use crate::responses::visible;
 
 /// The first second that an HTTP date cannot say: the year 10000.
 const DATE_SECONDS_END: u64 = 253_402_300_800;
+
+/// Up to here a modification time stands for none.
+const EPOCH_SECONDS_MAX: u64 = 1;
 
 /// The source of the entity tags of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +46,9 @@ pub enum EntityTags {
     #[default]
     Exact,
     /// Size and modification time in whole seconds, as nginx has them, so that servers with copies
-    /// of a directory agree: what one has sent, another one continues or confirms. Given out when
-    /// the second of the modification is over.
+    /// of a directory agree: what one has sent, another one continues or confirms. Not given out
+    /// during the second of the modification. A file whose time is unknown (at the epoch, or before)
+    /// has the exact tag.
     ///
     /// It does not tell apart contents of the same size whose files have the same time: versions
     /// that were given one time on purpose (`touch -r`, `cp -p`, reproducible builds and archives
@@ -58,9 +69,13 @@ pub(crate) struct Validators {
 pub(crate) enum Modified {
     /// In a second that is over.
     At(u64),
-    /// In the present second, or in the future: not sent, as a second change may have the same.
-    Recently(u64),
-    /// At a time that has no HTTP date.
+    /// In the present second, by a clock that is a tick behind: not sent, as a second change may
+    /// have the same.
+    ThisSecond(u64),
+    /// In the future, as somebody has set it. It was not changed later than in the second
+    /// `changed`; the last second that was over is `past`.
+    Ahead { changed: u64, past: u64 },
+    /// At no time that says anything.
     Unknown,
 }
 
@@ -76,21 +91,37 @@ pub(crate) enum Verdict {
 impl Validators {
     /// Of a file that was in this state at `now` or later.
     pub(crate) fn of(identity: &Identity, now: SystemTime, tags: EntityTags) -> Self {
-        let now_seconds = seconds_since_epoch(now).unwrap_or_default();
+        let this_second = seconds_since_epoch(now).unwrap_or_default();
+        // A file written now may get the time of the last tick.
+        let last_tick = now.checked_sub(Duration::from_nanos(RACY_NS));
+        let over = last_tick.and_then(seconds_since_epoch).unwrap_or_default();
         let modified = match u64::try_from(identity.modified.seconds) {
-            Ok(seconds) if seconds < now_seconds.min(DATE_SECONDS_END) => Modified::At(seconds),
-            Ok(seconds) if seconds < DATE_SECONDS_END => Modified::Recently(seconds),
-            _ => Modified::Unknown,
+            Err(_) | Ok(..=EPOCH_SECONDS_MAX) => Modified::Unknown,
+            Ok(seconds) if seconds < over => Modified::At(seconds),
+            Ok(seconds) if seconds <= this_second => Modified::ThisSecond(seconds),
+            Ok(_) => Modified::Ahead {
+                changed: u64::try_from(identity.changed.seconds).unwrap_or_default(),
+                past: over.saturating_sub(1),
+            },
         };
-        let is_stable = identity.is_stable(now);
-        let tag = match (tags, modified) {
-            (EntityTags::Exact, _) => is_stable.then(|| exact_tag(identity)),
-            (EntityTags::Portable, Modified::At(seconds)) if is_stable => {
-                Some(portable_tag(seconds, identity.size))
+        let is_certain = identity.last_change(now).is_certain();
+        let tag = || match (tags, modified) {
+            (EntityTags::Portable, Modified::ThisSecond(_)) => None,
+            (EntityTags::Portable, Modified::At(_) | Modified::Ahead { .. }) => {
+                Some(portable_tag(identity.modified.seconds, identity.size))
             }
-            (EntityTags::Portable, _) => None,
+            (EntityTags::Exact, _) | (_, Modified::Unknown) => Some(exact_tag(identity)),
         };
-        Self { tag, modified }
+        Self {
+            tag: is_certain.then(tag).flatten(),
+            modified,
+        }
+    }
+
+    /// Whether they are the same for as long as the file is.
+    pub(crate) fn are_final(&self) -> bool {
+        let is_final = matches!(self.modified, Modified::At(_) | Modified::Unknown);
+        self.tag.is_some() && is_final
     }
 
     /// Of the same file compressed with this coding: a tag of its own, and a weak one, as the bytes
@@ -123,6 +154,10 @@ impl Validators {
             let since = headers.single(&IF_MODIFIED_SINCE).and_then(parse_date);
             match (self.modified, since) {
                 (Modified::At(modified), Some(since)) => modified <= since,
+                // What the client has got then was in a second that was over.
+                (Modified::Ahead { changed, past }, Some(since)) => {
+                    changed <= since && since <= past
+                }
                 _ => false,
             }
         };
@@ -154,7 +189,8 @@ impl Validators {
             return false;
         };
         match self.modified {
-            Modified::At(modified) | Modified::Recently(modified) => modified > since,
+            Modified::At(modified) | Modified::ThisSecond(modified) => modified > since,
+            Modified::Ahead { changed, .. } => changed > since,
             Modified::Unknown => false,
         }
     }
@@ -170,7 +206,7 @@ impl Validators {
 }
 
 /// The tag that a copy has, too: the same text as nginx gives.
-fn portable_tag(seconds: u64, size: u64) -> HeaderValue {
+fn portable_tag(seconds: i64, size: u64) -> HeaderValue {
     visible(format!("\"{seconds:x}-{size:x}\""))
 }
 
@@ -191,8 +227,11 @@ impl Modified {
     /// The value of `Last-Modified`, where there is one.
     pub(crate) fn to_header(self) -> Option<HeaderValue> {
         match self {
-            Self::At(seconds) => Some(date_header(UNIX_EPOCH + Duration::from_secs(seconds))),
-            Self::Recently(_) | Self::Unknown => None,
+            Self::At(seconds) | Self::Ahead { past: seconds, .. } => {
+                let seconds = seconds.min(DATE_SECONDS_END - 1);
+                Some(date_header(UNIX_EPOCH + Duration::from_secs(seconds)))
+            }
+            Self::ThisSecond(_) | Self::Unknown => None,
         }
     }
 }
@@ -350,9 +389,21 @@ mod tests {
             |identity| identity.modified.seconds -= 1,
         ];
         assert!(other.into_iter().all(|change| copy(change) != own));
+        // A time without meaning makes no tag of its own.
+        let mut unknown = identity();
+        unknown.modified.seconds = 0;
+        assert_eq!(tag(&unknown, later), Some(exact_tag(&unknown)));
+        // In the future it is a time like any other.
+        let mut ahead = identity();
+        ahead.modified.seconds += 1_000_000;
+        let ahead = tag(&ahead, later).expect("it is known");
+        assert_eq!(
+            ahead.as_bytes(),
+            format!("\"{:x}-9\"", SECONDS + 1_000_000).as_bytes()
+        );
         // Within its second another change may leave it as it is.
         assert_eq!(tag(&identity(), after(SECONDS, 999_999_999)), None);
-        assert_eq!(tag(&identity(), after(SECONDS + 1, 0)), own);
+        assert_eq!(tag(&identity(), after(SECONDS + 1, RACY_NS)), own);
         // A change of what is no content, right now, holds it back as well.
         let mut touched = identity();
         touched.changed.seconds = i64::try_from(SECONDS).expect("it fits") + 60;
@@ -362,25 +413,77 @@ mod tests {
     #[test]
     fn a_date_is_told_when_its_second_is_over() {
         let at = |now| of(now).modified;
-        assert_eq!(at(after(SECONDS, 999_999_999)), Modified::Recently(SECONDS));
-        assert_eq!(at(after(SECONDS, 999_999_999)).to_header(), None);
-        assert_eq!(at(after(SECONDS + 1, 0)), Modified::At(SECONDS));
-        let date = HeaderValue::from_static(DATE);
-        assert_eq!(at(after(SECONDS + 1, 0)).to_header(), Some(date));
         assert_eq!(
-            at(after(SECONDS - 60, 0)).to_header(),
-            None,
-            "the future is not sent"
+            at(after(SECONDS, 999_999_999)),
+            Modified::ThisSecond(SECONDS)
+        );
+        assert_eq!(at(after(SECONDS, 999_999_999)).to_header(), None);
+        let this = Modified::ThisSecond(SECONDS);
+        assert_eq!(
+            at(after(SECONDS + 1, RACY_NS - 1)),
+            this,
+            "by the last tick"
+        );
+        assert_eq!(at(after(SECONDS + 1, RACY_NS)), Modified::At(SECONDS));
+        let date = HeaderValue::from_static(DATE);
+        assert_eq!(at(after(SECONDS + 1, RACY_NS)).to_header(), Some(date));
+    }
+
+    /// A file whose modification time was set to the future in the second `SECONDS`, a minute ago.
+    fn ahead() -> Validators {
+        let mut file = identity();
+        file.modified.seconds = 16_000_000_000;
+        Validators::of(&file, after(SECONDS + 60, RACY_NS), EntityTags::Exact)
+    }
+
+    #[test]
+    fn a_file_dated_in_the_future_has_its_tag_and_the_present_for_its_date() {
+        let found = ahead();
+        assert!(found.tag.is_some());
+        let past = SECONDS + 59;
+        assert_eq!(
+            found.modified,
+            Modified::Ahead {
+                changed: SECONDS,
+                past
+            }
+        );
+        let date = date_header(UNIX_EPOCH + Duration::from_secs(past));
+        assert_eq!(found.modified.to_header(), Some(date));
+        assert!(!found.are_final(), "its date moves");
+    }
+
+    #[test]
+    fn dates_of_conditions_are_those_of_its_last_change() {
+        let now = httpdate::fmt_http_date(after(SECONDS + 59, 0));
+        let later = httpdate::fmt_http_date(after(SECONDS + 3_600, 0));
+        for (date, is_known) in [(BEFORE, false), (DATE, true), (&now, true), (&later, false)] {
+            let since = headers(&[(IF_MODIFIED_SINCE, date)]);
+            let verdict = if is_known {
+                Verdict::NotModified
+            } else {
+                Verdict::Proceed
+            };
+            assert_eq!(ahead().evaluate(&since), verdict, "{date}");
+        }
+        let unmodified = |date| ahead().evaluate(&headers(&[(IF_UNMODIFIED_SINCE, date)]));
+        assert_eq!(unmodified(BEFORE), Verdict::PreconditionFailed);
+        assert_eq!(unmodified(DATE), Verdict::Proceed);
+        let range = headers(&[(IF_RANGE, &now)]);
+        assert!(
+            !ahead().honours_range(&range),
+            "a date that moves is no validator"
         );
     }
 
     #[test]
     fn times_without_a_date_do_no_harm() {
-        for seconds in [i64::MIN, -1, 253_402_300_800, i64::MAX] {
+        for seconds in [i64::MIN, -1, 0, 1] {
             let mut odd = identity();
             odd.modified.seconds = seconds;
             let validators = Validators::of(&odd, SystemTime::now(), EntityTags::Portable);
             assert_eq!(validators.modified, Modified::Unknown);
+            assert!(validators.modified.to_header().is_none() && validators.are_final());
             let map = headers(&[(IF_UNMODIFIED_SINCE, BEFORE)]);
             assert_eq!(validators.evaluate(&map), Verdict::Proceed);
         }

@@ -4,14 +4,14 @@
 //! things escape them inevitably: a write through a shared mapping gets its time when
 //! the page is first touched after a write-back, and a network file system returns what it has
 //! cached. A third is dealt with here: file times advance with the clock tick, so a file written
-//! twice within one tick looks unchanged. [`Identity::is_stable`] says when that is ruled out.
+//! twice within one tick looks unchanged. [`Identity::last_change`] says when that is ruled out.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Stat, Statx, StatxFlags};
 
-use crate::limits::{RACY_COARSE_NS, RACY_NS};
+use crate::limits::{CLOCKS_DIFFER_MAX, RACY_COARSE_NS, RACY_NS};
 
 /// A file in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,30 @@ pub(crate) struct Identity {
     pub(crate) modified: Stamp,
     /// When its content or its attributes last changed. No process can set it.
     pub(crate) changed: Stamp,
+}
+
+/// When a file was last changed, and whether the next change is certain to give it another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastChange {
+    /// Every write from now on gives it another time.
+    Past,
+    /// Less than two ticks ago, or two seconds where the file system keeps whole seconds; or so
+    /// little ahead that the clock of a file server may be. Another write may leave its time as it
+    /// is.
+    Recent,
+    /// Far ahead: the clock was set back since. A write gives it the present time, which is
+    /// another.
+    Future,
+}
+
+impl LastChange {
+    /// Whether a state that looks the same is the same.
+    pub(crate) fn is_certain(self) -> bool {
+        match self {
+            Self::Past | Self::Future => true,
+            Self::Recent => false,
+        }
+    }
 }
 
 /// A time as file systems keep it, since the epoch.
@@ -61,20 +85,26 @@ impl Identity {
         }
     }
 
-    /// Whether every write from `now` on would give the file another time than it has.
-    ///
-    /// `now` must have been read before this identity. False for two ticks after a change, for two
-    /// seconds on file systems that keep whole seconds, and for files with times in the future.
-    pub(crate) fn is_stable(&self, now: SystemTime) -> bool {
-        let racy_ns = if self.changed.nanoseconds == 0 {
-            RACY_COARSE_NS
-        } else {
-            RACY_NS
+    /// When the file was last changed, by its change time alone: every write and every other
+    /// modification time sets that, and no process can choose it. `now` must have been read before
+    /// this identity.
+    pub(crate) fn last_change(&self, now: SystemTime) -> LastChange {
+        let racy_ns = match self.changed.nanoseconds {
+            0 => RACY_COARSE_NS,
+            _ => RACY_NS,
         };
-        let last = self.modified.max(self.changed);
-        last.to_system_time()
-            .and_then(|last| now.duration_since(last).ok())
-            .is_some_and(|age| age >= Duration::from_nanos(racy_ns))
+        let Some(changed) = self.changed.to_system_time() else {
+            return match self.changed.seconds < 0 {
+                true => LastChange::Past,
+                false => LastChange::Future,
+            };
+        };
+        match now.duration_since(changed) {
+            Ok(age) if age >= Duration::from_nanos(racy_ns) => LastChange::Past,
+            Ok(_) => LastChange::Recent,
+            Err(ahead) if ahead.duration() <= CLOCKS_DIFFER_MAX => LastChange::Recent,
+            Err(_) => LastChange::Future,
+        }
     }
 }
 
@@ -178,32 +208,42 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_stable_two_ticks_after_its_last_change() {
+    fn a_change_is_past_two_ticks_later() {
         let changed = at(1_000, 5);
         let changed_ns = 1_000_000_000_005;
-        assert!(!changed.is_stable(after_epoch(changed_ns)));
-        assert!(!changed.is_stable(after_epoch(changed_ns + RACY_NS - 1)));
-        assert!(changed.is_stable(after_epoch(changed_ns + RACY_NS)));
+        let seen = |ns| changed.last_change(after_epoch(ns));
+        assert_eq!(seen(changed_ns), LastChange::Recent);
+        assert_eq!(seen(changed_ns + RACY_NS - 1), LastChange::Recent);
+        assert_eq!(seen(changed_ns + RACY_NS), LastChange::Past);
     }
 
     #[test]
-    fn a_modification_time_set_back_does_not_settle_a_file() {
-        let mut changed = at(1_000, 5);
-        changed.modified.seconds = 10;
-        assert!(!changed.is_stable(after_epoch(1_000_000_000_006)));
+    fn a_modification_time_decides_nothing() {
+        for seconds in [10, 5_000_000_000, i64::MAX] {
+            let mut changed = at(1_000, 5);
+            changed.modified.seconds = seconds;
+            let seen = |ns| changed.last_change(after_epoch(ns));
+            assert_eq!(seen(1_000_000_000_006), LastChange::Recent, "{seconds}");
+            assert_eq!(seen(1_001_000_000_000), LastChange::Past, "{seconds}");
+        }
     }
 
     #[test]
-    fn whole_second_times_take_two_seconds_to_become_stable() {
-        let changed = at(1_000, 0);
-        assert!(!changed.is_stable(after_epoch(1_001_999_999_999)));
-        assert!(changed.is_stable(after_epoch(1_002_000_000_000)));
+    fn whole_second_times_take_two_seconds() {
+        let seen = |ns| at(1_000, 0).last_change(after_epoch(ns));
+        assert_eq!(seen(1_001_999_999_999), LastChange::Recent);
+        assert_eq!(seen(1_002_000_000_000), LastChange::Past);
     }
 
     #[test]
-    fn times_in_the_future_or_beyond_reason_are_never_stable() {
-        assert!(!at(2_000, 5).is_stable(after_epoch(1_000_000_000_000)));
-        assert!(!at(i64::MAX, 5).is_stable(SystemTime::now()));
-        assert!(at(-5, 5).is_stable(SystemTime::now()));
+    fn the_future_is_no_moment_ago_unless_two_clocks_may_differ_by_it() {
+        let seen = |seconds, now: u64| at(seconds, 5).last_change(after_epoch(now * 1_000_000_000));
+        let differ = CLOCKS_DIFFER_MAX.as_secs();
+        let ahead = i64::try_from(1_000 + differ).expect("it fits");
+        assert_eq!(seen(ahead - 1, 1_000), LastChange::Recent);
+        assert_eq!(seen(ahead, 1_000), LastChange::Future);
+        assert_eq!(seen(i64::MAX, 1_000), LastChange::Future);
+        assert_eq!(seen(-5, 1_000), LastChange::Past);
+        assert_eq!(seen(i64::MIN, 1_000), LastChange::Past);
     }
 }

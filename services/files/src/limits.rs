@@ -120,6 +120,10 @@ pub(crate) const CACHE_DEPTH_MAX: usize = 8;
 /// the slowest tick rate of Linux, 2 × 10 ms.
 pub(crate) const RACY_NS: u64 = 2 * 10_000_000;
 
+/// A change time that is this little ahead may be of now, by the clock of a file server. Clocks that
+/// NTP keeps differ by less than a second; this is what those differ by that nothing keeps, for days.
+pub(crate) const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
+
 /// The same where a file system keeps whole seconds only: the two seconds of FAT.
 pub(crate) const RACY_COARSE_NS: u64 = 2 * 1_000_000_000;
 

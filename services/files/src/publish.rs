@@ -162,7 +162,7 @@ impl Publication<'_> {
         let stored = identity()?;
         let mut now = SystemTime::now();
         // Whole seconds would take two seconds to become stable.
-        if !stored.is_stable(now) && stored.changed.nanoseconds != 0 {
+        if !stored.last_change(now).is_certain() && stored.changed.nanoseconds != 0 {
             std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(1));
             now = SystemTime::now();
         }

@@ -64,6 +64,22 @@ pub(crate) struct Held<'a> {
     pub(crate) is_checkable: bool,
 }
 
+impl Held<'_> {
+    /// Adds the rules of the files, and what depends on them.
+    fn add(&mut self, version: &Version) {
+        for (name, state) in NAMES.iter().zip(version.states) {
+            let path = name.as_bytes().to_vec();
+            match state {
+                State::Absent => self.observations.push(Observation::Nothing(path)),
+                State::Read(identity) => self.observations.push(Observation::File(path, identity)),
+                State::Refused(_) => self.is_checkable = false,
+            }
+        }
+        self.is_checkable &= !version.is_racy;
+        self.rules.of_files = Some(Arc::clone(&version.rules));
+    }
+}
+
 impl RootFiles {
     /// Whether a path beneath the root is one of these files, and so neither served nor written.
     pub(crate) fn keeps_back(self, path: &[u8]) -> bool {
@@ -90,17 +106,7 @@ impl RuleFiles {
         if set.root_files == RootFiles::Ignored {
             return Ok(held);
         }
-        let version = self.version(root, set, reach)?;
-        for (name, state) in NAMES.iter().zip(version.states) {
-            let path = name.as_bytes().to_vec();
-            match state {
-                State::Absent => held.observations.push(Observation::Nothing(path)),
-                State::Read(identity) => held.observations.push(Observation::File(path, identity)),
-                State::Refused(_) => held.is_checkable = false,
-            }
-        }
-        held.is_checkable &= !version.is_racy;
-        held.rules.of_files = Some(Arc::clone(&version.rules));
+        held.add(&*self.version(root, set, reach)?);
         Ok(held)
     }
 
@@ -213,7 +219,7 @@ fn read_stable(
             break;
         };
         let size = usize::try_from(file.identity.size).unwrap_or(usize::MAX);
-        let is_racy = !file.identity.is_stable(file.looked_at);
+        let is_racy = !file.identity.last_change(file.looked_at).is_certain();
         if size > RULE_FILE_BYTES_MAX {
             return Ok((state, None, is_racy));
         }
@@ -232,25 +238,21 @@ fn read_stable(
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use super::*;
 
-    /// A root with `_headers`, which was changed at this time.
-    fn root_with(text: &str, modified: SystemTime) -> (tempfile::TempDir, Root) {
+    /// A root with `_headers`.
+    fn root_with(text: &str) -> (tempfile::TempDir, Root) {
         let folder = tempfile::tempdir().expect("a directory");
-        let path = folder.path().join(HEADERS);
-        fs::write(&path, text).expect("written");
-        let file = fs::File::options().write(true).open(&path).expect("open");
-        file.set_modified(modified).expect("a time");
+        fs::write(folder.path().join(HEADERS), text).expect("written");
         let root = Root::open(folder.path()).expect("a root");
         (folder, root)
     }
 
     #[test]
     fn a_line_that_leads_to_a_file_that_is_not_there_is_a_mistake_of_its_version() {
-        let old = SystemTime::now() - Duration::from_secs(3600);
-        let (folder, root) = root_with("", old);
+        let (folder, root) = root_with("");
         let lines = "/a /page.html 200\n/b/* /no.html 200\n/c /gone.html 200!\n";
         fs::write(folder.path().join(REDIRECTS), lines).expect("written");
         fs::write(folder.path().join("page.html"), "").expect("written");
@@ -290,15 +292,45 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_a_moment_after_its_change_is_read_again_and_not_kept() {
-        // In the future, so that it is a moment ago however long the test takes.
-        let soon = SystemTime::now() + Duration::from_secs(3600);
-        let (_folder, root) = root_with("/*\n  X-A: 1\n", soon);
-        assert_eq!(held_after(&root, true), (true, false));
+    fn what_was_read_a_moment_after_its_change_is_read_again() {
+        let (_folder, root) = root_with("/*\n  X-A: 1\n");
+        assert!(held_after(&root, true).0, "as it is now");
         assert_eq!(held_after(&root, false), (false, true), "of the same state");
-        let new = RuleFiles::default();
+    }
+
+    #[test]
+    fn what_may_have_changed_unseen_is_not_kept() {
+        let (_folder, root) = root_with("/*\n  X-A: 1\n");
+        let is_racy = |after: Duration| {
+            let (state, opened) = look(&root, HEADERS, Reach::Everywhere).expect("in reach");
+            let opened = opened.map(|opened| {
+                let changed = opened.identity.changed.to_system_time();
+                let looked_at = changed.expect("a time") + after;
+                Opened {
+                    looked_at,
+                    ..opened
+                }
+            });
+            let read = read_stable(&root, HEADERS, Reach::Everywhere, (state, opened));
+            read.expect("in reach").2
+        };
+        assert!(is_racy(Duration::ZERO));
+        assert!(!is_racy(Duration::from_secs(3600)));
+        let version = |is_racy| Version {
+            states: [State::Absent; 2],
+            rules: Arc::default(),
+            mistakes: Mistakes::new(),
+            is_racy,
+        };
         let set = Rules::new().root_files(RootFiles::Read);
-        let held = new.hold(&root, &set, Reach::Everywhere);
-        assert!(!held.expect("in reach").is_checkable, "it says so itself");
+        for is_racy in [false, true] {
+            let mut held = Held {
+                rules: InForce::of(&set),
+                observations: Vec::new(),
+                is_checkable: true,
+            };
+            held.add(&version(is_racy));
+            assert_eq!(held.is_checkable, !is_racy);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod compressed;
+mod dates;
 mod directories;
 mod kept;
 mod prompt;
