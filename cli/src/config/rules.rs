@@ -5,6 +5,7 @@
 //! dir = "/srv/example"
 //! clean-urls = true
 //! spa = "/index.html"
+//! spa-except = ["/api/*"]
 //! try = ["$path", "$path.html"]
 //! root-files = true
 //! [[site.redirect]]
@@ -81,6 +82,7 @@ impl SiteRules {
             "header" => each(value, "header", rules, header),
             "try" => try_files(value, rules),
             "spa" => spa(value, rules),
+            "spa-except" => spa_except(value, rules),
             "clean-urls" => switch(value, "clean-urls").map(|is_on| match is_on {
                 true => rules.clean_urls(CleanUrls::Served),
                 false => rules.clean_urls(CleanUrls::Off),
@@ -269,6 +271,15 @@ fn spa(value: &Value<'_>, rules: Rules) -> Result<Rules, Refused> {
         .map_err(|why| at(value, "spa")(&why))
 }
 
+fn spa_except(value: &Value<'_>, mut rules: Rules) -> Result<Rules, Refused> {
+    for path in values_of(value) {
+        let on = pattern(path, text(path, "spa-except")?, "spa-except")?;
+        let added = rules.without_fallback(on);
+        rules = added.map_err(|why| at(path, "spa-except")(&why))?;
+    }
+    Ok(rules)
+}
+
 fn trailing_slash(value: &Value<'_>) -> Result<TrailingSlash, Refused> {
     match value.as_str() {
         Some("directories") => Ok(TrailingSlash::Directories),
@@ -332,6 +343,8 @@ mod tests {
     fn a_table_is_the_rules_that_a_program_would_set() {
         let any = Pattern::any;
         let set = |name, value| HeaderChange::set(name, value);
+        let pattern = |text: &str| text.parse().expect("a pattern");
+        let path = |text: &str| Rules::new().without_fallback(pattern(text));
         let rules = |made: Result<Rules, flatpath_files::RuleError>| made.expect("rules");
         let cases = [
             (
@@ -362,6 +375,10 @@ mod tests {
                 rules(Rules::new().fallback(any(), "/index.html")),
             ),
             ("spa = \"/a\"", rules(Rules::new().fallback(any(), "/a"))),
+            (
+                "spa-except = [\"/a/*\", \"/b\"]",
+                rules(path("/a/*").and_then(|rules| rules.without_fallback(pattern("/b")))),
+            ),
             (
                 "error-pages = { 404 = \"/a\" }",
                 rules(Rules::new().error_page(StatusCode::NOT_FOUND, "/a")),

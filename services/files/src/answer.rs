@@ -25,6 +25,7 @@ use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::content::{self, Multipart, Span, Stability};
 use crate::error::FilesError;
+use crate::fallback;
 use crate::freshness::{FreshnessCheck, Lookup, LookupStart, Observation};
 use crate::headers::Headers;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
@@ -111,7 +112,16 @@ impl Answerer<'_> {
     /// Answers any request; `None` if a link led beyond the reach, or something is not cached.
     pub(crate) fn answer(&self, request: &Request) -> Option<Response> {
         let mut visit = self.visit(request)?;
-        let made = match self.get(&mut visit) {
+        let mut response = self.answer_to(&mut visit)?;
+        if visit.is_page_or_none {
+            response.headers_mut().append(header::VARY, fallback::VARY);
+        }
+        Some(response)
+    }
+
+    fn answer_to(&self, visit: &mut Visit<'_>) -> Option<Response> {
+        let request = visit.request;
+        let made = match self.get(visit) {
             Err(error) => Made::Error(error),
             Ok(made) => made,
         };
@@ -130,7 +140,7 @@ impl Answerer<'_> {
             Made::Error(error) => refuse(request, error),
         };
         visit.extent = Extent::NotKept;
-        self.with_page(&visit, made).ok()
+        self.with_page(visit, made).ok()
     }
 
     /// The rules for a request; `None` where the reach is too short to read them.
@@ -248,7 +258,7 @@ impl Answerer<'_> {
         Err(FilesError::Changed)
     }
 
-    fn media_of(&self, path: &[u8]) -> HeaderValue {
+    pub(crate) fn media_of(&self, path: &[u8]) -> HeaderValue {
         let of_rules = self.rules.media_of(path).cloned();
         of_rules.unwrap_or_else(|| HeaderValue::from_static(media::of_name(name_of(path))))
     }

@@ -37,7 +37,7 @@
 // |------|--------|
 // | a cached file is answered on the network thread | `cache`, `freshness` |
 // | else a worker takes the request | `answer` |
-// | which file it gets by the rules of the site | `visit`, `lookup`, `rules`, `references`, `error_pages` |
+// | which file it gets by the rules of the site | `visit`, `lookup`, `fallback`, `rules`, `references`, `error_pages` |
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
 // | which state of the file it is | `identity` |
@@ -60,6 +60,7 @@ mod lookup;
 mod error_pages;
 mod references;
 mod writing;
+mod fallback;
 mod keyed;
 mod publish;
 mod put;

@@ -12,6 +12,7 @@ use flatpath_http::Request;
 
 use crate::answer::Answerer;
 use crate::error::FilesError;
+use crate::fallback::{Wanted, is_page};
 use crate::freshness::Observation;
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::root::{Kind, Opened, Reach};
@@ -90,8 +91,9 @@ impl Answerer<'_> {
             .ok_or(FilesError::NotFound)
     }
 
-    /// Where a fallback leads to, if there is one for the path that was asked for.
-    pub(crate) fn fallback(&self, visit: &Visit<'_>) -> Result<(Vec<u8>, Opened), FilesError> {
+    /// Where a fallback leads to, if there is one for the path that was asked for, and it is not a
+    /// page where the client wants something else.
+    pub(crate) fn fallback(&self, visit: &mut Visit<'_>) -> Result<(Vec<u8>, Opened), FilesError> {
         let hit = visit
             .rules
             .falling_back(&visit.address)
@@ -100,7 +102,15 @@ impl Answerer<'_> {
         let target = Target::parse(file.as_bytes(), self.hidden);
         let target = target.map_err(|_| FilesError::NotFound)?;
         match self.named(&target, &mut Vec::new())? {
-            Found::File(path, opened) => Ok((path, opened)),
+            Found::File(path, opened) => {
+                visit.is_page_or_none = is_page(self.media_of(&path).as_bytes());
+                match visit.is_page_or_none {
+                    true if Wanted::by(visit.request, &visit.address) != Wanted::Page => {
+                        Err(FilesError::NotFound)
+                    }
+                    _ => Ok((path, opened)),
+                }
+            }
             Found::Directory(..) | Found::Elsewhere(..) => Err(FilesError::NotFound),
         }
     }

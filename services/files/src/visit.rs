@@ -26,6 +26,8 @@ pub(crate) struct Visit<'r> {
     pub(crate) observations: Vec<Observation>,
     /// Whether checks would notice every change.
     pub(crate) is_checkable: bool,
+    /// Whether the answer depends on whether the client wants a page.
+    pub(crate) is_page_or_none: bool,
 }
 
 /// What a path leads to.
@@ -52,6 +54,7 @@ impl<'r> Visit<'r> {
             extent: Extent::All,
             observations,
             is_checkable,
+            is_page_or_none: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl<'r> Visit<'r> {
             extent: Extent::NotKept,
             observations: Vec::new(),
             is_checkable: false,
+            is_page_or_none: false,
         }
     }
 

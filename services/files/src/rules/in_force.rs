@@ -81,6 +81,9 @@ impl InForce<'_> {
     }
 
     pub(crate) fn falling_back<'p>(&self, path: &'p [u8]) -> Option<Hit<'_, 'p, Template>> {
+        if self.set.without_fallback.find(path).is_some() {
+            return None;
+        }
         let of_files = self
             .of_files
             .iter()
@@ -108,7 +111,8 @@ impl InForce<'_> {
         }
         self.both().any(|rules| {
             let leads = tries(&rules.redirects) || tries(&rules.rewrites) || tries(&rules.tries);
-            leads || tries(&rules.fallbacks) || tries(&rules.headers)
+            let falls_back = tries(&rules.fallbacks) || tries(&rules.without_fallback);
+            leads || falls_back || tries(&rules.headers)
         })
     }
 }

@@ -9,7 +9,8 @@
 //! 3. Lists of files: the first file that exists is the answer; if none does, nothing is found.
 //! 4. Without such a list the file of the path, with clean addresses and slashes; of a directory
 //!    its index, or a listing.
-//! 5. Where nothing was found: lines of `_redirects` with `200`, then fallbacks, with status 200.
+//! 5. Where nothing was found: lines of `_redirects` with `200`, then fallbacks, with status 200;
+//!    none for paths that are left out, and no page for a client that wants none (`fallback`).
 //! 6. Of an error the page for its status.
 //! 7. Headers: all rules for the path that was asked for, then those of `_headers`, in their order.
 //!

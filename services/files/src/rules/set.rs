@@ -53,6 +53,8 @@ pub struct Rules {
     pub(crate) clean_urls: CleanUrls,
     pub(crate) trailing_slash: TrailingSlash,
     pub(crate) fallbacks: RuleList<Template>,
+    /// Paths that no fallback answers.
+    pub(crate) without_fallback: RuleList<()>,
     pub(crate) error_pages: HashMap<StatusCode, Vec<u8>>,
     pub(crate) headers: RuleList<Vec<HeaderChange>>,
     /// By ending, in lower case.
@@ -125,6 +127,7 @@ impl Rules {
             clean_urls: CleanUrls::default(),
             trailing_slash: TrailingSlash::default(),
             fallbacks: RuleList::new("fallbacks"),
+            without_fallback: RuleList::new("paths without a fallback"),
             error_pages: HashMap::new(),
             headers: RuleList::new("rules for headers"),
             media_types: HashMap::new(),
@@ -255,14 +258,28 @@ impl Rules {
     }
 
     /// Answers with this file, and status 200, where nothing is found: the page of an application
-    /// that looks at the address itself (a single-page application). Every mistaken address below
-    /// the pattern is answered so, of scripts and images too.
+    /// that looks at the address itself (a single-page application).
+    ///
+    /// A page is no answer to a request for something else: one whose `Sec-Fetch-Dest` says that a
+    /// browser loads a script, a style, an image or another part of a page; one whose `Accept` has
+    /// no HTML; and, where those do not decide, one for a name with the ending of another type,
+    /// such as `.js`. Those get a 404. A fallback of another type is for every request.
     ///
     /// # Errors
     /// [`RuleError::Target`] and [`RuleError::Variable`] for the file, [`RuleError::TooMany`].
     pub fn fallback(mut self, on: Pattern, file: &str) -> Result<Self, RuleError> {
         let file = Template::parse(file, &on, Purpose::File)?;
         self.fallbacks.push(on, file)?;
+        Ok(self)
+    }
+
+    /// Leaves out these paths from all fallbacks, those of `_redirects` too: what is not found there
+    /// is a 404.
+    ///
+    /// # Errors
+    /// [`RuleError::TooMany`].
+    pub fn without_fallback(mut self, on: Pattern) -> Result<Self, RuleError> {
+        self.without_fallback.push(on, ())?;
         Ok(self)
     }
 
@@ -342,6 +359,7 @@ impl Rules {
             clean_urls,
             trailing_slash,
             fallbacks,
+            without_fallback: _,
             error_pages,
             headers,
             media_types,

@@ -4,6 +4,7 @@ mod answers;
 mod compressed;
 mod dates;
 mod directories;
+mod fallbacks;
 mod kept;
 mod prompt;
 mod publishing;

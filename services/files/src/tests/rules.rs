@@ -382,7 +382,8 @@ fn a_fallback_is_the_page_of_an_application_and_never_kept() {
         hashed.header("cache-control"),
         Some("public, max-age=31536000, immutable")
     );
-    let missing = site.get("/app/c.3f2a9c1b.js");
+    let document = "Sec-Fetch-Dest: document\r\n";
+    let missing = site.ask("GET", "/app/c.3f2a9c1b.js", document);
     assert_eq!(
         (missing.status(), missing.header("cache-control")),
         ("200", None)
