@@ -31,6 +31,7 @@ mod ingest;
 mod ingest_handover;
 mod kubernetes;
 mod lasting;
+mod leftovers;
 mod listing;
 mod log;
 mod log_lines;

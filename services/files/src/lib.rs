@@ -65,6 +65,7 @@ mod keyed;
 mod publish;
 mod put;
 mod form;
+mod leftovers;
 mod tus;
 mod deferred_close;
 mod target;

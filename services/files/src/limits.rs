@@ -167,6 +167,13 @@ pub(crate) const STAT_AGE_NS: u64 = 1_000_000_000;
 /// others are still answered: 1/2.
 pub(crate) const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
 
+/// Names that are looked at, at the start, for temporary files of servers that were killed: some
+/// minutes on a disk.
+pub(crate) const LEFTOVER_NAMES_MAX: usize = 4_000_000;
+
+/// The age of such a file where the lock of its server may not reach this machine: far beyond a PUT.
+pub(crate) const LEFTOVER_AGE_REMOTE: Duration = Duration::from_secs(24 * 3600);
+
 /// Mounts below the served directory that are distinguished.
 pub(crate) const MOUNTS_MAX: usize = 1_024;
 

@@ -15,7 +15,8 @@
 //!   before the answer (`fsync` of the file, then of its directory).
 //! - The mode of a replaced file is kept; a new file has what the umask leaves.
 //!
-//! Only a process that is killed between `linkat` and `rename` leaves a hidden `.flatpath-put-*`.
+//! Only a process that is killed between `linkat` and `rename` leaves a hidden `.flatpath-put-*`,
+//! which the next start removes (`leftovers`).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -31,6 +32,7 @@ use rustix::io::Errno;
 use crate::conditional::{EntityTags, Validators};
 use crate::identity::Identity;
 use crate::keyed::KeyedLock;
+use crate::leftovers::{fresh_name, hold_unnamed};
 use crate::limits::RACY_NS;
 use crate::responses::{Refusal, Result, bare, with};
 use crate::writing::{Durability, Existing, allow, existing_at};
@@ -101,6 +103,7 @@ impl Publication<'_> {
             return link(self.name);
         }
         let hidden = fresh_name();
+        hold_unnamed(self.file);
         link(&hidden)?;
         let renamed = self.rename(&hidden);
         if renamed.is_err() {
@@ -170,13 +173,6 @@ impl Publication<'_> {
         let same = identity()? == stored;
         same.then(|| Validators::of(&stored, now, self.tags).tag)?
     }
-}
-
-/// A hidden name that no other file has.
-pub(crate) fn fresh_name() -> Vec<u8> {
-    use std::hash::{BuildHasher, RandomState};
-    let number = RandomState::new().hash_one(std::thread::current().id());
-    format!(".flatpath-put-{number:016x}").into_bytes()
 }
 
 /// Brings the names in a directory to the disk, where they are to be there.

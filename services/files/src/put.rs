@@ -3,7 +3,8 @@
 //! The body goes to a file without a name in the target's directory (`O_TMPFILE`), which the
 //! kernel removes by itself if this process dies, and which gets its name when it is complete
 //! (`publish`). Where the file system has no unnamed files, it has a hidden name from the start,
-//! which is removed when the request ends; a killed server leaves it behind. A request that ends
+//! which is removed when the request ends; what a killed server leaves behind is removed at the next
+//! start (`leftovers`). A request that ends
 //! before its file has a name leaves nothing ([`TempFile`]).
 //!
 //! Conditions are looked at before the body is taken and again before the file gets its name. A
@@ -35,8 +36,9 @@ use crate::conditional::EntityTags;
 use crate::deferred_close::TempFile;
 use crate::error::FilesError;
 use crate::headers::{Headers, number};
+use crate::leftovers::{fresh_name, hold};
 use crate::limits::NAME_BYTES_MAX;
-use crate::publish::{Publication, fresh_name, refuse_part};
+use crate::publish::{Publication, refuse_part};
 use crate::responses::{Refusal, Result};
 use crate::target::PathForm;
 use crate::tus::ledger::Uploads;
@@ -96,7 +98,12 @@ fn open_new(directory: &Arc<File>) -> Result<TempFile> {
         let name = fresh_name();
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         match rustix::fs::openat(directory, &name[..], flags, mode) {
-            Ok(file) => return Ok(TempFile::named(file.into(), Arc::clone(directory), name)),
+            Ok(file) => {
+                let file = File::from(file);
+                if hold(&file)? {
+                    return Ok(TempFile::named(file, Arc::clone(directory), name));
+                }
+            }
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }

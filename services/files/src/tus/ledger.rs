@@ -43,6 +43,7 @@ static LEDGERS: LazyLock<Lock<HashMap<Directory, Weak<Ledger>>>> = LazyLock::new
 pub(crate) struct Ledger {
     sizes: Lock<Sizes>,
     read: OnceLock<()>,
+    begun: OnceLock<()>,
     /// The bound where none is set.
     usual_max: OnceLock<u64>,
 }
@@ -125,6 +126,11 @@ impl Ledger {
             *known = Arc::downgrade(&ledger);
             ledger
         })
+    }
+
+    /// Runs this once for the directory, whatever service has it.
+    pub(super) fn once_begun(&self, run: impl FnOnce()) {
+        self.begun.get_or_init(run);
     }
 
     fn sizes(&self) -> Guard<'_, Sizes> {

@@ -1,4 +1,4 @@
-//! Removes uploads that expired.
+//! Removes uploads that expired; and, once, the temporary files of a server that was killed.
 //!
 //! The housekeeper begins that when the server starts, so that what an earlier one left goes too,
 //! and then a few times within the time after which uploads expire. Each sweep has a thread of its
@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use flatpath::contain;
 use flatpath::housekeeper::{Next, Task};
 
+use crate::leftovers;
 use crate::limits::{FINISHED_KEPT, SWEEP_INTERVAL_MAX, SWEEP_INTERVAL_MIN};
 
 use super::ledger::Uploads;
@@ -52,7 +53,12 @@ fn begin(uploads: &Arc<Uploads>, is_sweeping: &Arc<AtomicBool>) {
     let (uploads, ends) = (Arc::clone(uploads), Arc::clone(is_sweeping));
     let thread = std::thread::Builder::new().name("flatpath-sweep".into());
     let started = thread.spawn(move || {
-        let _ = contain(|| sweep(&uploads, SystemTime::now()));
+        let _ = contain(|| {
+            sweep(&uploads, SystemTime::now());
+            uploads
+                .ledger
+                .once_begun(|| leftovers::remove(&uploads.root));
+        });
         ends.store(false, Ordering::Relaxed);
     });
     if let Err(error) = &started {
