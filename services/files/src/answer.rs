@@ -16,10 +16,11 @@ use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::header_values::{AcceptEncoding, ContentCoding};
 use flatpath_http::{Body, Mount, Reader, Request, Response};
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::archive::Archives;
+use crate::asker::{Asker, Finder};
 use crate::cache::{NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Validators, Verdict};
@@ -33,7 +34,7 @@ use crate::listing::Listing;
 use crate::media;
 use crate::page::refusal;
 use crate::range::{self, Part, Ranges};
-use crate::responses::{bare, busy, status_text, visible, with};
+use crate::responses::{bare, busy, status_text, stopped, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::rules::{Extent, RuleFiles, Rules};
 use crate::siblings::{self, Forms};
@@ -44,9 +45,9 @@ use crate::writing::Writing;
 
 mod directory;
 mod encoded;
+mod heads;
 
-/// Usual size of the head of an answer.
-const HEAD_BYTES: usize = 512;
+use heads::{file_headers, finish, kept_headers, prebuilt, precondition_failed};
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub(crate) const ALLOWED_WRITABLE: HeaderValue =
@@ -69,6 +70,8 @@ pub(crate) struct Answerer<'a> {
     pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
     pub(crate) began: LookupStart,
     pub(crate) reach: Reach,
+    /// In whose name files are looked for.
+    pub(crate) asker: &'a Asker,
     /// The limit that this worker has entered, and that a worker has to enter to read on.
     pub(crate) limit: Option<BlockingLimit>,
 }
@@ -133,6 +136,9 @@ impl Answerer<'_> {
             }
             Made::File(response) | Made::Other(response) => response,
             Made::Error(FilesError::OtherMount | FilesError::NotAtHand) => return None,
+            Made::Error(error) if error.is_of_owner() && !self.is_at_hand() => {
+                return Some(stopped(error));
+            }
             // A worker looks again at what has failed for another reason.
             Made::Error(error) if self.is_at_hand() && error != FilesError::NotFound => {
                 return None;
@@ -140,7 +146,11 @@ impl Answerer<'_> {
             Made::Error(error) => refuse(request, error),
         };
         visit.extent = Extent::NotKept;
-        self.with_page(visit, made).ok()
+        match self.with_page(visit, made) {
+            Ok(response) => Some(response),
+            Err(error) if error.is_of_owner() && !self.is_at_hand() => Some(stopped(error)),
+            Err(_) => None,
+        }
     }
 
     /// The rules for a request; `None` where the reach is too short to read them.
@@ -154,7 +164,15 @@ impl Answerer<'_> {
     }
 
     pub(crate) fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
-        self.root.find_within(path, self.reach)
+        self.finder().find(path)
+    }
+
+    pub(crate) fn finder(&self) -> Finder<'_> {
+        Finder {
+            root: self.root,
+            reach: self.reach,
+            asker: self.asker,
+        }
     }
 
     /// A body that workers read within the limit of its file.
@@ -305,7 +323,8 @@ impl Answerer<'_> {
                         ..plain
                     }));
                 }
-                Ok(_) | Err(FilesError::NotFound | FilesError::Forbidden) => {
+                Ok(_)
+                | Err(FilesError::NotFound | FilesError::Forbidden | FilesError::Refused(_)) => {
                     plain.observations.push(Observation::Nothing(sibling));
                     let is_offered = compressor.is_some_and(|it| it.offers(coding));
                     plain.encode = plain.encode.or(is_offered.then_some(coding));
@@ -460,7 +479,7 @@ impl Answerer<'_> {
             return None;
         }
         let visit = asked.visit;
-        if !visit.is_checkable {
+        if !visit.is_checkable || self.asker.was_asked() {
             return None;
         }
         let mut observations = chosen.observations;
@@ -493,98 +512,6 @@ impl Answerer<'_> {
             },
         })
     }
-}
-
-/// The headers of a 200 with this file, which are also those that a 304 chooses from.
-fn file_headers(chosen: &Chosen, coding: ContentCoding, validators: &Validators) -> HeaderMap {
-    let text = |text: &'static str| Some(HeaderValue::from_static(text));
-    let coding = match coding.token() {
-        None if media::is_gzipped(name_of(&chosen.path)) => Some("gzip"),
-        token => token,
-    };
-    let all = [
-        (header::CONTENT_TYPE, Some(chosen.media.clone())),
-        (header::X_CONTENT_TYPE_OPTIONS, text("nosniff")),
-        (header::CONTENT_ENCODING, coding.and_then(text)),
-        // Also where there are no siblings: there may be some tomorrow.
-        (header::VARY, text("accept-encoding")),
-        (header::ACCEPT_RANGES, text("bytes")),
-        (header::ETAG, validators.tag.clone()),
-        (header::LAST_MODIFIED, validators.modified.to_header()),
-    ];
-    let mut headers = HeaderMap::with_capacity(all.len());
-    headers.extend(
-        all.into_iter()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
-    headers
-}
-
-/// RFC 9110, 15.4.5: of the headers of a 200, those that a cache needs to update what it has.
-fn kept_headers(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    const KEPT: [HeaderName; 6] = [
-        header::VARY,
-        header::ETAG,
-        header::LAST_MODIFIED,
-        header::CACHE_CONTROL,
-        header::CONTENT_LOCATION,
-        header::EXPIRES,
-    ];
-    headers.iter().filter(|(name, _)| KEPT.contains(name))
-}
-
-fn without_content(headers: &HeaderMap) -> HeaderMap {
-    let kept = kept_headers(headers);
-    kept.map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
-}
-
-/// Status line and headers as they go over the wire, but for what the protocol adds at the end.
-fn prebuilt<'a>(
-    status: StatusCode,
-    headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
-    length: Option<usize>,
-) -> Box<[u8]> {
-    // A string that is kept in the cache is cut to its length.
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    let reason = status.canonical_reason().unwrap_or_default();
-    for piece in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
-        head.extend_from_slice(piece.as_bytes());
-    }
-    for (name, value) in headers {
-        for piece in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            head.extend_from_slice(piece);
-        }
-    }
-    if let Some(length) = length {
-        head.extend_from_slice(b"Content-Length: ");
-        head.extend_from_slice(length.to_string().as_bytes());
-        head.extend_from_slice(b"\r\n");
-    }
-    head.into()
-}
-
-fn precondition_failed(headers: &HeaderMap) -> Response {
-    let mut response = status_text(StatusCode::PRECONDITION_FAILED);
-    response.headers_mut().extend(without_content(headers));
-    response
-}
-
-/// The answer for a whole file: 200, or 304 without its body.
-fn finish(verdict: Verdict, headers: HeaderMap, size: u64, body: Body) -> Response {
-    if verdict == Verdict::NotModified {
-        let mut response = Response::new(Body::Empty);
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        *response.headers_mut() = without_content(&headers);
-        return response;
-    }
-    let mut response = Response::new(body);
-    *response.headers_mut() = headers;
-    // For HEAD, which has no body.
-    response
-        .headers_mut()
-        .insert(header::CONTENT_LENGTH, size.into());
-    response
 }
 
 fn ranges_of(request: &Request, validators: &Validators, size: u64) -> Ranges {

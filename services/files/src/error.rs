@@ -19,6 +19,12 @@ pub(crate) enum FilesError {
     NotAtHand,
     /// The file is there, and this process may not read it. 403.
     Forbidden,
+    /// It belongs to another service, the one with this number, which has not been asked yet.
+    Unasked(u16),
+    /// That one has refused the request: with the status of its own.
+    Refused(u16),
+    /// The same, for now.
+    Delayed(u16),
     /// No descriptor or no memory is left for now. 503.
     Overloaded,
     /// The file changed in the middle of an answer that had promised something else. 500 when
@@ -35,6 +41,9 @@ flatpath::impl_error! {
         Self::OtherMount => "a link leads to another mount",
         Self::NotAtHand => "finding or reading it would wait",
         Self::Forbidden => "this process may not read the file",
+        Self::Unasked(_) => "it belongs to another service",
+        Self::Refused(_) => "the service that it belongs to refuses the request",
+        Self::Delayed(_) => "the service that it belongs to refuses the request for now",
         Self::Overloaded => "no descriptor or memory is left",
         Self::Changed => "the file changed while it was read",
         Self::Unreadable(cause) => "the file cannot be read: {cause}",
@@ -42,12 +51,31 @@ flatpath::impl_error! {
 }
 
 impl FilesError {
+    /// Whether an answer has to be made again, with another reach or after an owner was asked: no
+    /// step may take it for a file that is not there.
+    pub(crate) fn is_to_continue(self) -> bool {
+        matches!(self, Self::OtherMount | Self::NotAtHand | Self::Unasked(_))
+    }
+
+    /// The same within a listing or an archive, which leave out what is refused, but wait for what
+    /// is refused for now.
+    pub(crate) fn stops_a_list(self) -> bool {
+        matches!(self, Self::OtherMount | Self::Unasked(_) | Self::Delayed(_))
+    }
+
+    /// Whether the service that the file belongs to decides what is answered.
+    pub(crate) fn is_of_owner(self) -> bool {
+        matches!(self, Self::Unasked(_) | Self::Refused(_) | Self::Delayed(_))
+    }
+
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::MalformedTarget => StatusCode::BAD_REQUEST,
             Self::NotFound | Self::OtherMount => StatusCode::NOT_FOUND,
-            Self::Forbidden => StatusCode::FORBIDDEN,
-            Self::Overloaded | Self::NotAtHand => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Forbidden | Self::Refused(_) => StatusCode::FORBIDDEN,
+            Self::Overloaded | Self::NotAtHand | Self::Unasked(_) | Self::Delayed(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Changed | Self::Unreadable(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

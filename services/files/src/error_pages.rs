@@ -44,7 +44,12 @@ impl Answerer<'_> {
         status: StatusCode,
     ) -> Option<Option<Response>> {
         let visit = self.visit(request)?;
-        self.page_of(&visit, status).or_else(none_unless_far).ok()
+        let page = match self.page_of(&visit, status) {
+            // The request was refused already: no owner is asked about a page.
+            Err(error) if error.is_of_owner() => Ok(None),
+            page => page.or_else(none_unless_far),
+        };
+        page.ok()
     }
 
     /// The file for a status as a response with its own status; `None` if there is none.
@@ -82,9 +87,9 @@ impl Answerer<'_> {
 
 /// A page that cannot be had is none, unless it is only out of reach.
 fn none_unless_far(error: FilesError) -> Result<Option<Response>, FilesError> {
-    match error {
-        FilesError::OtherMount | FilesError::NotAtHand => Err(error),
-        _ => Ok(None),
+    match error.is_to_continue() {
+        true => Err(error),
+        false => Ok(None),
     }
 }
 

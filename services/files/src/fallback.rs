@@ -4,15 +4,15 @@
 //! reply it does harm: a browser runs it, or keeps it, and the mistake shows somewhere else. So a
 //! fallback that is a page is for requests that may be for one. What is looked at, in this order:
 //!
-//! | header           | a page                                   | something else                  |
-//! |------------------|------------------------------------------|---------------------------------|
-//! | `Sec-Fetch-Dest` | `document`, frames, `empty` (`fetch`)    | `script`, `image`, any other    |
-//! | `Accept`         | `text/html` or XHTML is named            | it has none, nor `*/*`          |
-//! | neither decides  | the name has no ending of another type   | it has one: `.js`, `.json`      |
+//! | header           | a page                                 | something else               |
+//! |------------------|----------------------------------------|------------------------------|
+//! | `Sec-Fetch-Dest` | `document` and frames                  | `script`, `image`, any other |
+//! | `Accept`         | `text/html` or XHTML is named          | it has none, nor `*/*`       |
+//! | neither decides  | the name has no ending of another type | it has one: `.js`, `.json`   |
 //!
 //! A browser sends `Sec-Fetch-Dest` (W3C Fetch Metadata) over TLS and to this machine alone; a page
-//! that it goes to is named in `Accept` in any case. `empty` and a document that no header rules
-//! out go on to the next row. A fallback that is no page answers every request.
+//! that it goes to is named in `Accept` in any case. `empty` (`fetch`) decides nothing. A fallback
+//! that is no page answers every request.
 
 use flatpath_http::Request;
 use flatpath_http::header_values::weight_of;

@@ -36,11 +36,13 @@ use crate::listing::directory_address;
 use crate::page::{escape, page};
 use crate::publish::sync_directory;
 use crate::put::Upload;
-use crate::responses::{Refusal, Result, bare, visible, with};
+use crate::responses::{Refusal, Result, Stopped, bare, visible, with};
 use crate::target::ENCODED;
 use crate::tus::ledger::Uploads;
 use crate::tus::speaks_tus;
-use crate::writing::{directory_at, public_address, raw_target, split_name, writable_path};
+use crate::writing::{
+    directory_for, directory_found, public_address, raw_target, split_name, writable_path,
+};
 
 /// The names of the fields.
 pub(crate) const FILE: &str = "file";
@@ -98,7 +100,7 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Form> {
         return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
     let (path, _) = writable_path(raw_target(request), uploads.hidden)?;
-    directory_at(&uploads.root, &path)?;
+    directory_found(uploads.finder(), &path)?;
     let address = directory_address(&path);
     Ok(Form {
         uploads: uploads.clone(),
@@ -265,7 +267,7 @@ impl Form {
         let (path, _) = writable_path(&self.address_of(name)?, self.uploads.hidden)?;
         self.uploads.allow_path(&path)?;
         let (parent, name) = split_name(&path);
-        let directory: File = directory_at(&self.uploads.root, parent)?;
+        let directory: File = directory_for(self.uploads.finder(), parent, name)?;
         match rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(MODE_DIRECTORY)) {
             Ok(()) => sync_directory(&directory, self.uploads.options.durability),
             Err(Errno::EXIST) => Err(Refusal::conflict("something of this name is there already")),
@@ -311,6 +313,10 @@ fn see(address: &str) -> Response {
 
 /// A refusal as a page that leads back.
 fn for_a_person(refusal: Refusal, back: &str) -> Response {
+    // Another service has to be asked first, whose directory this is.
+    if refusal.0.extensions().get::<Stopped>().is_some() {
+        return *refusal.0;
+    }
     let (status, text) = (refusal.0.status(), refusal.0.body().to_bytes());
     let status_text = status.to_string();
     let reason = match text.trim_ascii() {

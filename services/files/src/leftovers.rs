@@ -1,9 +1,9 @@
 //! Hidden files that a server left which was killed while a PUT got its name: removed at the start
 //! of the next one.
 //!
-//! `.flatpath-put-*` is the name of a file that is being written, where its file system has no files
-//! without a name, and for a moment of one that replaces another. Its server holds a lock (`flock`)
-//! for as long as it has the name. The kernel gives the lock up with the process, so a file whose
+//! `.flatpath-put-*` is the name of a file that is being written, where its file system has no
+//! files without a name, and for a moment of one that replaces another. Its server holds a lock
+//! (`flock`) for as long as it has the name. The kernel gives the lock up with the process, so a file whose
 //! lock can be taken has no server: not this one, nor another of the same directory, nor the one
 //! that hands over to this one. A new file that loses its lock to the look is made again
 //! ([`hold`]).
@@ -17,7 +17,8 @@
 //!   for files of this kernel alone, since it was started: their names have the beginning of its
 //!   boot id. Others have to be a day old in addition.
 //! - Where a file system has no locks, nothing is removed.
-//! - Files of uploads that can be resumed (`.flatpath-upload-*`) have records, by which they expire.
+//! - Files of uploads that can be resumed (`.flatpath-upload-*`) have records, by which they
+//!   expire.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -37,9 +37,11 @@
 // |------|--------|
 // | a cached file is answered on the network thread | `cache`, `freshness` |
 // | else a worker takes the request | `answer` |
-// | which file it gets by the rules of the site | `visit`, `lookup`, `fallback`, `rules`, `references`, `error_pages` |
+// | which file it gets by the rules of the site | `visit`, `lookup`, `rules`, `references` |
+// | or in its place | `fallback`, `error_pages` |
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
+// | whose file it is, and whether the request may have it | `asker`, `owners` |
 // | which state of the file it is | `identity` |
 // | plain, compressed before, or now | `siblings`, `media`, `compress` |
 // | has the client got it already | `conditional` |
@@ -59,18 +61,21 @@ mod visit;
 mod lookup;
 mod error_pages;
 mod references;
-mod writing;
 mod fallback;
+mod writing;
 mod keyed;
 mod publish;
-mod put;
 mod form;
 mod leftovers;
+mod put;
 mod tus;
 mod deferred_close;
 mod target;
 mod rules;
 mod root;
+mod owners;
+mod asker;
+mod terms;
 mod walk;
 mod stat;
 mod identity;
@@ -92,6 +97,7 @@ pub use archive::ArchiveFormat;
 pub use conditional::EntityTags;
 pub use listing::Listing;
 pub use mounts::{METRICS, MountLimits};
+pub use owners::{Gate, Owner};
 pub use references::{MissingFile, NamedBy};
 pub use root::Resolution;
 pub use rules::{

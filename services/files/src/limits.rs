@@ -120,8 +120,8 @@ pub(crate) const CACHE_DEPTH_MAX: usize = 8;
 /// the slowest tick rate of Linux, 2 × 10 ms.
 pub(crate) const RACY_NS: u64 = 2 * 10_000_000;
 
-/// A change time that is this little ahead may be of now, by the clock of a file server. Clocks that
-/// NTP keeps differ by less than a second; this is what those differ by that nothing keeps, for days.
+/// A change time that is this little ahead may be of now, by the clock of a file server. Clocks
+/// that NTP keeps differ by less than a second, others by some seconds a day.
 pub(crate) const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
 
 /// The same where a file system keeps whole seconds only: the two seconds of FAT.
@@ -171,8 +171,12 @@ pub(crate) const STAT_AGE_REFRESH_DIVISOR: u64 = 2;
 /// minutes on a disk.
 pub(crate) const LEFTOVER_NAMES_MAX: usize = 4_000_000;
 
-/// The age of such a file where the lock of its server may not reach this machine: far beyond a PUT.
+/// The age of such a file where the lock of its server may not reach this machine: far beyond a
+/// PUT.
 pub(crate) const LEFTOVER_AGE_REMOTE: Duration = Duration::from_secs(24 * 3600);
+
+/// Other services with directories below that of a service: each has a number of 16 bits.
+pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
 
 /// Mounts below the served directory that are distinguished.
 pub(crate) const MOUNTS_MAX: usize = 1_024;

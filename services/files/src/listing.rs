@@ -18,13 +18,15 @@ use std::os::fd::AsFd;
 use percent_encoding::percent_encode;
 use rustix::fs::{AtFlags, Dir, FileType};
 
+use crate::asker::Finder;
 use crate::error::FilesError;
 use crate::identity::{Identity, Stamp};
 use crate::limits::LISTING_ENTRIES_MAX;
-use crate::root::{Kind, Opened, Reach, Root};
+use crate::root::{Kind, Opened};
 use crate::rules::RootFiles;
+use crate::target::is_own;
 use crate::target::{ENCODED, ENCODED_PATH, Hidden, is_hidden, joined};
-use crate::writing::is_own;
+use crate::terms::Terms;
 
 pub(crate) mod html;
 pub(crate) mod json;
@@ -83,17 +85,18 @@ impl Entries {
     /// than `reach`.
     ///
     /// # Errors
-    /// [`FilesError::OtherMount`] when a link leads beyond the reach.
+    /// [`FilesError::OtherMount`] when a link leads beyond the reach; those of an owner that has to
+    /// be asked about what a link leads to.
     pub(crate) fn read(
-        root: &Root,
+        finder: Finder<'_>,
         path: &[u8],
         directory: &Opened,
         shown: impl Into<Names>,
-        reach: Reach,
         view: &View,
     ) -> Result<Self, FilesError> {
         let mut chosen = Chosen::new(&view.window);
-        each_name(directory, path, shown.into(), |name| {
+        let shown = shown.into().within(directory.terms);
+        each_name(directory, path, shown, |name| {
             if view.filter.admits(name) {
                 chosen.offer(name);
             }
@@ -109,7 +112,7 @@ impl Entries {
         for name in &names {
             entries
                 .shown
-                .extend(stat_of(root, path, directory, name, reach)?);
+                .extend(stat_of(finder, path, directory, name)?);
         }
         let ends = (names.iter().min(), names.iter().max());
         if let (Some(first), Some(last)) = ends {
@@ -191,13 +194,30 @@ fn each_name(
 pub(crate) struct Names {
     pub(crate) hidden: Hidden,
     pub(crate) root_files: RootFiles,
+    /// Of the directory that is shown, where it is the root of another service.
+    pub(crate) of_owner: RootFiles,
 }
 
 impl Names {
+    /// Which of them a directory shows that belongs to another service.
+    fn within(self, terms: Option<Terms>) -> Self {
+        let Some(terms) = terms else { return self };
+        let hidden = match terms.hidden {
+            Hidden::Refused => Hidden::Refused,
+            Hidden::Served => self.hidden,
+        };
+        Self {
+            hidden,
+            of_owner: terms.root_files,
+            ..self
+        }
+    }
+
     /// Whether a name of the directory at `path` is shown.
     pub(crate) fn has(self, path: &[u8], name: &[u8]) -> bool {
         let is_dot = name == b"." || name == b"..";
-        let is_rule_file = path.is_empty() && self.root_files.keeps_back(name);
+        let is_rule_file =
+            path.is_empty() && self.root_files.keeps_back(name) || self.of_owner.keeps_back(name);
         let is_kept_back = is_dot || is_own(name) || is_rule_file;
         !is_kept_back && (self.hidden == Hidden::Served || !is_hidden(name))
     }
@@ -205,8 +225,11 @@ impl Names {
 
 impl From<Hidden> for Names {
     fn from(hidden: Hidden) -> Self {
-        let root_files = RootFiles::Ignored;
-        Self { hidden, root_files }
+        Self {
+            hidden,
+            root_files: RootFiles::Ignored,
+            of_owner: RootFiles::Ignored,
+        }
     }
 }
 
@@ -288,11 +311,10 @@ fn keep<T: Ord>(heap: &mut BinaryHeap<T>, new: T) {
 
 /// The entry of this name in a directory, if it is served.
 fn stat_of(
-    root: &Root,
+    finder: Finder<'_>,
     path: &[u8],
     directory: &Opened,
     name: &[u8],
-    reach: Reach,
 ) -> Result<Option<Entry>, FilesError> {
     // A mount point is another file system's directory: it must not be asked.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
@@ -305,9 +327,9 @@ fn stat_of(
         FileType::Symlink => {
             // Looked up from the root, as a request for it would be: links that lead out of it show
             // nothing here, not even the size of what they lead to.
-            match root.find_within(&joined(path, name), reach) {
+            match finder.find(&joined(path, name)) {
                 Ok(opened) => (opened.kind, opened.identity),
-                Err(FilesError::OtherMount) => return Err(FilesError::OtherMount),
+                Err(error) if error.stops_a_list() => return Err(error),
                 Err(_) => return Ok(None),
             }
         }
@@ -325,6 +347,8 @@ fn stat_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asker::Asker;
+    use crate::root::{Reach, Root};
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
@@ -342,7 +366,12 @@ mod tests {
         let root = Root::open(directory).expect("open root");
         let opened = root.find(path.as_bytes()).expect("find");
         let path = path.as_bytes();
-        Entries::read(&root, path, &opened, hidden, Reach::Everywhere, view).expect("read")
+        let finder = Finder {
+            root: &root,
+            reach: Reach::Everywhere,
+            asker: &Asker::default(),
+        };
+        Entries::read(finder, path, &opened, hidden, view).expect("read")
     }
 
     pub(in crate::listing) fn names(entries: &Entries) -> Vec<String> {

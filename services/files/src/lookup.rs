@@ -17,9 +17,10 @@ use crate::freshness::Observation;
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::root::{Kind, Opened, Reach};
 use crate::rules::{CleanUrls, InForce, TrailingSlash, led_to};
+use crate::target::is_own;
 use crate::target::{PathForm, Target, joined, name_of};
 use crate::visit::{Found, Visit};
-use crate::writing::{is_own, raw_target};
+use crate::writing::raw_target;
 
 /// The file that is looked for first in a directory.
 pub(crate) const INDEX: &[u8] = b"index.html";

@@ -171,6 +171,11 @@ impl Mounts {
         self.known.has_limits()
     }
 
+    /// Whether any mount is below the directory.
+    pub(crate) fn are_below(&self) -> bool {
+        !self.known.below().is_empty()
+    }
+
     /// The limit for what a link leads to on another mount, whichever that is.
     pub(crate) fn limit_of_links(&self) -> BlockingLimit {
         self.known.linked.clone()

@@ -3,8 +3,8 @@
 //! The body goes to a file without a name in the target's directory (`O_TMPFILE`), which the
 //! kernel removes by itself if this process dies, and which gets its name when it is complete
 //! (`publish`). Where the file system has no unnamed files, it has a hidden name from the start,
-//! which is removed when the request ends; what a killed server leaves behind is removed at the next
-//! start (`leftovers`). A request that ends
+//! which is removed when the request ends; what a killed server leaves behind is removed at the
+//! next start (`leftovers`). A request that ends
 //! before its file has a name leaves nothing ([`TempFile`]).
 //!
 //! Conditions are looked at before the body is taken and again before the file gets its name. A
@@ -43,7 +43,7 @@ use crate::responses::{Refusal, Result};
 use crate::target::PathForm;
 use crate::tus::ledger::Uploads;
 use crate::writing::{
-    MODE_NEW, WriteOptions, allow, conditions_of, directory_at, existing_at, raw_target,
+    MODE_NEW, WriteOptions, allow, conditions_of, directory_for, existing_at, raw_target,
     split_name, writable_path,
 };
 
@@ -139,7 +139,7 @@ impl Upload {
         if name.len() > NAME_BYTES_MAX {
             return Err(Refusal::conflict("the name is too long"));
         }
-        let directory = directory_at(&uploads.root, parent)?;
+        let directory = directory_for(uploads.finder(), parent, name)?;
         let existing = existing_at(&directory, name)?;
         allow(&existing, &conditions, uploads.tags)?;
         let directory = Arc::new(directory);

@@ -15,8 +15,7 @@ use crate::lookup::{INDEX, PAGE};
 use crate::root::{Kind, Reach, Root};
 use crate::rules::{CleanUrls, Rules};
 use crate::service::Files;
-use crate::target::{Hidden, PathForm, Target, joined};
-use crate::writing::is_own;
+use crate::target::{Hidden, PathForm, Target, is_own, joined};
 
 /// A file that a rule names and that cannot be served: it is not there, hidden, or not readable.
 #[derive(Clone, Debug, PartialEq, Eq)]

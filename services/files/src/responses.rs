@@ -51,6 +51,17 @@ pub(crate) fn visible(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("it is visible ASCII")
 }
 
+/// Why an answer was not made: an extension of the response that takes its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopped(pub(crate) FilesError);
+
+/// The response in the place of an answer that an owner has to be asked for, or has refused.
+pub(crate) fn stopped(error: FilesError) -> Response {
+    let mut response = status_text(error.status());
+    response.extensions_mut().insert(Stopped(error));
+    response
+}
+
 /// The result, or the response that refuses it.
 pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;
 
@@ -94,6 +105,9 @@ impl From<FilesError> for Refusal {
     fn from(error: FilesError) -> Self {
         if let FilesError::Unreadable(errno) = error {
             log::warn!("the target of an upload cannot be looked at: {errno}");
+        }
+        if error.is_of_owner() {
+            return Self(Box::new(stopped(error)));
         }
         error.status().into()
     }

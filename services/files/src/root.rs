@@ -34,11 +34,12 @@ use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::RENAME_TRIES_MAX;
 use crate::stat::stat_of;
+use crate::terms::Terms;
 use crate::walk::{self, READ};
 
 pub(crate) use crate::stat::Locality;
 
-const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+pub(crate) const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 #[derive(Debug)]
 pub(crate) struct Root {
@@ -74,6 +75,8 @@ pub(crate) struct Opened {
     pub(crate) is_direct: bool,
     /// Whether its file system answers at once.
     pub(crate) locality: Locality,
+    /// What the service says that its directory belongs to, where that is another one.
+    pub(crate) terms: Option<Terms>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +170,8 @@ impl Root {
         self.find_within(path, Reach::Everywhere)
     }
 
-    /// The same, no further than `reach`.
+    /// The same, no further than `reach`: for the server itself. What a request is to get is found
+    /// by a [`Finder`](crate::asker::Finder).
     pub(crate) fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
         let looked_at = SystemTime::now();
         let path = if path.is_empty() { b"." } else { path };
@@ -178,20 +182,17 @@ impl Root {
             (Resolution::Walk, Reach::AtHand) => Err(Errno::AGAIN),
             (Resolution::Walk, _) => walk::resolve(self.directory.as_fd(), path),
         };
-        let descriptor = match resolved {
-            Ok(descriptor) => descriptor,
-            Err(Errno::AGAIN | Errno::INVAL) if reach == Reach::AtHand => {
-                return Err(FilesError::NotAtHand);
-            }
-            Err(Errno::XDEV) if reach != Reach::Everywhere => return Err(FilesError::OtherMount),
-            Err(Errno::XDEV) => {
-                // The operator may have meant it to be served; the client learns nothing.
-                let path = String::from_utf8_lossy(path);
-                log::info!("{path:?} is not served: a link on the way leads out of the directory");
-                return Err(FilesError::NotFound);
-            }
-            Err(errno) => return Err(errno.into()),
-        };
+        let descriptor = resolved.map_err(|errno| unresolved(errno, path, reach))?;
+        self.opened(descriptor, looked_at, is_direct)
+    }
+
+    /// What a descriptor is open for.
+    pub(crate) fn opened(
+        &self,
+        descriptor: OwnedFd,
+        looked_at: SystemTime,
+        is_direct: bool,
+    ) -> Result<Opened, FilesError> {
         let stat = stat_of(descriptor.as_fd())?;
         let kind = match stat.file_type {
             FileType::RegularFile => Kind::File,
@@ -205,6 +206,7 @@ impl Root {
             identity: stat.identity,
             kind,
             is_direct,
+            terms: None,
             locality: if is_own {
                 self.locality
             } else {
@@ -251,6 +253,21 @@ impl Root {
         // Another process renames without a pause. The walk needs no such certainty: it holds every
         // directory that it came through.
         walk::resolve(self.directory.as_fd(), path)
+    }
+}
+
+/// Why a path led to nothing.
+pub(crate) fn unresolved(errno: Errno, path: &[u8], reach: Reach) -> FilesError {
+    match errno {
+        Errno::AGAIN | Errno::INVAL if reach == Reach::AtHand => FilesError::NotAtHand,
+        Errno::XDEV if reach != Reach::Everywhere => FilesError::OtherMount,
+        Errno::XDEV => {
+            // The operator may have meant it to be served; the client learns nothing.
+            let path = String::from_utf8_lossy(path);
+            log::info!("{path:?} is not served: a link on the way leads out of the directory");
+            FilesError::NotFound
+        }
+        errno => errno.into(),
     }
 }
 

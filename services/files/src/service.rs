@@ -7,41 +7,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flatpath::blocking::{BlockingLimit, Entry, Permit};
-use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
-use flatpath::memory::{Payload, PoolHandle};
+use flatpath::blocking::{BlockingLimit, Entry};
+use flatpath::descriptors::ConnectionDescriptors;
+use flatpath::memory::PoolHandle;
 use flatpath::prompt::PromptRight;
 use flatpath_http::header_values::AcceptEncoding;
 use flatpath_http::{
     BodyPlan, Disposition, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply, Request,
-    Response, Service, Sink, TargetForm, Turn, UploadDecision, WorkerScope,
+    Response, Service, TargetForm, Turn, UploadDecision, WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
-use http::{Extensions, Method, StatusCode};
+use http::{Extensions, StatusCode};
 
 use crate::answer::Answerer;
 use crate::archive::Archives;
+use crate::asker::Asker;
 use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
-use crate::form;
 use crate::freshness::{LookupStart, Moment};
-use crate::limits::{CACHE_TARGET_BYTES_MAX, FORM_DESCRIPTORS, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
+use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::listing::Listing;
 use crate::mounts::{MountLimits, Mounts};
-use crate::put;
-use crate::responses::busy;
+use crate::owners::{Owner, Owners};
 use crate::root::{Locality, Reach, Resolution, Root};
 use crate::rules::{Explanation, InForce, RuleFiles, Rules};
 use crate::siblings::Forms;
 use crate::target::{Hidden, Target};
-use crate::tus;
-use crate::tus::ledger::{Ledger, Uploads};
+use crate::tus::ledger::Ledger;
 use crate::tus::sweep::Sweeper;
-use crate::writing::{WriteOptions, Writing};
+use crate::writing::Writing;
 
 mod options;
 mod refusals;
+mod workers;
 
 /// Serves what lies beneath a directory.
 ///
@@ -77,19 +76,14 @@ pub struct Files {
     rules: Rules,
     rule_files: RuleFiles,
     mounts: Mounts,
+    /// Other services with directories below this one's.
+    owners: Owners,
     /// Whether a file that is not in the cache is tried on the network thread.
     right: PromptRight,
     /// Files that were written through this service, successfully or not.
     writes: Arc<AtomicU64>,
     ledger: Arc<Ledger>,
     _sweeper: Option<Sweeper>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriteKind {
-    Put,
-    Form,
-    Tus,
 }
 
 /// State of one network thread: its cache of small files.
@@ -128,6 +122,7 @@ impl Files {
             root: Arc::new(root),
             mounts,
             writes: Arc::default(),
+            owners: Owners::default(),
             hidden: Hidden::default(),
             forms: Forms::default(),
             compressor: None,
@@ -149,7 +144,7 @@ impl Files {
     pub fn writable(self, writing: Writing) -> Self {
         let sweeper = match writing {
             Writing::Refused => None,
-            Writing::Allowed(options) => Sweeper::start(self.uploads(options)),
+            Writing::Allowed(options) => Sweeper::start(self.uploads(options, Asker::default())),
         };
         Self {
             writing,
@@ -158,15 +153,18 @@ impl Files {
         }
     }
 
-    fn uploads(&self, options: WriteOptions) -> Uploads {
-        Uploads {
-            root: Arc::clone(&self.root),
-            hidden: self.hidden,
-            options,
-            tags: self.tags,
-            ledger: Arc::clone(&self.ledger),
-            rule_files: self.rules.root_files,
-        }
+    /// Names the directories that other services of the server have, of which some may lie below
+    /// this one's: who may have a file of those, its [`Owner`] says, whatever path led to it. One
+    /// of the very directory of this service is passed over.
+    ///
+    /// Without it a rewrite, an archive or a link leads past the rules of a service whose directory
+    /// lies below this one.
+    ///
+    /// # Errors
+    /// Those of `fstat` for the directory; too many lie below it.
+    pub fn beside(self, owners: &[Owner]) -> io::Result<Self> {
+        let owners = Owners::below(&self.root, self.mounts.are_below(), owners)?;
+        Ok(Self { owners, ..self })
     }
 
     /// Sets whether names with a leading dot are served.
@@ -236,25 +234,6 @@ impl Files {
         self.root.resolution()
     }
 
-    /// How a request writes, if it does: as it is a PUT, a [`form`], or one for [`tus`]. One whose
-    /// body has arrived with it does not: it was planned for a service that is not writable, which
-    /// this one has replaced since, and a body that is written comes piece by piece.
-    fn write_of(&self, request: &Request) -> Option<(Uploads, WriteKind)> {
-        let Writing::Allowed(options) = self.writing else {
-            return None;
-        };
-        if request.body().length() != Some(0) {
-            return None;
-        }
-        let kind = match *request.method() {
-            Method::PUT => WriteKind::Put,
-            Method::POST if form::concerns(request) => WriteKind::Form,
-            _ if tus::concerns(request) => WriteKind::Tus,
-            _ => return None,
-        };
-        Some((self.uploads(options), kind))
-    }
-
     /// Which thread looks for a file that is not in the cache: a GET without conditions needs the
     /// data of its file, which some file systems never give without a wait.
     fn tried_if_told(&self, head: &Head<'_>) -> Disposition<'_> {
@@ -281,40 +260,20 @@ impl Files {
         self.mounts.limit_of(target.path())
     }
 
-    /// Enters the limit of what a request leads to by its path, if that has one. `None`: it is not
-    /// the request's turn, or will not be.
-    fn enter(
-        &self,
-        request: &Request,
-        scope: &mut WorkerScope<'_>,
-    ) -> Option<(Option<BlockingLimit>, Option<Permit>)> {
-        let Some(limit) = self.limit_of(request) else {
-            return Some((None, None));
-        };
-        match limit.enter(scope) {
-            Entry::Entered(inside) => Some((Some(limit), Some(inside))),
-            // The result after `Later` is dropped.
-            Entry::Parked | Entry::Refused => None,
-        }
-    }
-
-    fn read(&self, request: &Request, scope: &mut WorkerScope<'_>) -> Response {
-        let answered = self.answer_with(request, scope, |answerer| answerer.answer(request));
-        answered.unwrap_or_else(busy)
-    }
-
     /// Answers within the limit of the mount that the path leads to, or a link. `None` also if
     /// that limit is full.
     pub(crate) fn answer_with<T>(
         &self,
         request: &Request,
         scope: &mut WorkerScope<'_>,
+        asker: &Asker,
         answer: impl Fn(&Answerer<'_>) -> Option<T>,
     ) -> Option<T> {
         let limit = self.limit_of(request);
         if limit.is_none() {
             let descriptors = Some(scope.descriptors());
-            let answerer = self.answerer(scope.pool(), descriptors, Reach::OwnMount, None);
+            let within = (Reach::OwnMount, asker);
+            let answerer = self.answerer(scope.pool(), descriptors, within, None);
             if let Some(answered) = answer(&answerer) {
                 return Some(answered);
             }
@@ -326,14 +285,15 @@ impl Files {
             Entry::Parked | Entry::Refused => return None,
         };
         let descriptors = Some(scope.descriptors());
-        answer(&self.answerer(scope.pool(), descriptors, Reach::Everywhere, Some(limit)))
+        let within = (Reach::Everywhere, asker);
+        answer(&self.answerer(scope.pool(), descriptors, within, Some(limit)))
     }
 
     pub(crate) fn answerer<'a>(
         &'a self,
         pool: PoolHandle<'a>,
         descriptors: Option<ConnectionDescriptors<'a>>,
-        reach: Reach,
+        (reach, asker): (Reach, &'a Asker),
         limit: Option<BlockingLimit>,
     ) -> Answerer<'a> {
         Answerer {
@@ -350,6 +310,7 @@ impl Files {
             pool,
             descriptors,
             reach,
+            asker,
             limit,
             began: LookupStart {
                 at: Instant::now(),
@@ -363,7 +324,7 @@ impl Files {
 #[cfg(test)]
 impl Files {
     pub(crate) fn writes(&self, request: &Request) -> bool {
-        self.write_of(request).is_some()
+        self.write_of(request, &Asker::default()).is_some()
     }
 
     pub(crate) fn prompt_right_is_lost(&self) -> bool {
@@ -445,10 +406,11 @@ impl Service for Files {
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
         let response = thread.requests.with_request(head, |request| {
-            if self.write_of(request).is_some() {
+            let asker = Asker::new(&self.owners);
+            if self.write_of(request, &asker).is_some() {
                 return None;
             }
-            let answerer = self.answerer(pool, None, Reach::AtHand, None);
+            let answerer = self.answerer(pool, None, (Reach::AtHand, &asker), None);
             answerer.answer(request)
         });
         let Some(mut response) = response.flatten() else {
@@ -473,29 +435,9 @@ impl Service for Files {
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
-        let Some((uploads, kind)) = self.write_of(request) else {
-            return UploadDecision::Response(self.read(request, scope));
-        };
-        let Some((limit, _inside)) = self.enter(request, scope) else {
-            return UploadDecision::Response(busy());
-        };
-        let descriptors = match kind {
-            WriteKind::Put => PUT_DESCRIPTORS,
-            WriteKind::Form => FORM_DESCRIPTORS,
-            WriteKind::Tus => TUS_DESCRIPTORS,
-        };
-        let Some(hold) = scope.descriptors().hold(descriptors) else {
-            return UploadDecision::Response(busy());
-        };
-        match begin(&uploads, kind, request) {
-            UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
-                sink,
-                writes: Arc::clone(&self.writes),
-                limit,
-                _hold: hold,
-            })),
-            refused => refused,
-        }
+        self.asking(request, scope, |files, request, asker, scope| {
+            files.begin(request, asker, scope)
+        })
     }
 
     fn region(&self) -> Option<RegionConfig> {
@@ -503,18 +445,13 @@ impl Service for Files {
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
-        let Some((uploads, kind)) = self.write_of(request) else {
-            return self.read(request, scope);
-        };
-        let Some(_inside) = self.enter(request, scope) else {
-            return busy();
-        };
-        let response = match begin(&uploads, kind, request) {
-            UploadDecision::Sink(sink) => sink.finish(scope),
+        let decision = self.asking(request, scope, |files, request, asker, scope| {
+            files.complete(request, asker, scope)
+        });
+        match decision {
             UploadDecision::Response(response) => response,
-        };
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        response
+            UploadDecision::Sink(sink) => sink.finish(scope),
+        }
     }
 
     fn response_ready(&self, thread: &mut FilesState, turn: Turn, note: &mut Extensions) {
@@ -531,51 +468,6 @@ fn is_for_cache(head: &Head<'_>) -> bool {
     // Ranges are for GET alone; of HEAD they are ignored (RFC 9110, 14.2).
     let is_part = is_get && head.known(KnownHeader::Range).is_some();
     is_plain && !is_part && head.path().len() <= CACHE_TARGET_BYTES_MAX
-}
-
-fn begin(uploads: &Uploads, kind: WriteKind, request: &mut Request) -> UploadDecision {
-    match kind {
-        WriteKind::Put => put::begin(uploads, request),
-        WriteKind::Form => form::begin(uploads, request),
-        WriteKind::Tus => tus::begin(uploads, request),
-    }
-}
-
-/// A sink that counts when its file is in place: older observations are not trusted then,
-/// where a network thread does not look for itself. Its pieces are written within a limit; the
-/// end, which cannot be put off any more, is not.
-struct CountedSink {
-    sink: Box<dyn Sink>,
-    writes: Arc<AtomicU64>,
-    limit: Option<BlockingLimit>,
-    /// Given back after the files of the sink; that of one broken off is closed a moment later.
-    _hold: DescriptorHold,
-}
-
-impl Sink for CountedSink {
-    fn write(
-        &mut self,
-        piece: &mut Payload,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        let _inside = match self.limit.as_ref().map(|limit| limit.enter(scope)) {
-            // The same piece comes again.
-            Some(Entry::Parked) => return Ok(()),
-            Some(Entry::Refused) => return Err(Box::new(busy())),
-            inside => inside,
-        };
-        self.sink.write(piece, scope)
-    }
-
-    fn keeps_parts(&self) -> bool {
-        self.sink.keeps_parts()
-    }
-
-    fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
-        let response = self.sink.finish(scope);
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        response
-    }
 }
 
 /// Whether any of the headers that [`evaluate`](crate::conditional::Validators::evaluate) looks at

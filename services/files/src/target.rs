@@ -32,7 +32,10 @@ pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 pub(crate) const ENCODED_PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 /// What an authority asks for when it checks who has a domain, among others (RFC 8615).
-const WELL_KNOWN: &[u8] = b".well-known";
+pub(crate) const WELL_KNOWN: &[u8] = b".well-known";
+
+/// Names of the server's own, which are hidden and never a target.
+pub(crate) const OWN: &[u8] = b".flatpath-";
 
 /// Whether names with a leading dot are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,6 +207,16 @@ pub(crate) fn decode(text: &[u8], decoded: &mut Vec<u8>) -> Result<(), FilesErro
 
 pub(crate) fn is_hidden(name: &[u8]) -> bool {
     name.starts_with(b".")
+}
+
+/// Whether no file of this name is ever written.
+pub(crate) fn is_forbidden(name: &[u8], hidden: Hidden) -> bool {
+    hidden == Hidden::Refused && is_hidden(name) || is_own(name)
+}
+
+/// Whether a name is one of the server's own, which no client sees.
+pub(crate) fn is_own(name: &[u8]) -> bool {
+    name.starts_with(OWN)
 }
 
 fn decode_escape(high: Option<&u8>, low: Option<&u8>) -> Result<u8, FilesError> {

@@ -10,16 +10,14 @@ use http::header::{self, HeaderMap, HeaderName};
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 
+use crate::asker::Finder;
 use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::limits::{UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
 use crate::responses::{Refusal, Result};
-use crate::root::{Kind, Root};
-use crate::target::{Hidden, PathForm, Target, is_hidden, name_of};
-
-/// Names of the server's own, which are hidden and never a target.
-pub(crate) const OWN: &[u8] = b".flatpath-";
+use crate::root::{Kind, Opened, Root};
+use crate::target::{Hidden, PathForm, Target, is_forbidden, name_of};
 
 /// The mode of a new file, before the umask.
 pub(crate) const MODE_NEW: u32 = 0o666;
@@ -139,16 +137,6 @@ pub(crate) fn is_writable_path(path: &[u8], hidden: Hidden) -> bool {
     !names.any(|name| is_forbidden(name, hidden))
 }
 
-/// Whether no file of this name is ever written.
-pub(crate) fn is_forbidden(name: &[u8], hidden: Hidden) -> bool {
-    hidden == Hidden::Refused && is_hidden(name) || is_own(name)
-}
-
-/// Whether a name is one of the server's own, which no client sees.
-pub(crate) fn is_own(name: &[u8]) -> bool {
-    name.starts_with(OWN)
-}
-
 /// Splits a path into its directory and its name.
 pub(crate) fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
     let name = name_of(path);
@@ -156,9 +144,29 @@ pub(crate) fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
     (parent.strip_suffix(b"/").unwrap_or_default(), name)
 }
 
-/// Opens the directory at `path`; 409 where there is none.
+/// Opens the directory at `path`, for the server itself; 409 where there is none.
 pub(crate) fn directory_at(root: &Root, path: &[u8]) -> Result<File> {
-    match root.find(path) {
+    directory_of(root.find(path))
+}
+
+/// Opens the directory at `path` for a request that has yet to say what it writes there.
+pub(crate) fn directory_found(finder: Finder<'_>, path: &[u8]) -> Result<File> {
+    directory_of(finder.find(path))
+}
+
+/// Opens the directory at `path` for a request that is to write a file of this name in it: as the
+/// service allows that the directory belongs to.
+pub(crate) fn directory_for(finder: Finder<'_>, path: &[u8], name: &[u8]) -> Result<File> {
+    let found = finder.find(path);
+    let terms = found.as_ref().ok().and_then(|found| found.terms);
+    if terms.is_some_and(|terms| !terms.admits_writing(name)) {
+        return Err(StatusCode::FORBIDDEN.into());
+    }
+    directory_of(found)
+}
+
+fn directory_of(found: Result<Opened, FilesError>) -> Result<File> {
+    match found {
         Ok(found) if found.kind == Kind::Directory => Ok(found.file),
         Ok(_) | Err(FilesError::NotFound) => Err(Refusal::conflict(
             "there is no such directory; an upload does not create one",

@@ -19,6 +19,7 @@ use crate::listing::{Entries, Listing, Names, json};
 use crate::page::{Powers, escape, page};
 use crate::responses::{busy, with};
 use crate::root::{Kind, Opened};
+use crate::rules::RootFiles;
 use crate::target::joined;
 use crate::visit::Visit;
 use crate::writing::{Writing, is_writable_path};
@@ -32,15 +33,15 @@ impl Answerer<'_> {
         query: Option<&[u8]>,
         directory: &Opened,
     ) -> Result<Response, FilesError> {
-        if self.listing == Listing::Off {
+        let is_unlisted = directory.terms.is_some_and(|terms| !terms.is_listed);
+        if self.listing == Listing::Off || is_unlisted {
             return Err(FilesError::NotFound);
         }
         if let Some(format) = self.archives.asked(query) {
             return self.archive(path, directory, format);
         }
         let view = View::of_query(query);
-        let (root, names) = (self.root, self.names());
-        let entries = Entries::read(root, path, directory, names, self.reach, &view)?;
+        let entries = Entries::read(self.finder(), path, directory, self.names(), &view)?;
         let is_json = self.listing == Listing::Json || json::is_wanted(visit.request.headers());
         let listing = match is_json {
             true => json::response(&entries, &view),
@@ -65,6 +66,7 @@ impl Answerer<'_> {
         Names {
             hidden: self.hidden,
             root_files: self.rules.root_files,
+            of_owner: RootFiles::Ignored,
         }
     }
 
@@ -86,7 +88,7 @@ impl Answerer<'_> {
         };
         match self.find(&joined(path, name)) {
             Ok(opened) if opened.kind == Kind::File => Ok(Readme::read(name, &opened.file)),
-            Err(FilesError::OtherMount) => Err(FilesError::OtherMount),
+            Err(error) if error.stops_a_list() => Err(error),
             Ok(_) | Err(_) => Ok(None),
         }
     }
@@ -105,10 +107,9 @@ impl Answerer<'_> {
             return Ok(busy());
         };
         let tree = Tree {
-            root: self.root,
+            finder: self.finder(),
             path,
             names: self.names(),
-            reach: self.reach,
         };
         let plan = match Plan::read(&tree, directory, Bounds::of(format)) {
             Ok(plan) => plan,
@@ -119,6 +120,7 @@ impl Answerer<'_> {
             root: self.root.clone(),
             path: path.to_vec(),
             reach: self.reach,
+            asker: self.asker.clone(),
         };
         let Ok(archive) = Archive::new(format, origin, directory, plan, place, hold) else {
             return Ok(refused(&Refusal::NamesTooLong));

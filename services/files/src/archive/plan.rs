@@ -8,13 +8,14 @@ use std::os::fd::AsFd;
 use rustix::fs::{Dir, FileType};
 
 use super::{ArchiveFormat, Refusal};
+use crate::asker::Finder;
 use crate::error::FilesError;
 use crate::limits::{
     ARCHIVE_DEPTH_MAX, ARCHIVE_TAR_ENTRIES_MAX, ARCHIVE_TAR_PATH_BYTES_MAX,
     ARCHIVE_ZIP_ENTRIES_MAX, ARCHIVE_ZIP_PATH_BYTES_MAX,
 };
 use crate::listing::Names;
-use crate::root::{Kind, Opened, Reach, Root};
+use crate::root::{Kind, Opened};
 use crate::target::joined;
 
 /// How large an archive may become.
@@ -51,11 +52,10 @@ pub(crate) struct Plan {
 
 /// A tree that is walked.
 pub(crate) struct Tree<'a> {
-    pub(crate) root: &'a Root,
+    pub(crate) finder: Finder<'a>,
     /// Where it lies beneath the root.
     pub(crate) path: &'a [u8],
     pub(crate) names: Names,
-    pub(crate) reach: Reach,
 }
 
 impl Plan {
@@ -78,7 +78,7 @@ impl Plan {
                     plan.read_one(tree, &opened, &path, depth, bounds, &mut waiting)?;
                 }
                 // It is gone, or something else has its name now.
-                Ok(_) | Err(FilesError::NotFound) => {}
+                Ok(_) | Err(FilesError::NotFound | FilesError::Refused(_)) => {}
                 Err(FilesError::Forbidden) => return Err(Refusal::Unreadable(path)),
                 Err(error) => return Err(error.into()),
             }
@@ -101,9 +101,10 @@ impl Plan {
         for (name, is_link) in names {
             let path = joined(path, &name);
             let kind = match tree.find(&path) {
+                Ok(opened) if is_unlisted(&opened) => continue,
                 Ok(opened) => opened.kind,
-                // Not served, or gone.
-                Err(FilesError::NotFound) => continue,
+                // Not served, or gone, or not for this request.
+                Err(FilesError::NotFound | FilesError::Refused(_)) => continue,
                 Err(FilesError::Forbidden) => return Err(Refusal::Unreadable(path)),
                 Err(error) => return Err(error.into()),
             };
@@ -145,8 +146,14 @@ impl Plan {
 
 impl Tree<'_> {
     fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
-        self.root.find_within(&joined(self.path, path), self.reach)
+        self.finder.find(&joined(self.path, path))
     }
+}
+
+/// Whether the service that a directory belongs to does not show what is in it.
+fn is_unlisted(opened: &Opened) -> bool {
+    let terms = opened.terms.filter(|_| opened.kind == Kind::Directory);
+    terms.is_some_and(|terms| !terms.is_listed)
 }
 
 /// The names of a directory, at `path` below that of the tree, that may be served, and whether each
@@ -199,6 +206,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
+    use crate::asker::Asker;
+    use crate::root::{Reach, Root};
     use crate::target::Hidden;
 
     const BOUNDS: Bounds = Bounds {
@@ -215,10 +224,13 @@ mod tests {
     ) -> Result<String, Refusal> {
         let root = Root::open(folder).expect("open");
         let tree = Tree {
-            root: &root,
+            finder: Finder {
+                root: &root,
+                reach: Reach::Everywhere,
+                asker: &Asker::default(),
+            },
             path: path.as_bytes(),
             names: hidden.into(),
-            reach: Reach::Everywhere,
         };
         let directory = root.find(path.as_bytes()).expect("find");
         let mut plan = Plan::read(&tree, &directory, bounds)?;

@@ -11,6 +11,7 @@ use super::plan::Plan;
 use super::tar::Tar;
 use super::zip::Zip;
 use super::{ArchiveFormat, ArchivePlace, base_name};
+use crate::asker::{Asker, Finder};
 use crate::deferred_close::Source;
 use crate::error::FilesError;
 use crate::identity::Stamp;
@@ -46,6 +47,19 @@ pub(crate) struct Origin {
     /// The directory, beneath the root.
     pub(crate) path: Vec<u8>,
     pub(crate) reach: Reach,
+    pub(crate) asker: Asker,
+}
+
+impl Origin {
+    /// Whatever the first pass was told counts for the second.
+    fn find(&self, path: &[u8]) -> Result<Opened, FilesError> {
+        let finder = Finder {
+            root: &self.root,
+            reach: self.reach,
+            asker: &self.asker,
+        };
+        finder.find(path)
+    }
 }
 
 /// An archive that is read while it is made.
@@ -131,10 +145,12 @@ impl Archive {
             None => (path, Kind::File),
         };
         let place = joined(&self.origin.path, path);
-        let opened = match self.origin.root.find_within(&place, self.origin.reach) {
+        let opened = match self.origin.find(&place) {
             Ok(opened) if opened.kind == kind => opened,
             // It is gone, or something else has its name now.
             Ok(_) | Err(FilesError::NotFound) => return Ok(()),
+            // A directory that belongs to another service has come there.
+            Err(error) if error.is_of_owner() => return Ok(()),
             Err(error) => {
                 let name = String::from_utf8_lossy(&place);
                 log::warn!("/{name}: the archive that it is part of is broken off: {error}");

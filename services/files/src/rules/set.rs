@@ -273,8 +273,8 @@ impl Rules {
         Ok(self)
     }
 
-    /// Leaves out these paths from all fallbacks, those of `_redirects` too: what is not found there
-    /// is a 404.
+    /// Leaves out these paths from all fallbacks, those of `_redirects` too: what is not found
+    /// there is a 404.
     ///
     /// # Errors
     /// [`RuleError::TooMany`].

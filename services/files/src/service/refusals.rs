@@ -4,6 +4,7 @@ use flatpath_http::{Request, Response, WorkerScope};
 use http::StatusCode;
 
 use super::Files;
+use crate::asker::Asker;
 use crate::error_pages::in_place_of;
 use crate::references::Looker;
 use crate::root::Reach;
@@ -24,7 +25,8 @@ impl Files {
         if !self.rules.error_pages.contains_key(&status) {
             return response;
         }
-        let page = self.answer_with(request, scope, |answerer| {
+        let asker = Asker::new(&self.owners);
+        let page = self.answer_with(request, scope, &asker, |answerer| {
             answerer.page_for(request, status)
         });
         match page.flatten() {

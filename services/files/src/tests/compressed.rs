@@ -341,9 +341,9 @@ fn a_network_thread_compresses_nothing() {
         testing::request(format!("GET /a.txt HTTP/1.1\r\nHost: h\r\n{GZIP}\r\n").as_bytes())
             .expect("valid")
             .expect("complete");
-    let answerer = site
-        .files
-        .answerer((&site.pool).into(), None, Reach::AtHand, None);
+    let (pool, asker) = ((&site.pool).into(), Asker::default());
+    let within = (Reach::AtHand, &asker);
+    let answerer = site.files.answerer(pool, None, within, None);
     assert!(answerer.answer(&request).is_none());
     assert_eq!(site.ask("GET", "/a.txt", GZIP).by, By::Worker);
 }

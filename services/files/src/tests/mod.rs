@@ -22,6 +22,7 @@ use flatpath::memory::Pool;
 use flatpath_http::{Service, Turn, testing};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
+use crate::asker::Asker;
 use crate::limits::{CACHE_FILE_BYTES_MAX, RACY_NS};
 use crate::root::Reach;
 use crate::{Files, FilesState, Hidden};
@@ -172,10 +173,15 @@ impl Site {
 
     /// What a worker answers.
     fn answer(&self, request: &flatpath_http::Request) -> flatpath_http::Response {
+        let asker = Asker::default();
         let within = |reach| {
             let pool = (&self.pool).into();
-            self.files
-                .answerer(pool, Some((&self.descriptors).into()), reach, None)
+            self.files.answerer(
+                pool,
+                Some((&self.descriptors).into()),
+                (reach, &asker),
+                None,
+            )
         };
         let (own, everywhere) = (within(Reach::OwnMount), within(Reach::Everywhere));
         let answer = own.answer(request).or_else(|| everywhere.answer(request));

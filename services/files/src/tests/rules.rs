@@ -518,9 +518,15 @@ fn headers_are_changed_alike_by_worker_and_network_thread() {
 fn where_a_mount_may_be_below_the_network_thread_does_not_look() {
     let rules = Rules::new().try_files(pattern("/*"), ["/none$path", "$path"]);
     let site = site(&["a"], rules);
+    let asker = Asker::default();
     let locality = |files: &Files, reach| {
         let pool = (&site.pool).into();
-        let answerer = files.answerer(pool, Some((&site.descriptors).into()), reach, None);
+        let answerer = files.answerer(
+            pool,
+            Some((&site.descriptors).into()),
+            (reach, &asker),
+            None,
+        );
         let input = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
         let (request, _) = testing::request(input).expect("valid").expect("complete");
         let response = answerer.answer(&request).expect("within reach");

@@ -24,10 +24,10 @@ use crate::limits::{NAME_BYTES_MAX, UPLOADS_REMOVED_TRIES};
 use crate::publish::{refuse_part, sync_directory};
 use crate::responses::{Refusal, Result};
 use crate::root::Kind;
-use crate::target::{PathForm, joined};
+use crate::target::{PathForm, is_forbidden, joined};
 use crate::writing::{
-    MODE_NEW, allow, conditions_of, directory_at, existing_at, is_forbidden, raw_target,
-    split_name, writable_path,
+    MODE_NEW, allow, conditions_of, directory_for, existing_at, raw_target, split_name,
+    writable_path,
 };
 
 use super::headers::{self, number_of};
@@ -238,8 +238,14 @@ fn target_of(
     metadata: &[u8],
 ) -> Result<(Vec<u8>, File, Vec<u8>)> {
     let (path, form) = writable_path(raw_target(request), uploads.hidden)?;
-    let is_directory = form == PathForm::Directory
-        || matches!(uploads.root.find(&path), Ok(found) if found.kind == Kind::Directory);
+    let is_directory = match form {
+        PathForm::Directory => true,
+        PathForm::Plain => match uploads.finder().find(&path) {
+            Ok(found) => found.kind == Kind::Directory,
+            Err(error) if error.is_of_owner() => return Err(error.into()),
+            Err(_) => false,
+        },
+    };
     // Malformed metadata is refused also where it need not name the file.
     let named = metadata::file_name(metadata).map_err(|_| malformed_metadata())?;
     let (parent, name) = match is_directory {
@@ -269,7 +275,7 @@ fn target_of(
         return Err(StatusCode::FORBIDDEN.into());
     }
     uploads.allow_path(&joined(&parent, &name))?;
-    let directory = directory_at(&uploads.root, &parent)?;
+    let directory = directory_for(uploads.finder(), &parent, &name)?;
     Ok((parent, directory, name))
 }
 

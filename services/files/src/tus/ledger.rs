@@ -24,10 +24,11 @@ use flatpath::lock::{Guard, Lock};
 use http::StatusCode;
 use rustix::fs::AtFlags;
 
+use crate::asker::{Asker, Finder};
 use crate::conditional::EntityTags;
 use crate::limits::{UNFINISHED_DISK_PART, UPLOAD_EMPTY_EXPIRES};
 use crate::responses::Result;
-use crate::root::Root;
+use crate::root::{Reach, Root};
 use crate::rules::RootFiles;
 use crate::target::Hidden;
 use crate::writing::{WriteOptions, directory_at};
@@ -57,6 +58,8 @@ pub(crate) struct Uploads {
     pub(crate) tags: EntityTags,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) rule_files: RootFiles,
+    /// In whose name files are written.
+    pub(crate) asker: Asker,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +75,15 @@ struct Size {
 }
 
 impl Uploads {
+    /// What looks for the places of files that a request is to write.
+    pub(crate) fn finder(&self) -> Finder<'_> {
+        Finder {
+            root: &self.root,
+            reach: Reach::Everywhere,
+            asker: &self.asker,
+        }
+    }
+
     /// 403 for a file that has rules: who may write files does not set headers and redirects.
     pub(crate) fn allow_path(&self, path: &[u8]) -> Result<()> {
         match self.rule_files.keeps_back(path) {

@@ -57,6 +57,7 @@ impl Site {
 
     pub(super) fn uploads(&self) -> Uploads {
         Uploads {
+            asker: crate::asker::Asker::default(),
             root: Arc::clone(&self.root),
             hidden: Hidden::Refused,
             options: self.options,

@@ -16,7 +16,7 @@ use crate::deferred_close::TempFile;
 use crate::keyed::{KeyGuard, KeyedLock};
 use crate::publish::{Publication, sync_directory};
 use crate::responses::{Refusal, Result, bare, with};
-use crate::writing::directory_at;
+use crate::root::Kind;
 
 use super::headers;
 use super::ledger::Uploads;
@@ -79,12 +79,17 @@ impl Drop for FileLock<'_> {
 }
 
 impl Upload {
-    /// Opens what there is of an upload; 404 where there is no record.
+    /// Opens what there is of an upload; 404 where there is no record. In the name of a request
+    /// the service is asked that its directory belongs to.
     pub(super) fn find(uploads: &Uploads, id: &Id) -> Result<Self> {
         let root = &uploads.root;
         let store = Store::open(root)?.ok_or_else(missing)?;
         let record = store.read(id)?.ok_or_else(missing)?;
-        let directory = directory_at(root, &record.directory).ok();
+        let directory = match uploads.finder().find(&record.directory) {
+            Ok(found) if found.kind == Kind::Directory => Some(found.file),
+            Err(error) if error.is_of_owner() => return Err(error.into()),
+            Ok(_) | Err(_) => None,
+        };
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = directory.as_ref().map(|directory| {
             rustix::fs::openat(directory, &id.data_name()[..], flags, Mode::empty())

@@ -39,16 +39,25 @@ impl Site {
     fn archive(&self, format: ArchiveFormat, path: &str) -> Archive {
         let path = path.as_bytes().to_vec();
         let reach = Reach::Everywhere;
+        let asker = Asker::default();
         let tree = Tree {
-            root: &self.root,
+            finder: Finder {
+                root: &self.root,
+                reach,
+                asker: &asker,
+            },
             path: &path,
             names: Hidden::Refused.into(),
-            reach,
         };
         let directory = self.root.find(&path).expect("find");
         let plan = Plan::read(&tree, &directory, Bounds::of(format)).expect("a plan");
         let root = Arc::clone(&self.root);
-        let origin = Origin { root, path, reach };
+        let origin = Origin {
+            root,
+            path,
+            reach,
+            asker: asker.clone(),
+        };
         let place = self.archives.enter().expect("a place");
         let hold = self.descriptors.hold(1).expect("a descriptor");
         Archive::new(format, origin, &directory, plan, place, hold).expect("an archive")

@@ -1,0 +1,113 @@
+//! The heads of answers with a file: their headers, and those of them that a 304 or a 412 keeps.
+
+use flatpath_http::header_values::ContentCoding;
+use flatpath_http::{Body, Response};
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use super::Chosen;
+use crate::conditional::{Validators, Verdict};
+use crate::media;
+use crate::responses::status_text;
+use crate::target::name_of;
+
+/// Usual size of the head of an answer.
+const HEAD_BYTES: usize = 512;
+
+/// The headers of a 200 with this file, which are also those that a 304 chooses from.
+pub(super) fn file_headers(
+    chosen: &Chosen,
+    coding: ContentCoding,
+    validators: &Validators,
+) -> HeaderMap {
+    let text = |text: &'static str| Some(HeaderValue::from_static(text));
+    let coding = match coding.token() {
+        None if media::is_gzipped(name_of(&chosen.path)) => Some("gzip"),
+        token => token,
+    };
+    let all = [
+        (header::CONTENT_TYPE, Some(chosen.media.clone())),
+        (header::X_CONTENT_TYPE_OPTIONS, text("nosniff")),
+        (header::CONTENT_ENCODING, coding.and_then(text)),
+        // Also where there are no siblings: there may be some tomorrow.
+        (header::VARY, text("accept-encoding")),
+        (header::ACCEPT_RANGES, text("bytes")),
+        (header::ETAG, validators.tag.clone()),
+        (header::LAST_MODIFIED, validators.modified.to_header()),
+    ];
+    let mut headers = HeaderMap::with_capacity(all.len());
+    headers.extend(
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    headers
+}
+
+/// RFC 9110, 15.4.5: of the headers of a 200, those that a cache needs to update what it has.
+pub(super) fn kept_headers(
+    headers: &HeaderMap,
+) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    const KEPT: [HeaderName; 6] = [
+        header::VARY,
+        header::ETAG,
+        header::LAST_MODIFIED,
+        header::CACHE_CONTROL,
+        header::CONTENT_LOCATION,
+        header::EXPIRES,
+    ];
+    headers.iter().filter(|(name, _)| KEPT.contains(name))
+}
+
+fn without_content(headers: &HeaderMap) -> HeaderMap {
+    let kept = kept_headers(headers);
+    kept.map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Status line and headers as they go over the wire, but for what the protocol adds at the end.
+pub(super) fn prebuilt<'a>(
+    status: StatusCode,
+    headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
+    length: Option<usize>,
+) -> Box<[u8]> {
+    // A string that is kept in the cache is cut to its length.
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let reason = status.canonical_reason().unwrap_or_default();
+    for piece in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+        head.extend_from_slice(piece.as_bytes());
+    }
+    for (name, value) in headers {
+        for piece in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(piece);
+        }
+    }
+    if let Some(length) = length {
+        head.extend_from_slice(b"Content-Length: ");
+        head.extend_from_slice(length.to_string().as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.into()
+}
+
+pub(super) fn precondition_failed(headers: &HeaderMap) -> Response {
+    let mut response = status_text(StatusCode::PRECONDITION_FAILED);
+    response.headers_mut().extend(without_content(headers));
+    response
+}
+
+/// The answer for a whole file: 200, or 304 without its body.
+pub(super) fn finish(verdict: Verdict, headers: HeaderMap, size: u64, body: Body) -> Response {
+    if verdict == Verdict::NotModified {
+        let mut response = Response::new(Body::Empty);
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.headers_mut() = without_content(&headers);
+        return response;
+    }
+    let mut response = Response::new(body);
+    *response.headers_mut() = headers;
+    // For HEAD, which has no body.
+    response
+        .headers_mut()
+        .insert(header::CONTENT_LENGTH, size.into());
+    response
+}
