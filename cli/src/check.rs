@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::listeners;
 use crate::nfs_exports;
+use crate::owners;
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
 use crate::tls::{Secured, Source};
@@ -51,10 +52,16 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     nfs_exports::warn(&listeners, &file)?;
     let text = match arguments.get_one::<String>("url") {
         Some(url) => explain::url(url, &listeners, &parts)?,
-        None => text_of(&file) + &certificates(&listeners)?,
+        None => text_of(&file) + &certificates(&listeners)? + &exposed(&listeners, &file),
     };
     let written = io::stdout().lock().write_all(text.as_bytes());
     written.map_err(|cause| Failure::Failed(format!("standard output: {cause}")))
+}
+
+/// What exports of NFS show of what sites protect, as comments.
+fn exposed(listeners: &[Listener], file: &Configuration) -> String {
+    let lines = owners::exposed(listeners, file);
+    lines.iter().map(|line| format!("\n# {line}\n")).collect()
 }
 
 /// What the certificates of the listeners are, as comments.

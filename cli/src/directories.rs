@@ -9,11 +9,7 @@ use crate::settings::{self, Compress, Settings};
 
 /// The same files with these settings.
 pub(crate) fn with_settings(files: Files, settings: &Settings, parts: &Parts) -> Files {
-    let files = files.listing(match settings.listing {
-        None | Some(settings::Listing::On) => Listing::On,
-        Some(settings::Listing::Json) => Listing::Json,
-        Some(settings::Listing::Off) => Listing::Off,
-    });
+    let files = files.listing(listing(settings));
     let files = files.archives(settings.archive.iter().map(|format| match format {
         settings::Archive::Tar => ArchiveFormat::Tar,
         settings::Archive::Zip => ArchiveFormat::Zip,
@@ -27,6 +23,15 @@ pub(crate) fn with_settings(files: Files, settings: &Settings, parts: &Parts) ->
     // Their memory is the bound.
     let compression = compression.streams_max(usize::MAX);
     files.compress(compression.memory(parts.occasional.compress.clone()))
+}
+
+/// What a directory without an index gets.
+pub(crate) fn listing(settings: &Settings) -> Listing {
+    match settings.listing {
+        None | Some(settings::Listing::On) => Listing::On,
+        Some(settings::Listing::Json) => Listing::Json,
+        Some(settings::Listing::Off) => Listing::Off,
+    }
 }
 
 /// The codings that files are compressed with, the best first.

@@ -329,7 +329,8 @@ impl Listener {
             });
             return Ok(server.listen_at(address, Http::service(sites)));
         }
-        let (service, mounts) = sites::service(self, parts, &mut services.accesses)?;
+        let (service, mounts) =
+            sites::service(self, parts, &mut services.accesses, &services.owners)?;
         let mounts = SharedMounts::new(mounts);
         let numbers = services.count..services.count + 1;
         services.counting.mounts.push((numbers, mounts.clone()));

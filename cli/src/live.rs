@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::hosts;
 use crate::listener::Listener;
 use crate::memory::Parts;
+use crate::owners::SiteOwners;
 use crate::redirect::Redirect;
 use crate::service_metrics::SharedMounts;
 use crate::settings::{Part, SETTINGS, Settings};
@@ -107,11 +108,12 @@ pub(crate) fn prepare(
     changed: Vec<(usize, Listener)>,
     parts: &Parts,
     accesses: &mut Accesses,
+    owners: &SiteOwners,
 ) -> Result<Vec<Prepared>, Failure> {
     let prepared = changed.into_iter().map(|(number, listener)| {
         let (sites, mounts) = match &all[number].answers {
             Answers::Files(_) => {
-                let (sites, mounts) = sites::all(&listener, parts, accesses)?;
+                let (sites, mounts) = sites::all(&listener, parts, accesses, owners)?;
                 (sites, Some(mounts))
             }
             Answers::Redirects(redirect) => (sites::redirecting(&listener, redirect)?, None),

@@ -24,6 +24,7 @@ mod service_metrics;
 mod directories;
 mod access;
 mod sites;
+mod owners;
 mod listener;
 mod services;
 mod listeners;

@@ -14,6 +14,7 @@ use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::settings::{ListenerProtocol, Settings, is_on};
+use crate::sites;
 
 /// Exports that a listener serves, and the files that they are read from.
 pub(crate) struct Served {
@@ -24,6 +25,16 @@ pub(crate) struct Served {
 /// Whether a listener with these settings exports what is named, and not DIR.
 pub(crate) fn are_named(settings: &Settings, file: &Configuration) -> bool {
     !settings.nfs_exports.is_empty() || !file.exports.is_empty()
+}
+
+/// The directories that a listener of NFS with these settings shows, as far as they can be read.
+pub(crate) fn directories(settings: &Settings, file: &Configuration) -> Vec<PathBuf> {
+    if !are_named(settings, file) {
+        return vec![sites::directory(settings).to_owned()];
+    }
+    let exports = read_all(&settings.nfs_exports, file);
+    let exports = exports.map(|(exports, _)| exports).unwrap_or_default();
+    exports.into_iter().map(|export| export.directory).collect()
 }
 
 /// Reads all exports, and logs what has no effect.

@@ -36,6 +36,7 @@ use crate::live::{self, Live};
 use crate::logging;
 use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
+use crate::owners::{self, SiteOwners};
 use crate::serve::demands;
 use crate::service_manager::ServiceManager;
 use crate::settings::{Part, SETTINGS, Setting, Settings};
@@ -155,7 +156,12 @@ impl Reload {
                 for line in self.differences(last, &file) {
                     line.log();
                 }
+                let before = live::after(&self.listeners, &self.live, &[]);
                 live::apply(&mut self.live, sites);
+                let after = live::after(&self.listeners, &self.live, &[]);
+                for what in owners::unasked(&before, &after) {
+                    Difference::pending(&what).log();
+                }
                 self.take(&file, &listeners);
                 nfs_exports::apply(exports);
                 *last = file;
@@ -192,7 +198,8 @@ impl Reload {
         let settings = self.started.settings.clone().replaced_by(&self.matches);
         let after = live::after(&self.listeners, &self.live, &changed);
         let parts = self.parts.of_reload(&demands(&settings, &after))?;
-        live::prepare(&self.live, changed, &parts, &mut self.accesses)
+        let owners = SiteOwners::of(&after, &mut self.accesses)?;
+        live::prepare(&self.live, changed, &parts, &mut self.accesses, &owners)
     }
 
     /// The file as it is now with its listeners, found good as `serve` and `check` find it.

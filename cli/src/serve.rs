@@ -35,6 +35,7 @@ use crate::listeners;
 use crate::logging;
 use crate::memory::{Demands, OccasionalNeeds, Parts};
 use crate::nfs::Rpcbind;
+use crate::owners;
 use crate::portmapper;
 use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};
@@ -83,7 +84,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let parts = demands(&settings, &listeners).divide()?;
     parts.log();
     let restart = Restart::begin(&settings, &passed)?;
-    let mut services = Services::with(&passed, &file);
+    let mut services = Services::with(&passed, &file, &listeners)?;
     services.accesses.take_turns(&parts);
     let access_logs = AccessLogs::of(&settings)?;
     services.accesses.logs = access_logs.clone();
@@ -163,6 +164,9 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
 fn warn(arguments: &ArgMatches, listeners: &[Listener], file: &Configuration) {
     effect::warn_of_flags(arguments, listeners);
     effect::warn(listeners, file);
+    for line in owners::exposed(listeners, file) {
+        log::warn!("{line}");
+    }
     environment::warn_of_misspelt(&command());
 }
 

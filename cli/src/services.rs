@@ -7,8 +7,11 @@ use flatpath_relay::Relay;
 
 use crate::access::Accesses;
 use crate::config::Configuration;
+use crate::failure::Failure;
+use crate::listener::Listener;
 use crate::live::Live;
 use crate::nfs_exports::Served;
+use crate::owners::SiteOwners;
 use crate::redirect::Redirect;
 use crate::relay;
 use crate::service_metrics::Counting;
@@ -45,6 +48,8 @@ pub(crate) struct Services {
     pub(crate) certificates: Certificates,
     /// Who may, over HTTP.
     pub(crate) accesses: Accesses,
+    /// Which site each directory belongs to.
+    pub(crate) owners: SiteOwners,
     /// Sites that a reload replaces.
     pub(crate) live: Vec<Live>,
     /// Listeners so far, and those for datagrams.
@@ -69,15 +74,20 @@ pub(crate) enum Number {
 }
 
 impl Services {
-    /// None yet; each takes its own of these sockets.
-    pub(crate) fn with(passed: &PassedSockets, file: &Configuration) -> Services {
+    /// None yet; each takes its own of these sockets, and of these listeners' rules of access.
+    pub(crate) fn with(
+        passed: &PassedSockets,
+        file: &Configuration,
+        listeners: &[Listener],
+    ) -> Result<Services, Failure> {
         let mut services = Services {
             passed: passed.clone(),
             file: file.clone(),
             ..Services::default()
         };
         services.counting.certificates = services.certificates.clone();
-        services
+        services.owners = SiteOwners::of(listeners, &mut services.accesses)?;
+        Ok(services)
     }
 
     /// A service that portmappers are to list in this table.

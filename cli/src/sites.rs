@@ -8,7 +8,7 @@ use std::path::Path;
 use flatpath::ListenerLimits;
 use flatpath_files::limits::CACHE_ENTRIES_MAX;
 use flatpath_files::{
-    Durability, EntityTags, Files, Hidden, MountLimits, Rules, WriteOptions, Writing,
+    Durability, EntityTags, Files, Hidden, MountLimits, Owner, Rules, WriteOptions, Writing,
 };
 use flatpath_http::{HostPattern, Origins, SiteTerms, Sites};
 use flatpath_layers::Guard;
@@ -19,6 +19,7 @@ use crate::directories;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::memory::Parts;
+use crate::owners::SiteOwners;
 use crate::redirect::Redirect;
 use crate::settings::{Etag, Settings, is_on};
 
@@ -96,17 +97,18 @@ pub(crate) fn service(
     listener: &Listener,
     parts: &Parts,
     accesses: &mut Accesses,
+    owners: &SiteOwners,
 ) -> Result<(Service, MountLimits), Failure> {
     let served = listener.served();
     if let [one] = &served[..]
         && listener.sites.is_empty()
         && !access::is_limited(&one.settings)
     {
-        let files = files(one, parts)?;
+        let files = beside(files(one, parts)?, one, &owners.at(listener))?;
         let mounts = files.mount_limits();
         return Ok((Service::Files(Box::new(files)), mounts));
     }
-    let (sites, mounts) = all(listener, parts, accesses)?;
+    let (sites, mounts) = all(listener, parts, accesses, owners)?;
     Ok((Service::Sites(sites), mounts))
 }
 
@@ -115,10 +117,12 @@ pub(crate) fn all(
     listener: &Listener,
     parts: &Parts,
     accesses: &mut Accesses,
+    owners: &SiteOwners,
 ) -> Result<(Sites, MountLimits), Failure> {
     let (mut sites, mut mounts) = (Sites::new(), None);
+    let owners = owners.at(listener);
     for site in &listener.served() {
-        let files = files(site, parts)?;
+        let files = beside(files(site, parts)?, site, &owners)?;
         let own = files.mount_limits();
         mounts = Some(match mounts {
             None => own,
@@ -175,14 +179,35 @@ pub(crate) fn redirecting(listener: &Listener, redirect: &Redirect) -> Result<Si
     sites.map_err(|why| Failure::WrongUse(why.to_string()))
 }
 
+/// The directory that is served with these settings.
+pub(crate) fn directory(settings: &Settings) -> &Path {
+    settings.dir.as_deref().unwrap_or(Path::new("."))
+}
+
 pub(crate) fn open(settings: &Settings) -> Result<Files, Failure> {
-    let dir = settings.dir.as_deref().unwrap_or(Path::new("."));
-    Files::open(dir).map_err(|cause| {
-        let dir = dir.display();
-        Failure::WrongUse(format!(
-            "cannot serve directory {dir}: {cause}; name a readable directory"
-        ))
-    })
+    let dir = directory(settings);
+    Files::open(dir).map_err(|cause| not_served(dir, &cause))
+}
+
+pub(crate) fn not_served(dir: &Path, cause: &std::io::Error) -> Failure {
+    let dir = dir.display();
+    Failure::WrongUse(format!(
+        "cannot serve directory {dir}: {cause}; name a readable directory"
+    ))
+}
+
+/// The same files among the directories of all sites.
+fn beside(files: Files, site: &Served<'_>, owners: &[Owner]) -> Result<Files, Failure> {
+    let beside = files.beside(owners);
+    beside.map_err(|cause| not_served(directory(&site.settings), &cause))
+}
+
+/// Whether names with a leading dot are served.
+pub(crate) fn hidden(settings: &Settings) -> Hidden {
+    match is_on(settings.hidden) {
+        true => Hidden::Served,
+        false => Hidden::Refused,
+    }
 }
 
 /// A directory with its settings and rules.
@@ -203,10 +228,7 @@ pub(crate) fn files(site: &Served<'_>, parts: &Parts) -> Result<Files, Failure> 
         true => Writing::Allowed(write_options(settings)),
         false => Writing::Refused,
     });
-    Ok(files.hidden(match is_on(settings.hidden) {
-        true => Hidden::Served,
-        false => Hidden::Refused,
-    }))
+    Ok(files.hidden(hidden(settings)))
 }
 
 fn write_options(settings: &Settings) -> WriteOptions {

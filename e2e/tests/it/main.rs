@@ -48,6 +48,8 @@ mod report;
 mod resets;
 mod rolling;
 mod scarcity;
+mod owners;
+mod owners_elsewhere;
 mod site_settings;
 mod sites;
 mod slow;
