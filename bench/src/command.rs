@@ -71,7 +71,7 @@ fn server_for(benches: &[Bench], arguments: &Arguments) -> io::Result<PathBuf> {
     let server = server.unwrap_or_else(|| SERVER.into());
     if benches.iter().any(|bench| bench.needs_server) && !server.is_file() {
         let message = format!(
-            "there is no server to measure at {}: `cargo build --release -p flatpath-cli` builds \
+            "there is no server to measure at {}: `cargo build --profile dist -p flatpath-cli --features full` builds \
              it beside a release build of this program, --server PATH names another one",
             server.display()
         );

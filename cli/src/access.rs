@@ -6,15 +6,16 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flatpath::sockets::ListenAddress;
-use flatpath_layers::{Access, AccessHandle, Htpasswd, PasswordChecks, RateLimit};
+use flatpath_layers::{Access, AccessHandle, RateLimit};
 
 use crate::access_log::AccessLogs;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::memory::Parts;
+use crate::passwords::{self, PasswordFiles};
 use crate::settings::Settings;
 
 /// The rules of all sites, and what else of them outlives a reload.
@@ -25,26 +26,6 @@ pub(crate) struct Accesses {
     passwords: PasswordFiles,
     /// Where their requests are logged.
     pub(crate) logs: AccessLogs,
-}
-
-/// Files of passwords that are open, each once, and how many of all their passwords are checked at
-/// a time.
-#[derive(Clone, Debug, Default)]
-struct PasswordFiles {
-    open: Vec<Htpasswd>,
-    checks: PasswordChecks,
-}
-
-impl PasswordFiles {
-    fn open(&mut self, path: &Path) -> Result<Htpasswd, Failure> {
-        if let Some(open) = self.open.iter().find(|file| file.path() == path) {
-            return Ok(open.clone());
-        }
-        let file = Htpasswd::open_with(path, &self.checks);
-        let file = file.map_err(|why| Failure::WrongUse(format!("auth-file {why}")))?;
-        self.open.push(file.clone());
-        Ok(file)
-    }
 }
 
 /// Whether anything is asked of clients.
@@ -76,14 +57,12 @@ pub(crate) fn tables(listeners: &[Listener]) -> (usize, usize) {
     (rates, files.len())
 }
 
-/// The memory that the largest check of a password takes, in bytes. A file that cannot be read has
-/// none: that is an error of its own.
+/// The memory that the largest check of a password takes, in bytes.
 pub(crate) fn check_bytes(listeners: &[Listener]) -> usize {
     let over_http = listeners.iter().filter(|it| it.serves_over_http());
     let served = over_http.flat_map(Listener::served);
-    let paths: HashSet<_> = served.filter_map(|site| site.settings.auth_file).collect();
-    let files = paths.iter().filter_map(|path| Htpasswd::open(path).ok());
-    files.map(|file| file.check_bytes()).max().unwrap_or(0)
+    let paths = served.filter_map(|site| site.settings.auth_file).collect();
+    passwords::check_bytes(&paths)
 }
 
 /// Whether the rules of a site could be made.
@@ -113,7 +92,7 @@ fn rules(
         access = access.bytes(rate.amount, rate.time);
     }
     if let Some(path) = &settings.auth_file {
-        access = access.passwords(&realm(prefix), &passwords.open(path)?);
+        access = passwords.asked_by(access, &realm(prefix), path)?;
     }
     Ok(access)
 }
@@ -155,10 +134,7 @@ impl Accesses {
 
     /// Reads the files of passwords again, if they have changed.
     pub(crate) fn reload_passwords(&self) {
-        for file in &self.passwords.open {
-            // What is wrong is in the log.
-            let _logged = file.reload();
-        }
+        self.passwords.reload();
     }
 
     /// Forgets the rules of sites, and files of passwords, that no listener has any more: neither
@@ -176,9 +152,7 @@ impl Accesses {
             }
         }
         self.handles.retain(|(key, _)| keys.contains(key));
-        self.passwords
-            .open
-            .retain(|file| paths.contains(file.path()));
+        self.passwords.retain(&paths);
     }
 
     /// Takes over the rules of listeners as they are now; gives back the sites whose first rules
@@ -258,18 +232,5 @@ mod tests {
         assert!(format!("{why:?}").contains("the same network"), "{why:?}");
         // One within the other is an exception of it.
         assert!(check(&settings("allow = \"10.0.0.0/8\"\ndeny = \"10.1.0.0/16\"")).is_ok());
-    }
-
-    #[test]
-    fn sites_with_one_file_of_passwords_share_what_is_known_of_it() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let path = folder.path().join("users");
-        let ada = "ada:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy\n";
-        std::fs::write(&path, ada).expect("written");
-        let mut files = PasswordFiles::default();
-        for _ in 0..2 {
-            files.open(&path).expect("good");
-        }
-        assert_eq!(files.open.len(), 1);
     }
 }

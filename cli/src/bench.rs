@@ -88,7 +88,7 @@ fn not_installed(own: &Path) -> String {
     let directory = directory.display();
     format!(
         "{PROGRAM}, which does the measurements, is not installed: it is neither in {directory} \
-         nor in PATH. In a checkout, `cargo build --release -p {PROGRAM}` builds it beside a \
+         nor in PATH. In a checkout, `cargo build --profile dist -p {PROGRAM}` builds it beside a \
          release build of flatpath, and `cargo install --path bench` installs it"
     )
 }

@@ -8,7 +8,6 @@
 use std::fmt::Write;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use flatpath::NetworkThreads;
@@ -24,7 +23,7 @@ use crate::nfs_exports;
 use crate::owners;
 use crate::serve::demands;
 use crate::settings::{Part, SETTINGS, Setting};
-use crate::tls::{Secured, Source};
+use crate::tls;
 
 const URL: &str = "Print instead what a GET of this address gets, such as http://example.org/a: \
     the listener, the site, who may, the rules that are for it, and the head of the answer";
@@ -50,9 +49,10 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     listeners.iter().try_for_each(Listener::check)?;
     effect::warn(&listeners, &file);
     nfs_exports::warn(&listeners, &file)?;
+    let secured = listeners.iter().filter_map(|it| it.tls.as_ref());
     let text = match arguments.get_one::<String>("url") {
         Some(url) => explain::url(url, &listeners, &parts)?,
-        None => text_of(&file) + &certificates(&listeners)? + &exposed(&listeners, &file),
+        None => text_of(&file) + &tls::comments(secured)? + &exposed(&listeners, &file),
     };
     let written = io::stdout().lock().write_all(text.as_bytes());
     written.map_err(|cause| Failure::Failed(format!("standard output: {cause}")))
@@ -62,38 +62,6 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 fn exposed(listeners: &[Listener], file: &Configuration) -> String {
     let lines = owners::exposed(listeners, file);
     lines.iter().map(|line| format!("\n# {line}\n")).collect()
-}
-
-/// What the certificates of the listeners are, as comments.
-///
-/// # Errors
-/// One cannot be read, or its key is another one's.
-fn certificates(listeners: &[Listener]) -> Result<String, Failure> {
-    let mut text = String::new();
-    let mut seen: Vec<&Secured> = Vec::new();
-    for secured in listeners.iter().filter_map(|it| it.tls.as_ref()) {
-        if seen.contains(&secured) {
-            continue;
-        }
-        seen.push(secured);
-        let certificates = match secured.certificates {
-            Source::Files(_) => secured.certificates.load()?,
-            Source::SelfSigned => Vec::new(),
-        };
-        for certificate in certificates {
-            let _ = writeln!(text, "\n# certificate {certificate}; the key is its own");
-            if let Some(warning) = certificate.warning(SystemTime::now()) {
-                let _ = writeln!(text, "# {warning}");
-            }
-        }
-        for (words, warnings) in secured.check()? {
-            let _ = writeln!(text, "\n# {words}");
-            for warning in warnings {
-                let _ = writeln!(text, "# {warning}");
-            }
-        }
-    }
-    Ok(text)
 }
 
 /// The file with everything in it.

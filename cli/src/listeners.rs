@@ -23,7 +23,7 @@ use crate::nfs_exports::{self, Served};
 use crate::service_metrics::SharedMounts;
 use crate::services::{Number, Services};
 use crate::settings::{self, ListenerProtocol, Settings, is_on};
-use crate::tls::Secured;
+use crate::tls::{self, Secured};
 use crate::{ingest, nfs, portmapper, sites};
 
 /// Where HTTP is served when nothing else is named.
@@ -249,10 +249,7 @@ impl Listener {
                 server = server.behind_proxy(settings.proxy_from.iter().copied());
             }
             if let Some(tls) = &tls {
-                server = match self.protocol {
-                    ListenerProtocol::Nfs => server.with_start_tls(tls),
-                    _ => server.with_tls(tls),
-                };
+                server = tls::added_to(server, tls, self.protocol);
                 services.secured.push(services.count);
                 if !self.requires_tls() {
                     services.offers_tls.push(services.count);

@@ -11,7 +11,7 @@ mod occasional;
 use flatpath::memory::RegionConfig;
 use flatpath::{DriverConfig, Limits};
 use flatpath_files::limits::CACHE_BYTES_MAX;
-use flatpath_layers::limits::{HTPASSWD_MEMORY_BYTES, RATE_LIMIT_BYTES};
+use flatpath_layers::limits::RATE_LIMIT_BYTES;
 use flatpath_nfs::limits::NODES_MAX;
 use flatpath_nfs::{Nfs, Portmapper};
 use flatpath_rpc::limits::{
@@ -19,6 +19,7 @@ use flatpath_rpc::limits::{
 };
 
 use crate::failure::Failure;
+use crate::passwords;
 use crate::units::size_text;
 pub(crate) use occasional::{Occasional, OccasionalNeeds};
 
@@ -183,7 +184,7 @@ impl Demands {
             ("rate", RATE_LIMIT_BYTES.saturating_mul(self.rates)),
             (
                 "auth-file",
-                HTPASSWD_MEMORY_BYTES.saturating_mul(self.password_files),
+                passwords::FILE_MEMORY_BYTES.saturating_mul(self.password_files),
             ),
         ]
     }
@@ -491,7 +492,7 @@ mod tests {
         };
         let (with, without) = (with.divide(), demands(256).divide());
         let (with, without) = (with.expect("enough"), without.expect("enough"));
-        let more = 3 * RATE_LIMIT_BYTES + 2 * HTPASSWD_MEMORY_BYTES;
+        let more = 3 * RATE_LIMIT_BYTES + 2 * passwords::FILE_MEMORY_BYTES;
         assert_eq!(with.program, without.program + more);
         assert_eq!(with.sum(), Some(256 * MIB));
     }

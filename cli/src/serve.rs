@@ -18,7 +18,6 @@ use flatpath::{
 };
 use flatpath_admin::Admin;
 use flatpath_ingest::Ingest;
-use flatpath_layers::PasswordChecks;
 use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -36,6 +35,7 @@ use crate::logging;
 use crate::memory::{Demands, OccasionalNeeds, Parts};
 use crate::nfs::Rpcbind;
 use crate::owners;
+use crate::passwords::PasswordChecks;
 use crate::portmapper;
 use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};

@@ -55,9 +55,10 @@ fn build() -> PathBuf {
             command.env_remove(&name);
         }
     }
-    // As this program was built, wherever its file is now.
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
+    // As this program was built.
+    let name = profile.file_name().unwrap_or_default();
+    if name != "debug" {
+        command.arg("--profile").arg(name);
     }
     let output = command.output().expect("cargo can be started");
     let text = String::from_utf8_lossy(&output.stdout);

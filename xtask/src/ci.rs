@@ -207,11 +207,12 @@ fn published() -> Result<Vec<String>> {
     Ok(names.flatten().map(String::from).collect())
 }
 
-/// The published crates that others build on.
+/// The published crates that others build on: a library beside a program is the program's own.
 pub(crate) fn libraries() -> Result<Vec<String>> {
     let is_library = |package: &&Value| {
-        let targets = package["targets"].as_array().into_iter().flatten();
-        targets.into_iter().any(|target| target["kind"][0] == "lib")
+        let targets = package["targets"].as_array();
+        let has = |kind| targets.is_some_and(|all| all.iter().any(|it| it["kind"][0] == kind));
+        has("lib") && !has("bin")
     };
     let packages = published_manifests()?;
     let names = packages

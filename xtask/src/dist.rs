@@ -1,4 +1,4 @@
-//! `cargo xtask dist [WHAT...]`: the packages, in `target/dist`.
+//! `cargo xtask dist [WHAT...]`: the packages, in `target/packages`.
 //!
 //! A Debian package (by cargo-deb, from what cli/Cargo.toml says), the command as one static file,
 //! and an image of a container around that file (by podman). `dist/` holds what goes in beside the
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 }
 
 /// What is installed names lines in its backtraces; a build in a checkout is there sooner without.
-const DEBUG: &str = "CARGO_PROFILE_RELEASE_DEBUG";
+const DEBUG: &str = "CARGO_PROFILE_DIST_DEBUG";
 
 /// How to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Profile {
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Profile::Debug => ("dev", "debug"),
-            Profile::Release => ("release", "release"),
+            Profile::Release => ("dist", "dist"),
         }
     }
 }
@@ -100,9 +100,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// `target/dist`, where all of it goes.
+/// `target/packages`, where all of it goes.
 fn directory() -> Result<PathBuf> {
-    let directory = workspace::root().join("target/dist");
+    let directory = workspace::root().join("target/packages");
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     Ok(directory)
 }
@@ -120,7 +120,8 @@ fn deb(profile: Profile) -> Result<Option<PathBuf>> {
     let (profile, _) = profile.names();
     let mut pages = process::cargo(&["run", "--profile", profile]);
     pages.args(build);
-    pages.args(["--features", "flatpath-cli/generate", "--", "generate"]);
+    pages.args(["--features", "flatpath-cli/full,flatpath-cli/generate"]);
+    pages.args(["--", "generate"]);
     process::run(pages.arg(&directory).env(DEBUG, "line-tables-only"))?;
     let made = directory.join("flatpath.deb");
     // The manual pages were made by the same build.
@@ -134,6 +135,7 @@ fn static_command(profile: Profile) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let (profile, folder) = profile.names();
     let mut build = process::cargo(&["build", "--package", "flatpath-cli", "--target", &target]);
+    build.args(["--features", "full"]);
     // A debug build is only tested. With optimisation it would take three times as long.
     build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
     build.env(DEBUG, "line-tables-only");

@@ -1,5 +1,5 @@
-//! `cargo xtask loom [FILTER...]` and `cargo xtask shuttle [FILTER...]`: the structures under a
-//! model checker.
+//! `cargo xtask loom [FILTER...]` and `cargo xtask shuttle [FILTER...]`: what threads share without
+//! a lock, the structures and the driver's wakers, under a model checker.
 //!
 //! Loom runs every `loom_` test in every interleaving of at most two preemptions (set
 //! `LOOM_MAX_PREEMPTIONS` for more). It does not model relaxed accesses fully and sees nothing
@@ -39,10 +39,42 @@ pub(crate) fn configure(command: &mut Command, checker: &str) {
     }
 }
 
-/// Runs the tests whose names hold one of the filters, or else one of the prefixes.
+/// The crates that have bodies of models, by the directory of each.
+const MODELLED: [(&str, &str); 2] = [
+    ("flatpath-structures", "structures"),
+    ("flatpath-driver", "driver"),
+];
+/// Those that shuttle can run.
+const SHUTTLED: usize = 1;
+
+/// Runs the tests of each crate with models whose names hold one of the filters, or else one of the
+/// prefixes.
 pub(crate) fn run(checker: &str, prefixes: &[&str], filters: &[String]) -> Result<()> {
+    let crates = match checker {
+        "shuttle" => &MODELLED[..SHUTTLED],
+        _ => &MODELLED[..],
+    };
+    let mut passed = 0;
+    for (package, _) in crates {
+        let summary = run_package(checker, package, prefixes, filters)?;
+        // A filter may be for one of them.
+        let is_empty = summary.ran() == 0 && filters.is_empty();
+        ensure!(!is_empty, "no test of {package} ran: nothing was checked");
+        passed += summary.passed;
+    }
+    ensure!(passed > 0, "no test ran: nothing was checked");
+    println!("{checker}: {passed} tests passed");
+    Ok(())
+}
+
+fn run_package(
+    checker: &str,
+    package: &str,
+    prefixes: &[&str],
+    filters: &[String],
+) -> Result<TestSummary> {
     let target = format!("target/{checker}");
-    let mut command = process::cargo(&["test", "--package", "flatpath-structures", "--tests"]);
+    let mut command = process::cargo(&["test", "--package", package, "--lib"]);
     command.args(["--target-dir", &target, "--"]);
     if filters.is_empty() {
         command.args(prefixes);
@@ -53,15 +85,33 @@ pub(crate) fn run(checker: &str, prefixes: &[&str], filters: &[String]) -> Resul
     let report = process::watch(&command, TIME_MAX, Show::Lines)?;
     let summary = TestSummary::of(&report.lines);
     match report.end {
-        End::TimedOut => bail!("still running after {TIME_MAX:?}"),
+        End::TimedOut => bail!("{package} is still running after {TIME_MAX:?}"),
         End::Exited(status) => ensure!(
             status.success(),
-            "{} of {} tests failed",
+            "{} of {} tests of {package} failed",
             summary.failed,
             summary.ran()
         ),
     }
-    ensure!(summary.ran() > 0, "no test ran: nothing was checked");
-    println!("{checker}: {} tests passed", summary.passed);
-    Ok(())
+    Ok(summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::style::source::read_all;
+    use crate::workspace;
+
+    use super::*;
+
+    #[test]
+    fn every_crate_with_bodies_of_models_is_run() {
+        for source in read_all(&workspace::root()).expect("the sources") {
+            let is_listed = MODELLED
+                .iter()
+                .any(|(_, directory)| source.path.starts_with(&format!("{directory}/")));
+            // The tools have such names in texts.
+            let has_models = source.text.lines().any(|it| it.trim().starts_with("fn loom_"));
+            assert!(is_listed || !has_models, "{} has models", source.path);
+        }
+    }
 }

@@ -19,14 +19,24 @@ pub struct Machine {
     pub virtual_machine: bool,
     /// What its idle processors do, on a virtual machine: it decides what a wake-up costs.
     pub idle: Option<String>,
-    /// How this program was built: figures of a debug build mean little.
-    pub build: &'static str,
+    /// The profile that this program was built with, by the name of its directory: figures of a
+    /// debug build mean little, and those that are published are of `dist`.
+    pub build: String,
     /// Processes ready to run when the run began (one minute's average).
     pub load: f32,
     /// TCP congestion control of servers and clients: one that paces, paces loopback too.
     pub congestion: String,
     /// Programs and crates that are compared.
     pub versions: Vec<String>,
+}
+
+/// The name of the directory that cargo built this program in.
+fn profile() -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let names = program.ancestors().skip(1).filter_map(|it| it.file_name());
+    let mut names = names.map(|it| it.to_string_lossy());
+    let name = names.find(|name| name != "deps");
+    name.unwrap_or_default().into_owned()
 }
 
 impl Machine {
@@ -43,11 +53,7 @@ impl Machine {
             kernel: release.unwrap_or_default().trim().to_owned(),
             virtual_machine: flags.is_some_and(|flags| flags.contains(&"hypervisor")),
             idle: IdleSetting::of_this_machine().map(|setting| setting.to_string()),
-            build: if cfg!(debug_assertions) {
-                "debug"
-            } else {
-                "release"
-            },
+            build: profile(),
             load: LoadAverage::current().map_or(0.0, |load| load.one),
             congestion: namespace::congestion_control().unwrap_or_default(),
             versions: Vec::new(),

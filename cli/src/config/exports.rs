@@ -59,9 +59,8 @@ fn text<'a>(name: &str, value: &'a Value<'_>) -> Result<(&'a str, Span), Refused
 
 impl ExportTable {
     fn parse(table: &Value<'_>, file: &str) -> Result<Self, Refused> {
-        let unknown = |key: &Key<'_>| {
-            Refused::new(key.span, keys::unknown(&key.name, Place::Export))
-        };
+        let unknown =
+            |key: &Key<'_>| Refused::new(key.span, keys::unknown(&key.name, Place::Export));
         let (mut path, mut clients, mut options) = (None, Vec::new(), None);
         for (key, value) in table.as_table().into_iter().flatten() {
             match &*key.name {

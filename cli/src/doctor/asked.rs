@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgMatches, value_parser};
@@ -22,7 +21,7 @@ use crate::listeners;
 use crate::memory::machine_bytes;
 use crate::serve::demands;
 use crate::settings::{Driver, Setting, Settings};
-use crate::tls::{self, Certificate, ClientFiles, Pair, Source};
+use crate::tls;
 use crate::units::size_text;
 
 /// The options of `serve` that are compared, each with its help here, or that of `serve`.
@@ -69,15 +68,6 @@ pub(super) struct Asked {
     pub(super) settings: Settings,
     pub(super) listeners: Vec<Listener>,
     file: Configuration,
-}
-
-/// What there is to say of certificates.
-#[derive(Debug, Default)]
-pub(super) struct OnCertificates {
-    pub(super) words: Vec<String>,
-    pub(super) warnings: Vec<String>,
-    /// Those that cannot be used.
-    pub(super) mismatches: Vec<String>,
 }
 
 impl Asked {
@@ -172,61 +162,10 @@ impl Asked {
         }
     }
 
-    /// Reads all certificates that are named.
-    pub(super) fn certificates(&self) -> Result<OnCertificates, Failure> {
-        let settings = &self.settings;
-        let mut pairs = tls::pairs(&settings.tls_cert, &settings.tls_key)?;
-        let mut clients = Vec::new();
-        let (authorities, revoked) = (&settings.tls_client_ca, &settings.tls_client_crl);
-        if !authorities.is_empty() || !revoked.is_empty() {
-            clients.push(ClientFiles::named(authorities.clone(), revoked.clone()));
-        }
-        for secured in self.listeners.iter().filter_map(|it| it.tls.as_ref()) {
-            if let Source::Files(own) = &secured.certificates {
-                add_new(&mut pairs, own);
-            }
-            add_new(&mut clients, secured.clients.as_slice());
-        }
-        let mut said = OnCertificates::default();
-        for pair in &pairs {
-            said.read(pair);
-        }
-        for files in &clients {
-            match tls::check(files) {
-                Ok((words, warnings)) => {
-                    said.warnings.extend(warnings);
-                    said.words.push(words);
-                }
-                Err(cause) => said.mismatches.push(cause),
-            }
-        }
-        Ok(said)
-    }
-}
-
-impl OnCertificates {
-    fn read(&mut self, pair: &Pair) {
-        let now = SystemTime::now();
-        match Certificate::from_files(pair) {
-            Ok(certificate) => {
-                let warning = certificate.warning(now);
-                match certificate.is_valid(now) {
-                    true => self.warnings.extend(warning),
-                    false => self.mismatches.extend(warning),
-                }
-                self.words
-                    .push(format!("{certificate}; the key is its own"));
-            }
-            Err(cause) => self.mismatches.push(cause),
-        }
-    }
-}
-
-fn add_new<T: Clone + PartialEq>(all: &mut Vec<T>, others: &[T]) {
-    for other in others {
-        if !all.contains(other) {
-            all.push(other.clone());
-        }
+    /// What all certificates that are named are.
+    pub(super) fn certificates(&self) -> Result<tls::Findings, Failure> {
+        let secured = self.listeners.iter().filter_map(|it| it.tls.as_ref());
+        tls::findings(&self.settings, secured)
     }
 }
 

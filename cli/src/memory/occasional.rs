@@ -8,7 +8,8 @@
 
 use flatpath::memory::{MemoryShare, SharePart};
 use flatpath_files::limits::{ARCHIVE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX};
-use flatpath_layers::PasswordChecks;
+
+use crate::passwords::PasswordChecks;
 
 const MIB: usize = 1 << 20;
 

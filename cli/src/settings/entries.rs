@@ -19,6 +19,7 @@ use super::{
     Accept, Archive, ClientAuth, Compress, Definition, Driver, Etag, ForwardedHeader,
     ListenerProtocol, Listing, LogFormat, NfsTls, Setting,
 };
+use crate::built;
 use crate::logging::levels;
 use crate::units::{
     Rate, count, count_or_zero, delay, listen_address, network_threads, portmapper_address, rate,
@@ -92,7 +93,8 @@ settings! {
 
     /// Serve DIR over HTTPS at this address, with the certificates of --tls-cert; may be repeated.
     /// Port 0 picks a free one
-    https: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
+    https: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address)
+        .built_with(built::TLS);
 
     /// Show metrics and health checks at this address: /metrics, /healthz, /readyz.
     /// There is no access control, so choose one that only operators reach [default: off]
@@ -110,14 +112,14 @@ settings! {
 
     /// Let clients download a directory, with all that is below it, as an archive of these formats,
     /// where it has a listing; may be repeated [default: none]
-    archive: Vec<Archive> = option(topic::HTTP, "FORMAT", word())
+    archive: Vec<Archive> = option(topic::HTTP, "FORMAT", word().try_map(built::archive))
         .advanced()
         .of(HTTP)
         .of_sites();
 
     /// Compress files while they are served, with these codings: zstd, br or gzip, the best first;
     /// or off. Files that were compressed before (.br, .gz) are sent in any case [default: off]
-    compress: Vec<Compress> = option(topic::HTTP, "CODING", word())
+    compress: Vec<Compress> = option(topic::HTTP, "CODING", word().try_map(built::coding))
         .advanced()
         .alone("off", |it| *it == Compress::Off)
         .of(HTTP)
@@ -167,6 +169,7 @@ settings! {
 
     /// Ask for a password of this file, as `htpasswd -B` makes it
     auth_file: Option<PathBuf> = option(topic::HTTP, "FILE", path())
+        .built_with(built::PASSWORDS)
         .of(HTTP)
         .of_sites()
         .reloaded_everywhere();
@@ -237,18 +240,28 @@ settings! {
     /// Certificate for --https and --nfs-tls, in PEM: first it, then those that lead from it to one
     /// that clients know; may be repeated, each with its --tls-key. A client gets the one with the
     /// name it asks for, else the first. Read again when the file changes, and on SIGHUP
-    tls_cert: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(ALL).not_inherited();
+    tls_cert: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .built_with(built::TLS)
+        .of(ALL)
+        .not_inherited();
 
     /// Its private key, in PEM, without a password
-    tls_key: Vec<PathBuf> = option(topic::TLS, "FILE", path()).of(ALL).not_inherited();
+    tls_key: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .built_with(built::TLS)
+        .of(ALL)
+        .not_inherited();
 
     /// To try out TLS without a certificate: make one for localhost and this machine's name,
     /// which no client trusts unasked
-    tls_self_signed: Option<bool> = switch(topic::TLS).of(ALL).not_inherited();
+    tls_self_signed: Option<bool> = switch(topic::TLS)
+        .built_with(built::TLS)
+        .of(ALL)
+        .not_inherited();
 
     /// Authority, in PEM, whose certificates clients are to have; may be repeated, and a file may
     /// have several. Read again as --tls-cert is
     tls_client_ca: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .built_with(built::TLS)
         .advanced()
         .of(ALL)
         .not_inherited();
@@ -256,6 +269,7 @@ settings! {
     /// What an authority has revoked, in PEM or DER; may be repeated. With it, each authority that
     /// leads to a client's certificate must have a list that is not outdated
     tls_client_crl: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .built_with(built::TLS)
         .advanced()
         .of(ALL)
         .not_inherited();
@@ -269,6 +283,7 @@ settings! {
     /// Key of session tickets, at least 32 random bytes, that several servers share: clients resume
     /// at any. May be repeated: the first seals, all open. Read again like --tls-cert
     tls_ticket_key: Vec<PathBuf> = option(topic::TLS, "FILE", path())
+        .built_with(built::TLS)
         .advanced()
         .of(ALL)
         .not_inherited();
@@ -333,7 +348,10 @@ settings! {
     /// TLS for NFS (RFC 9289), with the certificates of --tls-cert: a client asks for it in its
     /// first call. With --tls-client-ca and `required`, only clients with a certificate are served
     /// [default: without TLS]
-    nfs_tls: Option<NfsTls> = option(topic::NFS, "HOW", word()).of(NFS).not_inherited();
+    nfs_tls: Option<NfsTls> = option(topic::NFS, "HOW", word())
+        .built_with(built::TLS)
+        .of(NFS)
+        .not_inherited();
 
     /// Register with the rpcbind of this machine, for clients that ask it for the ports
     nfs_register: Option<bool> = switch(topic::NFS).advanced().of(NFS);

@@ -37,6 +37,8 @@ macro_rules! settings {
     };
 }
 
+use crate::built::{BuiltWith, Feature};
+
 mod values;
 mod field;
 mod entries;
@@ -121,6 +123,21 @@ impl<P: TypedValueParser> Definition<P> {
             server_limit: None,
             listener_limit: None,
             alone: None,
+        }
+    }
+
+    /// Only a build with this feature takes it; another says how to get one.
+    fn built_with(self, feature: Feature) -> Definition<BuiltWith<P>> {
+        Definition {
+            argument: self.argument,
+            parser: BuiltWith {
+                feature,
+                parser: self.parser,
+            },
+            facts: self.facts,
+            server_limit: self.server_limit,
+            listener_limit: self.listener_limit,
+            alone: self.alone,
         }
     }
 

@@ -10,6 +10,7 @@
 //! | `tickets.rs`     | sessions that are resumed at several servers              |
 //! | `watched.rs`     | files beside certificates, and how a change is seen       |
 //! | `renewal.rs`     | reads files again that have changed, while the server runs|
+//! | `report.rs`      | what `check` and `doctor` say of certificates             |
 //!
 //! Listeners that flags name share their certificates; a table of the file has its own.
 
@@ -17,13 +18,25 @@ mod certificate;
 mod choice;
 mod clients;
 mod renewal;
+mod report;
 mod self_signed;
 mod source;
 mod tickets;
 mod watched;
 
-pub(crate) use certificate::Certificate;
-pub(crate) use clients::ClientFiles;
+use flatpath::Server;
+use flatpath::tls::TlsConfig;
+
 pub(crate) use renewal::{Certificates, METRICS, Renewal};
-pub(crate) use source::{Pair, Secured, Source, pairs};
-pub(crate) use watched::check;
+pub(crate) use report::{Findings, comments, findings};
+pub(crate) use source::Secured;
+
+use crate::settings::ListenerProtocol;
+
+/// The server whose last listener begins with TLS, or, for NFS, lets its clients begin it.
+pub(crate) fn added_to(server: Server, tls: &TlsConfig, protocol: ListenerProtocol) -> Server {
+    match protocol {
+        ListenerProtocol::Nfs => server.with_start_tls(tls),
+        _ => server.with_tls(tls),
+    }
+}

@@ -36,7 +36,7 @@ fn a_bench_that_is_not_installed_is_named_with_the_command_that_installs_it() {
             "flatpath-bench",
             "not installed",
             home.path().to_str().expect("text"),
-            "cargo build --release -p flatpath-bench",
+            "cargo build --profile dist -p flatpath-bench",
         ] {
             assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
         }

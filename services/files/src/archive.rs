@@ -39,18 +39,23 @@ use crate::listing::view::parameter;
 use crate::responses::visible;
 use crate::target::{ENCODED, name_of};
 
+#[cfg(feature = "archives")]
 pub(crate) mod names;
 pub(crate) mod plan;
 pub(crate) mod stream;
+#[cfg(feature = "archives")]
 mod tar;
+#[cfg(feature = "archives")]
 mod zip;
 
-/// A format of archives.
+/// A format of archives. There is one with the feature `archives`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArchiveFormat {
+    #[cfg(feature = "archives")]
     /// As GNU tar writes it. Names are the bytes that they are.
     Tar,
+    #[cfg(feature = "archives")]
     /// Files are stored, not compressed; with ZIP64 where one is too large for less. Names are
     /// UTF-8: of others, and of those that another system would take for a path, `%` and two digits
     /// stand for the bytes.
@@ -58,20 +63,45 @@ pub enum ArchiveFormat {
 }
 
 impl ArchiveFormat {
-    const ALL: [Self; 2] = [Self::Tar, Self::Zip];
+    const ALL: &[Self] = &[
+        #[cfg(feature = "archives")]
+        Self::Tar,
+        #[cfg(feature = "archives")]
+        Self::Zip,
+    ];
 
     /// Its value of `archive` in a query, and the ending of its files.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
+            #[cfg(feature = "archives")]
             Self::Tar => "tar",
+            #[cfg(feature = "archives")]
             Self::Zip => "zip",
+        }
+    }
+
+    /// How many entries an archive may have, and bytes all their paths.
+    fn entries_and_path_bytes_max(self) -> (usize, usize) {
+        match self {
+            #[cfg(feature = "archives")]
+            Self::Tar => (
+                crate::limits::ARCHIVE_TAR_ENTRIES_MAX,
+                crate::limits::ARCHIVE_TAR_PATH_BYTES_MAX,
+            ),
+            #[cfg(feature = "archives")]
+            Self::Zip => (
+                crate::limits::ARCHIVE_ZIP_ENTRIES_MAX,
+                crate::limits::ARCHIVE_ZIP_PATH_BYTES_MAX,
+            ),
         }
     }
 
     fn media_type(self) -> &'static str {
         match self {
+            #[cfg(feature = "archives")]
             Self::Tar => "application/x-tar",
+            #[cfg(feature = "archives")]
             Self::Zip => "application/zip",
         }
     }
@@ -102,7 +132,7 @@ impl Archives {
     /// These formats, each once.
     pub(crate) fn of(formats: impl IntoIterator<Item = ArchiveFormat>) -> Self {
         let wanted: Vec<_> = formats.into_iter().collect();
-        let known = ArchiveFormat::ALL.into_iter();
+        let known = ArchiveFormat::ALL.iter().copied();
         let words = known
             .filter(|it| wanted.contains(it))
             .map(ArchiveFormat::word);
@@ -125,7 +155,7 @@ impl Archives {
     /// The format that a query asks for, if it is offered.
     pub(crate) fn asked(&self, query: Option<&[u8]>) -> Option<ArchiveFormat> {
         let word = parameter(query, b"archive")?;
-        let format = ArchiveFormat::ALL.into_iter();
+        let format = ArchiveFormat::ALL.iter().copied();
         format
             .filter(|it| self.words.contains(&it.word()))
             .find(|it| it.word().as_bytes() == word)

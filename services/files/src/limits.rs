@@ -41,9 +41,11 @@ pub const ARCHIVE_ZIP_ENTRIES_MAX: usize = 10_000;
 pub(crate) const ARCHIVE_DEPTH_MAX: usize = 512;
 
 /// Bytes of all paths in a tar archive: 84 for each of its entries.
+#[cfg(feature = "archives")]
 pub(crate) const ARCHIVE_TAR_PATH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Bytes of all paths in a zip archive: 105 for each of its entries, or fewer longer ones.
+#[cfg(feature = "archives")]
 pub(crate) const ARCHIVE_ZIP_PATH_BYTES_MAX: usize = 1024 * 1024;
 
 /// Archives that are made at a time: each has the server read a whole tree.

@@ -10,10 +10,7 @@ use rustix::fs::{Dir, FileType};
 use super::{ArchiveFormat, Refusal};
 use crate::asker::Finder;
 use crate::error::FilesError;
-use crate::limits::{
-    ARCHIVE_DEPTH_MAX, ARCHIVE_TAR_ENTRIES_MAX, ARCHIVE_TAR_PATH_BYTES_MAX,
-    ARCHIVE_ZIP_ENTRIES_MAX, ARCHIVE_ZIP_PATH_BYTES_MAX,
-};
+use crate::limits::ARCHIVE_DEPTH_MAX;
 use crate::listing::Names;
 use crate::root::{Kind, Opened};
 use crate::target::joined;
@@ -28,10 +25,7 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     pub(crate) fn of(format: ArchiveFormat) -> Self {
-        let (entries, path_bytes) = match format {
-            ArchiveFormat::Tar => (ARCHIVE_TAR_ENTRIES_MAX, ARCHIVE_TAR_PATH_BYTES_MAX),
-            ArchiveFormat::Zip => (ARCHIVE_ZIP_ENTRIES_MAX, ARCHIVE_ZIP_PATH_BYTES_MAX),
-        };
+        let (entries, path_bytes) = format.entries_and_path_bytes_max();
         Self {
             entries,
             depth: ARCHIVE_DEPTH_MAX,

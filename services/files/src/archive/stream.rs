@@ -8,8 +8,6 @@ use std::sync::Arc;
 use flatpath::descriptors::DescriptorHold;
 
 use super::plan::Plan;
-use super::tar::Tar;
-use super::zip::Zip;
 use super::{ArchiveFormat, ArchivePlace, base_name};
 use crate::asker::{Asker, Finder};
 use crate::deferred_close::Source;
@@ -88,6 +86,15 @@ struct OpenFile {
     is_short: bool,
 }
 
+fn frame(format: ArchiveFormat) -> Box<dyn Frame> {
+    match format {
+        #[cfg(feature = "archives")]
+        ArchiveFormat::Tar => Box::new(super::tar::Tar::default()),
+        #[cfg(feature = "archives")]
+        ArchiveFormat::Zip => Box::new(super::zip::Zip::new()),
+    }
+}
+
 impl Archive {
     /// An archive of a directory, which is `directory`.
     ///
@@ -101,10 +108,7 @@ impl Archive {
         place: ArchivePlace,
         hold: DescriptorHold,
     ) -> io::Result<Self> {
-        let mut frame: Box<dyn Frame> = match format {
-            ArchiveFormat::Tar => Box::new(Tar::default()),
-            ArchiveFormat::Zip => Box::new(Zip::new()),
-        };
+        let mut frame = frame(format);
         frame.directory(base_name(&origin.path), directory.identity.modified)?;
         Ok(Self {
             origin,
