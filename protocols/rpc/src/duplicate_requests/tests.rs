@@ -238,3 +238,103 @@ fn clients_with_the_same_calls_at_once_each_get_their_own_reply() {
         assert_eq!(shard.order.len(), shard.entries.len());
     }
 }
+
+/// What `to` learns of a call that `from` has made at time 0 and that still runs.
+fn running(from: &Arc<Origin>, to: &Arc<Origin>, now_ns: u64, is_last: bool) -> &'static str {
+    let duplicates = DuplicateRequestCache::new(64);
+    let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
+    let Lookup::New(Some(_runs)) = duplicates.look_up(key, from, 0, false) else {
+        panic!("it is new");
+    };
+    match duplicates.look_up(key, to, now_ns, is_last) {
+        Lookup::New(_) => "new",
+        Lookup::Unclear => "unclear",
+        Lookup::InProgress => "in progress",
+        Lookup::Done(_) => "done",
+    }
+}
+
+/// It would be executed twice, at the same time.
+#[test]
+fn a_call_that_runs_is_known_however_long_it_runs() {
+    let (same, moved) = (origin(700), origin(701));
+    let broken = origin(700);
+    broken.close();
+    for now_ns in [
+        0,
+        CACHED_REPLY_MOVED_NS_MAX + 1,
+        CACHED_REPLY_AGE_NS_MAX + 1,
+    ] {
+        for is_last in [false, true] {
+            assert_eq!(running(&same, &same, now_ns, is_last), "in progress");
+        }
+        assert_eq!(running(&broken, &moved, now_ns, false), "unclear");
+        assert_eq!(running(&broken, &moved, now_ns, true), "in progress");
+    }
+}
+
+/// And is answered once it is done, by its connection and by one that its client has later.
+#[test]
+fn a_call_that_runs_is_not_forgotten_for_an_equal_one_of_another_client() {
+    for ends in [false, true] {
+        let duplicates = DuplicateRequestCache::new(64);
+        let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
+        let (first, other) = (origin(700), origin(701));
+        let Lookup::New(Some(runs)) = duplicates.look_up(key, &first, 0, false) else {
+            panic!("it is new");
+        };
+        if ends {
+            // Its connection has had replies to all that it waited for.
+            first.mark_answered();
+            first.close();
+        }
+        let later = CACHED_REPLY_AGE_NS_MAX + 1;
+        let Lookup::New(Some(others)) = duplicates.look_up(key, &other, later, true) else {
+            panic!("another client's call is its own");
+        };
+        let again = duplicates.look_up(key, &first, later, true);
+        assert!(matches!(again, Lookup::InProgress), "ends: {ends}");
+        others.finish(b"other");
+        runs.finish(b"first");
+        // The call began too long ago for its reply to be repeated, the other's did not.
+        let again = duplicates.look_up(key, &other, later, true);
+        assert!(matches!(again, Lookup::Done(reply) if reply == b"other"[..]));
+    }
+}
+
+/// As one that runs is: a client would have to ask again, and a place would be taken.
+#[test]
+fn a_call_that_is_done_is_not_taken_for_one_that_runs() {
+    let duplicates = DuplicateRequestCache::new(64);
+    let key = duplicates.key(&call(1, 1), &Arguments::new(b""));
+    let done = |from: &Arc<Origin>, now_ns| {
+        match duplicates.look_up(key, from, now_ns, true) {
+            Lookup::New(Some(ticket)) => ticket.finish(b"reply"),
+            _ => panic!("a call of its own"),
+        };
+    };
+    // Its time is over, while its connection is open.
+    let (open, other) = (origin(700), origin(701));
+    done(&open, 0);
+    let later = CACHED_REPLY_AGE_NS_MAX + 1;
+    let asked = duplicates.look_up(key, &other, later, false);
+    assert!(matches!(asked, Lookup::New(Some(_))), "nothing is unclear");
+    drop(asked);
+    assert_eq!(duplicates.len(), 0, "and it has made room");
+    // Its connection has ended with all its replies, or without.
+    for has_replies in [true, false] {
+        let ended = origin(700);
+        done(&ended, later);
+        if has_replies {
+            ended.mark_answered();
+        }
+        ended.close();
+        let asked = duplicates.look_up(key, &other, later, false);
+        match (has_replies, asked) {
+            (true, Lookup::New(Some(_))) => {}
+            (false, Lookup::Done(reply)) => assert_eq!(reply, b"reply"[..]),
+            _ => panic!("has its replies: {has_replies}"),
+        }
+        assert_eq!(duplicates.len(), usize::from(!has_replies));
+    }
+}
