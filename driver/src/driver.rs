@@ -98,7 +98,7 @@ pub enum Operation<'a> {
 ///   failure, and a socket without room, end a wait like those of any send.
 /// - D8: a datagram comes whole, or says that it is cut; an empty one comes, too. It comes once,
 ///   with its own sender. What is reported for another one (ICMP) ends no receive. Of one socket
-///   and in one wait, no more come than the region has pages, and on epoll at most 16.
+///   and in one wait, no more come than the region has pages, and on epoll at most 64.
 ///
 /// A method that takes the number of a region panics when there is no such region: 0 is the common
 /// one, the others are those of [`DriverConfig::regions`](crate::DriverConfig::regions) in order.

@@ -169,6 +169,7 @@
 pub mod access_log;
 pub mod address_limit;
 pub mod blocking;
+mod datagram_share;
 pub mod datagrams;
 pub mod descriptors;
 pub mod figures;

@@ -359,6 +359,19 @@ pub(crate) const DATAGRAMS_PER_ADDRESS: usize = DATAGRAMS_AT_WORK_MAX / 2;
 /// Workers that the datagrams of one listener may occupy.
 pub(crate) const DATAGRAM_WORKERS_MAX: u32 = 4;
 
+/// How long after a socket of a network thread has lost a datagram an address has a bound, in
+/// nanoseconds.
+pub(crate) const DATAGRAM_LOSS_NS: u64 = 1_000_000_000;
+
+/// The time in which it has its share of [`DATAGRAMS_PER_WINDOW`] answers, in nanoseconds.
+pub(crate) const DATAGRAM_WINDOW_NS: u64 = 10_000_000;
+
+/// Answers that addresses share in one window: 25,600 in a second, a tenth of a processor's time.
+pub(crate) const DATAGRAMS_PER_WINDOW: usize = 256;
+
+/// Most answers of a window, which ends early then: so many addresses can only be forged.
+pub(crate) const DATAGRAMS_WINDOW_MAX: usize = 16 * DATAGRAMS_PER_WINDOW;
+
 /// Pages of a network thread that datagrams are received into: as many are handled in one turn at
 /// most.
 pub(crate) const DATAGRAM_PAGES: u32 = 64;

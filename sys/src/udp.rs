@@ -193,7 +193,13 @@ fn encode_source(from: IpAddr) -> ([u8; CONTROL_BYTES], usize) {
     )
 }
 
-/// Has the kernel say, with each datagram, which address it came to, and how many were lost.
+/// What waits in a socket at most, as the kernel counts it with its own parts, in bytes: some 2,700
+/// short datagrams.
+const RECEIVE_BYTES: i32 = 1 << 20;
+
+/// Has the kernel say, with each datagram, which address it came to, and how many were lost, and
+/// keep more of them than is usual (`SO_RCVBUF`, socket(7): it takes twice the value, and of that
+/// no more than `net.core.rmem_max` allows, unless the process has `CAP_NET_ADMIN`).
 ///
 /// # Errors
 /// That of setsockopt(2). What was lost is not told by kernels that do not count it.
@@ -203,6 +209,11 @@ pub fn prepare(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
         false => set_option(socket, (libc::IPPROTO_IP, libc::IP_PKTINFO), 1)?,
     }
     let _ = set_option(socket, (libc::SOL_SOCKET, libc::SO_RXQ_OVFL), 1);
+    // Not less than it has.
+    if rustix::net::sockopt::socket_recv_buffer_size(socket)? < 2 * RECEIVE_BYTES as usize {
+        let option = |name| set_option(socket, (libc::SOL_SOCKET, name), RECEIVE_BYTES);
+        let _ = option(libc::SO_RCVBUFFORCE).or_else(|_| option(libc::SO_RCVBUF));
+    }
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! Datagrams: several with one call, while epoll says that there are some.
 //!
-//! The socket is watched for its level and not for edges: a turn takes a bounded number, so that a
-//! flood leaves the rest of the turn to connections, and the next wait finds what is left.
+//! The socket is watched for its level and not for edges: a turn takes a bounded number, as many as
+//! there are pages and [`BATCHES_MAX`] calls at most, so that a flood leaves the rest of the turn to
+//! connections, and the next wait finds what is left.
 //!
 //! Invariants
 //! - ED1: an entry of the table holds the socket open, and registered, from
@@ -20,6 +21,9 @@ use super::table::DatagramReceive;
 use super::{DATAGRAMS, Epoll, Work};
 use crate::completion::{Completion, Datagram, Errno, Outcome};
 use crate::datagram::{DatagramSocket, is_report, room_in_page};
+
+/// Calls that receive from one socket in one turn.
+const BATCHES_MAX: usize = 4;
 
 impl Epoll {
     pub(super) fn start_receive_datagrams(
@@ -66,8 +70,28 @@ impl Epoll {
             return;
         };
         receive.queued = false;
-        let (user_data, region_id) = (receive.user_data, receive.region_id);
-        let socket = Arc::clone(&receive.socket);
+        let receive = (
+            Arc::clone(&receive.socket),
+            receive.user_data,
+            receive.region_id,
+        );
+        for number in 0..BATCHES_MAX {
+            if !self.receive_batch(index, &receive, number == 0, completions) {
+                return;
+            }
+        }
+    }
+
+    /// Receives what one call brings. True: there may be more. Only for the first one of a turn
+    /// there have to be pages; those that it has taken come back when their datagrams are handled.
+    fn receive_batch(
+        &mut self,
+        index: usize,
+        (socket, user_data, region_id): &(Arc<DatagramSocket>, u64, u16),
+        is_first: bool,
+        completions: &mut Vec<Completion>,
+    ) -> bool {
+        let (user_data, region_id) = (*user_data, *region_id);
         let buffers = &mut self.buffers[usize::from(region_id)];
         let mut pages = [0; BATCH_MAX];
         let mut spaces = [NonNull::dangling(); BATCH_MAX];
@@ -80,9 +104,11 @@ impl Epoll {
             count += 1;
         }
         if count == 0 {
-            self.counters.stalls += 1;
-            let completion = self.end_datagrams(index, Errno::NOBUFS);
-            return completions.push(completion);
+            if is_first {
+                self.counters.stalls += 1;
+                completions.push(self.end_datagrams(index, Errno::NOBUFS));
+            }
+            return false;
         }
         let bytes = room_in_page(buffers.region().page_bytes());
         let batch = self.batch.get_or_insert_with(|| Box::new(Batch::new()));
@@ -116,6 +142,7 @@ impl Epoll {
             }
             Some(errno) => completions.push(self.end_datagrams(index, errno)),
         }
+        came == BATCH_MAX
     }
 
     pub(super) fn cancel_datagrams(&mut self, socket: &Arc<DatagramSocket>, user_data: u64) {

@@ -28,6 +28,7 @@ use flatpath_structures::slots::Key;
 use crate::address_limit::AddressLimit;
 use crate::common::Common;
 use crate::connection_handle::ConnectionId;
+use crate::datagram_share::DatagramShare;
 use crate::datagrams::{
     Answer, Datagram, DatagramJob, DatagramService, Next, Reply, is_answerable, room_for,
 };
@@ -79,6 +80,7 @@ pub(super) struct Datagrams {
     space: Box<[u8]>,
     at_work: usize,
     by_address: AddressLimit,
+    share: DatagramShare,
     is_ending: bool,
     /// Where connections come from that are counted as those that have answered, by their places.
     peers: HashMap<u32, IpAddr>,
@@ -111,6 +113,7 @@ impl Datagrams {
             space: vec![0; bytes].into(),
             at_work: 0,
             by_address: AddressLimit::new(DATAGRAMS_PER_ADDRESS, 0, 0),
+            share: DatagramShare::new(),
             is_ending: false,
             peers: HashMap::new(),
         }
@@ -282,6 +285,10 @@ impl<D: Driver> Network<D> {
         let lost = envelope.lost.wrapping_sub(source.lost);
         source.lost = envelope.lost;
         counters.dropped_socket.add(u64::from(lost));
+        let now_ns = common.turn.now_ns;
+        if lost > 0 {
+            self.datagrams.share.lost(now_ns);
+        }
         if envelope.is_cut {
             return counters.dropped_long.add(1);
         }
@@ -289,6 +296,10 @@ impl<D: Driver> Network<D> {
             return counters.dropped_unanswerable.add(1);
         }
         let peer = canonical(envelope.from);
+        let keys = &common.shared.address_keys;
+        if !self.datagrams.share.admits(keys, peer, now_ns) {
+            return counters.dropped_address.add(1);
+        }
         let datagram = Datagram {
             bytes,
             peer,

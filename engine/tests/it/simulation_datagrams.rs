@@ -371,3 +371,53 @@ fn sim_a_forced_end_waits_for_no_datagram() {
     assert!(server.sent_datagrams().is_empty());
     server.end(1);
 }
+
+#[test]
+fn sim_a_flood_of_one_address_takes_the_room_of_a_socket_and_not_the_answers_of_others() {
+    each_seed(20, |seed| {
+        let mut server = server(Conditions::calm(seed));
+        // As many as the socket has room for: nobody else is there, so all are answered.
+        let room = 1024;
+        let flood = |server: &mut SimulatedServer, count: usize| {
+            (0..count).for_each(|_| server.send_datagram(host(1), b"echo flood"));
+        };
+        // Until the server has read so many in all.
+        let read = |server: &mut SimulatedServer, count: usize| {
+            for _ in 0..TURNS_MAX {
+                server.turn();
+                if server.statistics().datagrams_received == count as u64 {
+                    return;
+                }
+            }
+            panic!("it does not read what its socket has");
+        };
+        flood(&mut server, room);
+        read(&mut server, room);
+        assert_eq!(server.sent_datagrams().len(), room);
+        // More: the socket loses some, of whatever address. What it has room for are read all, and
+        // others are answered before a part of the flood is.
+        let (mut of_flood, mut of_others) = (0, 0);
+        let (rounds, lost) = (50, 200);
+        for round in 0..rounds {
+            flood(&mut server, room - 10);
+            for number in 0..10 {
+                server.send_datagram(host(10 + number), b"echo question");
+            }
+            flood(&mut server, lost);
+            read(&mut server, (2 + round) * room);
+            let replies = server.sent_datagrams();
+            let (flood, others): (Vec<_>, Vec<_>) =
+                replies.iter().partition(|reply| reply.to == host(1));
+            assert_eq!(others.len(), 10, "round {round}");
+            assert!(flood.len() < room / 2, "round {round}: {}", flood.len());
+            of_flood += flood.len();
+            of_others += others.len();
+        }
+        let statistics = end(server);
+        let read = (1 + rounds) * room;
+        assert_eq!(statistics.datagrams_received, read as u64);
+        assert_eq!(statistics.dropped_socket, (rounds * lost) as u64);
+        let answered = room + of_flood + of_others;
+        assert_eq!(statistics.dropped_address, (read - answered) as u64);
+    });
+}
