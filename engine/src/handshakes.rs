@@ -28,6 +28,7 @@ use crate::context::{Context, Job};
 use crate::hand_over::Becomes;
 use crate::io::Io;
 use crate::listener::{DynProtocol, ErasedListener};
+use crate::options::{ListenerOptions, TlsVersion};
 use crate::phase::{Phase, Stall};
 use crate::protocol::{Protocol, Received};
 use crate::scope::WorkerScope;
@@ -52,12 +53,17 @@ const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain
 pub(crate) struct Handshakes {
     config: TlsConfig,
     protocols: &'static [&'static str],
+    oldest: TlsVersion,
 }
 
 impl Handshakes {
-    /// Those of a listener whose protocol has these names (ALPN).
-    pub(crate) fn new(config: TlsConfig, protocols: &'static [&'static str]) -> Handshakes {
-        Handshakes { config, protocols }
+    /// Those of a listener whose protocol has these options.
+    pub(crate) fn new(config: TlsConfig, options: &ListenerOptions) -> Handshakes {
+        Handshakes {
+            config,
+            protocols: options.alpn,
+            oldest: options.tls_oldest,
+        }
     }
 }
 
@@ -176,7 +182,7 @@ impl Protocol for Handshakes {
     fn run(&self, job: &mut Work, _scope: &mut WorkerScope<'_>) {
         let begun = match (job.handshake.take(), job.config.take()) {
             (Some(handshake), _) => Ok(handshake),
-            (None, Some(config)) => Rustls::begin(config).map_err(Failure::from),
+            (None, Some(config)) => Rustls::begin(config, self.oldest).map_err(Failure::from),
             (None, None) => Err(Failure::other("a handshake is gone")),
         };
         job.outcome = match begun {
@@ -266,13 +272,13 @@ fn charge_certificate(context: &Context<'_, Handshakes>, established: &mut Estab
     is_charged
 }
 
-/// What connections of a listener begin with whose protocol has these names (ALPN).
+/// What connections of a listener begin with whose protocol has these options.
 pub(crate) fn handshakes(
     config: TlsConfig,
-    alpn: &'static [&'static str],
+    options: &ListenerOptions,
     places: usize,
 ) -> Box<dyn DynProtocol> {
-    let handshakes = Handshakes::new(config, alpn);
+    let handshakes = Handshakes::new(config, options);
     Box::new(ErasedListener::new(Arc::new(handshakes), places))
 }
 

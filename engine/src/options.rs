@@ -63,6 +63,10 @@ pub struct ListenerOptions {
     /// The names of the protocol for ALPN (RFC 7301), the preferred one first; used where its
     /// listener has TLS. Empty: it has none, and what clients offer is ignored.
     pub alpn: &'static [&'static str],
+    /// The oldest version of TLS that the protocol allows, where its listener has TLS. A handshake
+    /// that comes to an older one is refused (the alert `protocol_version`), whatever else the
+    /// listener's configuration would take, and whoever shares that.
+    pub tls_oldest: TlsVersion,
     /// Bounds of its connections that differ from the server's.
     /// [`Server::listener_limits`](crate::Server::listener_limits) replaces each that it names.
     pub limits: ListenerLimits,
@@ -97,6 +101,27 @@ impl WorkersPart {
         match self.size {
             PartSize::Own(asked) => Some(asked.max(1)),
             PartSize::Common => None,
+        }
+    }
+}
+
+/// A version of TLS; a later one is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum TlsVersion {
+    /// 1.2 (RFC 5246), the oldest one here.
+    #[default]
+    V1_2,
+    /// 1.3 (RFC 8446).
+    V1_3,
+}
+
+impl TlsVersion {
+    /// `1.2` or `1.3`, as logs and metrics have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TlsVersion::V1_2 => "1.2",
+            TlsVersion::V1_3 => "1.3",
         }
     }
 }

@@ -9,7 +9,7 @@ use flatpath_testkit::nfs::{
     AUTH_TLS, BAD_CREDENTIAL, Connection, STARTTLS, TOO_WEAK, getattr, mount, mount_null, null,
     read, write,
 };
-use flatpath_testkit::tls::rustls::{ClientConfig, ClientConnection, StreamOwned};
+use flatpath_testkit::tls::rustls::{ClientConfig, ClientConnection, ProtocolVersion, StreamOwned};
 use flatpath_testkit::{Authority, Driver, Issued, Server, Site, each_driver, tls};
 
 use crate::serve;
@@ -22,6 +22,7 @@ each_driver!(
     a_probe_has_its_place,
     a_certificate_names_the_only_clients,
     a_server_without_tls_says_so,
+    a_client_that_has_only_tls_1_2_is_refused_and_web_browsers_with_it_are_not,
 );
 
 type Secured = Connection<StreamOwned<ClientConnection, TcpStream>>;
@@ -246,4 +247,32 @@ fn a_server_without_tls_says_so(driver: Driver) {
     assert_eq!(plain.call(&null()).results, b"");
     drop(plain);
     server.end();
+}
+
+/// RFC 9289 section 5: "TLS version 1.3 or later". HTTPS of the same server, with the same
+/// certificate, takes both.
+fn a_client_that_has_only_tls_1_2_is_refused_and_web_browsers_with_it_are_not(driver: Driver) {
+    for how in ["required", "offered"] {
+        let place = Place::new(driver, &[how, "--https", "127.0.0.1:0"]);
+        let only = |version| {
+            let config = tls::client_config(&place.certificate, None, &[version]);
+            Arc::new(config)
+        };
+        let (old, new) = (only(tls::VERSIONS[0]), only(tls::VERSIONS[1]));
+        let mut plain = place.connect();
+        assert_eq!(plain.probe().expect("a reply"), STARTTLS);
+        let refused = handshake(&old, plain.stream).map(|_| ());
+        let refused = refused.expect_err("TLS 1.2").to_string();
+        assert!(refused.contains("ProtocolVersion"), "{refused}");
+        for config in [new, place.config(None)] {
+            let mut plain = place.connect();
+            assert_eq!(plain.probe().expect("a reply"), STARTTLS);
+            let client = handshake(&config, plain.stream).expect("TLS 1.3");
+            let version = client.stream.conn.protocol_version();
+            assert_eq!(version, Some(ProtocolVersion::TLSv1_3), "{how}");
+        }
+        let web = TcpStream::connect(place.server.address("https")).expect("it listens");
+        tls::handshake(&old, web).expect("HTTPS takes TLS 1.2");
+        place.end();
+    }
 }

@@ -182,8 +182,8 @@ impl<D: Driver> Thread<D> {
             listener.balancers = preamble.balancers;
             #[cfg(feature = "tls")]
             if let Some(config) = preamble.tls {
-                let alpn = listener.protocol.options().alpn;
-                let handshakes = crate::handshakes::handshakes(config, alpn, places);
+                let options = listener.protocol.options();
+                let handshakes = crate::handshakes::handshakes(config, options, places);
                 let number = self.successors.add_own(handshakes);
                 match preamble.tls_begins {
                     TlsBegins::AtOnce => listener.begin_with_handshake(number),

@@ -20,6 +20,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::records::{Direction, NotOffered, Records, Schedule, split_record};
+use crate::options::TlsVersion;
 use crate::tls_terms::{PeerCertificate, TlsTerms};
 
 /// A handshake that a client has begun.
@@ -114,21 +115,31 @@ const CERTIFICATE_BYTES_MAX: usize = 16 * 1024;
 /// here there are the heads of its records, too, of which a client may make many.
 const INCOMING_BYTES_MAX: usize = 128 * 1024;
 
+/// The record of the alert that no version in common can be had (RFC 8446 section 6.2): fatal,
+/// `protocol_version`.
+const ALERT_OF_VERSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
+
 /// rustls 0.23.
 pub(crate) struct Rustls {
     connection: UnbufferedServerConnection,
+    /// The oldest version that its listener's protocol allows.
+    oldest: TlsVersion,
     /// Records of a message that is not whole.
     incoming: Vec<u8>,
 }
 
 impl Rustls {
-    /// A handshake by this configuration.
+    /// A handshake by this configuration, to this version or a later one.
     ///
     /// # Errors
     /// It cannot be used.
-    pub(crate) fn begin(config: Arc<ServerConfig>) -> Result<Box<dyn Handshake>, Error> {
+    pub(crate) fn begin(
+        config: Arc<ServerConfig>,
+        oldest: TlsVersion,
+    ) -> Result<Box<dyn Handshake>, Error> {
         Ok(Box::new(Rustls {
             connection: UnbufferedServerConnection::new(config)?,
+            oldest,
             incoming: Vec::new(),
         }))
     }
@@ -175,6 +186,25 @@ impl Rustls {
         }
     }
 
+    /// The version that client and server have come to; `None` before.
+    fn version(&self) -> Option<TlsVersion> {
+        self.connection.protocol_version().map(|it| match it {
+            ProtocolVersion::TLSv1_3 => TlsVersion::V1_3,
+            _ => TlsVersion::V1_2,
+        })
+    }
+
+    /// Why the version that they have come to is none for this listener, if so. Its configuration
+    /// may be another listener's, too, or the program's own, so it cannot say this before.
+    fn refused_version(&self) -> Option<Failure> {
+        let version = self.version().filter(|version| *version < self.oldest)?;
+        let (oldest, version) = (self.oldest.as_str(), version.as_str());
+        Some(Failure {
+            cause: FailureCause::NothingInCommon,
+            words: format!("the client has TLS {version}, and this needs {oldest}"),
+        })
+    }
+
     /// Appends the alert that a failed handshake has left. rustls panics if it is not given what it
     /// has not discarded yet: it may look for the next message there.
     fn take_alert(&mut self, reply: &mut Vec<u8>) {
@@ -201,10 +231,7 @@ impl Rustls {
         let suite = suite.ok_or_else(|| said("cipher"))?;
         let first = connection.peer_certificates().and_then(<[_]>::first);
         let terms = TlsTerms {
-            version: match connection.protocol_version() {
-                Some(ProtocolVersion::TLSv1_3) => "1.3",
-                _ => "1.2",
-            },
+            version: self.version().unwrap_or_default().as_str(),
             cipher: name_of(suite.suite()),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             protocol: connection.alpn_protocol().map(Into::into),
@@ -235,7 +262,15 @@ impl Handshake for Rustls {
     fn advance(mut self: Box<Self>, mut records: &[u8], reply: &mut Vec<u8>) -> Progress {
         while let Some((record, left)) = split_record(records) {
             records = left;
-            match self.work(record, reply) {
+            let begin = reply.len();
+            let worked = self.work(record, reply);
+            if let Some(refused) = self.refused_version() {
+                // Of the answer in that version the client gets nothing.
+                reply.truncate(begin);
+                reply.extend(ALERT_OF_VERSION);
+                return Progress::Failed(refused);
+            }
+            match worked {
                 Ok(false) => {}
                 Ok(true) => {
                     return match self.establish(left) {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::RegionConfig;
 use flatpath::{
-    Context, Job, ListenerOptions, Pages, Phase, Protocol, Received, Stall, WorkerScope,
+    Context, Job, ListenerOptions, Pages, Phase, Protocol, Received, Stall, TlsVersion, WorkerScope,
 };
 
 use crate::datagrams::RpcDatagrams;
@@ -381,6 +381,8 @@ impl<S: Programs> Protocol for Rpc<S> {
             }),
             pages_max: Some(PAGES_PER_CONNECTION_MAX),
             alpn: &["sunrpc"],
+            // RFC 9289 section 5.
+            tls_oldest: TlsVersion::V1_3,
             ..ListenerOptions::default()
         }
     }
