@@ -227,9 +227,11 @@ impl Node {
         written
     }
 
-    /// A sync of all data is about to begin: what is written from now on is not covered by it.
-    pub(crate) fn begin_sync(&self) {
+    /// Runs a sync of all data (N5). What is written once it has begun is not covered by it, so the
+    /// note is made before.
+    pub(crate) fn sync_by<T>(&self, sync: impl FnOnce() -> T) -> T {
         self.unsynced.store(false, Ordering::Relaxed);
+        sync()
     }
 
     /// Looks of the sweep since the last use, with this one; for the sweep alone.
@@ -270,16 +272,17 @@ impl Node {
         let Some(writer) = self.unsynced_writer() else {
             return;
         };
-        self.begin_sync();
-        let Some(verifier) = self.verifier.upgrade() else {
-            return;
-        };
-        if self.attributes().is_ok_and(|found| found.links == 0) {
-            // Removed: its data cannot be read again, and its space is wanted back.
-            return;
-        }
-        // The clients learn of an error from the verifier.
-        let _ = verifier.run(self.key, Work::Sync, || rustix::fs::fdatasync(writer));
+        self.sync_by(|| {
+            let Some(verifier) = self.verifier.upgrade() else {
+                return;
+            };
+            if self.attributes().is_ok_and(|found| found.links == 0) {
+                // Removed: its data cannot be read again, and its space is wanted back.
+                return;
+            }
+            // The clients learn of an error from the verifier.
+            let _ = verifier.run(self.key, Work::Sync, || rustix::fs::fdatasync(writer));
+        });
     }
 
     /// Closes what is open for data, and reports what the kernel says of it.
@@ -373,16 +376,18 @@ pub(crate) mod tests {
 
     /// N5. A data file that is a pipe's end: whether it is synced is not asked here.
     #[test]
-    fn a_sync_during_a_write_leaves_the_write_unsynced() {
+    fn a_sync_during_a_write_and_a_write_during_a_sync_leave_the_write_unsynced() {
         let node = node(7);
         let (_, writer) = std::io::pipe().expect("a pipe");
         assert!(node.writer.set(Data::new(writer.into(), None)).is_ok());
         node.write_unsynced(|| {
             assert!(node.is_unsynced(), "before the write");
-            node.begin_sync();
+            node.sync_by(|| ());
         });
         assert!(node.is_unsynced(), "the write came after the sync began");
-        node.begin_sync();
+        node.sync_by(|| node.write_unsynced(|| ()));
+        assert!(node.is_unsynced(), "the write came while the sync ran");
+        node.sync_by(|| assert!(!node.is_unsynced(), "it is noted before"));
         assert!(!node.is_unsynced());
     }
 

@@ -340,8 +340,8 @@ fn commit_all(request: &Request<'_>, node: &Node) -> Result<u64, Status> {
     // Any descriptor syncs a file. One that runs cannot be opened to write it (ETXTBSY).
     let file = request.writer(node).or_else(|_| request.reader(node))?;
     let syncing = verifier.enter(node.key);
-    node.begin_sync();
-    verifier.report(node.key, Work::Sync, rustix::fs::fsync(file))?;
+    let synced = node.sync_by(|| rustix::fs::fsync(file));
+    verifier.report(node.key, Work::Sync, synced)?;
     // A concurrent call may have got the report of the loss: then the verifier shows it.
     let _ = syncing.end();
     // Read afterwards: what was lost until now has turned it. What was written after the sync began

@@ -56,6 +56,37 @@ fn an_exclusive_create_is_known_again_by_its_verifier_even_after_a_restart() {
 }
 
 #[test]
+fn a_repeat_of_an_exclusive_create_is_of_a_file_that_nothing_was_done_with() {
+    const VERIFIER: u64 = 0x1234_5678_9abc_def0;
+    let fixture = Fixture::new();
+    let path = fixture.path().join("file");
+    let times = |path: &std::path::Path| {
+        let found = fs::metadata(path).expect("there");
+        let times = fs::FileTimes::new().set_accessed(found.accessed().expect("known"));
+        times.set_modified(found.modified().expect("known"))
+    };
+    // Data of another client, or of a program here, and the times as the create has left them.
+    let made = exclusive(&fixture, "file", VERIFIER).expect("made");
+    let as_made = times(&path);
+    assert_eq!(fixture.write(&made, 0, b"data", 2), 0);
+    let file = fs::File::options().write(true).open(&path).expect("there");
+    file.set_times(as_made).expect("set");
+    let taken = exclusive(&fixture, "file", VERIFIER);
+    assert_eq!(taken, Err(Status::Exists as u32), "it has data");
+    assert_eq!(fs::read(&path).expect("there"), b"data");
+    // Empty again, it is as it was made.
+    file.set_len(0).expect("emptied");
+    file.set_times(as_made).expect("set");
+    assert_eq!(exclusive(&fixture, "file", VERIFIER), Ok(made));
+    // What is no file is none that was made so, whatever its times.
+    fs::create_dir(fixture.path().join("directory")).expect("made");
+    let directory = fs::File::open(fixture.path().join("directory")).expect("there");
+    directory.set_times(as_made).expect("set");
+    let taken = exclusive(&fixture, "directory", VERIFIER);
+    assert_eq!(taken, Err(Status::Exists as u32));
+}
+
+#[test]
 fn a_guarded_create_fails_where_an_unchecked_one_empties_the_file() {
     let fixture = Fixture::new();
     let root = fixture.root();

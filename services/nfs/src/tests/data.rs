@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 
 use flatpath_rpc::{Call, CallOutcome};
+use flatpath_testkit::mount::Mounted;
 
 use crate::status::Status;
 use crate::testing::{Fixture, Words, is_root, system};
@@ -257,4 +258,43 @@ fn changes_by_other_processes_are_seen_at_once() {
     let other = fixture.lookup(&["file"]).expect("found");
     assert_ne!(other, file);
     assert_eq!(fixture.read(&other, 0, 10), Ok((b"another".to_vec(), true)));
+}
+
+/// On a disk that becomes full in the middle of the data, in every manner of stability.
+#[test]
+fn a_write_that_the_file_system_takes_a_part_of_is_answered_with_that_part() {
+    let Some(mounted) = Mounted::tmpfs() else {
+        return;
+    };
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(mounted.path(), open).expect("ours");
+    let at = mounted.path().to_path_buf();
+    let fixture = Fixture::with(|options| options.directory.clone_from(&at));
+    let data = vec![7; 256 << 10];
+    for stable in 0..3 {
+        // Of its mebibyte an eighth is left.
+        fs::write(at.join("filler"), vec![0; 896 << 10]).expect("room");
+        let file = fixture.create(&fixture.root(), "file", 0o644);
+        let file = file.expect("made");
+        let count = u32::try_from(data.len()).expect("short");
+        let words = Words::default().opaque(&file).long(0);
+        let words = words.word(count).word(stable).opaque(&data);
+        let results = fixture.nfs(7, &words);
+        let there = fs::read(at.join("file")).expect("there");
+        assert!(there.len() < data.len(), "{stable}: the disk is full");
+        match results.status() {
+            0 => {
+                let end = &results.0[results.0.len() - 16..];
+                let counted = u32::from_be_bytes(*end.first_chunk().expect("a word"));
+                assert_eq!(counted as usize, there.len(), "{stable}");
+                assert!(counted > 0 && there.iter().all(|byte| *byte == 7));
+            }
+            status => {
+                assert_eq!(status, Status::NoSpace as u32, "{stable}");
+                assert_ne!(stable, 0, "what was taken can be told");
+            }
+        }
+        fs::remove_file(at.join("file")).expect("removed");
+        fs::remove_file(at.join("filler")).expect("removed");
+    }
 }
