@@ -4,15 +4,16 @@ use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until_true};
 use rustix::process::Signal;
 
 each_driver!(
-    a_server_of_all_services_has_eight_threads_of_its_own,
+    a_server_of_all_services_has_nine_threads_of_its_own,
     what_takes_long_has_a_thread_while_it_lasts,
 );
 
-/// As the kernel cuts them off. `flatpath-sweep` is that of NFS.
-const OF_ALL_SERVICES: [&str; 8] = [
+/// As the kernel cuts them off. `flatpath-key` and `flatpath-sweep` are those of NFS.
+const OF_ALL_SERVICES: [&str; 9] = [
     "flatpath",
     "flatpath-access",
     "flatpath-keeper",
+    "flatpath-key",
     "flatpath-log",
     "flatpath-scaler",
     "flatpath-signal",
@@ -40,13 +41,13 @@ fn serve(driver: Driver, site: &Site, state: &Site) -> Server {
         .start()
 }
 
-fn a_server_of_all_services_has_eight_threads_of_its_own(driver: Driver) {
+fn a_server_of_all_services_has_nine_threads_of_its_own(driver: Driver) {
     let (site, state) = (Site::new().with("file", "contents"), Site::new());
     let server = serve(driver, &site, &state);
     let mut client = server.client();
     assert_eq!(client.get("/file").text(), "contents");
     // A sweep of uploads has a thread for a moment, whose name is the same.
-    until_true("eight threads", || own_threads(&server) == OF_ALL_SERVICES);
+    until_true("nine threads", || own_threads(&server) == OF_ALL_SERVICES);
 }
 
 fn what_takes_long_has_a_thread_while_it_lasts(driver: Driver) {
@@ -57,5 +58,5 @@ fn what_takes_long_has_a_thread_while_it_lasts(driver: Driver) {
     }
     server.await_log("reload: there is no --config FILE to read again");
     server.await_log("metrics of server: ");
-    until_true("eight threads", || own_threads(&server) == OF_ALL_SERVICES);
+    until_true("nine threads", || own_threads(&server) == OF_ALL_SERVICES);
 }

@@ -11,6 +11,7 @@ each_driver!(
     handles_lead_a_new_process_to_their_files,
     handles_lead_a_new_process_without_the_privilege_to_their_files,
     a_server_starts_at_once_on_the_port_of_one_that_was_killed,
+    a_key_that_is_removed_is_kept_and_handles_of_another_key_are_stale,
 );
 
 const STALE: u32 = 70;
@@ -90,4 +91,37 @@ fn a_server_starts_at_once_on_the_port_of_one_that_was_killed(driver: Driver) {
             .with(["--writable"])
             .start();
     }
+}
+
+fn a_key_that_is_removed_is_kept_and_handles_of_another_key_are_stale(driver: Driver) {
+    const FILE: &str = "nfs-handle.key";
+    let (site, state) = (Site::new().with("file", "content"), Site::new());
+    let handle_of = |server: &Server| {
+        let mut client = Connection::open(server.address("nfs"));
+        let root = client.root();
+        client.lookup(&root, "file")
+    };
+    let status_of = |server: &Server, handle: &[u8]| {
+        let mut client = Connection::open(server.address("nfs"));
+        client.status(&getattr(handle))
+    };
+    let server = crate::serve(driver, &site, &state, &[]);
+    server.await_log("a new key of file handles");
+    let handle = handle_of(&server);
+    let key = std::fs::read(state.at(FILE)).expect("it is kept");
+    std::fs::remove_file(state.at(FILE)).expect("removed");
+    server.await_log("was removed: it is written again");
+    assert_eq!(std::fs::read(state.at(FILE)).expect("there again"), key);
+    server.end();
+    let server = crate::serve(driver, &site, &state, &[]);
+    assert_eq!(status_of(&server, &handle), 0, "the same key");
+    state.write(FILE, [7; 16]);
+    server.await_log("no longer holds the key");
+    assert_eq!(status_of(&server, &handle), 0, "this server has it still");
+    server.end();
+    // Linux's client asks for the path again; it would not know what a bad handle is.
+    let server = crate::serve(driver, &site, &state, &[]);
+    assert_eq!(status_of(&server, &handle), STALE, "another key");
+    assert_eq!(status_of(&server, &handle_of(&server)), 0);
+    server.end();
 }

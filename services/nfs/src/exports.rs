@@ -52,6 +52,7 @@ use crate::export::Export;
 use crate::groups::UserGroups;
 use crate::handle::{self, HandleKey};
 use crate::identity::Server;
+use crate::key::KeptKey;
 use crate::limits::{
     EXPORT_LIST_BYTES_MAX, MOUNT_PATH_BYTES_MAX, NODES_PER_EXPORT_MIN, RETIRE_PAUSE,
     RETIRE_TIME_MAX,
@@ -105,8 +106,8 @@ pub(crate) struct Common {
     pub(crate) server: Arc<Server>,
     pub(crate) pipes: Pipes,
     pub(crate) groups: Option<Arc<UserGroups>>,
-    /// The directory of the key, which no client may reach.
-    pub(crate) key_directory: Option<PathBuf>,
+    /// The secret in its directory, which no client may reach.
+    pub(crate) kept: Option<Arc<KeptKey>>,
 }
 
 /// The exports of an NFS service, to be replaced while it serves. Clones are the same.
@@ -355,10 +356,8 @@ impl Table {
         let mut reader = arguments.reader;
         let handle = read_handle(&mut reader).unwrap_or_default();
         let Some(entry) = self.claimed(handle) else {
-            return self.denied(match self.entries[0].state.export.opens(handle) {
-                true => Status::Stale,
-                false => Status::BadHandle,
-            });
+            let made = self.entries[0].state.export.check(handle);
+            return self.denied(made.err().unwrap_or(Status::Stale));
         };
         let mut picked = entry.picked(call, Status::Stale, Status::NotOwner);
         if picked.denied.is_none()
@@ -373,8 +372,8 @@ impl Table {
     /// The status of a call with handles of two exports.
     fn crossing(&self, call: &Call, first: &[u8], second: &[u8]) -> Status {
         let export = &self.entries[0].state.export;
-        if !export.opens(first) || !export.opens(second) {
-            return Status::BadHandle;
+        if let Err(status) = export.check(first).and_then(|()| export.check(second)) {
+            return status;
         }
         let other = self.claimed(second);
         let denied = other.map(|it| it.picked(call, Status::Stale, Status::NotOwner).denied);

@@ -15,8 +15,10 @@
 //! without the key none can be made, so a client can only ask for files it was shown.
 //!
 //! Invariants
-//! - H1: a handle whose checksum is wrong in any bit is [`Status::BadHandle`]; nothing in it is
-//!   used.
+//! - H1: of a handle whose checksum is wrong in any bit nothing is used. It is [`Status::Stale`], as
+//!   it may be of another key, which the client cannot know and must not be at a loss about: Linux's
+//!   client looks its file up again, where it makes "Unknown error 521" of [`Status::BadHandle`].
+//!   That is for bytes that are no handle of ours under any key.
 
 use flatpath_sys::file_handle::KernelHandle;
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -130,22 +132,31 @@ pub(crate) fn claimed(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*number))
 }
 
+/// Whether bytes are a handle of ours, under whatever key.
+fn has_form(bytes: &[u8]) -> bool {
+    let kernel_bytes = bytes.len().checked_sub(FIXED_BYTES + MAC_BYTES);
+    kernel_bytes.is_some_and(|kernel_bytes| {
+        kernel_bytes <= KERNEL_BYTES_MAX
+            && bytes[0] == VERSION
+            && usize::from(bytes[1]) == kernel_bytes
+    })
+}
+
 /// Reads a handle after its checksum was found right (H1).
+///
+/// # Errors
+/// [`Status::Stale`] for one of another key, [`Status::BadHandle`] for what is none.
 pub(crate) fn open(secret: &HandleKey, bytes: &[u8]) -> Result<Opened, Status> {
-    let end = bytes
-        .len()
-        .checked_sub(MAC_BYTES)
-        .ok_or(Status::BadHandle)?;
-    if !(FIXED_BYTES..=FIXED_BYTES + KERNEL_BYTES_MAX).contains(&end) {
+    if !has_form(bytes) {
         return Err(Status::BadHandle);
     }
-    let (body, mac) = bytes.split_at(end);
+    let (body, mac) = bytes.split_at(bytes.len() - MAC_BYTES);
     let found = mac
         .iter()
         .fold(0, |sum: u128, byte| (sum << 8) | u128::from(*byte));
     // One comparison of two whole numbers: its time tells nothing about where they differ.
     if secret.mac(body) ^ found != 0 {
-        return Err(Status::BadHandle);
+        return Err(Status::Stale);
     }
     let word = |at: usize| {
         body[at..at + 8]
@@ -153,9 +164,6 @@ pub(crate) fn open(secret: &HandleKey, bytes: &[u8]) -> Result<Opened, Status> {
             .fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
     };
     let name = &body[FIXED_BYTES..];
-    if body[0] != VERSION || usize::from(body[1]) != name.len() {
-        return Err(Status::BadHandle);
-    }
     let kind = i32::from(u16::from_be_bytes([body[2], body[3]]));
     let kernel = if name.is_empty() {
         None
@@ -201,21 +209,24 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_a_bad_handle() {
+    fn with_any_bit_flipped_or_under_another_key_it_is_stale_unless_it_is_none_at_all() {
         let good = handle(12).as_slice().to_vec();
         for bit in 0..good.len() * 8 {
             let mut forged = good.clone();
             forged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(
-                open(&SECRET, &forged).err(),
-                Some(Status::BadHandle),
-                "bit {bit}"
-            );
+            // The version and the length.
+            let expected = match bit / 8 {
+                0 | 1 => Status::BadHandle,
+                _ => Status::Stale,
+            };
+            assert_eq!(open(&SECRET, &forged).err(), Some(expected), "bit {bit}");
         }
+        let other = open(&HandleKey([8; 16]), &good).err();
+        assert_eq!(other, Some(Status::Stale));
     }
 
     #[test]
-    fn every_other_length_and_every_other_key_is_a_bad_handle() {
+    fn every_other_length_is_a_bad_handle() {
         let good = handle(12).as_slice().to_vec();
         for end in 0..good.len() {
             assert_eq!(open(&SECRET, &good[..end]).err(), Some(Status::BadHandle));
@@ -223,9 +234,5 @@ mod tests {
         let mut longer = good.clone();
         longer.push(0);
         assert_eq!(open(&SECRET, &longer).err(), Some(Status::BadHandle));
-        assert_eq!(
-            open(&HandleKey([8; 16]), &good).err(),
-            Some(Status::BadHandle)
-        );
     }
 }

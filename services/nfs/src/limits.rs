@@ -57,6 +57,9 @@ const _: () = assert!(ENTRIES_BYTES_MIN >= 8 + 8 + 2 + 1 + NAME_BYTES_MAX + 8);
 /// Open files kept for handles that are in use, per server; three descriptors each at most.
 pub const NODES_MAX: usize = 4096;
 
+/// Time between two looks at the file of the handles' key.
+pub(crate) const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Time between two looks at the open files.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 

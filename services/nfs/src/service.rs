@@ -1,6 +1,6 @@
 //! The service: options, which clients are allowed, and which procedure a call is for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flatpath::DriverConfig;
@@ -21,7 +21,7 @@ use crate::exports::{Common, Exports, Picked};
 use crate::groups::UserGroups;
 use crate::handle::HandleKey;
 use crate::identity::{Server, Who};
-use crate::key;
+use crate::key::{self, KeptKey};
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
 use crate::portmapper::Offered;
 use crate::programs::{EXPORT, MOUNT, NFS, PORTMAP, Program};
@@ -186,16 +186,11 @@ impl Nfs {
     /// where every client could read it, when the host of a rule has no address, or when no thread
     /// can be started.
     pub fn open(options: Options) -> std::io::Result<Nfs> {
-        let (secret, key_directory) = match &options.state {
-            Some(state) => {
-                let secret = key::stored(state).map_err(|cause| {
-                    let text = format!("the directory of the key, {}: {cause}", state.display());
-                    std::io::Error::new(cause.kind(), text)
-                })?;
-                (secret, Some(state.canonicalize()?))
-            }
+        let kept = options.state.as_deref().map(kept_key).transpose()?;
+        let secret = match &kept {
+            Some(kept) => kept.key,
             // It ends with this server: handles become stale at a restart.
-            None => (HandleKey(key::random()?), None),
+            None => HandleKey(key::random()?),
         };
         check_kernel()?;
         rustix::process::umask(rustix::fs::Mode::empty());
@@ -209,7 +204,7 @@ impl Nfs {
             server: Arc::new(server),
             pipes: Pipes::new(pipes_max()),
             groups: manages_groups.then(|| Arc::new(UserGroups::of_machine())),
-            key_directory,
+            kept,
         };
         let exports = match options.exports.is_empty() {
             true => Exports::single(common, options.single())?,
@@ -341,6 +336,17 @@ impl Nfs {
             .and_then(Result::ok)
             .unwrap_or(CallOutcome::SystemError)
     }
+}
+
+/// The key that is kept in a directory, looked after.
+fn kept_key(state: &Path) -> std::io::Result<Arc<KeptKey>> {
+    let kept = KeptKey::open(state).map_err(|cause| {
+        let text = format!("the directory of the key, {}: {cause}", state.display());
+        std::io::Error::new(cause.kind(), text)
+    })?;
+    let kept = Arc::new(kept);
+    kept.keep()?;
+    Ok(kept)
 }
 
 /// Pipes that the descriptor limit affords: an eighth of it, at two descriptors each.

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use super::Export;
 use crate::attributes::Attributes;
 use crate::handle::{self, HandleKey};
+use crate::status::Status;
 
 /// The number of an export with this root.
 pub(super) fn of(secret: &HandleKey, root: &[u8]) -> u32 {
@@ -44,7 +45,10 @@ impl Export {
     }
 
     /// Whether these bytes are a handle that this server has made, of whatever export.
-    pub(crate) fn opens(&self, bytes: &[u8]) -> bool {
-        handle::open(&self.secret, bytes).is_ok()
+    ///
+    /// # Errors
+    /// As for [`handle::open`].
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), Status> {
+        handle::open(&self.secret, bytes).map(drop)
     }
 }

@@ -90,10 +90,10 @@ impl Source {
         if let Some(known) = known {
             return Ok(Source::Open(Arc::clone(&known.state)));
         }
-        if let Some(key) = &common.key_directory
-            && is_inside(key, directory)?
+        if let Some(kept) = &common.kept
+            && is_inside(&kept.directory, directory)?
         {
-            let text = format!("{} lies inside the export", key.display());
+            let text = format!("{} lies inside the export", kept.directory.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         Export::open(directory, common.secret).map(|export| Source::New(Box::new(export)))
