@@ -81,14 +81,15 @@ pub(crate) fn add_to(mut server: Server, listener: &Listener, services: &mut Ser
     server
 }
 
-/// The server with MOUNT over UDP beside NFS, where portmappers list it. Datagrams have no TLS.
+/// The server with MOUNT over UDP beside NFS, where portmappers list it: also where NFS requires
+/// TLS, which datagrams have not and MOUNT does not need.
 pub(crate) fn add_mount_to(
     server: Server,
     listener: &Listener,
     (address, nfs): (&ListenAddress, &Rpc<Nfs>),
     services: &mut Services,
 ) -> Server {
-    if listener.portmappers().is_empty() || listener.requires_tls() {
+    if listener.portmappers().is_empty() {
         return server;
     }
     let passed = services.passed.addresses(address);

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use flatpath_testkit::nfs::{
-    AUTH_TLS, BAD_CREDENTIAL, Connection, STARTTLS, TOO_WEAK, getattr, mount, mount_null, null,
-    read, write,
+    AUTH_TLS, BAD_CREDENTIAL, Connection, Datagrams, STARTTLS, TOO_WEAK, getattr, lookup, mount,
+    mount_null, null, read, write,
 };
 use flatpath_testkit::tls::rustls::{ClientConfig, ClientConnection, ProtocolVersion, StreamOwned};
 use flatpath_testkit::{Authority, Driver, Issued, Server, Site, each_driver, tls};
@@ -137,10 +137,25 @@ fn long_reads_and_writes_go_through_tls(driver: Driver) {
 }
 
 fn without_tls_nothing_is_served_where_it_is_required(driver: Driver) {
-    let place = Place::new(driver, &["required"]);
+    let portmapper = ["required", "--nfs-portmapper", "127.0.0.1:0"];
+    let place = Place::new(driver, &portmapper);
     let mut plain = place.connect();
-    let export = mount("/");
-    for (xid, call) in (1..).zip([&null(), &export, &getattr(b"handle")]) {
+    // What mount(8) asks before it begins: as it does in the clear, over TCP and UDP.
+    assert_eq!(plain.call(&null()).results, b"");
+    assert_eq!(plain.call(&mount_null()).results, b"");
+    let handle = plain.root();
+    let datagrams = Datagrams::open(place.server.address("nfs-udp"));
+    let mounted = datagrams.exchange(&mount("/").record(9)[4..]);
+    let told = mounted.windows(handle.len()).any(|it| it == handle);
+    assert!(told, "the same handle over UDP");
+    // That is good for nothing.
+    let calls = [
+        getattr(&handle),
+        read(&handle, 0, 1),
+        lookup(&handle, "file"),
+        write(&handle, 0, b"x", 2),
+    ];
+    for (xid, call) in (1..).zip(calls) {
         plain.send(&call.record(xid));
         let reply = plain.message().expect("a reply");
         assert_eq!(&reply[4..], TOO_WEAK, "procedure {}", call.procedure);

@@ -1,4 +1,6 @@
-//! The programs that are served.
+//! The programs that are served, and which of their calls need TLS where that is required.
+
+use flatpath_rpc::Call;
 
 /// A program of ONC RPC in the version that is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,13 @@ pub(crate) const MNT: u32 = 1;
 
 /// The procedure of MOUNT that lists exports.
 pub(crate) const EXPORT: u32 = 5;
+
+/// Whether a call needs TLS where that is required: calls of NFS do. NULL, MOUNT and the portmapper
+/// give access to nothing: a handle is good for nothing but calls of NFS. mount(8) of Linux and
+/// rpcinfo ask them in the clear, also for a mount with TLS, and mountd and rpcbind answer.
+pub(crate) fn needs_tls(call: &Call) -> bool {
+    call.program == NFS.number && call.procedure != 0
+}
 
 /// The version of the portmapper in which servers register: NULL, SET, UNSET, GETPORT, DUMP, CALLIT
 /// (RFC 1833 section 3).

@@ -20,6 +20,7 @@ use flatpath::{Subnet, SubnetMap};
 use flatpath_rpc::Call;
 
 use crate::limits::{HOST_ADDRESSES_MAX, RULES_MAX};
+use crate::programs::needs_tls;
 
 /// The lowest port that does not need a privilege.
 pub(crate) const PRIVILEGED_PORTS_END: u16 = 1024;
@@ -64,7 +65,7 @@ pub struct Rights {
     pub anonymous_group: u32,
     /// Only from a port below 1024.
     pub secure_ports: bool,
-    /// Only through TLS (RFC 9289).
+    /// Calls of NFS only through TLS (RFC 9289). MOUNT is answered without it.
     pub tls_required: bool,
 }
 
@@ -90,7 +91,7 @@ impl Rights {
 
     /// Whether a call may come with or without TLS, as it does.
     pub(crate) fn admits_wire(&self, call: &Call) -> bool {
-        !self.tls_required || call.is_secured
+        !self.tls_required || call.is_secured || !needs_tls(call)
     }
 }
 
@@ -257,6 +258,7 @@ fn addresses_of(name: &str) -> io::Result<Vec<IpAddr>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::NFS;
 
     fn rule(clients: &str, user: u32) -> ClientRule {
         let clients = match (clients, clients.parse()) {
@@ -362,6 +364,8 @@ mod tests {
     #[test]
     fn ports_and_tls_are_asked_for_where_a_rule_says_so() {
         let call = |peer: Option<&str>, is_secured| Call {
+            program: NFS.number,
+            procedure: 1,
             peer: peer.map(|peer| peer.parse().expect("an address")),
             is_secured,
             ..Call::default()

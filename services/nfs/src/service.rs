@@ -24,7 +24,7 @@ use crate::identity::{Server, Who};
 use crate::key::{self, KeptKey};
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
 use crate::portmapper::Offered;
-use crate::programs::{EXPORT, MOUNT, NFS, PORTMAP, Program};
+use crate::programs::{EXPORT, MOUNT, NFS, PORTMAP, Program, needs_tls};
 use crate::request::{Attempt, Request, Scope};
 use crate::rights::{
     Access, ClientRule, Clients, ExportOptions, PRIVILEGED_PORTS_END, Rights, Squash,
@@ -65,9 +65,9 @@ pub struct Options {
     pub allowed: Vec<Subnet>,
     /// Only clients that come from a privileged port.
     pub secure_ports: bool,
-    /// Only calls that come through TLS (RFC 9289): others are refused (AUTH_TOOWEAK), but for the
-    /// one that asks for it. Its listener is to have it:
-    /// [`Server::with_start_tls`](flatpath::Server).
+    /// Only calls of NFS that come through TLS (RFC 9289): others are refused (AUTH_TOOWEAK). NULL,
+    /// MOUNT and the portmapper are answered without it, which gives access to nothing. Its listener
+    /// is to have TLS: [`Server::with_start_tls`](flatpath::Server).
     pub tls_required: bool,
 }
 
@@ -132,7 +132,7 @@ impl Admission {
         if self.is_open {
             return true;
         }
-        if self.tls_required && !call.is_secured {
+        if self.tls_required && !call.is_secured && needs_tls(call) {
             return false;
         }
         let listed = |address| {
@@ -145,11 +145,6 @@ impl Admission {
             }
             None => self.allowed.is_empty() && !self.secure_ports,
         }
-    }
-
-    /// Whether a call that does nothing may: only TLS decides.
-    fn admits_null(&self, call: &Call) -> bool {
-        !self.tls_required || call.is_secured
     }
 }
 
@@ -413,7 +408,8 @@ impl Programs for Nfs {
         if let Some(status) = wrong {
             return Route::Unavailable(status);
         }
-        if call.procedure == 0 && self.admission.admits_null(call) {
+        // It does nothing, so everybody may.
+        if call.procedure == 0 {
             return Route::Inline;
         }
         if !self.admission.admits(call) {

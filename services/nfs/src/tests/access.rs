@@ -3,14 +3,14 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use flatpath_rpc::{AuthStatus, Call, Credential, Groups, Programs, Route};
+use flatpath_rpc::{AuthStatus, Call, Credential, Groups, Programs, Route, Transport};
 use flatpath_testkit::until_true;
 
 use crate::identity::Who;
 use flatpath_testkit::skipped::cannot_run;
 
 use crate::limits::GRANT_AGE_MIN;
-use crate::rights::{NOBODY, Rights, Squash};
+use crate::rights::{ClientRule, Clients, ExportOptions, NOBODY, Rights, Squash};
 use crate::status::Status;
 use crate::testing::{Fixture, Words, is_root, system};
 
@@ -355,9 +355,12 @@ fn where_tls_is_required_calls_without_it_are_refused() {
     };
     let refused = Route::Refused(AuthStatus::TooWeak);
     let fixture = Fixture::with(|options| options.tls_required = true);
-    for (procedure, answered) in [(0, Route::Inline), (1, Route::Prompt), (8, Route::Once)] {
-        assert_eq!(route(&fixture, procedure, true, "10.1.2.3:9"), answered);
-        assert_eq!(route(&fixture, procedure, false, "10.1.2.3:9"), refused);
+    for procedure in 0..22 {
+        let with = route(&fixture, procedure, true, "10.1.2.3:9");
+        assert_ne!(with, refused, "procedure {procedure} through TLS");
+        let without = route(&fixture, procedure, false, "10.1.2.3:9");
+        let expected = if procedure == 0 { with } else { refused };
+        assert_eq!(without, expected, "procedure {procedure} in the clear");
     }
     let fixture = Fixture::with(|options| {
         options.tls_required = true;
@@ -365,6 +368,76 @@ fn where_tls_is_required_calls_without_it_are_refused() {
     });
     assert_eq!(route(&fixture, 1, true, "10.1.2.3:9"), Route::Prompt);
     assert_eq!(route(&fixture, 1, true, "11.1.2.3:9"), refused);
+}
+
+/// mount(8) of Linux speaks MOUNT in the clear, also for a mount with TLS, and mountd answers it.
+#[test]
+fn where_tls_is_required_mount_is_answered_without_it_and_its_handle_is_good_for_nothing() {
+    let by_rule = |options: &mut crate::Options| {
+        let rights = Rights {
+            tls_required: true,
+            ..Rights::default()
+        };
+        let rule = ClientRule {
+            clients: Clients::Any,
+            rights,
+            place: String::new(),
+        };
+        options.exports = vec![ExportOptions {
+            directory: options.directory.clone(),
+            rules: vec![rule],
+            place: String::new(),
+        }];
+    };
+    let by_listener = |options: &mut crate::Options| options.tls_required = true;
+    let hows: [&dyn Fn(&mut crate::Options); 2] = [&by_rule, &by_listener];
+    for (number, how) in hows.into_iter().enumerate() {
+        let fixture = Fixture::with(how);
+        let path = match number {
+            0 => fixture.path().to_str().expect("a text").to_owned(),
+            _ => "/".to_owned(),
+        };
+        for transport in [Transport::Stream, Transport::Datagram] {
+            let call = |program, procedure| Call {
+                program,
+                version: 3,
+                procedure,
+                credential: fixture.credential,
+                transport,
+                ..Call::default()
+            };
+            for procedure in 0..6 {
+                let route = fixture.nfs.route(&call(100_005, procedure));
+                let expected = if procedure == 0 {
+                    Route::Inline
+                } else {
+                    Route::Pooled
+                };
+                assert_eq!(route, expected, "{number}: procedure {procedure}");
+            }
+            let path = Words::default().opaque(path.as_bytes());
+            let mounted = fixture.answered(&call(100_005, 1), &path);
+            assert_eq!(mounted.status(), 0, "{number}: a handle");
+            let mut reader = mounted.reader();
+            reader.u32().expect("the status");
+            let handle = reader.opaque(64).expect("a handle");
+            let named = Words::default().opaque(handle);
+            let getattr = call(100_003, 1);
+            match fixture.nfs.route(&getattr) {
+                Route::Refused(_) | Route::Unavailable(_) => {}
+                _ => {
+                    let denied = fixture.answered(&getattr, &named).status();
+                    assert_eq!(denied, Status::Access as u32, "{number}: the handle alone");
+                }
+            }
+            let secured = Call {
+                is_secured: true,
+                transport: Transport::Stream,
+                ..getattr
+            };
+            assert_eq!(fixture.answered(&secured, &named).status(), 0, "{number}");
+        }
+    }
 }
 
 #[test]
