@@ -110,7 +110,10 @@ mod tests {
                 .iter()
                 .any(|(_, directory)| source.path.starts_with(&format!("{directory}/")));
             // The tools have such names in texts.
-            let has_models = source.text.lines().any(|it| it.trim().starts_with("fn loom_"));
+            let has_models = source
+                .text
+                .lines()
+                .any(|it| it.trim().starts_with("fn loom_"));
             assert!(is_listed || !has_models, "{} has models", source.path);
         }
     }

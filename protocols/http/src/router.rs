@@ -22,8 +22,8 @@ use crate::layer::{self, Layer};
 use crate::methods::{Endpoint, Methods};
 use crate::mount::Services;
 use crate::service::Service;
-use below::{Below, Prefix, Refused};
 use crate::terms::Part;
+use below::{Below, Prefix, Refused};
 
 pub use dispatch::RouterState;
 pub use slash::TrailingSlash;
@@ -374,7 +374,8 @@ impl<S: Send + Sync + 'static> Router<S> {
             endpoint.runs_in(&part);
         }
         self.below.each_mut(&mut |endpoint| endpoint.runs_in(&part));
-        self.nested.each_mut(&mut |endpoint| endpoint.runs_in(&part));
+        self.nested
+            .each_mut(&mut |endpoint| endpoint.runs_in(&part));
         self
     }
 
