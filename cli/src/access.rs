@@ -108,9 +108,12 @@ fn realm(prefix: &str) -> String {
 }
 
 impl Accesses {
-    /// Passwords are checked within the memory that was set aside. Before any file is opened.
-    pub(crate) fn take_turns(&mut self, parts: &Parts) {
-        self.passwords.checks = parts.occasional.checks.clone();
+    /// None yet. Passwords are checked within the memory that was set aside; these are the logs.
+    pub(crate) fn within(parts: &Parts, logs: &AccessLogs) -> Self {
+        let mut accesses = Self::default();
+        accesses.passwords.checks = parts.occasional.checks.clone();
+        accesses.logs = logs.clone();
+        accesses
     }
 
     /// The rules of a site at a listener; `None` where it has none.

@@ -10,8 +10,8 @@
 //! - No network thread waits: where the writer has the lock, or the slot is full
 //!   ([`SLOT_BYTES_MAX`]), lines stay with the thread, which offers them again and drops what it
 //!   has no room for. Dropped lines are counted ([`Counters::dropped`]).
-//! - [`AccessLogs::reopener`] gives what SIGHUP calls: it sets a flag and wakes the writer. What was
-//!   taken before is in the file that was renamed, all else in the new one.
+//! - [`AccessLogs::reopener`] gives what SIGHUP calls: it sets a flag and wakes the writer. What
+//!   was taken before is in the file that was renamed, all else in the new one.
 //! - What cannot be written (a full disk) is dropped and counted; the log has one line when it
 //!   begins and one when writing works again. Nothing else of the server notices.
 //! - At the end the writer writes what there is; the process waits for it, for [`END`] at most.

@@ -131,7 +131,7 @@ fn hinted(mut error: clap::Error) -> clap::Error {
     let key = key_hint(&error);
     if key.is_some() {
         // What is similar is not what is meant.
-        error.insert(ContextKind::SuggestedArg, ContextValue::None);
+        error.remove(ContextKind::SuggestedArg);
     }
     let hint = key
         .or_else(|| directory_hint(&error))

@@ -1,8 +1,8 @@
 //! `--http-redirect`: sends clients of plain HTTP to the same place with TLS.
 //!
 //! Every request gets 308, with its host and target, so that method and body stay the same. Nothing
-//! of it is read but the head. Which hosts it is for is decided before, by the hosts of the listener
-//! that it leads to.
+//! of it is read but the head. Which hosts it is for is decided before, by the hosts of the
+//! listener that it leads to.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -84,10 +84,8 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let parts = demands(&settings, &listeners).divide()?;
     parts.log();
     let restart = Restart::begin(&settings, &passed)?;
-    let mut services = Services::with(&passed, &file, &listeners)?;
-    services.accesses.take_turns(&parts);
     let access_logs = AccessLogs::of(&settings)?;
-    services.accesses.logs = access_logs.clone();
+    let mut services = Services::with(&passed, &file, &listeners, (&parts, &access_logs))?;
     let add = |server, it: &Listener| it.add_to(server, &parts, &mut services);
     let server = listeners.iter().try_fold(server(&settings, &parts), add)?;
     let watchdog = Watchdog::start().map_err(no_thread)?;

@@ -6,10 +6,12 @@ use flatpath_nfs::{Offer, Offered};
 use flatpath_relay::Relay;
 
 use crate::access::Accesses;
+use crate::access_log::AccessLogs;
 use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::live::Live;
+use crate::memory::Parts;
 use crate::nfs_exports::Served;
 use crate::owners::SiteOwners;
 use crate::redirect::Redirect;
@@ -79,10 +81,12 @@ impl Services {
         passed: &PassedSockets,
         file: &Configuration,
         listeners: &[Listener],
+        (parts, logs): (&Parts, &AccessLogs),
     ) -> Result<Services, Failure> {
         let mut services = Services {
             passed: passed.clone(),
             file: file.clone(),
+            accesses: Accesses::within(parts, logs),
             ..Services::default()
         };
         services.counting.certificates = services.certificates.clone();

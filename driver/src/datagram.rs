@@ -77,7 +77,8 @@ pub struct SentDatagram {
 impl DatagramSocket {
     /// A bound socket of datagrams. Makes it a blocking one, as a driver waits for it in the
     /// kernel, has the kernel say what each datagram came to, and keep more of them than is usual:
-    /// seven system calls at most. All belong to the socket, and suit every driver that receives from it, in this process or another one.
+    /// seven system calls at most. All belong to the socket, and suit every driver that receives
+    /// from it, in this process or another one.
     ///
     /// # Errors
     /// It has no internet address, or those of fcntl(2) and setsockopt(2).

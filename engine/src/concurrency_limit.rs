@@ -217,8 +217,8 @@ impl<T> ConcurrencyLimit<T> {
         self.waiting += 1;
     }
 
-    /// A job leaves. Ask for the [`next`](ConcurrencyLimit::next) until there is none. Its member is
-    /// no part.
+    /// A job leaves. Ask for the [`next`](ConcurrencyLimit::next) until there is none. Its member
+    /// is no part.
     #[inline]
     pub(crate) fn leave(&mut self, member: usize) {
         let Member {

@@ -191,8 +191,8 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// with: it will not be run, and does not come back through [`Protocol::finished`]. The job has
     /// no place among those in flight any more, so it is to be recycled and not dispatched again.
     ///
-    /// `None`: a worker has it or has had it, and it comes back. The ticket of a job that is back is
-    /// to be forgotten: it may name another job of the connection.
+    /// `None`: a worker has it or has had it, and it comes back. The ticket of a job that is back
+    /// is to be forgotten: it may name another job of the connection.
     ///
     /// Cost: O(1), with a lock that is hardly ever contended.
     pub fn withdraw(&mut self, ticket: Ticket) -> Option<Job<P>> {

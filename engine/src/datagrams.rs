@@ -44,9 +44,9 @@
 //! [`AT_WORK_MAX`] of each network thread at most, and half as many of one address, less what
 //! others have ([`address_limit`](crate::address_limit)). What is beyond a bound is dropped, as
 //! the network might have done, and counted by its reason (`flatpath_datagrams_dropped_total`).
-//! Nothing is queued: where the socket takes no more, a reply is dropped as well. For a second after
-//! a socket had no room for what came, an address is answered no more than its share of 25,600
-//! datagrams in a second, so that a flood of one takes no others' answers: `datagram_share`.
+//! Nothing is queued: where the socket takes no more, a reply is dropped as well. For a second
+//! after a socket had no room for what came, an address is answered no more than its share of
+//! 25,600 datagrams in a second, so that a flood of one takes no others' answers: `datagram_share`.
 //!
 //! A reply leaves from the address that its request came to. All datagrams of a listener are
 //! handled by one network thread; those of several listeners are spread over the threads. A drain

@@ -6,6 +6,7 @@
 //! Cost: every method is O(1); `write` copies its bytes.
 
 mod waits;
+mod timeouts;
 mod who;
 
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use flatpath_structures::slots::Key;
 use crate::access_log::AccessLog;
 use crate::address_limit::Cells;
 use crate::common::{Common, Entrance};
-use crate::connection::{Closing, Connection, PageKind, shortest_ns};
+use crate::connection::{Closing, Connection, PageKind};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
 use crate::hand_over::{Becomes, HandOver};
@@ -29,7 +30,6 @@ use crate::limits::{
     Limits, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_LOW, PIECE_COPY_BYTES_MAX, SHARED_COPY_BYTES_MAX,
     UNCHARGED_BYTES,
 };
-use crate::listener_limits::ListenerLimits;
 use crate::options::Pages;
 use crate::payload::Payload;
 use crate::statistics::Counters;
@@ -125,21 +125,6 @@ impl Io<'_> {
     /// The limits of the connection: the server's, but for those that its listener has of its own.
     pub fn limits(&self) -> &Limits {
         self.limits
-    }
-
-    /// Deadlines of this connection from now on, in place of those of its listener; `None` for
-    /// these. For a protocol that learns from a request how patient it has to be. Only the times
-    /// count. What the connection waits for now has its new time from where it began.
-    pub fn timeouts(&mut self, own: Option<&Arc<ListenerLimits>>) {
-        if !self.connection.set_timeouts(own) {
-            return;
-        }
-        if let Some(own) = own {
-            let shortest_ns = shortest_ns(&own.of_server(self.limits));
-            let common = &mut *self.common;
-            common.own_shortest_ns = common.own_shortest_ns.min(shortest_ns);
-            common.bound_shortest(common.shortest_ns);
-        }
     }
 
     /// Finds out where the connection's address is counted. One system call, the first time.

@@ -1,6 +1,7 @@
 //! Memory that a protocol or a service handles: received bytes where they lie ([`Fragment`] of a
 //! [`Region`]), buffers of the server's [`Pool`], bodies made of both ([`Payload`]), bytes in a
-//! pipe ([`Piped`]); a share for work that is done now and then ([`MemoryShare`]); and where the pages of receive memory are, for display.
+//! pipe ([`Piped`]); a share for work that is done now and then ([`MemoryShare`]); and where the
+//! pages of receive memory are, for display.
 //!
 //! A network thread enters its regions when it starts, and they leave with it. Their counts are
 //! read only when asked for.

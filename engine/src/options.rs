@@ -82,8 +82,8 @@ pub struct WorkersPart {
     pub size: PartSize,
 }
 
-/// The size of a [`WorkersPart`]. In each case its jobs count among those of its listener, for which
-/// a bound may be asked ([`ListenerOptions::workers_max`]).
+/// The size of a [`WorkersPart`]. In each case its jobs count among those of its listener, for
+/// which a bound may be asked ([`ListenerOptions::workers_max`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartSize {

@@ -305,8 +305,8 @@ impl Server {
 
     /// Has `ready` called once every listener accepts, on the thread that starts the server, before
     /// [`Server::run`] waits: to tell the port, where 0 was asked for, or to keep a
-    /// [`Handle`](crate::Handle). It is not called where the start fails. Of several each is called,
-    /// in their order.
+    /// [`Handle`](crate::Handle). It is not called where the start fails. Of several each is
+    /// called, in their order.
     ///
     /// ```no_run
     /// # use flatpath::{Protocol, Server};

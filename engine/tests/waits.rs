@@ -75,7 +75,9 @@ fn is_caught(signal: Signal) -> bool {
 fn signal_of_child(part: &str) -> Option<i32> {
     let program = env::current_exe().expect("this test");
     let mut child = Command::new(program);
-    let child = child.args(["--exact", "child"]).env(PART, part);
+    let child = child
+        .args(["--exact", "a_child_plays_its_part"])
+        .env(PART, part);
     let mut child = child.spawn().expect("run");
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -106,7 +108,7 @@ fn play(part: &str) {
 
 /// Plays the part of a child, where this process is one.
 #[test]
-fn child() {
+fn a_child_plays_its_part() {
     if let Ok(part) = env::var(PART) {
         play(&part);
     }

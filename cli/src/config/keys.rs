@@ -290,4 +290,30 @@ mod tests {
         }
         assert!(settings_of_sites().any(|it| it.name() == "writable"));
     }
+
+    /// What is wrong with a key of a part, whatever its value.
+    fn refusal(table: &str, key: &str) -> String {
+        let read = Configuration::from_text(&format!("{table}\n{key} = []\n"));
+        read.err().unwrap_or_default()
+    }
+
+    #[test]
+    fn the_keys_of_a_part_are_those_that_it_takes() {
+        let listener = "[[listener]]\nprotocol = \"http\"\naddress = 80";
+        for (place, table) in [
+            (Place::AboveTables, ""),
+            (Place::Site, "[[site]]"),
+            (Place::Listener(ListenerProtocol::Http), listener),
+            (Place::Export, "[[export]]"),
+        ] {
+            for key in place.keys() {
+                let why = refusal(table, &key);
+                assert!(!why.contains("there is no "), "{table} {key}: {why}");
+            }
+            assert!(
+                refusal(table, "no-such").contains("there is no "),
+                "{table}"
+            );
+        }
+    }
 }

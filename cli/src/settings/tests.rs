@@ -146,7 +146,7 @@ fn the_book_has_each_setting_in_the_row_of_the_tables_that_may_set_it() {
         let mut named: Vec<_> = row.split('`').skip(1).step_by(2).collect();
         let mut names: Vec<_> = SETTINGS
             .iter()
-            .filter(|it| !it.listeners().is_empty() == of_listeners)
+            .filter(|it| it.listeners().is_empty() != of_listeners)
             .filter(|it| it.is_of_sites() == of_sites)
             .map(Setting::name)
             .collect();

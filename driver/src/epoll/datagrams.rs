@@ -1,8 +1,8 @@
 //! Datagrams: several with one call, while epoll says that there are some.
 //!
 //! The socket is watched for its level and not for edges: a turn takes a bounded number, as many as
-//! there are pages and [`BATCHES_MAX`] calls at most, so that a flood leaves the rest of the turn to
-//! connections, and the next wait finds what is left.
+//! there are pages and [`BATCHES_MAX`] calls at most, so that a flood leaves the rest of the turn
+//! to connections, and the next wait finds what is left.
 //!
 //! Invariants
 //! - ED1: an entry of the table holds the socket open, and registered, from

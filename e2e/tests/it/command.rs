@@ -129,6 +129,7 @@ fn wrong_use_of_flags_ends_with_code_2_and_names_the_flag() {
     let mut transcript = Transcript::within(&site);
     for arguments in [
         &["--no-such-flag"][..],
+        &["--all-squash"],
         &["--echo", ANY],
         &["--resp", ANY],
         &["--nfs", ANY, "--nfs-allow", "10.0.0.0/33"],

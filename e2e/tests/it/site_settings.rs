@@ -98,8 +98,11 @@ fn pages_of_other_origins_may_write_to_the_site_that_names_them(driver: Driver) 
     let sites = Sites::new();
     let above = "writable = true\nallow-origin = \"https://all.example\"\n";
     let a = "allow-origin = \"https://app.example\"";
-    sites.write(above, &[("a", a), ("b", "")]);
+    sites.write(above, &[("a", ""), ("b", "")]);
     let server = sites.start(driver);
+    // The first site with terms of its own comes with a reload.
+    sites.write(above, &[("a", a), ("b", "")]);
+    hang_up(&server, "reloaded");
     for (host, origin, expected) in [
         ("a", "https://app.example", true),
         ("a", "https://all.example", false),

@@ -85,8 +85,8 @@ impl Connection {
         self.clocks.send_ns > self.clocks.phase.since_ns && self.is_sent() && self.input.is_none()
     }
 
-    /// Whether a client whose first head is awaited has said nothing of it: nothing at all, or, with
-    /// TLS, nothing that waits to be understood.
+    /// Whether a client whose first head is awaited has said nothing of it: nothing at all, or,
+    /// with TLS, nothing that waits to be understood.
     pub(crate) fn is_silent_before_head(&self) -> bool {
         match self.is_secured() {
             true => self.input.is_none() && !self.holds_pieces(),

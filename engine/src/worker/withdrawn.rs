@@ -38,7 +38,7 @@ impl Extras {
 
     /// It is for this part of the workers, by its number of the listener's.
     pub(crate) fn within(self, part: u16) -> Extras {
-        Extras(self.0 & Extras::COUNTED.0 | u32::from(part) + 1)
+        Extras((self.0 & Extras::COUNTED.0) | (u32::from(part) + 1))
     }
 
     fn part(self) -> Option<usize> {
@@ -59,7 +59,7 @@ pub(crate) struct Lying {
 /// What is left in the place of a job that was withdrawn.
 pub(super) struct Withdrawn {
     lying: Lying,
-    /// WD1.
+    /// WD1: its index is not free yet.
     _reservation: Option<Reservation>,
     /// It has entered the concurrency limit, and has to leave it.
     is_inside: bool,
@@ -357,7 +357,9 @@ mod tests {
         assert!(!bench.withdraw(0, second), "it is home");
         // All that may be inside beside the part is free again.
         for _ in 0..3 {
-            (0..JOBS - 1).for_each(|_| drop(bench.dispatch(0, Extras::NONE)));
+            for _ in 0..JOBS - 1 {
+                bench.dispatch(0, Extras::NONE);
+            }
             assert_eq!(bench.run_all(0), [1; JOBS - 1]);
         }
     }

@@ -34,10 +34,10 @@ use crate::message::Request;
 /// A clone may be kept for as long as the work takes: by the thread that makes a
 /// [`Deferred`](crate::Deferred) response, by the sink of an [`Upload`](crate::Upload).
 ///
-/// A client is gone when its connection is, when it has closed its side of it over HTTP/1.1 (the few
-/// that do so and still read get the answer all the same), and when it has reset its stream or ended
-/// its connection over HTTP/2. Nobody waits any more either when a [`TimeOut`](crate::TimeOut) has
-/// answered, or the response is on its way.
+/// A client is gone when its connection is, when it has closed its side of it over HTTP/1.1 (the
+/// few that do so and still read get the answer all the same), and when it has reset its stream or
+/// ended its connection over HTTP/2. Nobody waits any more either when a
+/// [`TimeOut`](crate::TimeOut) has answered, or the response is on its way.
 ///
 /// Cost: asking is one load, and a lock where a time-out is around. A connection pays an allocation
 /// of a few bytes for its first such request, over HTTP/2 each such request, and each an entry in

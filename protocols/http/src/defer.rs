@@ -9,15 +9,17 @@
 
 use std::time::Duration;
 
-use flatpath::{Io, Job, Ticket};
+use flatpath::memory::PoolHandle;
+use flatpath::{Io, Job, Ticket, Turn};
 
 use crate::encode::REFUSAL;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, State};
 use crate::limits::REPLY_BUFFER_BYTES;
 use crate::message::Response;
 use crate::outgoing::Outgoing;
 use crate::service::Service;
 use crate::state::{Awaited, Connection, Http, QueuedReply};
+use crate::terms::JobTerms;
 use crate::tunnel::TunnelWork;
 use crate::{time_out, write};
 
@@ -242,4 +244,39 @@ pub(crate) fn take_buffer<S: Service>(connection: &Connection<'_, S>, job: &mut 
 fn keep<S: Service>(connection: &mut Connection<'_, S>, number: u32, reply: QueuedReply<S>) {
     let spares = &mut connection.thread.reorder_buffers;
     connection.session.keep(number, reply, spares);
+}
+
+impl Exchange {
+    /// It has these terms from now on.
+    pub(crate) fn agree(&mut self, terms: JobTerms, turn: Turn) {
+        (self.terms, self.arrived) = (terms, turn.now());
+    }
+
+    /// By when a worker is to take it, if that is bounded: within the time of its request, or soon
+    /// after, where it has a response.
+    pub(crate) fn begins_by(&self, now: Duration) -> Option<Duration> {
+        match self.state {
+            State::Fresh => Some(self.arrived.saturating_add(self.terms.time?)),
+            State::Deferred => self.pending.as_ref()?.leaves_by(now),
+            _ => None,
+        }
+    }
+
+    /// The part of the workers that the next run is for.
+    pub(crate) fn part(&self) -> Option<u16> {
+        match self.state {
+            // What takes long is sent on by the time-out inside.
+            State::Fresh if self.terms.time.is_some() => None,
+            // It is not to wait for what works still.
+            State::Deferred => None,
+            _ => self.terms.part,
+        }
+    }
+
+    /// No worker has begun with it in time: this is the answer.
+    pub(crate) fn time_is_over(&mut self, response: Response, pool: PoolHandle<'_>) {
+        self.builder.clear();
+        self.pending = None;
+        self.answer(response, pool);
+    }
 }

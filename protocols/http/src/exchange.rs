@@ -20,9 +20,9 @@
 
 use std::time::Duration;
 
+use flatpath::WorkerScope;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Payload, PoolHandle};
-use flatpath::{Turn, WorkerScope};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
@@ -122,39 +122,6 @@ impl Exchange {
         self.state = State::Fresh;
         self.terms = JobTerms::default();
         self.is_awaited = false;
-    }
-
-    /// It has these terms from now on.
-    pub(crate) fn agree(&mut self, terms: JobTerms, turn: Turn) {
-        (self.terms, self.arrived) = (terms, turn.now());
-    }
-
-    /// By when a worker is to take it, if that is bounded: within the time of its request, or soon
-    /// after, where it has a response.
-    pub(crate) fn begins_by(&self, now: Duration) -> Option<Duration> {
-        match self.state {
-            State::Fresh => Some(self.arrived.saturating_add(self.terms.time?)),
-            State::Deferred => self.pending.as_ref()?.leaves_by(now),
-            _ => None,
-        }
-    }
-
-    /// The part of the workers that the next run is for.
-    pub(crate) fn part(&self) -> Option<u16> {
-        match self.state {
-            // What takes long is sent on by the time-out inside.
-            State::Fresh if self.terms.time.is_some() => None,
-            // It is not to wait for what works still.
-            State::Deferred => None,
-            _ => self.terms.part,
-        }
-    }
-
-    /// No worker has begun with it in time: this is the answer.
-    pub(crate) fn time_is_over(&mut self, response: Response, pool: PoolHandle<'_>) {
-        self.builder.clear();
-        self.pending = None;
-        self.answer(response, pool);
     }
 
     /// Makes this the request that is in the builder, whose body is to come.
@@ -336,7 +303,7 @@ impl Exchange {
         self.state = State::Failed;
     }
 
-    fn answer(&mut self, mut response: Response, pool: PoolHandle<'_>) {
+    pub(crate) fn answer(&mut self, mut response: Response, pool: PoolHandle<'_>) {
         if let Some(pending) = Pending::take(&mut response) {
             return self.defer(pending);
         }

@@ -74,10 +74,12 @@ where
     }
 }
 
+type LayerCall = dyn Fn(Request, &Next<'_>) -> Answer + Send + Sync;
+
 /// A layer of any kind, which stands around several endpoints.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    call: Arc<dyn Fn(Request, &Next<'_>) -> Answer + Send + Sync>,
+    call: Arc<LayerCall>,
     /// See [`Layer::time`].
     pub(crate) time: Option<Duration>,
 }

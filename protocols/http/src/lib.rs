@@ -251,6 +251,7 @@ pub mod sse;
 #[cfg(feature = "http2")]
 mod h2;
 mod state;
+mod due;
 mod write;
 mod defer;
 mod tunnel;

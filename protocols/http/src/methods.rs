@@ -386,8 +386,8 @@ impl<S: 'static> Methods<S> {
     ///
     /// Handlers that have such a part already keep it. Without one, those with a
     /// [`TimeOut`](crate::TimeOut) leave a quarter of the workers to all others. It makes no
-    /// difference for what runs [inline](Self::inline); what is [tried](Self::prompt) on the network
-    /// thread goes to a worker at once.
+    /// difference for what runs [inline](Self::inline); what is [tried](Self::prompt) on the
+    /// network thread goes to a worker at once.
     ///
     /// ```
     /// use flatpath_http::{Router, routing};

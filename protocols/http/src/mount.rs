@@ -410,6 +410,19 @@ fn cut(request: &mut Request, prefix_bytes: usize) -> Option<Uri> {
     Some(std::mem::replace(request.uri_mut(), rest))
 }
 
+/// A prefix without the slash at its end. `None`: it is not a path as it was decoded.
+pub(crate) fn parse_prefix(text: &str) -> Option<&str> {
+    let prefix = text.strip_suffix('/').unwrap_or(text);
+    let is_name = |name: &str| {
+        let is_plain = |it: char| !it.is_control() && !"%?#\\".contains(it);
+        !matches!(name, "" | "." | "..") && name.chars().all(is_plain)
+    };
+    match prefix.strip_prefix('/') {
+        None => prefix.is_empty().then_some(prefix),
+        Some(names) => names.split('/').all(is_name).then_some(prefix),
+    }
+}
+
 /// How many bytes of a path are this prefix, if it begins with it: compared decoded, so that
 /// `%61` is `a`, but no escape is a slash.
 pub(crate) fn prefix_bytes(path: &str, prefix: &str) -> Option<usize> {

@@ -23,7 +23,8 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::records::Records;
 use crate::service::Service;
-use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log, worker_parts};
+use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log};
+use crate::terms::WorkerParts;
 use crate::{defer, push, read, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -45,7 +46,7 @@ impl<S: Service> Protocol for Http<S> {
             refusal: Bytes::from_static(REFUSAL.as_bytes()),
             logs_requests: true,
             alpn: self.alpn(),
-            parts: worker_parts(&self.service).list(),
+            parts: WorkerParts::of(&self.service).list(),
             request_classes: &["1xx", "2xx", "3xx", "4xx", "5xx"],
             ..ListenerOptions::default()
         }

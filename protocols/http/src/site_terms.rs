@@ -1,4 +1,5 @@
-//! What the protocol itself does with the requests of one site, where that differs from the listener.
+//! What the protocol itself does with the requests of one site, where that differs from the
+//! listener.
 //!
 //! A service answers requests; who may write, how patient the connection is, and where a request is
 //! logged, is decided around it. [`Sites`](crate::Sites) have it for each site, and

@@ -195,8 +195,7 @@ impl Sites {
     pub fn terms(mut self, terms: SiteTerms) -> Self {
         // A connection that leaves such a site has to be seen.
         self.asks_peer |= terms.timeouts.is_some();
-        let last = self.terms.last_mut().expect("a site was added");
-        *last = Some(Arc::new(terms));
+        *self.terms.last_mut().expect("a site was added") = Some(Arc::new(terms));
         self
     }
 
@@ -222,7 +221,7 @@ impl Sites {
         service: impl Service,
     ) -> Result<Self, InvalidSite> {
         let invalid = || InvalidSite::Prefix(prefix.to_owned());
-        let prefix = parse_prefix(prefix).ok_or_else(invalid)?;
+        let prefix = mount::parse_prefix(prefix).ok_or_else(invalid)?;
         let any = with_head(ANY, |head| service.plan(head).asks_peer);
         self.asks_peer |= matches!(any, Ok(Some(true)));
         let number = self.services.add(service);
@@ -345,19 +344,6 @@ impl Sites {
     }
 }
 
-/// A prefix without the slash at its end. `None`: it is not a path as it was decoded.
-fn parse_prefix(text: &str) -> Option<&str> {
-    let prefix = text.strip_suffix('/').unwrap_or(text);
-    let is_name = |name: &str| {
-        let is_plain = |it: char| !it.is_control() && !"%?#\\".contains(it);
-        !matches!(name, "" | "." | "..") && name.chars().all(is_plain)
-    };
-    match prefix.strip_prefix('/') {
-        None => prefix.is_empty().then_some(prefix),
-        Some(names) => names.split('/').all(is_name).then_some(prefix),
-    }
-}
-
 impl Service for Sites {
     type ThreadState = SitesState;
 
@@ -387,10 +373,8 @@ impl Service for Sites {
         match self.find(head) {
             Found::Service(at) => {
                 let plan = self.services.plan(at, head);
-                Plan {
-                    asks_peer: plan.asks_peer || self.asks_peer,
-                    ..plan
-                }
+                let asks_peer = plan.asks_peer || self.asks_peer;
+                Plan { asks_peer, ..plan }
             }
             Found::Nothing | Found::Unknown => Plan::default(),
         }

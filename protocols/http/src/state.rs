@@ -18,6 +18,9 @@ use flatpath::{Context, Job, Stall, Subnet, Ticket};
 
 use crate::client::{ForwardedHeader, Known, Proxies};
 use crate::date::DateLine;
+pub(crate) use crate::due::Due;
+#[cfg(feature = "http2")]
+pub(crate) use crate::due::Http2Streams;
 #[cfg(feature = "http2")]
 use crate::h2::heads::Heads;
 use crate::hosts::Hosts;
@@ -215,13 +218,6 @@ pub struct ThreadState<S: Service> {
     pub(crate) h2: Http2Scratch,
 }
 
-/// The parts of the workers that a service asks for.
-pub(crate) fn worker_parts(service: &impl Service) -> WorkerParts {
-    let mut parts = WorkerParts::default();
-    service.worker_parts(&mut parts);
-    parts
-}
-
 impl<S: Service> ThreadState<S> {
     pub(crate) fn new(service: &S) -> Self {
         Self {
@@ -233,7 +229,7 @@ impl<S: Service> ThreadState<S> {
             pending_body: Vec::new(),
             reorder_buffers: Vec::new(),
             records: Vec::new(),
-            parts: worker_parts(service),
+            parts: WorkerParts::of(service),
             #[cfg(feature = "http2")]
             h2: Http2Scratch::default(),
         }
@@ -311,80 +307,6 @@ impl<S: Service> QueuedReply<S> {
             Self::Here(_) => false,
             Self::Awaited(_) => true,
         }
-    }
-}
-
-/// What of the reply that is due is with the connection.
-#[derive(Default)]
-pub(crate) enum Due<S: Service> {
-    /// Nothing: it is with a worker, if one is due.
-    #[default]
-    Nothing,
-    /// A request whose body is streamed, while it waits for more of that.
-    Upload(Job<Http<S>>),
-    /// A reply whose body is read, while its latest chunk waits for the output to drain.
-    Stream(Job<Http<S>>),
-    /// A reply whose body is fed from elsewhere, after its head.
-    Fed(Box<Outgoing>),
-    /// An inline answer that found no memory. It must not be asked for twice.
-    Waiting(Box<Outgoing>),
-    /// The connection speaks HTTP/2: all of its streams, which `h2` alone knows.
-    #[cfg(feature = "http2")]
-    Http2(Box<Http2Streams>),
-}
-
-/// A pointer to them is one word: the session of HTTP/1 has no room for two.
-#[cfg(feature = "http2")]
-pub(crate) struct Http2Streams(pub(crate) Box<dyn std::any::Any>);
-
-impl<S: Service> Due<S> {
-    #[cfg(feature = "http2")]
-    pub(crate) fn take_http2(&mut self) -> Option<Box<Http2Streams>> {
-        match std::mem::take(self) {
-            Self::Http2(streams) => Some(streams),
-            other => self.put_back(other),
-        }
-    }
-
-    pub(crate) fn is_upload(&self) -> bool {
-        matches!(self, Self::Upload(_))
-    }
-
-    pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self, Self::Waiting(_))
-    }
-
-    pub(crate) fn take_upload(&mut self) -> Option<Job<Http<S>>> {
-        match std::mem::take(self) {
-            Self::Upload(job) => Some(job),
-            other => self.put_back(other),
-        }
-    }
-
-    pub(crate) fn take_stream(&mut self) -> Option<Job<Http<S>>> {
-        match std::mem::take(self) {
-            Self::Stream(job) => Some(job),
-            other => self.put_back(other),
-        }
-    }
-
-    pub(crate) fn take_fed(&mut self) -> Option<Box<Outgoing>> {
-        match std::mem::take(self) {
-            Self::Fed(reply) => Some(reply),
-            other => self.put_back(other),
-        }
-    }
-
-    pub(crate) fn take_waiting(&mut self) -> Option<Box<Outgoing>> {
-        match std::mem::take(self) {
-            Self::Waiting(reply) => Some(reply),
-            other => self.put_back(other),
-        }
-    }
-
-    fn put_back<T>(&mut self, other: Self) -> Option<T> {
-        *self = other;
-        None
     }
 }
 

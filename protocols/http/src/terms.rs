@@ -1,8 +1,8 @@
 //! The terms on which workers get a request: within which time, and on which part of the workers.
 //!
 //! Known from the head, by the route: so what waits can be answered when its time is over, and
-//! finds a worker that others have not taken. A router makes them ([`Router::workers`], [`TimeOut`]);
-//! a listener's parts are those of its service, numbered once.
+//! finds a worker that others have not taken. A router makes them ([`Router::workers`],
+//! [`TimeOut`]); a listener's parts are those of its service, numbered once.
 //!
 //! [`Router::workers`]: crate::Router::workers
 //! [`TimeOut`]: crate::TimeOut
@@ -11,6 +11,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use flatpath::{PartSize, WorkersPart};
+
+use crate::service::Service;
 
 /// What a route has agreed with its workers; see [`Place::Within`](crate::Place).
 #[derive(Clone, Debug, Default)]
@@ -77,6 +79,13 @@ impl Terms {
 pub struct WorkerParts(Vec<Part>);
 
 impl WorkerParts {
+    /// Those of a service.
+    pub(crate) fn of(service: &impl Service) -> Self {
+        let mut parts = Self::default();
+        service.worker_parts(&mut parts);
+        parts
+    }
+
     /// Adds that of a route, if it has one.
     pub(crate) fn add(&mut self, terms: Option<&Terms>) {
         if let Some(part) = terms.and_then(|terms| terms.part.as_ref())

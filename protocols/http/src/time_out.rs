@@ -17,12 +17,12 @@ use crate::tunnel::TunnelWork;
 /// whole request on.
 ///
 /// A request that still waits for a worker then is answered all the same, at its time, and its
-/// handler is not called. A function that runs cannot be stopped: the handler is left to end, on its
-/// worker, and what it answers then is dropped; [`ClientWatch`](crate::ClientWatch) tells it so. A
-/// future ([`Deferred::spawn`](crate::Deferred)) is dropped. The layers around see the 503; those
-/// inside see what the handler answers at last. Where all workers are at something else, so that
-/// none has begun with the layers around or can do what these do to the 503, the client gets it
-/// without them: these do not learn of it.
+/// handler is not called. A function that runs cannot be stopped: the handler is left to end, on
+/// its worker, and what it answers then is dropped; [`ClientWatch`](crate::ClientWatch) tells it
+/// so. A future ([`Deferred::spawn`](crate::Deferred)) is dropped. The layers around see the 503;
+/// those inside see what the handler answers at last. Where all workers are at something else, so
+/// that none has begun with the layers around or can do what these do to the 503, the client gets
+/// it without them: these do not learn of it.
 ///
 /// Handlers with time-outs leave a quarter of the workers to all others, so that those which are at
 /// what nobody waits for do not keep the rest from being served; a route or a router may have

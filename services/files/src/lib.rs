@@ -37,8 +37,9 @@
 // |------|--------|
 // | a cached file is answered on the network thread | `cache`, `freshness` |
 // | else a worker takes the request | `answer` |
-// | which file it gets by the rules of the site | `visit`, `lookup`, `rules`, `references` |
+// | which file it gets by the rules of the site | `visit`, `lookup`, `rules` |
 // | or in its place | `fallback`, `error_pages` |
+// | what rules name in vain | `references` |
 // | target → path: decoded once, no dots, no hidden names | `target` |
 // | path → file: beneath the root whatever is renamed or linked | `root`, `walk` |
 // | whose file it is, and whether the request may have it | `asker`, `owners` |

@@ -17,16 +17,9 @@ use crate::freshness::Observation;
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::root::{Kind, Opened, Reach};
 use crate::rules::{CleanUrls, InForce, TrailingSlash, led_to};
-use crate::target::is_own;
-use crate::target::{PathForm, Target, joined, name_of};
+use crate::target::{INDEX, PAGE, PathForm, Target, is_own, joined, name_of};
 use crate::visit::{Found, Visit};
 use crate::writing::raw_target;
-
-/// The file that is looked for first in a directory.
-pub(crate) const INDEX: &[u8] = b"index.html";
-
-/// How the name of a page ends, which has an address without it.
-pub(crate) const PAGE: &[u8] = b".html";
 
 impl Answerer<'_> {
     /// What the target of a request leads to by the rules, but for fallbacks.

@@ -11,11 +11,9 @@ use std::fmt;
 use http::StatusCode;
 
 use crate::error::FilesError;
-use crate::lookup::{INDEX, PAGE};
 use crate::root::{Kind, Reach, Root};
 use crate::rules::{CleanUrls, Rules};
-use crate::service::Files;
-use crate::target::{Hidden, PathForm, Target, is_own, joined};
+use crate::target::{Hidden, INDEX, PAGE, PathForm, Target, is_own, joined};
 
 /// A file that a rule names and that cannot be served: it is not there, hidden, or not readable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,17 +51,6 @@ impl fmt::Display for MissingFile {
             }
         }?;
         formatter.write_str(", and there is no such file that can be served")
-    }
-}
-
-impl Files {
-    /// The files that the rules name and that are not there now. `_redirects` and `_headers`, where
-    /// they are [read](crate::RootFiles::Read), are read for it, and the log names those of theirs
-    /// with their other mistakes. Looks at each, so not for a network thread.
-    #[must_use]
-    pub fn missing_files(&self) -> Vec<MissingFile> {
-        self.read_rule_files();
-        self.looker().missing()
     }
 }
 
@@ -162,6 +149,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::Files;
     use crate::rules::{Pattern, RootFiles};
 
     fn site() -> tempfile::TempDir {

@@ -21,6 +21,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use crate::error::FilesError;
 use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 
+/// The file that is looked for first in a directory.
+pub(crate) const INDEX: &[u8] = b"index.html";
+
+/// How the name of a page ends, which has an address without it.
+pub(crate) const PAGE: &[u8] = b".html";
+
 /// Everything but `unreserved` (RFC 3986, 2.3) is encoded in links.
 pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')

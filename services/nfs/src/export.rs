@@ -384,8 +384,8 @@ impl Export {
     /// The file that a client's handle names.
     ///
     /// # Errors
-    /// [`Status::BadHandle`] for what is none, [`Status::Stale`] for one of another key and when its
-    /// file is gone or no longer inside, [`Status::Later`] while others scan for long.
+    /// [`Status::BadHandle`] for what is none, [`Status::Stale`] for one of another key and when
+    /// its file is gone or no longer inside, [`Status::Later`] while others scan for long.
     pub(crate) fn resolve(&self, bytes: &[u8]) -> Result<Arc<Node>, Status> {
         let opened = handle::open(&self.secret, bytes)?;
         if opened.export != self.number {

@@ -15,10 +15,9 @@
 //! without the key none can be made, so a client can only ask for files it was shown.
 //!
 //! Invariants
-//! - H1: of a handle whose checksum is wrong in any bit nothing is used. It is [`Status::Stale`], as
-//!   it may be of another key, which the client cannot know and must not be at a loss about: Linux's
-//!   client looks its file up again, where it makes "Unknown error 521" of [`Status::BadHandle`].
-//!   That is for bytes that are no handle of ours under any key.
+//! - H1: of a handle whose checksum is wrong in any bit nothing is used. It is [`Status::Stale`],
+//!   as it may be of another key: Linux's client looks its file up again, where it makes "Unknown
+//!   error 521" of [`Status::BadHandle`]. That is for bytes that are no handle under any key.
 
 use flatpath_sys::file_handle::KernelHandle;
 use siphasher::sip128::{Hasher128, SipHasher24};

@@ -4,8 +4,8 @@
 //! servers that start at once agree on one key, and a crash leaves either a whole key or none.
 //!
 //! A server has its key in memory, whatever becomes of the file. What reads the file is the next
-//! one, at a restart or a hand-over, so a thread looks after it ([`KeptKey::check`]): a file that is
-//! gone is written again, and what else would make handles stale, or a start impossible, is told
+//! one, at a restart or a hand-over, so a thread looks after it ([`KeptKey::check`]): a file that
+//! is gone is written again, and what else would make handles stale, or a start impossible, is told
 //! while the old key can still be put back. A directory that is gone is not made again: something
 //! may be about to be mounted there.
 

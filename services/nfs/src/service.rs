@@ -66,8 +66,8 @@ pub struct Options {
     /// Only clients that come from a privileged port.
     pub secure_ports: bool,
     /// Only calls of NFS that come through TLS (RFC 9289): others are refused (AUTH_TOOWEAK). NULL,
-    /// MOUNT and the portmapper are answered without it, which gives access to nothing. Its listener
-    /// is to have TLS: [`Server::with_start_tls`](flatpath::Server).
+    /// MOUNT and the portmapper are answered without it, which gives access to nothing. Its
+    /// listener is to have TLS: [`Server::with_start_tls`](flatpath::Server).
     pub tls_required: bool,
 }
 

@@ -21,6 +21,8 @@ const TIME: Duration = Duration::from_millis(100);
 struct Called {
     count: Arc<AtomicUsize>,
     watches: Arc<Mutex<Vec<ClientWatch>>>,
+    /// What these said when the handlers were called.
+    gone: Arc<Mutex<Vec<bool>>>,
 }
 
 impl Called {
@@ -50,6 +52,8 @@ fn mark(request: Request, next: &Next<'_>) -> Answer {
 fn http(called: &Called) -> Http<Router> {
     let call = |State(called): State<Called>| called.call();
     let watch = |watch: ClientWatch, State(called): State<Called>| {
+        let is_gone = watch.is_gone();
+        called.gone.lock().expect("no panic").push(is_gone);
         called.watches.lock().expect("no panic").push(watch);
         called.call()
     };
@@ -286,6 +290,32 @@ fn sim_a_handler_learns_that_its_client_is_gone() {
 }
 
 #[test]
+fn sim_the_handler_of_a_listener_learns_it_too() {
+    let called = Called::default();
+    let state = called.clone();
+    let handler = move |watch: ClientWatch, _: String| {
+        state.watches.lock().expect("no panic").push(watch);
+        state.call()
+    };
+    for (leaves, body) in [(false, 0), (true, 0), (true, 4)] {
+        let mut server = TestServer::new(Conditions::calm(1), Http::pooled(handler.clone()));
+        let client = server.connect();
+        let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {body}\r\n\r\n");
+        client.write(head.as_bytes());
+        client.write(&b"body"[..body]);
+        (0..20).for_each(|_| server.turn_without_workers());
+        if leaves {
+            client.shutdown_write();
+        }
+        (0..20).for_each(|_| server.turn_without_workers());
+        let before = called.count();
+        server.run_until(|| called.count() > before);
+        assert_eq!(called.watch().is_gone(), leaves, "{body}");
+        while server.read_line(&client) != "\r\n" {}
+    }
+}
+
+#[test]
 fn sim_a_handler_learns_that_its_stream_is_reset_and_no_other_is() {
     each_seed(SEEDS, |seed| {
         let called = Called::default();
@@ -297,10 +327,9 @@ fn sim_a_handler_learns_that_its_stream_is_reset_and_no_other_is() {
         (0..30).for_each(|_| peer.step_without_workers(&mut server));
         peer.until(&mut server, |peer| peer.reply(second).end.is_some());
         peer.until(&mut server, |_| called.count() == 2);
-        let mut watches = called.watches.lock().expect("no panic");
-        let gone = watches.drain(..).filter(ClientWatch::is_gone);
-        // The other one's response is on its way, or complete.
-        assert!(gone.count() >= 1, "seed {seed}");
+        let gone = called.gone.lock().expect("no panic");
+        let gone = gone.iter().filter(|is_gone| **is_gone);
+        assert_eq!(gone.count(), 1, "seed {seed}");
         assert_eq!(peer.reply(second).text(), "called", "seed {seed}");
     });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use flatpath::blocking::{BlockingLimit, WaitLimits};
 use flatpath::memory::SharePart;
 
+use super::processors;
 use crate::limits::{CHECKS_PART, CHECKS_WAITING_MAX};
 
 /// A check that has begun ends in a second or two; so nothing has moved for long enough after ten.
@@ -31,10 +32,8 @@ impl PasswordChecks {
     /// As many as [`PasswordChecks::new`] has.
     #[must_use]
     pub fn usual() -> u32 {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        u32::try_from(processors / CHECKS_PART)
-            .unwrap_or(u32::MAX)
-            .max(1)
+        let checks = u32::try_from(processors() / CHECKS_PART);
+        checks.unwrap_or(u32::MAX).max(1)
     }
 
     /// So many at a time, and one at least.

@@ -7,8 +7,8 @@
 //! files are not looked at, when the answer is too old.
 //!
 //! A mistake, such as a line that leads to a file that is not there, is an error in the log, once
-//! for each version of a file. A file that cannot be read, or is too long, is one as well, and gives
-//! no rules.
+//! for each version of a file. A file that cannot be read, or is too long, is one as well, and
+//! gives no rules.
 //!
 //! Links are followed as for any file: none leads out of the root.
 //!

@@ -1,4 +1,5 @@
-//! Errors that were made around [`Files`], with the pages of its rules.
+//! What is told of [`Files`] besides their answers: the pages of errors that were made around them,
+//! and files that their rules name in vain.
 
 use flatpath_http::{Request, Response, WorkerScope};
 use http::StatusCode;
@@ -6,7 +7,7 @@ use http::StatusCode;
 use super::Files;
 use crate::asker::Asker;
 use crate::error_pages::in_place_of;
-use crate::references::Looker;
+use crate::references::{Looker, MissingFile};
 use crate::root::Reach;
 
 impl Files {
@@ -35,24 +36,24 @@ impl Files {
         }
     }
 
-    /// What looks at the files that rules name.
-    pub(crate) fn looker(&self) -> Looker<'_> {
-        Looker {
-            root: &self.root,
-            reach: Reach::Everywhere,
-            hidden: self.hidden,
-            set: &self.rules,
-            rules: &self.rules,
-        }
-    }
-
-    /// Reads `_redirects` and `_headers`, if they are rules.
-    pub(crate) fn read_rule_files(&self) {
+    /// The files that the rules name and that are not there now. `_redirects` and `_headers`, where
+    /// they are [read](crate::RootFiles::Read), are read for it, and the log names those of theirs
+    /// with their other mistakes. Looks at each, so not for a network thread.
+    #[must_use]
+    pub fn missing_files(&self) -> Vec<MissingFile> {
         let held = self
             .rule_files
             .hold(&self.root, &self.rules, Reach::Everywhere);
         // What is wrong is in the log.
         drop(held);
+        let looker = Looker {
+            root: &self.root,
+            reach: Reach::Everywhere,
+            hidden: self.hidden,
+            set: &self.rules,
+            rules: &self.rules,
+        };
+        looker.missing()
     }
 
     /// The statuses for which the rules have a page.

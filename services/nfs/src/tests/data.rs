@@ -281,19 +281,22 @@ fn a_write_that_the_file_system_takes_a_part_of_is_answered_with_that_part() {
         let words = words.word(count).word(stable).opaque(&data);
         let results = fixture.nfs(7, &words);
         let there = fs::read(at.join("file")).expect("there");
-        assert!(there.len() < data.len(), "{stable}: the disk is full");
+        let is_part = (1..data.len()).contains(&there.len());
+        assert!(is_part, "{stable}: {} of {}", there.len(), data.len());
         match results.status() {
             0 => {
                 let end = &results.0[results.0.len() - 16..];
                 let counted = u32::from_be_bytes(*end.first_chunk().expect("a word"));
                 assert_eq!(counted as usize, there.len(), "{stable}");
-                assert!(counted > 0 && there.iter().all(|byte| *byte == 7));
+                assert!(there.iter().all(|byte| *byte == 7));
             }
             status => {
                 assert_eq!(status, Status::NoSpace as u32, "{stable}");
                 assert_ne!(stable, 0, "what was taken can be told");
             }
         }
+        // The server may have it open, and its blocks, for a while.
+        fs::write(at.join("file"), b"").expect("emptied");
         fs::remove_file(at.join("file")).expect("removed");
         fs::remove_file(at.join("filler")).expect("removed");
     }
