@@ -114,8 +114,11 @@ mod tests {
             parser: PathBufValueParser::new(),
         };
         let argument = Arg::new("tls_cert").long("tls-cert").value_name("FILE");
-        let command = Command::new("flatpath");
-        let value = parser.parse_ref(&command, Some(&argument), OsStr::new("pem"));
+        // Complete, so that the argument can be shown.
+        let mut command = Command::new("flatpath").arg(argument);
+        command.build();
+        let argument = command.get_arguments().next();
+        let value = parser.parse_ref(&command, argument, OsStr::new("pem"));
         value.map(drop).map_err(|error| error.to_string())
     }
 

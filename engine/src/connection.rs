@@ -177,13 +177,13 @@ impl Connection {
 
     /// The client that a load balancer has named.
     pub(crate) fn client(&self) -> Option<SocketAddr> {
-        self.rare.as_ref()?.introduced.as_ref()?.client
+        self.rare.as_ref()?.introduced.flatten()
     }
 
     /// The PROXY header was read: the connection becomes one of its listener's protocol.
     pub(crate) fn introduce(&mut self, header: Header) {
         let rare = self.rare();
-        rare.introduced = Some(header);
+        rare.introduced = Some(header.client);
         rare.becomes = Some(Becomes::Introduced);
     }
 

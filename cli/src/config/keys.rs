@@ -94,6 +94,12 @@ pub(crate) const SITE: &[Key] = &[
         "The page of an application, where nothing is found; true is /index.html",
     ),
     key(
+        "spa-except",
+        "spa-except = [\"/assets/*\"]",
+        "Paths for which that page is no answer; one that is asked for a script, a style, an image or a \
+         font never gets it",
+    ),
+    key(
         "error-pages",
         "error-pages = { 404 = \"/404.html\" }",
         "A file for each status: the table [site.error-pages]",

@@ -21,6 +21,7 @@
 //! | Finished   | FIN is out, input may go on                     | nothing                  |
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flatpath_driver::{Piece, Quota};
@@ -31,7 +32,6 @@ use crate::listener_limits::ListenerLimits;
 use crate::options::Pages;
 use crate::pace::Pace;
 use crate::phase::Stall;
-use crate::proxy_header::Header;
 
 use super::layer::Secured;
 
@@ -154,8 +154,8 @@ pub(crate) enum StreamsBy {
 /// What few connections have, in a place of its own from the first of it on.
 #[derive(Default)]
 pub(super) struct Rare {
-    /// What a load balancer said of it; see `behind_proxy.rs`.
-    pub(super) introduced: Option<Header>,
+    /// The client that a load balancer named, if it has spoken; see `behind_proxy.rs`.
+    pub(super) introduced: Option<Option<SocketAddr>>,
     /// What the connection is to become, after this call.
     pub(super) becomes: Option<Becomes>,
     pub(super) peer: Option<Peer>,
