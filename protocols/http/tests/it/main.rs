@@ -26,6 +26,7 @@ mod peer;
 mod push;
 mod replay;
 mod router;
+mod site_terms;
 mod sites;
 mod state_parts;
 mod test_client;
