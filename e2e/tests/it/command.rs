@@ -375,7 +375,8 @@ fn listeners_and_what_clients_may_change_are_announced() {
         }
         text += &child.stop(PATIENCE).expect("its log");
     }
-    expect_file!["command/start.txt"].assert_eq(&plain(&text, &[]));
+    let state = state.path().display().to_string();
+    expect_file!["command/start.txt"].assert_eq(&plain(&text, &[(&state, "STATE")]));
 }
 
 #[test]

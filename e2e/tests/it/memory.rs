@@ -246,8 +246,10 @@ fn sites_take_turns_for_what_is_needed_only_now_and_then(driver: Driver) {
     let (pages, long, archives) = (heads(&mut pages), heads(&mut long), heads(&mut archives));
     for heads in [&pages, &long] {
         assert_eq!(count(heads, " 200 "), all, "each password was checked");
-        assert!(count(heads, "Content-Encoding: br") > 0);
     }
+    // The first to ask has the piece that compression owns; a slow reader may keep it.
+    let coded = [&pages, &long].map(|heads| count(heads, "Content-Encoding: br"));
+    assert!(coded.iter().sum::<usize>() > 0, "{coded:?}");
     let made = count(&archives, " 200 ");
     assert!(made > 0);
     assert_eq!(made + count(&archives, " 503 "), all);
