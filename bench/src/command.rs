@@ -71,8 +71,9 @@ fn server_for(benches: &[Bench], arguments: &Arguments) -> io::Result<PathBuf> {
     let server = server.unwrap_or_else(|| SERVER.into());
     if benches.iter().any(|bench| bench.needs_server) && !server.is_file() {
         let message = format!(
-            "there is no server to measure at {}: `cargo build --profile dist -p flatpath-cli --features full` builds \
-             it beside a release build of this program, --server PATH names another one",
+            "there is no server to measure at {}: `cargo build --profile dist -p flatpath-cli \
+             --features full` builds it beside such a build of this program, --server PATH names \
+             another one",
             server.display()
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));

@@ -1,4 +1,5 @@
-//! `cargo xtask ci [--changed] [STEP...]`: what the continuous integration checks, with one command.
+//! `cargo xtask ci [--changed] [STEP...]`: what the continuous integration checks, with one
+//! command.
 //!
 //! Without steps: all of them, cheapest first, so that a fault which rustfmt finds does not wait
 //! for the tests. The first fault ends the run. At the end a table has what each step took, also

@@ -115,8 +115,8 @@ fn refuse_debug(server: &Path) -> io::Result<()> {
     eprintln!("server: {}, {}", server.display(), version.trim());
     if !cfg!(debug_assertions) && version.contains("debug build") {
         let message = format!(
-            "{} is a debug build and this program is not; build it with --profile dist, or name another \
-             with --server-binary",
+            "{} is a debug build and this program is not; build it with --profile dist, or name \
+             another with --server-binary",
             server.display()
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));

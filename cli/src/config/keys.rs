@@ -96,8 +96,8 @@ pub(crate) const SITE: &[Key] = &[
     key(
         "spa-except",
         "spa-except = [\"/assets/*\"]",
-        "Paths for which that page is no answer; one that is asked for a script, a style, an image or a \
-         font never gets it",
+        "Paths for which that page is no answer; one that is asked for a script, a style, an image \
+         or a font never gets it",
     ),
     key(
         "error-pages",

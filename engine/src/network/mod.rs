@@ -41,8 +41,8 @@
 //! | listening.rs, starved.rs, sources.rs, thawed.rs | plain state                    |
 //! | user_data.rs  | what travels with an operation                                   |
 //!
-//! Calls go down this table, but for two pairs of files that call each other: those of the end of an
-//! event, and `receive.rs` with `written.rs`.
+//! Calls go down this table, but for two pairs of files that call each other: those of the end of
+//! an event, and `receive.rs` with `written.rs`.
 
 mod accept;
 mod admission;

@@ -24,7 +24,7 @@ use crate::parse::parse;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
-use crate::service::{Place, Service, log_panic};
+use crate::service::{Place, Service, log_number, log_panic};
 use crate::site_match::SiteMatch;
 use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
 use crate::terms::{JobTerms, Terms};
@@ -145,7 +145,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         }
     }
     if connection.session.is_logged() {
-        let number = log_number(connection, &head);
+        let number = log_number(&connection.protocol.service, &head);
         log(connection).came(&head, number);
     }
     let terms = place.terms();
@@ -235,12 +235,6 @@ fn foreign_origin<S: Service>(connection: &Connection<'_, S>, head: &Head<'_>) -
     let own = terms.as_ref().and_then(|terms| terms.origins.as_ref());
     let is_admitted = own.unwrap_or(origins).admit(head, scheme);
     (!is_admitted).then_some(Fault::OriginForeign)
-}
-
-/// The log that a request has its line in.
-pub(crate) fn log_number<S: Service>(connection: &Connection<'_, S>, head: &Head<'_>) -> u16 {
-    let terms = connection.protocol.service.terms(head);
-    terms.map_or(0, |terms| terms.log)
 }
 
 /// Lets the service answer here and now; or it says where else the request is answered.
@@ -360,14 +354,14 @@ fn answered<S: Service>(
     if reply.is_queued() {
         write::count_reply(connection, reply.status());
         if connection.session.is_logged() {
-            let number = log_number(connection, head);
+            let number = log_number(&connection.protocol.service, head);
             log(connection).answered(head, number, &reply);
         }
         write::reply_done(connection, reply.request.keep_alive);
         return Step::On(head.bytes());
     }
     if connection.session.is_logged() {
-        let number = log_number(connection, head);
+        let number = log_number(&connection.protocol.service, head);
         log(connection).came(head, number);
         log(connection).numbered();
     }

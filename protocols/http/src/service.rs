@@ -20,6 +20,11 @@ use crate::site_match::{SiteKey, SiteMatch};
 use crate::site_terms::SiteTerms;
 use crate::terms::{Terms, WorkerParts};
 
+/// The number of the log that a request has its line in.
+pub(crate) fn log_number(service: &impl Service, head: &Head<'_>) -> u16 {
+    service.terms(head).map_or(0, |terms| terms.log)
+}
+
 /// What a service did wrong, and for which request: without its query, which may hold secrets.
 pub(crate) fn log_panic(method: &str, path: &str) {
     log::error!("the handler of {method} {path} panicked; its client gets a 500");

@@ -3,9 +3,9 @@
 //!
 //! `.flatpath-put-*` is the name of a file that is being written, where its file system has no
 //! files without a name, and for a moment of one that replaces another. Its server holds a lock
-//! (`flock`) for as long as it has the name. The kernel gives the lock up with the process, so a file whose
-//! lock can be taken has no server: not this one, nor another of the same directory, nor the one
-//! that hands over to this one. A new file that loses its lock to the look is made again
+//! (`flock`) for as long as it has the name. The kernel gives the lock up with the process, so a
+//! file whose lock can be taken has no server: not this one, nor another of the same directory, nor
+//! the one that hands over to this one. A new file that loses its lock to the look is made again
 //! ([`hold`]).
 //!
 //! The first server of a directory in this process looks through it once, after the first sweep of

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn every_covered_path_exists() {
         let files = process::output(
-            std::process::Command::new("git")
+            Command::new("git")
                 .current_dir(workspace::root())
                 .args(["ls-files"]),
         );

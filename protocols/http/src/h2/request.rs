@@ -26,7 +26,7 @@ use crate::parse::parse;
 use crate::pending_body::BodyMode;
 use crate::reply::{Out, Reply};
 use crate::scan::Scan;
-use crate::service::{Place, Service};
+use crate::service::{Place, Service, log_number};
 use crate::state::{Connection, ThreadState, log};
 use crate::terms::Terms;
 use crate::upload::{self, When};
@@ -92,7 +92,7 @@ impl<S: Service> Stream<S> {
             return Err(fault);
         }
         if let Some(record) = &mut self.record {
-            record.logged_in(read::log_number(connection, &head));
+            record.logged_in(log_number(&connection.protocol.service, &head));
         }
         self.plan(connection, head, body)
     }
