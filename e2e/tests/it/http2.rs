@@ -76,7 +76,7 @@ fn curl_gets_and_stores(driver: Driver) {
 
 /// Curl closes after HTTP/2 without a close_notify, and after HTTP/1.1 with one.
 fn ordinary_requests_of_curl_are_no_failures_and_no_stalls(driver: Driver) {
-    let site = Site::new().with("small", &content(1 << 10));
+    let site = Site::new().with("small", content(1 << 10));
     let options = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let (server, authority) = localhost(driver, &site, &options);
     let certificate = authority.at("site.crt");

@@ -26,7 +26,7 @@ use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
 use crate::service::{Place, Service, log_number, log_panic};
 use crate::site_match::SiteMatch;
-use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log};
+use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log, log_arrival};
 use crate::terms::{JobTerms, Terms};
 use crate::{defer, upload, write};
 
@@ -144,10 +144,7 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
             return step;
         }
     }
-    if connection.session.is_logged() {
-        let number = log_number(&connection.protocol.service, &head);
-        log(connection).came(&head, number);
-    }
+    log_arrival(connection, &head);
     let terms = place.terms();
     let taken = match body_bytes_max {
         None => pass_on(connection, (&head, terms), input),
@@ -360,9 +357,8 @@ fn answered<S: Service>(
         write::reply_done(connection, reply.request.keep_alive);
         return Step::On(head.bytes());
     }
+    log_arrival(connection, head);
     if connection.session.is_logged() {
-        let number = log_number(&connection.protocol.service, head);
-        log(connection).came(head, number);
         log(connection).numbered();
     }
     if reply.is_upgrade() {

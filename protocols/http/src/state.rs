@@ -23,6 +23,7 @@ pub(crate) use crate::due::Due;
 pub(crate) use crate::due::Http2Streams;
 #[cfg(feature = "http2")]
 use crate::h2::heads::Heads;
+use crate::head::Head;
 use crate::hosts::Hosts;
 use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
@@ -31,7 +32,7 @@ use crate::outgoing::Outgoing;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::records::{Log, Record, Records};
 use crate::scan::Scan;
-use crate::service::Service;
+use crate::service::{Service, log_number};
 use crate::site_match::LastHost;
 use crate::terms::WorkerParts;
 
@@ -181,6 +182,14 @@ pub(crate) fn log<'a, 'io, S: Service>(connection: &'a mut Connection<'io, S>) -
         client: client.zip(connection.protocol.proxies.as_ref()),
         records,
         spares: &mut connection.thread.records,
+    }
+}
+
+/// Notes that a request has come, if the session has lines.
+pub(crate) fn log_arrival<S: Service>(connection: &mut Connection<'_, S>, head: &Head<'_>) {
+    if connection.session.is_logged() {
+        let number = log_number(&connection.protocol.service, head);
+        log(connection).came(head, number);
     }
 }
 
