@@ -39,7 +39,7 @@ pub(crate) struct PasswordFiles {
 
 impl PasswordFiles {
     /// # Errors
-    /// Always: nobody would be asked for a password.
+    /// Always: a site with `auth-file` would be open to all.
     pub(crate) fn asked_by(
         &mut self,
         access: Access,

@@ -1,6 +1,6 @@
 //! Whose datagrams are answered while sockets lose some.
 //!
-//! A socket without room drops what comes next, whoever has sent it, so a flood of one address
+//! A socket without room drops what comes next, from any address, so a flood of one address
 //! takes the questions of all others with it. Reading a datagram and dropping it costs a tenth of
 //! answering it. So for a second after a socket of the network thread has lost one
 //! ([`Envelope::lost`](flatpath_driver::Envelope)), an address is answered no more than its share

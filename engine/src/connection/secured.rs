@@ -72,8 +72,8 @@ impl Connection {
     }
 
     /// The stream has ended where its sender has more to say or to hear, and has not said that it
-    /// ends. Without that word the end of a stream may be somebody else's doing (RFC 8446 section
-    /// 6.1), which takes nothing away between two requests.
+    /// ends. Without that word the end of a stream may be an attacker's doing (RFC 8446
+    /// section 6.1), which takes nothing away between two requests.
     pub(crate) fn is_cut_off(&mut self) -> bool {
         let is_between = self.is_between_requests();
         self.secured()
