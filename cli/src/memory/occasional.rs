@@ -3,8 +3,8 @@
 //!
 //! Each kind owns what one piece of its work needs, which the others leave to it. So a client with
 //! slow downloads of archives does not keep others from logging in, and a busy site of one kind may
-//! have nearly all of the share while the others rest. What finds no memory waits (passwords), is sent
-//! as it is (files that would be compressed), or is answered with 503 (archives).
+//! have nearly all of the share while the others rest. What finds no memory waits (passwords), is
+//! sent as it is (files that would be compressed), or is answered with 503 (archives).
 
 use flatpath::memory::{MemoryShare, SharePart};
 use flatpath_files::limits::{ARCHIVE_BYTES_MAX, COMPRESS_WHOLE_BYTES_MAX};
