@@ -75,7 +75,7 @@ fn write_more(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     if let Some(help) = command.get_after_help() {
         roff.control("SH", ["NOTES"]);
         for line in help.to_string().lines() {
-            // Each begins with what it explains, and goes on in the next line.
+            // Each begins with what it explains, and continues in the next line.
             if line.contains(": ") {
                 roff.control("PP", []);
             }

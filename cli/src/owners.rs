@@ -1,5 +1,5 @@
-//! Which site each directory belongs to: whoever may have a file is asked of that site, whatever
-//! path led to it, at every listener for HTTP.
+//! Which site each directory belongs to: that site decides which requests may have a file of it,
+//! whatever path led to it, at every listener for HTTP.
 //!
 //! NFS asks nothing of its clients but their address, so an export that shows what a site protects
 //! is only named, in a warning: the operator has said who its clients are.

@@ -73,7 +73,7 @@ pub struct ShareHold {
 }
 
 impl MemoryShare {
-    /// A share of so many bytes.
+    /// A share of this many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self(Arc::new(Inner {
@@ -82,7 +82,7 @@ impl MemoryShare {
         }))
     }
 
-    /// A part for one kind of work, with so many bytes of its own; fewer, if parts before it own
+    /// A part for one kind of work, with this many bytes of its own; fewer, if parts before it own
     /// more than it leaves.
     #[must_use]
     pub fn part(&self, own_bytes: usize) -> SharePart {
@@ -114,7 +114,7 @@ impl Inner {
 }
 
 impl SharePart {
-    /// Holds bytes for work that begins now; `None` if there are not so many.
+    /// Holds bytes for work that begins now; `None` if fewer are free.
     pub fn hold(&self, bytes: usize) -> Option<ShareHold> {
         if let Some((inner, number)) = &self.0 {
             let mut parts = inner.parts.lock();

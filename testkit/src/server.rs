@@ -49,6 +49,15 @@ impl Launch {
         ])
     }
 
+    /// `flatpath serve` with the settings of `flatpath.toml` in this directory, where it runs.
+    pub fn configured(driver: Driver, directory: &Path) -> Self {
+        let program = Self::new(binary::flatpath().to_path_buf());
+        let program = program.with(["serve", "--driver", driver.name()]);
+        program
+            .with(["--config", "flatpath.toml"])
+            .within(directory)
+    }
+
     /// Another program that prints `listening NAME ADDR` and `ready` as `flatpath serve` does.
     pub fn new(program: PathBuf) -> Self {
         Self {

@@ -1,5 +1,5 @@
 //! The keys that tables of the file have beside settings: the parsers take these and no others, the
-//! manual page describes them, and one that is none where it stands is told where it belongs.
+//! manual page describes them, and an error says where a misplaced key belongs.
 //!
 //! A key that another part of the file has belongs there; an option of `/etc/exports` is one of an
 //! `[[export]]`; and one that is similar to a key of its own part is meant to be that.

@@ -5,9 +5,7 @@ use std::fs;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::ingest::told;
-use flatpath_testkit::{
-    Client, Driver, Launch, MemoryGroup, Server, Site, binary, each_driver, noise,
-};
+use flatpath_testkit::{Client, Driver, Launch, MemoryGroup, Server, Site, each_driver, noise};
 
 each_driver!(
     a_control_group_of_the_memory_that_was_named_kills_nothing,
@@ -188,15 +186,7 @@ fn busy_sites(driver: Driver) -> (Site, Launch) {
     }
     site.write("flatpath.toml", settings);
     site.settle();
-    let launch = Launch::new(binary::flatpath().to_path_buf())
-        .with([
-            "serve",
-            "--driver",
-            driver.name(),
-            "--config",
-            "flatpath.toml",
-        ])
-        .within(site.path());
+    let launch = Launch::configured(driver, site.path());
     (site, launch)
 }
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use flatpath_testkit::reply::Reply;
-use flatpath_testkit::{Client, Driver, Launch, Server, Site, binary, each_driver};
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
 
 each_driver!(
     every_way_to_a_file_asks_the_site_of_its_directory,
@@ -277,16 +277,7 @@ pub(crate) fn exchange(
 
 pub(crate) fn start(driver: Driver, site: &Site, settings: &str) -> Server {
     site.write("flatpath.toml", settings);
-    Launch::new(binary::flatpath().to_path_buf())
-        .with([
-            "serve",
-            "--driver",
-            driver.name(),
-            "--config",
-            "flatpath.toml",
-        ])
-        .within(site.path())
-        .start()
+    Launch::configured(driver, site.path()).start()
 }
 
 fn has_mark(reply: &Reply) -> bool {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use flatpath_testkit::reply::Reply;
-use flatpath_testkit::{Client, Driver, Launch, Server, Site, binary, each_driver, until_true};
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, until_true};
 use rustix::process::Signal;
 
 each_driver!(
@@ -38,16 +38,7 @@ impl Sites {
     }
 
     fn start(&self, driver: Driver) -> Server {
-        Launch::new(binary::flatpath().to_path_buf())
-            .with([
-                "serve",
-                "--driver",
-                driver.name(),
-                "--config",
-                "flatpath.toml",
-            ])
-            .within(self.0.path())
-            .start()
+        Launch::configured(driver, self.0.path()).start()
     }
 
     /// The targets of the requests in a log; none if there is no such file.
