@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// And the steps that not every change needs, if what they cover has changed
     #[arg(long)]
     changed: bool,
+    /// And those of them whose files have not changed
+    #[arg(long, requires = "changed")]
+    unchanged: bool,
     /// Only say which steps those are
     #[arg(long, requires = "changed")]
     list: bool,
@@ -68,8 +71,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut steps = options.steps.clone();
     if options.changed {
         for (step, decision) in changed::decisions() {
-            eprintln!("ci: {}: {decision}", step.name());
-            if matches!(decision, Decision::Run(_)) && !steps.contains(&step) {
+            if !options.unchanged {
+                eprintln!("ci: {}: {decision}", step.name());
+            }
+            let runs = options.unchanged || matches!(decision, Decision::Run(_));
+            if runs && !steps.contains(&step) {
                 steps.push(step);
             }
         }
