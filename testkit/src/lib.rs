@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![allow(missing_debug_implementations, reason = "tests print none of these")]
 
+pub mod alone;
 pub mod authority;
 pub mod binary;
 pub mod cgroup;
@@ -43,6 +44,7 @@ pub mod tls;
 pub mod tools;
 pub mod websocket;
 
+pub use alone::in_child;
 pub use authority::{Authority, Issued};
 pub use cgroup::MemoryGroup;
 pub use child::Child;

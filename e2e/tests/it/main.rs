@@ -1,5 +1,5 @@
 //! The program as users run it, with real clients: one binary, so that it is linked once.
-//! What counts its own memory or needs a process of its own stands beside this folder.
+//! What counts allocations or takes most of the machine is in `alone`, beside this folder.
 mod access_log;
 mod acme;
 mod activation;
@@ -38,6 +38,7 @@ mod log_lines;
 mod logged_requests;
 mod logrotate;
 mod memory;
+mod nfs;
 mod pipelining;
 mod refusals;
 mod refused;
@@ -62,7 +63,7 @@ mod traversal;
 mod tus;
 mod uploads;
 mod websocket;
-#[path = "../../../protocols/websocket/tests/serve/frames.rs"]
+#[path = "../../../protocols/websocket/tests/it/frames.rs"]
 mod websocket_frames;
 mod websocket_streams;
 

@@ -1,12 +1,14 @@
 //! The engine on real sockets and in simulations: one program, so that it is linked once.
-//! What needs a process of its own stands beside this folder.
+//! What changes the whole process runs in one of its own (`flatpath_testkit::in_child`).
 mod behind_proxy;
 mod connected;
+mod crowd;
 mod datagrams;
 mod discards;
 mod ends;
 mod excess;
 mod figures;
+mod forgotten;
 mod framed;
 mod framed_bounds;
 mod framed_work;
@@ -27,6 +29,7 @@ mod room;
 mod server;
 mod limit_twice;
 mod shares;
+mod signal_panics;
 mod simulation;
 mod simulation_behind_proxy;
 mod simulation_causes;
@@ -60,10 +63,12 @@ mod speakers;
 mod splice;
 #[cfg(feature = "tls")]
 mod splice_tls;
+mod start;
 mod starved;
 #[cfg(feature = "tls")]
 mod tls_client;
 mod turns;
 mod unconsumed;
+mod waits;
 mod wakes;
 mod watch;

@@ -1,6 +1,9 @@
 //! What the behaviour tests share: a driver with a listener on the loopback interface, and waiting
 //! with a deadline.
 
+#[path = "../../../../testkit/src/alone.rs"]
+#[expect(unreachable_pub, reason = "it is public in the kit")]
+mod alone;
 pub(crate) mod echo;
 
 use std::io::{Read, Write};
@@ -8,6 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+pub(crate) use alone::in_child;
 use bytes::Bytes;
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::{TaskRun, Uring};
@@ -354,28 +358,4 @@ pub(crate) fn read_exactly(client: &mut TcpStream, length: usize) -> Vec<u8> {
 
 pub(crate) fn write(client: &mut TcpStream, bytes: &[u8]) {
     client.write_all(bytes).expect("the server reads");
-}
-
-/// Runs one test of this binary, named by its whole path, again and alone in a process of its own.
-/// True in that process; false when it has come back without a failure.
-pub(crate) fn in_child(test: &str) -> bool {
-    const MARK: &str = "FLATPATH_DRIVER_CHILD";
-    if std::env::var_os(MARK).is_some_and(|mark| mark == *test) {
-        return true;
-    }
-    let program = std::env::current_exe().expect("this program");
-    let (_, within) = test.split_once("::").expect("a path from the crate on");
-    let output = std::process::Command::new(program)
-        .args([within, "--exact", "--nocapture", "--test-threads=1"])
-        .env(MARK, test)
-        .output()
-        .expect("a child");
-    let words = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && words.contains("1 passed"),
-        "{test} in a child: {}\n{words}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
 }

@@ -1,4 +1,5 @@
-//! HTTP in simulations, and its parts.
+//! HTTP in simulations, in real servers (`serve`), rule by rule (`vectors`), and its parts.
+mod allocations;
 mod cookies;
 mod counted;
 mod deadlines;
@@ -26,6 +27,7 @@ mod peer;
 mod push;
 mod replay;
 mod router;
+mod serve;
 mod site_terms;
 mod sites;
 mod state_parts;
@@ -35,3 +37,4 @@ mod typed;
 mod unread;
 mod upgrade;
 mod uploads;
+mod vectors;

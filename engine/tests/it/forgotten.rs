@@ -1,0 +1,111 @@
+//! A protocol that forgets the phase between messages closes clients that only wait: the log says
+//! so, once. In processes of their own, whose logger is theirs.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use flatpath::simulation::{Client, ClientState, Conditions, SimulatedServer};
+use flatpath::{Context, Phase, Protocol, Received};
+use flatpath_testkit::in_child;
+
+/// Repeats whole lines.
+struct Lines {
+    name: &'static str,
+    restarts: bool,
+}
+
+impl Protocol for Lines {
+    type ThreadState = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let end = input.iter().rposition(|byte| *byte == b'\n');
+        let consumed = end.map_or(0, |end| end + 1);
+        context.write(&input[..consumed]).expect("room");
+        if self.restarts && consumed > 0 {
+            context.restart_phase(Phase::Idle);
+        }
+        Received::NeedMore { consumed }
+    }
+}
+
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let line = record.args().to_string();
+        LOGGED.lock().expect("whole").push(line);
+    }
+
+    fn flush(&self) {}
+}
+
+/// How often the log has the hint for this protocol, after two clients that send this have been
+/// closed.
+fn hints(name: &'static str, restarts: bool, words: &[u8]) -> usize {
+    // The first one of this process counts.
+    let _ = log::set_logger(&Log);
+    log::set_max_level(log::LevelFilter::Warn);
+    let conditions = Conditions::calm(1);
+    let times = [
+        conditions.limits.head_timeout,
+        conditions.limits.idle_timeout,
+    ];
+    let mut server = SimulatedServer::new(conditions, Lines { name, restarts });
+    let clients: Vec<Client> = (0..2).map(|_| server.connect()).collect();
+    let pass = |server: &mut SimulatedServer| (0..20).for_each(|_| server.turn());
+    pass(&mut server);
+    for client in &clients {
+        client.write(words);
+    }
+    pass(&mut server);
+    for time in times {
+        server.advance(time + Duration::from_secs(1));
+        pass(&mut server);
+    }
+    for client in &clients {
+        client.read();
+        assert_ne!(client.state(), ClientState::Open, "{name}");
+    }
+    let begin = format!("{name}: the deadline for a message");
+    let logged = LOGGED.lock().expect("whole");
+    logged.iter().filter(|it| it.starts_with(&begin)).count()
+}
+
+#[test]
+fn a_forgotten_phase_is_reported_once() {
+    if !in_child(concat!(
+        module_path!(),
+        "::a_forgotten_phase_is_reported_once"
+    )) {
+        return;
+    }
+    assert_eq!(hints("forgets", false, b"a line\n"), 1);
+}
+
+#[test]
+fn late_and_silent_clients_are_no_reason_to_report() {
+    if !in_child(concat!(
+        module_path!(),
+        "::late_and_silent_clients_are_no_reason_to_report"
+    )) {
+        return;
+    }
+    assert_eq!(hints("restarts", true, b"a line\n"), 0);
+    assert_eq!(hints("half", false, b"half a li"), 0);
+    assert_eq!(hints("more", false, b"a line\nhalf a li"), 0);
+    assert_eq!(hints("silent", false, b""), 0);
+}

@@ -1,0 +1,132 @@
+//! The protocol in a real server, on every driver: what clients get, byte for byte.
+
+mod bodies;
+mod deadlines;
+mod deferred;
+mod endings;
+mod events;
+mod order;
+mod parts;
+mod prompt;
+mod push;
+mod replies;
+mod routes;
+mod scarcity;
+mod streams;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use flatpath::{DriverChoice, Protocol, Running, Server};
+use flatpath_testkit::skipped::cannot_run;
+
+/// Runs a test once on each driver. Where io_uring is refused, its test reports it and stops there.
+#[macro_export]
+macro_rules! on_each_driver {
+    ($($name:ident),+ $(,)?) => {
+        $(
+            mod $name {
+                #[test]
+                fn holds_on_uring() {
+                    if $crate::serve::has_uring() {
+                        super::$name(flatpath::DriverChoice::Uring);
+                    }
+                }
+
+                #[test]
+                fn holds_on_epoll() {
+                    super::$name(flatpath::DriverChoice::Epoll);
+                }
+            }
+        )+
+    };
+}
+
+/// Whether this machine lets us use io_uring at all.
+pub(crate) fn has_uring() -> bool {
+    let http = flatpath_http::Http::inline(flatpath_http::Response::default);
+    match Server::new()
+        .listen("127.0.0.1:0", http)
+        .driver(DriverChoice::Uring)
+        .start()
+    {
+        Ok(_) => true,
+        Err(refusal) => {
+            cannot_run(&refusal.to_string());
+            false
+        }
+    }
+}
+
+/// A server of one protocol with few workers.
+pub(crate) fn serve(choice: DriverChoice, protocol: impl Protocol) -> (Running, SocketAddr) {
+    start(Server::new().workers(2..=8), choice, protocol)
+}
+
+/// A server of one protocol, otherwise as it is set up.
+pub(crate) fn start(
+    server: Server,
+    choice: DriverChoice,
+    protocol: impl Protocol,
+) -> (Running, SocketAddr) {
+    let running = server
+        .listen("127.0.0.1:0", protocol)
+        .driver(choice)
+        .start()
+        .unwrap_or_else(|error| panic!("the server does not start: {error}"));
+    let address = running.addresses()[0].address;
+    (running, address)
+}
+
+/// A request for a path.
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+/// A request with a body of a known length.
+pub(crate) fn post(path: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+/// A door that handlers wait at until the test opens it.
+#[derive(Default)]
+pub(crate) struct Door {
+    is_open: Mutex<bool>,
+    moved: Condvar,
+    waited: AtomicU64,
+}
+
+impl Door {
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().expect("no panic while it is locked") = true;
+        self.moved.notify_all();
+    }
+
+    /// Waits until the door is open; gives up before the test does.
+    pub(crate) fn pass(&self) {
+        let patience = Duration::from_secs(15);
+        self.waited.fetch_add(1, Ordering::SeqCst);
+        let is_open = self.is_open.lock().expect("no panic while it is locked");
+        let closed = |is_open: &mut bool| !*is_open;
+        let (_guard, waited) = self
+            .moved
+            .wait_timeout_while(is_open, patience, closed)
+            .expect("no panic while it is locked");
+        assert!(!waited.timed_out(), "the door stayed closed");
+    }
+
+    /// Waits until this many handlers have come to the door.
+    pub(crate) fn until_waited(&self, count: u64) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(15);
+        while self.waited.load(Ordering::SeqCst) < count {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "no handler came to the door"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
