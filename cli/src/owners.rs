@@ -76,13 +76,9 @@ impl SiteOwners {
         let name = listener.name();
         let is_here = |it: &&SiteOwner| it.at.0 == name;
         let here = self.0.iter().filter(is_here).map(|it| it.owner.clone());
-        let mut owners: Vec<_> = here.collect();
-        for other in self.0.iter().filter(|it| !is_here(it)) {
-            if !owners.iter().any(|it| it.has_directory_of(&other.owner)) {
-                owners.push(other.owner.clone());
-            }
-        }
-        owners
+        let others = self.0.iter().filter(|it| !is_here(it));
+        let others = others.map(|it| it.owner.clone().giving_way());
+        here.chain(others).collect()
     }
 }
 

@@ -116,6 +116,8 @@ struct Observed {
 }
 
 impl PromptRight {
+    const REFUSED: u64 = State::NEVER_MS << 16 | LOST as u64;
+
     /// For a place that keeps the promise; the log calls it by this name.
     pub fn granted(place: impl Into<Box<str>>) -> PromptRight {
         PromptRight {
@@ -126,15 +128,26 @@ impl PromptRight {
 
     /// For a place that does not: nothing is tried there.
     pub fn refused(place: impl Into<Box<str>>) -> PromptRight {
-        let refused = State {
-            phase: LOST,
-            losses: 0,
-            until_ms: State::NEVER_MS,
-        };
         PromptRight {
-            state: AtomicU64::new(refused.pack()),
+            state: AtomicU64::new(PromptRight::REFUSED),
             place: place.into(),
         }
+    }
+
+    /// Nothing is tried at its place from now on: that is another one now, which does not keep the
+    /// promise.
+    pub fn refuse(&self) {
+        self.set(PromptRight::REFUSED);
+    }
+
+    /// As if it had just been granted: its place is another one now.
+    pub fn grant(&self) {
+        self.set(u64::from(GRANTED));
+    }
+
+    fn set(&self, state: u64) {
+        // ORDER: it guards nothing else.
+        self.state.store(state, Ordering::Relaxed);
     }
 
     /// The name of its place.

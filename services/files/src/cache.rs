@@ -6,6 +6,9 @@
 //! The key is the path as the client spelled it, and the codings that the client accepts. Other
 //! spellings of the same name are other entries, or none: only what was answered once is found.
 //!
+//! All entries are of one version of the service's home ([`crate::homes`]): with another one the
+//! cache is emptied, before anything is found in it.
+//!
 //! Never cached: files larger than `CACHE_FILE_BYTES_MAX` (compressed for their answer:
 //! `CACHE_COMPRESSED_BYTES_MAX`), files changed a moment ago (a second
 //! change may leave no trace: see [`crate::identity`]), what a link led to, listings, redirects,
@@ -75,6 +78,8 @@ impl Default for CacheLimits {
 pub(crate) struct Cache {
     entries: unsync::Cache<Key, Rc<Entry>, ByBytes>,
     limits: CacheLimits,
+    /// Of the home that all of them are of.
+    home_version: u64,
 }
 
 /// A path and what its client accepts.
@@ -130,20 +135,35 @@ impl Cache {
         Self {
             entries: unsync::Cache::with_weighter(limits.entries_max, bytes_max, by_bytes),
             limits,
+            home_version: 0,
         }
     }
 
-    /// The answer for a path and a preference, if it is right at this moment.
-    pub(crate) fn find(
+    /// The version of the home that its entries are of; 0 for none.
+    #[inline]
+    pub(crate) fn home_version(&self) -> u64 {
+        self.home_version
+    }
+
+    /// Forgets all, and is of this version from now on.
+    pub(crate) fn move_to(&mut self, home_version: u64) {
+        self.entries.clear();
+        self.home_version = home_version;
+    }
+
+    /// The answer for a path and a preference, if it is right at this moment. The root is asked for
+    /// where it is looked at, once in a turn.
+    pub(crate) fn find<'a>(
         &mut self,
-        root: &Root,
+        root: impl FnOnce() -> Option<&'a Root>,
         moment: Moment,
         target: &[u8],
         preference: AcceptEncoding,
     ) -> Option<Rc<Entry>> {
         let key = KeyRef { target, preference };
         let entry = Rc::clone(self.entries.get(&key)?);
-        let hold = || entry.answer.checks.iter().all(|check| check.confirms(root));
+        let confirmed = |root: &Root| entry.answer.checks.iter().all(|it| it.confirms(root));
+        let hold = || root().is_some_and(confirmed);
         let mut validity = entry.validity.get();
         let outcome = validity.ask(moment, self.limits.age_ns_max, hold);
         entry.validity.set(validity);
@@ -158,9 +178,11 @@ impl Cache {
     }
 
     /// Keeps an answer, in place of the one for the same request if there is one. `now_ns` is the
-    /// time of the turn.
+    /// time of the turn. One of another version of the home is not kept (HM1, what was found under
+    /// a version is cached under no other one).
     pub(crate) fn insert(&mut self, new: NewEntry, now_ns: u64) {
-        let is_wanted = self.limits.entries_max > 0 && self.limits.bytes_max > 0;
+        let is_of_home = new.lookup.began.home_version == self.home_version;
+        let is_wanted = self.limits.entries_max > 0 && self.limits.bytes_max > 0 && is_of_home;
         if !is_wanted || new.target.len() > CACHE_TARGET_BYTES_MAX {
             return;
         }
@@ -196,7 +218,7 @@ mod tests {
         cache: Cache,
         locality: Locality,
         now_ns: u64,
-        mounts_version: u64,
+        home_version: u64,
         writes: u64,
     }
 
@@ -217,7 +239,7 @@ mod tests {
             locality: Locality::Local,
             // Later than a test takes, as ages are counted back from it.
             now_ns: 10 * AGE_NS_MAX,
-            mounts_version: 0,
+            home_version: 0,
             writes: 0,
         }
     }
@@ -243,7 +265,7 @@ mod tests {
                 lookup: Lookup {
                     began: LookupStart {
                         at: Instant::now(),
-                        mounts_version: 0,
+                        home_version: self.home_version,
                         writes: 0,
                     },
                     locality: self.locality,
@@ -257,7 +279,6 @@ mod tests {
             Moment {
                 turn_number,
                 now_ns: self.now_ns,
-                mounts_version: self.mounts_version,
                 writes: self.writes,
             }
         }
@@ -265,16 +286,17 @@ mod tests {
         fn body(&mut self, turn_number: u64, target: &str) -> Option<Bytes> {
             let moment = self.moment(turn_number);
             let target = target.as_bytes();
-            let entry = self
-                .cache
-                .find(&self.root, moment, target, AcceptEncoding::PLAIN);
+            let root = || Some(&self.root);
+            let entry = self.cache.find(root, moment, target, AcceptEncoding::PLAIN);
             let body = entry.map(|entry| entry.answer.body.clone());
             self.assert_sound();
             body
         }
 
         fn assert_sound(&self) {
-            let Cache { entries, limits } = &self.cache;
+            let Cache {
+                entries, limits, ..
+            } = &self.cache;
             assert!(entries.weight() <= limits.bytes_max as u64);
             assert!(entries.len() <= limits.entries_max);
         }
@@ -287,10 +309,11 @@ mod tests {
         assert_eq!(bench.body(1, "/file").as_deref(), Some(&b"content"[..]));
         assert_eq!(bench.body(1, "/File"), None);
         let brotli = Forms::default().accepted([&b"br"[..]].into_iter());
+        let moment = bench.moment(1);
         assert!(
             bench
                 .cache
-                .find(&bench.root, bench.moment(1), b"/file", brotli)
+                .find(|| Some(&bench.root), moment, b"/file", brotli)
                 .is_none()
         );
     }
@@ -333,12 +356,20 @@ mod tests {
     }
 
     #[test]
-    fn a_new_mount_below_the_directory_ends_what_was_found_before() {
-        let mut bench = bench(10, 1 << 20);
-        bench.insert("/file", "content");
-        assert!(bench.body(1, "/file").is_some());
-        bench.mounts_version += 1;
-        assert!(bench.body(2, "/file").is_none());
+    fn another_home_ends_what_was_found_before_also_if_it_came_later() {
+        for locality in [Locality::Local, Locality::Remote] {
+            let mut bench = bench(10, 1 << 20);
+            bench.locality = locality;
+            bench.insert("/file", "content");
+            assert!(bench.body(1, "/file").is_some());
+            bench.cache.move_to(1);
+            assert!(bench.body(2, "/file").is_none());
+            bench.insert("/file", "of the home before");
+            assert!(bench.body(2, "/file").is_none());
+            bench.home_version = 1;
+            bench.insert("/file", "content");
+            assert!(bench.body(2, "/file").is_some());
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@
 //!   `age_ns_max` from the moment a worker last began to look. After a part of that time one
 //!   request, and no more, goes to a worker, whose answer renews the entry.
 //!
-//! Entries of the first kind also end when the mounts below the directory change: a walk to the
-//! file might lead into a new one.
+//! All entries end when the home changes ([`Versions::home`](crate::homes::Versions::home)): with
+//! another root, and when the mounts below the root are others, as a walk to the file might lead
+//! into a new one.
 //!
 //! An answer depends on more than the file that is sent: no directory above it may have become a
 //! link, no better compressed sibling may have appeared, and the plain file must still be beside
@@ -37,8 +38,8 @@ use crate::stat::Locality;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupStart {
     pub(crate) at: Instant,
-    /// [`Mounts::version`](crate::mounts::Mounts::version) at that moment.
-    pub(crate) mounts_version: u64,
+    /// [`Versions::home`](crate::homes::Versions::home) at that moment.
+    pub(crate) home_version: u64,
     /// How many files had been written through this service.
     pub(crate) writes: u64,
 }
@@ -55,7 +56,6 @@ pub(crate) struct Moment {
     pub(crate) turn_number: u64,
     /// Monotonic.
     pub(crate) now_ns: u64,
-    pub(crate) mounts_version: u64,
     /// How many files have been written through this service.
     pub(crate) writes: u64,
 }
@@ -67,7 +67,6 @@ pub(crate) enum Validity {
     Turn {
         /// The turn in which they were asked last. Turns count from 1.
         confirmed: u64,
-        mounts_version: u64,
     },
     /// By its age alone.
     Age {
@@ -97,15 +96,11 @@ impl Validity {
         hold: impl FnOnce() -> bool,
     ) -> Use {
         match self {
-            Self::Turn {
-                confirmed,
-                mounts_version,
-            } => {
+            Self::Turn { confirmed } => {
                 if *confirmed == moment.turn_number {
                     return Use::Answer;
                 }
-                // The versions first: the checks must not be asked of a mount.
-                if *mounts_version != moment.mounts_version || !hold() {
+                if !hold() {
                     return Use::Drop;
                 }
                 *confirmed = moment.turn_number;
@@ -135,10 +130,7 @@ impl Lookup {
     pub(crate) fn validity(self, now_ns: u64) -> Validity {
         let began = self.began;
         if self.locality == Locality::Local {
-            return Validity::Turn {
-                confirmed: 0,
-                mounts_version: began.mounts_version,
-            };
+            return Validity::Turn { confirmed: 0 };
         }
         // The turn's clock was read before this one, so the age is never taken for less than it is.
         let age_ns = u64::try_from(began.at.elapsed().as_nanos()).unwrap_or(u64::MAX);

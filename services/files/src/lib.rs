@@ -35,6 +35,7 @@
 //
 // | step | module |
 // |------|--------|
+// | which directory its path leads to by now | `homes`, `followed` |
 // | a cached file is answered on the network thread | `cache`, `freshness` |
 // | else a worker takes the request | `answer` |
 // | which file it gets by the rules of the site | `visit`, `lookup`, `rules` |
@@ -53,6 +54,8 @@
 pub mod limits;
 
 mod service;
+mod homes;
+mod followed;
 mod cache;
 mod freshness;
 mod mounts;
@@ -96,6 +99,7 @@ mod tests;
 
 pub use archive::ArchiveFormat;
 pub use conditional::EntityTags;
+pub use followed::{look_again, missing_directories};
 pub use listing::Listing;
 pub use mounts::{METRICS, MountLimits};
 pub use owners::{Gate, Owner};

@@ -180,6 +180,10 @@ pub(crate) const LEFTOVER_AGE_REMOTE: Duration = Duration::from_secs(24 * 3600);
 /// Other services with directories below that of a service: each has a number of 16 bits.
 pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
 
+/// Directories that a service has had before, and that other services remember as its own: the
+/// releases that a deploy leaves behind.
+pub(crate) const OWNER_FORMER_MAX: usize = 16;
+
 /// Mounts below the served directory that are distinguished.
 pub(crate) const MOUNTS_MAX: usize = 1_024;
 
@@ -216,6 +220,13 @@ pub(crate) const RULE_FILE_MISTAKES_MAX: usize = 8;
 
 /// How long the server remembers that an upload is finished, for a client that lost the answer.
 pub(crate) const FINISHED_KEPT: Duration = Duration::from_secs(60 * 60);
+
+/// Between two looks at what the path of a served directory leads to.
+pub(crate) const FOLLOW_INTERVAL: Duration = Duration::from_millis(400);
+
+/// A path that leads nowhere is looked at again after this time, before its directory counts as
+/// lost: between the two renames of a deploy.
+pub(crate) const FOLLOW_GRACE: Duration = Duration::from_millis(100);
 
 /// Times between two looks for expired uploads: a quarter of the time they are kept, within these.
 pub(crate) const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(250);

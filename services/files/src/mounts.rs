@@ -4,8 +4,8 @@
 //! from memory or a local disk. A network or user-space file system (NFS, FUSE, autofs) may take
 //! for ever, and a path that crosses into one takes its time with it. So a network thread looks
 //! only at files on the mount of the directory itself ([`crate::root::Locality`]), and only while
-//! the version of the mounts below it ([`Mounts::version`]) is the one under which a worker found
-//! them. It changes when a mount appears, goes or is replaced.
+//! the version of its home ([`Versions::home`]) is the one under which a worker found
+//! them. It changes when a mount appears, goes or is replaced, too.
 //!
 //! Workers may block, but not all of them for one mount: a request enters the [`BlockingLimit`] of
 //! the mount that its path leads to, before anything is asked there. A mount that only a link leads
@@ -18,20 +18,17 @@
 //! Does not: notice a mount before the kernel has reported it. In the moments between, a walk to a
 //! cached file that the new mount covers crosses into it.
 //!
-//! | may run beside | version | limit_of | watcher |
-//! |----------------|---------|----------|---------|
-//! | version        | yes     | yes      | yes     |
-//! | limit_of       | yes     | yes      | yes     |
+//! | may run beside | limit_of | watcher |
+//! |----------------|----------|---------|
+//! | limit_of       | yes      | yes     |
 //!
-//! Cost: `version` is one relaxed load; `limit_of` is one short lock and one comparison per mount
-//! below the directory.
+//! Cost: `limit_of` is one short lock and one comparison per mount below the directory.
 
 use std::fs;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use flatpath::blocking::{BlockingFigures, BlockingLimit, WaitLimits};
 use flatpath::housekeeper::{Cause, Next, Task};
@@ -40,8 +37,10 @@ use flatpath::metrics::Metric;
 use flatpath_sys::mount_table::unescape;
 use rustix::event::PollFlags;
 
+use crate::homes::{Homes, Versions};
 use crate::limits::MOUNTS_MAX;
-use crate::stat::{Locality, mount_of};
+use crate::root::{Locality, Root};
+use crate::stat::mount_of;
 
 /// The kernel's table of mounts, as this process sees it (proc(5)).
 const TABLE: &str = "/proc/self/mountinfo";
@@ -56,15 +55,11 @@ struct Mount {
 }
 
 #[derive(Debug)]
-pub(crate) struct Mounts {
-    known: Arc<Known>,
-    /// Of the housekeeper; it ends with this.
-    watcher: Option<Task>,
-}
+pub(crate) struct Mounts(Arc<Known>);
 
 #[derive(Debug)]
-struct Known {
-    version: AtomicU64,
+pub(crate) struct Known {
+    versions: Arc<Versions>,
     below: Lock<Vec<(Mount, BlockingLimit)>>,
     /// Of the directory's own mount, where that may block.
     own: Option<BlockingLimit>,
@@ -72,11 +67,16 @@ struct Known {
     linked: BlockingLimit,
 }
 
-/// How many workers are in each mount that may block. A clone stays true while the server runs.
+/// How many workers are in each mount that may block. A clone stays true while the server runs,
+/// whichever directory is served.
 #[derive(Clone, Debug)]
-pub struct MountLimits(Vec<Arc<Known>>);
+pub struct MountLimits(Vec<Arc<Homes>>);
 
 impl MountLimits {
+    pub(crate) fn of(homes: &Arc<Homes>) -> Self {
+        Self(vec![Arc::clone(homes)])
+    }
+
     /// With those of another directory, for a listener that serves both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
@@ -89,7 +89,7 @@ impl MountLimits {
     /// to, those of the first such directory are.
     pub fn figures(&self) -> Vec<(String, BlockingFigures)> {
         let mut found: Vec<(String, BlockingFigures)> = Vec::new();
-        for limit in self.0.iter().flat_map(|known| known.limits()) {
+        for limit in self.0.iter().flat_map(|homes| homes.limits()) {
             let name = limit.name().trim_start_matches("mount ");
             let is_known = found.iter().any(|(known, _)| known == name);
             let figures = limit.figures();
@@ -130,30 +130,20 @@ pub const METRICS: &[Metric<MountLimits>] = &[
 ];
 
 impl Mounts {
-    /// Reads the table and begins to watch it. `directory` is the one that is served.
-    pub(crate) fn watch(directory: BorrowedFd<'_>, locality: Locality) -> Self {
-        let known = Arc::new(Known::new(directory, locality));
+    /// Reads the table and begins to watch it, until the task is dropped. Without one no change
+    /// will be noticed.
+    pub(crate) fn watch(directory: BorrowedFd<'_>, known: Known) -> (Self, Option<Task>) {
+        let known = Arc::new(known);
         let watcher = Watcher::start(directory, &known).inspect_err(|cause| {
             log::warn!("{TABLE} cannot be watched ({cause}): cached files are checked by workers");
         });
-        let watcher = watcher.ok();
-        Self { known, watcher }
-    }
-
-    /// Whether a change will be noticed.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watcher.is_some()
-    }
-
-    /// Another number when the mounts below the directory are others.
-    pub(crate) fn version(&self) -> u64 {
-        self.known.version.load(Ordering::Relaxed)
+        (Self(known), watcher.ok())
     }
 
     /// The limit for what this path leads to by its text; links are not followed.
     /// `None`: it stays on the mount of the directory itself, and that does not block.
     pub(crate) fn limit_of(&self, path: &[u8]) -> Option<BlockingLimit> {
-        let below = self.known.below();
+        let below = self.0.below();
         let holds = |(mount, _): &&(Mount, BlockingLimit)| {
             let rest = path.strip_prefix(&mount.point[..]);
             rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
@@ -162,45 +152,47 @@ impl Mounts {
         let innermost = innermost.max_by_key(|(mount, _)| mount.point.len());
         innermost
             .map(|(_, limit)| limit)
-            .or(self.known.own.as_ref())
+            .or(self.0.own.as_ref())
             .cloned()
     }
 
     /// Whether any path has a limit: on a local directory without mounts below it none has.
     pub(crate) fn has_limits(&self) -> bool {
-        self.known.has_limits()
+        self.0.has_limits()
     }
 
     /// Whether any mount is below the directory.
     pub(crate) fn are_below(&self) -> bool {
-        !self.known.below().is_empty()
+        !self.0.below().is_empty()
     }
 
     /// The limit for what a link leads to on another mount, whichever that is.
     pub(crate) fn limit_of_links(&self) -> BlockingLimit {
-        self.known.linked.clone()
+        self.0.linked.clone()
     }
 
-    pub(crate) fn limits(&self) -> MountLimits {
-        MountLimits(vec![Arc::clone(&self.known)])
+    /// The limits of the mounts at and below the directory.
+    pub(crate) fn limits(&self) -> Vec<BlockingLimit> {
+        self.0.limits()
     }
 }
 
 impl Known {
-    fn new(directory: BorrowedFd<'_>, locality: Locality) -> Self {
+    /// Of this root; `linked` is the limit of all mounts that links lead to.
+    pub(crate) fn new(root: &Root, versions: &Arc<Versions>, linked: &BlockingLimit) -> Self {
         let own = || {
             const NAME: &str = "the served directory";
-            let number = mount_of(directory);
+            let number = mount_of(root.directory());
             number.map_or_else(
                 || BlockingLimit::new(NAME, WaitLimits::MOUNT),
                 |number| BlockingLimit::of_mount(number, NAME),
             )
         };
         Self {
-            version: AtomicU64::new(0),
+            versions: Arc::clone(versions),
             below: Lock::default(),
-            own: (locality == Locality::Remote).then(own),
-            linked: BlockingLimit::new("mounts that links lead to", WaitLimits::MOUNT),
+            own: (root.locality() == Locality::Remote).then(own),
+            linked: linked.clone(),
         }
     }
 
@@ -223,7 +215,7 @@ impl Known {
             (mount, limit)
         });
         *known = shared.collect();
-        self.version.fetch_add(1, Ordering::Relaxed);
+        self.versions.home_has_changed();
     }
 
     fn has_limits(&self) -> bool {
@@ -233,7 +225,7 @@ impl Known {
     fn limits(&self) -> Vec<BlockingLimit> {
         let below = self.below();
         let below = below.iter().map(|(_, limit)| limit);
-        let all = below.chain(&self.own).chain([&self.linked]);
+        let all = below.chain(&self.own);
         all.cloned().collect()
     }
 }
@@ -315,7 +307,8 @@ fn mounts_below(directory: &[u8], text: &[u8]) -> Vec<Mount> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::CWD;
+    use crate::homes::Versions;
+    use std::path::Path;
 
     const TEXT: &[u8] = b"\
         22 27 0:21 / /proc rw,relatime - proc proc rw\n\
@@ -324,6 +317,16 @@ mod tests {
         41 40 0:51 / /srv/www/data/in\\040ner rw - fuse.sshfs host: rw\n\
         42 27 0:52 / /srv/www2 rw - tmpfs tmpfs rw\n\
         43 27 0:53 / /srv/www/data rw - nfs4 other:/x rw\n";
+
+    /// Of a directory that is taken for one of this machine.
+    fn known(versions: &Arc<Versions>) -> Known {
+        let root = Root::open(Path::new("/")).expect("open");
+        let linked = BlockingLimit::new("links", WaitLimits::MOUNT);
+        Known {
+            own: None,
+            ..Known::new(&root, versions, &linked)
+        }
+    }
 
     fn points(directory: &str) -> Vec<(String, u64)> {
         let point = |mount: Mount| {
@@ -346,12 +349,9 @@ mod tests {
 
     #[test]
     fn a_path_belongs_to_the_innermost_mount() {
-        let known = Arc::new(Known::new(CWD, Locality::Local));
+        let known = known(&Versions::new());
         known.update(mounts_below(b"/srv/www", TEXT));
-        let mounts = Mounts {
-            known,
-            watcher: None,
-        };
+        let mounts = Mounts(Arc::new(known));
         let name = |path: &str| {
             let limit = mounts.limit_of(path.as_bytes());
             limit.map(|limit| limit.name().to_string())
@@ -368,14 +368,15 @@ mod tests {
 
     #[test]
     fn the_version_changes_with_the_mounts_below_and_only_then() {
-        let known = Known::new(CWD, Locality::Local);
+        let versions = Versions::new();
+        let known = known(&versions);
         known.update(mounts_below(b"/srv/www", TEXT));
-        let before = known.version.load(Ordering::Relaxed);
+        let before = versions.home();
         let elsewhere = [TEXT, b"50 27 0:60 / /mnt rw - tmpfs tmpfs rw\n"].concat();
         known.update(mounts_below(b"/srv/www", &elsewhere));
-        assert_eq!(known.version.load(Ordering::Relaxed), before);
+        assert_eq!(versions.home(), before);
         let here = [TEXT, b"50 27 0:60 / /srv/www/m rw - tmpfs tmpfs rw\n"].concat();
         known.update(mounts_below(b"/srv/www", &here));
-        assert_ne!(known.version.load(Ordering::Relaxed), before);
+        assert_ne!(versions.home(), before);
     }
 }

@@ -2,25 +2,26 @@
 //! below its own, and what their services say of them.
 //!
 //! A directory is known by itself, wherever it is moved to, and by its path, also when another one
-//! takes its place there. `asker` decides for a request by them.
+//! takes its place there. It is the one that its service serves by now (`followed`): with each that
+//! takes another's place, [`Owners`] are made anew, and those that it had before stay its own until
+//! they are removed. `asker` decides for a request by them.
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use flatpath::WorkerScope;
 use flatpath_http::{Request, Response};
-use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use crate::limits::OWNERS_MAX;
+use crate::followed::{Directory, Followed, Whereabouts, path_of};
+use crate::limits::{OWNER_FORMER_MAX, OWNERS_MAX};
 use crate::root::Root;
 use crate::rules::{RootFiles, Rules};
 use crate::target::{Hidden, WELL_KNOWN, is_hidden, is_own};
 use crate::terms::Terms;
-use crate::walk::{DirectoryId, READ, Step};
+use crate::walk::{DirectoryId, Step};
 
 /// Admits requests to what an [`Owner`] has. Both functions run on a worker.
 pub trait Gate: Send + Sync + 'static {
@@ -48,10 +49,9 @@ pub trait Gate: Send + Sync + 'static {
 /// ([`Files::beside`](crate::Files::beside)).
 #[derive(Clone)]
 pub struct Owner {
-    directory: DirectoryId,
-    /// Where it is, as the kernel has it, and by the name that it was opened with. None without
-    /// `/proc`.
-    paths: Vec<PathBuf>,
+    followed: Arc<Followed>,
+    /// Another owner of the same directory is asked in its place.
+    gives_way: bool,
     hidden: Hidden,
     is_listed: bool,
     root_files: RootFiles,
@@ -60,16 +60,15 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Of this directory: without hidden names, with listings, not writable, for everyone.
+    /// Of the directory that this path leads to, whichever that is by now: without hidden names,
+    /// with listings, not writable, for everyone.
     ///
     /// # Errors
     /// Those of opening a directory for reading.
     pub fn of(directory: &Path) -> io::Result<Self> {
-        let flags = READ | OFlags::DIRECTORY;
-        let opened = openat(CWD, directory, flags, Mode::empty())?;
         Ok(Self {
-            directory: (&rustix::fs::fstat(&opened)?).into(),
-            paths: paths_of(opened.as_fd(), directory),
+            followed: Followed::open(directory)?,
+            gives_way: false,
             hidden: Hidden::default(),
             is_listed: true,
             root_files: RootFiles::default(),
@@ -120,10 +119,15 @@ impl Owner {
         }
     }
 
-    /// Whether both are of one directory.
+    /// Gives way to the owners before it that have the same directory: they are asked alone.
     #[must_use]
-    pub fn has_directory_of(&self, other: &Self) -> bool {
-        self.directory == other.directory
+    pub fn giving_way(self) -> Self {
+        let gives_way = true;
+        Self { gives_way, ..self }
+    }
+
+    pub(crate) fn followed(&self) -> &Followed {
+        &self.followed
     }
 
     /// Who is asked, if anyone is.
@@ -160,37 +164,20 @@ impl Owner {
 impl fmt::Debug for Owner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("Owner");
-        shown.field("directory", &self.directory);
-        shown.field("paths", &self.paths).finish_non_exhaustive()
+        shown.field("directory", &self.followed);
+        shown.finish_non_exhaustive()
     }
-}
-
-/// Where an open directory is by now.
-fn path_of(directory: BorrowedFd<'_>) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()
-}
-
-/// The same, and where a link lies that it was opened by.
-fn paths_of(directory: BorrowedFd<'_>, name: &Path) -> Vec<PathBuf> {
-    let Some(path) = path_of(directory) else {
-        return Vec::new();
-    };
-    let parent = name
-        .parent()
-        .map(|parent| match parent.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => parent,
-        });
-    let named = parent.and_then(|parent| Some(parent.canonicalize().ok()?.join(name.file_name()?)));
-    let mut paths = vec![path];
-    paths.extend(named.filter(|named| *named != paths[0]));
-    paths
 }
 
 /// An owner, as a service sees it that may have the owner's directory below its own.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) owner: Owner,
+    directory: Arc<Whereabouts>,
+    /// It is open, so that no other gets its inode. None while the path leads nowhere.
+    open: Option<Arc<Directory>>,
+    /// Those that it had before, the last one at the end.
+    former: Vec<Arc<Directory>>,
     /// Its paths below the directory of the service.
     below: Vec<Vec<u8>>,
 }
@@ -201,7 +188,19 @@ impl Placed {
         let last = steps.last().and_then(|step| step.directory);
         let names = || steps.iter().map(|step| &*step.name);
         let has_name = |path: &Vec<u8>| path.split(|byte| *byte == b'/').eq(names());
-        last == Some(self.owner.directory) || self.below.iter().any(has_name)
+        let is_former = || self.former.iter().any(|it| last == Some(it.id()));
+        last == Some(self.directory.id) || self.below.iter().any(has_name) || is_former()
+    }
+
+    /// The directories that it will have had before, when it is at another place than now.
+    fn former_at(&self, open: Option<&Arc<Directory>>) -> Vec<Arc<Directory>> {
+        let left = self.open.iter();
+        let left = left.filter(|it| open.is_none_or(|open| open.id() != it.id()));
+        let all = self.former.iter().chain(left);
+        let mut former: Vec<_> = all.filter(|it| !it.is_removed()).cloned().collect();
+        let excess = former.len().saturating_sub(OWNER_FORMER_MAX);
+        former.drain(..excess);
+        former
     }
 }
 
@@ -210,26 +209,47 @@ impl Placed {
 pub(crate) struct Owners(Option<Arc<[Placed]>>);
 
 impl Owners {
-    /// Those of `all` that may lie below the directory `root`.
+    /// Those of `all` that may lie below the directory `root`, where these were `before`.
     ///
     /// # Errors
     /// The kernel does not tell which directory it is; there are more than [`OWNERS_MAX`].
-    pub(crate) fn below(root: &Root, has_mounts: bool, all: &[Owner]) -> io::Result<Self> {
+    pub(crate) fn below(
+        root: &Root,
+        has_mounts: bool,
+        all: &[Owner],
+        before: &Self,
+    ) -> io::Result<Self> {
         let own = DirectoryId::from(&rustix::fs::fstat(root.directory())?);
         let path = path_of(root.directory());
-        let mut placed = Vec::new();
-        for owner in all.iter().filter(|it| it.directory != own) {
+        let mut placed: Vec<Placed> = Vec::new();
+        let mut known: Vec<DirectoryId> = Vec::new();
+        for owner in all {
+            // What it had, while its path leads nowhere: the next one may come there.
+            let (directory, open) = owner.followed.whereabouts();
+            let is_known = known.contains(&directory.id);
+            known.push(directory.id);
+            if directory.id == own || owner.gives_way && is_known {
+                continue;
+            }
             let below = path.iter().flat_map(|path| {
-                let paths = owner.paths.iter();
+                let paths = directory.paths.iter();
                 paths.filter_map(move |it| it.strip_prefix(path).ok())
             });
             let below = below.map(|it| it.as_os_str().as_bytes().to_vec());
             let below: Vec<_> = below.filter(|path| !path.is_empty()).collect();
             // A mount may show any directory, and without paths nothing is known.
-            let is_unknown = path.is_none() || owner.paths.is_empty();
-            if !below.is_empty() || has_mounts || is_unknown {
-                let owner = owner.clone();
-                placed.push(Placed { owner, below });
+            let is_unknown = path.is_none() || directory.paths.is_empty();
+            let mut before = before.all().iter();
+            let before = before.find(|it| Arc::ptr_eq(&it.owner.followed, &owner.followed));
+            let former = before.map_or_else(Vec::new, |it| it.former_at(open.as_ref()));
+            if !below.is_empty() || has_mounts || is_unknown || !former.is_empty() {
+                placed.push(Placed {
+                    owner: owner.clone(),
+                    directory,
+                    open,
+                    former,
+                    below,
+                });
             }
         }
         if placed.len() > OWNERS_MAX {

@@ -29,7 +29,8 @@ pub(crate) fn text(status: StatusCode, line: &str) -> Response {
     with(response, header::CONTENT_TYPE, plain)
 }
 
-/// A mount has as many workers as it may, or files have as many descriptors.
+/// A mount has as many workers as it may, or files have as many descriptors; or the directory that
+/// is served is gone from its path.
 pub(crate) fn busy() -> Response {
     let second = HeaderValue::from_static("1");
     let response = status_text(StatusCode::SERVICE_UNAVAILABLE);

@@ -1,7 +1,7 @@
-//! The served directory: opens what lies beneath it, and nothing else.
+//! The root of what is served: opens what lies beneath it, and nothing else.
 //!
-//! Everything is looked up from one descriptor of the root, opened at start. Renaming the root or
-//! putting a link in its place later changes nothing: what was opened is what is served.
+//! Everything is looked up from one descriptor of the directory. Renaming that, or putting another
+//! one in its place, changes nothing here: a new directory is another root (`homes`).
 //!
 //! Decisions
 //! - Links are followed as long as every step stays beneath the root (`RESOLVE_BENEATH`): a link to
@@ -21,12 +21,13 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(test)]
 use std::path::Path;
 use std::time::SystemTime;
 
 use flatpath::descriptors::DescriptorHold;
 use flatpath::prompt::FileSystem;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
+use rustix::fs::{AtFlags, FileType, Mode, ResolveFlags, Statx};
 use rustix::io::Errno;
 
 use crate::deferred_close::Source;
@@ -90,6 +91,19 @@ pub(crate) enum Reach {
     Everywhere,
 }
 
+impl Resolution {
+    /// What can resolve paths beneath an open directory on this machine.
+    pub(crate) fn beneath(directory: BorrowedFd<'_>) -> Self {
+        match rustix::fs::openat2(directory, ".", READ, Mode::empty(), BENEATH) {
+            Ok(_) => Self::Kernel,
+            Err(refused) => {
+                log::info!("openat2 is refused ({refused}): paths are resolved name by name");
+                Self::Walk
+            }
+        }
+    }
+}
+
 impl Opened {
     /// The file, for a body that is read while it is sent; `path` is where it lies.
     pub(crate) fn into_source(self, path: &[u8], hold: DescriptorHold) -> Source {
@@ -104,25 +118,8 @@ pub(crate) enum Kind {
 }
 
 impl Root {
-    /// Opens the directory to serve and finds out what can resolve paths beneath it.
-    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
-        let root = Self::open_with(directory, Resolution::Kernel)?;
-        match rustix::fs::openat2(&root.directory, ".", READ, Mode::empty(), BENEATH) {
-            Ok(_) => Ok(root),
-            Err(refused) => {
-                log::info!("openat2 is refused ({refused}): paths are resolved name by name");
-                Ok(Self {
-                    resolution: Resolution::Walk,
-                    ..root
-                })
-            }
-        }
-    }
-
-    /// Opens the directory to serve with a given way to resolve.
-    pub(crate) fn open_with(directory: &Path, resolution: Resolution) -> io::Result<Self> {
-        let flags = READ | OFlags::DIRECTORY;
-        let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+    /// What is beneath an open directory, with a given way to resolve paths.
+    pub(crate) fn of(directory: OwnedFd, resolution: Resolution) -> io::Result<Self> {
         let mount = stat_of(directory.as_fd())?.mount;
         let file_system = FileSystem::of(&directory);
         Ok(Self {
@@ -135,6 +132,21 @@ impl Root {
             resolution,
             mount,
         })
+    }
+
+    /// What is beneath the directory at a path.
+    #[cfg(test)]
+    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
+        let root = Self::open_with(directory, Resolution::Kernel)?;
+        let resolution = Resolution::beneath(root.directory());
+        Ok(Self { resolution, ..root })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn open_with(directory: &Path, resolution: Resolution) -> io::Result<Self> {
+        let flags = READ | rustix::fs::OFlags::DIRECTORY;
+        let directory = rustix::fs::openat(rustix::fs::CWD, directory, flags, Mode::empty())?;
+        Self::of(directory, resolution)
     }
 
     /// The same root, of which no file is [`Locality::Local`].
@@ -274,6 +286,7 @@ pub(crate) fn unresolved(errno: Errno, path: &[u8], reach: Reach) -> FilesError 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::CWD;
     use std::fs;
     use std::io::Read;
     use std::os::unix::fs::symlink;

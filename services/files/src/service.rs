@@ -4,13 +4,11 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use flatpath::blocking::{BlockingLimit, Entry};
 use flatpath::descriptors::ConnectionDescriptors;
 use flatpath::memory::PoolHandle;
-use flatpath::prompt::PromptRight;
 use flatpath_http::header_values::AcceptEncoding;
 use flatpath_http::{
     BodyPlan, Disposition, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply, Request,
@@ -26,16 +24,15 @@ use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
 use crate::freshness::{LookupStart, Moment};
+use crate::homes::{Home, Homes, Stay, Versions};
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::listing::Listing;
-use crate::mounts::{MountLimits, Mounts};
-use crate::owners::{Owner, Owners};
-use crate::root::{Locality, Reach, Resolution, Root};
-use crate::rules::{Explanation, InForce, RuleFiles, Rules};
+use crate::mounts::MountLimits;
+use crate::owners::Owner;
+use crate::root::{Reach, Resolution};
+use crate::rules::{Explanation, InForce, Rules};
 use crate::siblings::Forms;
 use crate::target::{Hidden, Target};
-use crate::tus::ledger::Ledger;
-use crate::tus::sweep::Sweeper;
 use crate::writing::Writing;
 
 mod options;
@@ -64,7 +61,8 @@ mod workers;
 /// ```
 #[derive(Debug)]
 pub struct Files {
-    root: Arc<Root>,
+    homes: Arc<Homes>,
+    versions: Arc<Versions>,
     hidden: Hidden,
     forms: Forms,
     compressor: Option<Compressor>,
@@ -74,22 +72,13 @@ pub struct Files {
     writing: Writing,
     tags: EntityTags,
     rules: Rules,
-    rule_files: RuleFiles,
-    mounts: Mounts,
-    /// Other services with directories below this one's.
-    owners: Owners,
-    /// Whether a file that is not in the cache is tried on the network thread.
-    right: PromptRight,
-    /// Files that were written through this service, successfully or not.
-    writes: Arc<AtomicU64>,
-    ledger: Arc<Ledger>,
-    _sweeper: Option<Sweeper>,
 }
 
-/// State of one network thread: its cache of small files.
+/// State of one network thread: its cache of small files, and the home that they are of.
 #[doc(hidden)]
 pub struct FilesState {
     cache: Cache,
+    home: Option<Arc<Home>>,
     requests: HandlerState,
 }
 
@@ -98,31 +87,21 @@ flatpath::opaque_debug! {
 }
 
 impl Files {
-    /// Opens the directory. It is held open: later changes of its own name do not matter.
+    /// Serves the directory that this path leads to, whichever that is by now: when a link on the
+    /// way is switched, or the directory is renamed or made again, the new one is served within a
+    /// second, and at [`look_again`](crate::look_again). Requests under way end in the one before.
+    ///
+    /// While the path leads nowhere, requests get 503 with `Retry-After`
+    /// ([`missing_directories`](crate::missing_directories)). A path that may not be searched any
+    /// more says nothing: the directory that is open is served on.
     ///
     /// # Errors
     /// Those of opening a directory for reading.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        let root = Root::open(directory)?;
-        let mounts = Mounts::watch(root.directory(), root.locality());
-        let root = if mounts.is_watched() {
-            root
-        } else {
-            root.remote()
-        };
-        let place = format!("the directory {}", directory.display());
-        let is_prompt = root.locality() == Locality::Local;
-        let right = match is_prompt && root.resolution() == Resolution::Kernel {
-            true => PromptRight::granted(place),
-            false => PromptRight::refused(place),
-        };
+        let homes = Homes::open(directory)?;
         Ok(Self {
-            right,
-            ledger: Ledger::of(root.directory()),
-            root: Arc::new(root),
-            mounts,
-            writes: Arc::default(),
-            owners: Owners::default(),
+            versions: Arc::clone(homes.versions()),
+            homes,
             hidden: Hidden::default(),
             forms: Forms::default(),
             compressor: None,
@@ -132,8 +111,6 @@ impl Files {
             writing: Writing::default(),
             tags: EntityTags::default(),
             rules: Rules::default(),
-            rule_files: RuleFiles::default(),
-            _sweeper: None,
         })
     }
 
@@ -142,15 +119,11 @@ impl Files {
     /// Starts a thread that removes expired uploads.
     #[must_use]
     pub fn writable(self, writing: Writing) -> Self {
-        let sweeper = match writing {
+        self.homes.writes(match writing {
             Writing::Refused => None,
-            Writing::Allowed(options) => Sweeper::start(self.uploads(options, Asker::default())),
-        };
-        Self {
-            writing,
-            _sweeper: sweeper,
-            ..self
-        }
+            Writing::Allowed(options) => Some(options),
+        });
+        Self { writing, ..self }
     }
 
     /// Names the directories that other services of the server have, of which some may lie below
@@ -163,8 +136,8 @@ impl Files {
     /// # Errors
     /// Those of `fstat` for the directory; too many lie below it.
     pub fn beside(self, owners: &[Owner]) -> io::Result<Self> {
-        let owners = Owners::below(&self.root, self.mounts.are_below(), owners)?;
-        Ok(Self { owners, ..self })
+        self.homes.beside(owners)?;
+        Ok(self)
     }
 
     /// Sets whether names with a leading dot are served.
@@ -192,12 +165,11 @@ impl Files {
     /// for a network thread.
     #[must_use]
     pub fn explain(&self, target: &str) -> Explanation {
-        let held = self
-            .rule_files
-            .hold(&self.root, &self.rules, Reach::Everywhere);
+        let home = self.homes.current();
+        let held = home.map(|it| it.rule_files.hold(&it.root, &self.rules, Reach::Everywhere));
         let rules = match held {
-            Ok(held) => held.rules,
-            Err(_) => InForce::of(&self.rules),
+            Some(Ok(held)) => held.rules,
+            Some(Err(_)) | None => InForce::of(&self.rules),
         };
         rules.explain(target, self.hidden)
     }
@@ -231,33 +203,46 @@ impl Files {
 
     /// The way in which this machine turns paths into files.
     pub fn resolution(&self) -> Resolution {
-        self.root.resolution()
+        self.homes.resolution()
     }
 
     /// Which thread looks for a file that is not in the cache: a GET without conditions needs the
     /// data of its file, which some file systems never give without a wait.
-    fn tried_if_told(&self, head: &Head<'_>) -> Disposition<'_> {
+    fn tried_if_told(&self, home: Option<&Home>, head: &Head<'_>) -> Disposition<'_> {
+        let Some(home) = home else {
+            return Disposition::Pooled;
+        };
         let needs_data = head.is_get() && !is_conditional(head);
-        match needs_data && !self.root.file_system().tells_data() {
+        match needs_data && !home.root.file_system().tells_data() {
             true => Disposition::Pooled,
-            false => Disposition::Prompt(&self.right),
+            false => Disposition::Prompt(self.homes.right()),
         }
+    }
+
+    /// Takes another home over, on a network thread: what is cached is of the one before.
+    #[cold]
+    #[inline(never)]
+    fn move_to_home(&self, thread: &mut FilesState) {
+        let (version, home) = self.homes.numbered();
+        thread.cache.move_to(version);
+        // The last holder of a root closes it, which may wait.
+        flatpath::discard(std::mem::replace(&mut thread.home, home));
     }
 
     /// How many workers are in which mount.
     pub fn mount_limits(&self) -> MountLimits {
-        self.mounts.limits()
+        MountLimits::of(&self.homes)
     }
 
     /// The limit that a request has to enter; `None` where its path stays on a mount that does not
     /// block, unless links lead away from it.
-    fn limit_of(&self, request: &Request) -> Option<BlockingLimit> {
-        if !self.mounts.has_limits() {
+    fn limit_of(&self, home: &Home, request: &Request) -> Option<BlockingLimit> {
+        if !home.mounts.has_limits() {
             return None;
         }
         let target = request.uri().path_and_query()?.as_str();
         let target = Target::parse(target.as_bytes(), self.hidden).ok()?;
-        self.mounts.limit_of(target.path())
+        home.mounts.limit_of(target.path())
     }
 
     /// Answers within the limit of the mount that the path leads to, or a link. `None` also if
@@ -266,19 +251,19 @@ impl Files {
         &self,
         request: &Request,
         scope: &mut WorkerScope<'_>,
-        asker: &Asker,
+        (stay, asker): (Stay<'_>, &Asker),
         answer: impl Fn(&Answerer<'_>) -> Option<T>,
     ) -> Option<T> {
-        let limit = self.limit_of(request);
+        let limit = self.limit_of(stay.home, request);
         if limit.is_none() {
             let descriptors = Some(scope.descriptors());
             let within = (Reach::OwnMount, asker);
-            let answerer = self.answerer(scope.pool(), descriptors, within, None);
+            let answerer = self.answerer(stay, (scope.pool(), descriptors), within, None);
             if let Some(answered) = answer(&answerer) {
                 return Some(answered);
             }
         }
-        let limit = limit.unwrap_or_else(|| self.mounts.limit_of_links());
+        let limit = limit.unwrap_or_else(|| stay.home.mounts.limit_of_links());
         let _inside = match limit.enter(scope) {
             Entry::Entered(inside) => inside,
             // The result after `Later` is dropped.
@@ -286,18 +271,19 @@ impl Files {
         };
         let descriptors = Some(scope.descriptors());
         let within = (Reach::Everywhere, asker);
-        answer(&self.answerer(scope.pool(), descriptors, within, Some(limit)))
+        let resources = (scope.pool(), descriptors);
+        answer(&self.answerer(stay, resources, within, Some(limit)))
     }
 
     pub(crate) fn answerer<'a>(
         &'a self,
-        pool: PoolHandle<'a>,
-        descriptors: Option<ConnectionDescriptors<'a>>,
+        Stay { version, home }: Stay<'a>,
+        (pool, descriptors): (PoolHandle<'a>, Option<ConnectionDescriptors<'a>>),
         (reach, asker): (Reach, &'a Asker),
         limit: Option<BlockingLimit>,
     ) -> Answerer<'a> {
         Answerer {
-            root: &self.root,
+            root: &home.root,
             hidden: self.hidden,
             forms: &self.forms,
             compressor: self.compressor.as_ref(),
@@ -306,7 +292,7 @@ impl Files {
             writing: self.writing,
             tags: self.tags,
             rules: &self.rules,
-            rule_files: &self.rule_files,
+            rule_files: &home.rule_files,
             pool,
             descriptors,
             reach,
@@ -314,8 +300,8 @@ impl Files {
             limit,
             began: LookupStart {
                 at: Instant::now(),
-                mounts_version: self.mounts.version(),
-                writes: self.writes.load(Ordering::Relaxed),
+                home_version: version,
+                writes: self.versions.writes(),
             },
         }
     }
@@ -323,12 +309,23 @@ impl Files {
 
 #[cfg(test)]
 impl Files {
+    pub(crate) fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// The home by now, and its version.
+    pub(crate) fn home(&self) -> (u64, Arc<Home>) {
+        let (version, home) = self.homes.numbered();
+        (version, home.expect("it is there"))
+    }
+
     pub(crate) fn writes(&self, request: &Request) -> bool {
-        self.write_of(request, &Asker::default()).is_some()
+        let (_, home) = self.home();
+        self.write_of(&home, request, &Asker::default()).is_some()
     }
 
     pub(crate) fn prompt_right_is_lost(&self) -> bool {
-        self.right.is_lost()
+        self.homes.right().is_lost()
     }
 }
 
@@ -338,6 +335,7 @@ impl Service for Files {
     fn thread_state(&self) -> FilesState {
         FilesState {
             cache: Cache::new(self.cache),
+            home: None,
             requests: HandlerState::default(),
         }
     }
@@ -376,15 +374,19 @@ impl Service for Files {
             Some(_) => self.forms.accepted(head.values(ACCEPT_ENCODING.as_str())),
             None => AcceptEncoding::PLAIN,
         };
+        if thread.cache.home_version() != self.versions.home() {
+            self.move_to_home(thread);
+        }
         let moment = Moment {
             turn_number: turn.number,
             now_ns: turn.now().as_nanos() as u64,
-            mounts_version: self.mounts.version(),
-            writes: self.writes.load(Ordering::Relaxed),
+            writes: self.versions.writes(),
         };
-        let found = thread.cache.find(&self.root, moment, target, preference);
+        let FilesState { cache, home, .. } = thread;
+        let root = || home.as_ref().map(|home| &*home.root);
+        let found = cache.find(root, moment, target, preference);
         let Some(cache::Entry { answer, .. }) = found.as_deref() else {
-            return self.tried_if_told(head);
+            return self.tried_if_told(home.as_deref(), head);
         };
         let verdict = match is_conditional(head) {
             true => answer.validators.evaluate(head),
@@ -393,7 +395,7 @@ impl Service for Files {
         match verdict {
             Verdict::Proceed => reply.prebuilt(&answer.found, &answer.body),
             Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
-            Verdict::PreconditionFailed => self.tried_if_told(head),
+            Verdict::PreconditionFailed => self.tried_if_told(home.as_deref(), head),
         }
     }
 
@@ -405,12 +407,20 @@ impl Service for Files {
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
+        if thread.cache.home_version() != self.versions.home() {
+            self.move_to_home(thread);
+        }
+        let Some(home) = thread.home.as_deref() else {
+            return Disposition::Pooled;
+        };
+        let version = thread.cache.home_version();
         let response = thread.requests.with_request(head, |request| {
-            let asker = Asker::new(&self.owners);
-            if self.write_of(request, &asker).is_some() {
+            let asker = Asker::new(&home.owners);
+            if self.write_of(home, request, &asker).is_some() {
                 return None;
             }
-            let answerer = self.answerer(pool, None, (Reach::AtHand, &asker), None);
+            let within = (Reach::AtHand, &asker);
+            let answerer = self.answerer(Stay { version, home }, (pool, None), within, None);
             answerer.answer(request)
         });
         let Some(mut response) = response.flatten() else {
@@ -435,8 +445,8 @@ impl Service for Files {
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
-        self.asking(request, scope, |files, request, asker, scope| {
-            files.begin(request, asker, scope)
+        self.asking(request, scope, |files, request, within, scope| {
+            files.begin(request, within, scope)
         })
     }
 
@@ -445,8 +455,8 @@ impl Service for Files {
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
-        let decision = self.asking(request, scope, |files, request, asker, scope| {
-            files.complete(request, asker, scope)
+        let decision = self.asking(request, scope, |files, request, within, scope| {
+            files.complete(request, within, scope)
         });
         match decision {
             UploadDecision::Response(response) => response,

@@ -32,8 +32,17 @@ pub(crate) struct FileStat {
 }
 
 pub(crate) fn stat_of(descriptor: BorrowedFd<'_>) -> Result<FileStat, Errno> {
+    stat_by(descriptor, AtFlags::EMPTY_PATH)
+}
+
+/// The same of what the kernel has of it without asking another machine or process.
+pub(crate) fn stat_cached(descriptor: BorrowedFd<'_>) -> Result<FileStat, Errno> {
+    stat_by(descriptor, AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)
+}
+
+fn stat_by(descriptor: BorrowedFd<'_>, flags: AtFlags) -> Result<FileStat, Errno> {
     let mask = Identity::MASK | StatxFlags::MNT_ID;
-    match rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, mask) {
+    match rustix::fs::statx(descriptor, c"", flags, mask) {
         Ok(statx) => Ok(FileStat {
             file_type: FileType::from_raw_mode(u32::from(statx.stx_mode)),
             identity: Identity::from_statx(&statx),

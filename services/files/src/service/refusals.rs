@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::Files;
 use crate::asker::Asker;
 use crate::error_pages::in_place_of;
+use crate::homes::Stay;
 use crate::references::{Looker, MissingFile};
 use crate::root::Reach;
 
@@ -26,8 +27,15 @@ impl Files {
         if !self.rules.error_pages.contains_key(&status) {
             return response;
         }
-        let asker = Asker::new(&self.owners);
-        let page = self.answer_with(request, scope, &asker, |answerer| {
+        let (version, Some(home)) = self.homes.numbered() else {
+            return response;
+        };
+        let stay = Stay {
+            version,
+            home: &home,
+        };
+        let asker = Asker::new(&home.owners);
+        let page = self.answer_with(request, scope, (stay, &asker), |answerer| {
             answerer.page_for(request, status)
         });
         match page.flatten() {
@@ -41,13 +49,16 @@ impl Files {
     /// with their other mistakes. Looks at each, so not for a network thread.
     #[must_use]
     pub fn missing_files(&self) -> Vec<MissingFile> {
-        let held = self
+        let Some(home) = self.homes.current() else {
+            return Vec::new();
+        };
+        let held = home
             .rule_files
-            .hold(&self.root, &self.rules, Reach::Everywhere);
+            .hold(&home.root, &self.rules, Reach::Everywhere);
         // What is wrong is in the log.
         drop(held);
         let looker = Looker {
-            root: &self.root,
+            root: &home.root,
             reach: Reach::Everywhere,
             hidden: self.hidden,
             set: &self.rules,

@@ -2,7 +2,6 @@
 //! mount that it leads to, and as often as another owner of what it leads to has to be asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use flatpath::blocking::{BlockingLimit, Entry, Permit};
 use flatpath::descriptors::DescriptorHold;
@@ -14,6 +13,7 @@ use super::Files;
 use crate::answer::Answerer;
 use crate::asker::{Asker, Next, Questions};
 use crate::form;
+use crate::homes::{Home, Stay, Versions};
 use crate::limits::{FORM_DESCRIPTORS, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::put;
 use crate::responses::busy;
@@ -28,17 +28,34 @@ pub(super) enum WriteKind {
     Tus,
 }
 
+/// Where a request is answered, and in whose name.
+type Within<'a> = (Stay<'a>, &'a Asker);
+
+/// The home of a request that was parked, and its version: an extension of it.
+#[derive(Clone)]
+struct Begun(u64, Arc<Home>);
+
 impl Files {
-    /// Answers, or begins an upload, as often as another owner has to be asked.
+    /// Answers, or begins an upload, as often as another owner has to be asked: in the home in
+    /// which the request began, also when it was parked.
     pub(super) fn asking(
         &self,
         request: &mut Request,
         scope: &mut WorkerScope<'_>,
-        run: impl Fn(&Self, &mut Request, &Asker, &mut WorkerScope<'_>) -> UploadDecision,
+        run: impl Fn(&Self, &mut Request, Within<'_>, &mut WorkerScope<'_>) -> UploadDecision,
     ) -> UploadDecision {
-        let mut questions = Questions::of(&self.owners, request);
+        let begun = request.extensions_mut().remove::<Begun>();
+        let (version, home) = begun.map_or_else(|| self.homes.numbered(), |it| (it.0, Some(it.1)));
+        let Some(home) = home else {
+            return UploadDecision::Response(busy());
+        };
+        let stay = Stay {
+            version,
+            home: &home,
+        };
+        let mut questions = Questions::of(&home.owners, request);
         loop {
-            let decision = run(self, request, questions.asker(), scope);
+            let decision = run(self, request, (stay, questions.asker()), scope);
             let next = match decision {
                 UploadDecision::Response(response) if !scope.is_parked() => {
                     questions.next(response, request, scope)
@@ -48,15 +65,16 @@ impl Files {
             if let Next::Done(decision) = next {
                 if scope.is_parked() {
                     questions.save(request);
+                    request.extensions_mut().insert(Begun(version, home));
                 }
                 return decision;
             }
         }
     }
 
-    fn read(&self, request: &Request, asker: &Asker, scope: &mut WorkerScope<'_>) -> Response {
+    fn read(&self, request: &Request, within: Within<'_>, scope: &mut WorkerScope<'_>) -> Response {
         let answer = |answerer: &Answerer<'_>| answerer.answer(request);
-        let answered = self.answer_with(request, scope, asker, answer);
+        let answered = self.answer_with(request, scope, within, answer);
         answered.unwrap_or_else(busy)
     }
 
@@ -64,13 +82,14 @@ impl Files {
     pub(super) fn begin(
         &self,
         request: &mut Request,
-        asker: &Asker,
+        within: Within<'_>,
         scope: &mut WorkerScope<'_>,
     ) -> UploadDecision {
-        let Some((uploads, kind)) = self.write_of(request, asker) else {
-            return UploadDecision::Response(self.read(request, asker, scope));
+        let home = within.0.home;
+        let Some((uploads, kind)) = self.write_of(home, request, within.1) else {
+            return UploadDecision::Response(self.read(request, within, scope));
         };
-        let Some((limit, _inside)) = self.enter(request, scope) else {
+        let Some((limit, _inside)) = self.enter(home, request, scope) else {
             return UploadDecision::Response(busy());
         };
         let descriptors = match kind {
@@ -84,7 +103,7 @@ impl Files {
         match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
                 sink,
-                writes: Arc::clone(&self.writes),
+                versions: Arc::clone(&self.versions),
                 limit,
                 _hold: hold,
             })),
@@ -96,20 +115,21 @@ impl Files {
     pub(super) fn complete(
         &self,
         request: &mut Request,
-        asker: &Asker,
+        within: Within<'_>,
         scope: &mut WorkerScope<'_>,
     ) -> UploadDecision {
-        let Some((uploads, kind)) = self.write_of(request, asker) else {
-            return UploadDecision::Response(self.read(request, asker, scope));
+        let home = within.0.home;
+        let Some((uploads, kind)) = self.write_of(home, request, within.1) else {
+            return UploadDecision::Response(self.read(request, within, scope));
         };
-        let Some(_inside) = self.enter(request, scope) else {
+        let Some(_inside) = self.enter(home, request, scope) else {
             return UploadDecision::Response(busy());
         };
         let response = match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => sink.finish(scope),
             UploadDecision::Response(response) => response,
         };
-        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.versions.has_written();
         UploadDecision::Response(response)
     }
 
@@ -118,6 +138,7 @@ impl Files {
     /// this one has replaced since, and a body that is written comes piece by piece.
     pub(super) fn write_of(
         &self,
+        home: &Home,
         request: &Request,
         asker: &Asker,
     ) -> Option<(Uploads, WriteKind)> {
@@ -133,18 +154,15 @@ impl Files {
             _ if tus::concerns(request) => WriteKind::Tus,
             _ => return None,
         };
-        Some((self.uploads(options, asker.clone()), kind))
+        Some((self.uploads(home, options, asker.clone()), kind))
     }
 
-    pub(super) fn uploads(&self, options: WriteOptions, asker: Asker) -> Uploads {
+    fn uploads(&self, home: &Home, options: WriteOptions, asker: Asker) -> Uploads {
         Uploads {
-            root: Arc::clone(&self.root),
             hidden: self.hidden,
-            options,
             tags: self.tags,
-            ledger: Arc::clone(&self.ledger),
             rule_files: self.rules.root_files,
-            asker,
+            ..home.uploads(options, asker)
         }
     }
 
@@ -152,10 +170,11 @@ impl Files {
     /// the request's turn, or will not be.
     fn enter(
         &self,
+        home: &Home,
         request: &Request,
         scope: &mut WorkerScope<'_>,
     ) -> Option<(Option<BlockingLimit>, Option<Permit>)> {
-        let Some(limit) = self.limit_of(request) else {
+        let Some(limit) = self.limit_of(home, request) else {
             return Some((None, None));
         };
         match limit.enter(scope) {
@@ -179,7 +198,7 @@ fn begin(uploads: &Uploads, kind: WriteKind, request: &mut Request) -> UploadDec
 /// end, which cannot be put off any more, is not.
 struct CountedSink {
     sink: Box<dyn Sink>,
-    writes: Arc<AtomicU64>,
+    versions: Arc<Versions>,
     limit: Option<BlockingLimit>,
     /// Given back after the files of the sink; that of one broken off is closed a moment later.
     _hold: DescriptorHold,
@@ -206,7 +225,7 @@ impl Sink for CountedSink {
 
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
         let response = self.sink.finish(scope);
-        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.versions.has_written();
         response
     }
 }

@@ -341,9 +341,14 @@ fn a_network_thread_compresses_nothing() {
         testing::request(format!("GET /a.txt HTTP/1.1\r\nHost: h\r\n{GZIP}\r\n").as_bytes())
             .expect("valid")
             .expect("complete");
-    let (pool, asker) = ((&site.pool).into(), Asker::default());
+    let (asker, (version, home)) = (Asker::default(), site.files.home());
+    let stay = Stay {
+        version,
+        home: &home,
+    };
     let within = (Reach::AtHand, &asker);
-    let answerer = site.files.answerer(pool, None, within, None);
+    let resources = ((&site.pool).into(), None);
+    let answerer = site.files.answerer(stay, resources, within, None);
     assert!(answerer.answer(&request).is_none());
     assert_eq!(site.ask("GET", "/a.txt", GZIP).by, By::Worker);
 }

@@ -5,6 +5,7 @@ mod compressed;
 mod dates;
 mod directories;
 mod fallbacks;
+mod homes;
 mod kept;
 mod prompt;
 mod publishing;
@@ -23,6 +24,7 @@ use flatpath_http::{Service, Turn, testing};
 use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::asker::Asker;
+use crate::homes::Stay;
 use crate::limits::{CACHE_FILE_BYTES_MAX, RACY_NS};
 use crate::root::Reach;
 use crate::{Files, FilesState, Hidden};
@@ -174,14 +176,15 @@ impl Site {
     /// What a worker answers.
     fn answer(&self, request: &flatpath_http::Request) -> flatpath_http::Response {
         let asker = Asker::default();
+        let (version, home) = self.files.home();
+        let stay = Stay {
+            version,
+            home: &home,
+        };
         let within = |reach| {
-            let pool = (&self.pool).into();
-            self.files.answerer(
-                pool,
-                Some((&self.descriptors).into()),
-                (reach, &asker),
-                None,
-            )
+            let resources = ((&self.pool).into(), Some((&self.descriptors).into()));
+            let within = (reach, &asker);
+            self.files.answerer(stay, resources, within, None)
         };
         let (own, everywhere) = (within(Reach::OwnMount), within(Reach::Everywhere));
         let answer = own.answer(request).or_else(|| everywhere.answer(request));

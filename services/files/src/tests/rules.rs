@@ -520,13 +520,13 @@ fn where_a_mount_may_be_below_the_network_thread_does_not_look() {
     let site = site(&["a"], rules);
     let asker = Asker::default();
     let locality = |files: &Files, reach| {
-        let pool = (&site.pool).into();
-        let answerer = files.answerer(
-            pool,
-            Some((&site.descriptors).into()),
-            (reach, &asker),
-            None,
-        );
+        let (version, home) = files.home();
+        let stay = Stay {
+            version,
+            home: &home,
+        };
+        let resources = ((&site.pool).into(), Some((&site.descriptors).into()));
+        let answerer = files.answerer(stay, resources, (reach, &asker), None);
         let input = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
         let (request, _) = testing::request(input).expect("valid").expect("complete");
         let response = answerer.answer(&request).expect("within reach");
