@@ -10,6 +10,8 @@
 //! | `/readyz`      | 200, or 503 before the server runs and from the moment a drain begins       |
 //! | `/status.json` | the same metrics as one object, see `status.rs`                             |
 //!
+//! `/readyz` is 503 as well while the program has [reasons](Admin::ready_unless).
+//!
 //! It is a server of its own with one network thread: it answers while the network threads of the
 //! server that it shows are busy, blocked, or gone. Metrics are read when they are asked for
 //! ([`metrics`](flatpath::metrics)); requests of other listeners pay nothing for them.
@@ -62,6 +64,9 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Reads metrics of its own, at each scrape.
 type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;
 
+/// Tells why the program is not ready, at each question.
+type Reasons = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
 /// The admin service of a server; clones serve the same one.
 ///
 /// ```no_run
@@ -90,6 +95,8 @@ struct Shared {
     /// After which time a handler is slow, if that was set.
     slow: Lock<Option<Duration>>,
     sources: Lock<Vec<Source>>,
+    /// Why the program is not ready.
+    reasons: Lock<Vec<Reasons>>,
     /// By which names it is reached.
     names: Lock<Vec<HostPattern>>,
 }
@@ -135,6 +142,19 @@ impl Admin {
     /// ```
     pub fn source(&self, source: impl Fn() -> Vec<Family> + Send + Sync + 'static) {
         self.sources().push(Arc::new(source));
+    }
+
+    /// `/readyz` says 503 while `reasons` gives any, and each in a line of its own. It runs on the
+    /// network thread that answers, so it must not block.
+    pub fn ready_unless(&self, reasons: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.0.reasons.lock().push(Arc::new(reasons));
+    }
+
+    /// Why the program is not ready although its server runs.
+    fn reasons(&self) -> Vec<String> {
+        // They are the program's, so they run under no lock.
+        let all = self.0.reasons.lock().clone();
+        all.iter().flat_map(|reasons| reasons()).collect()
     }
 
     fn sources(&self) -> Guard<'_, Vec<Source>> {
@@ -265,7 +285,13 @@ impl Admin {
     /// Whether new clients should be sent here.
     fn readiness(&self) -> Response {
         match self.0.shown.get().map(Handle::state) {
-            Some(ServerState::Running) => text(StatusCode::OK, "ready\n"),
+            Some(ServerState::Running) => match self.reasons() {
+                none if none.is_empty() => text(StatusCode::OK, "ready\n"),
+                reasons => {
+                    let words = format!("not ready: {}\n", reasons.join("\nnot ready: "));
+                    text(StatusCode::SERVICE_UNAVAILABLE, &words)
+                }
+            },
             Some(state) => {
                 let words = format!("{}\n", own::word(state));
                 text(StatusCode::SERVICE_UNAVAILABLE, &words)
