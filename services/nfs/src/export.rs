@@ -17,6 +17,7 @@
 //! - E1: no node is handed out that did not lie inside the export when this call looked.
 
 mod cached;
+mod ended;
 mod kernel_path;
 mod links;
 mod locks;
@@ -25,6 +26,7 @@ mod number;
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatpath::lock::ReadWriteLock;
 use flatpath::prompt::FileSystem;
@@ -91,6 +93,8 @@ pub(crate) struct Export {
     pub(crate) locks: Locks,
     /// Names that one file of this file system may have.
     pub(crate) links_max: u32,
+    /// The directory was removed: all handles are stale.
+    is_gone: AtomicBool,
 }
 
 impl Export {
@@ -134,6 +138,7 @@ impl Export {
             scan: TreeScan::default(),
             locks: Locks::new(),
             links_max,
+            is_gone: AtomicBool::new(false),
         };
         export.refresh_root()?;
         Ok(export)
@@ -146,9 +151,13 @@ impl Export {
         descriptors_max.map_or(NODES_MAX, |all| NODES_MAX.min((all / 6) as usize))
     }
 
-    /// The root as a node. That it was removed is seen by what is done with it: no call pays for
-    /// the question.
+    /// The root as a node. That it was removed is seen by [`Export::notices_end`], a moment later,
+    /// and by what is done with it: no call pays a system call for the question.
     pub(crate) fn root(&self) -> Result<Arc<Node>, Status> {
+        // ORDER: Relaxed: the flag alone counts.
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Err(Status::Stale);
+        }
         if let Some(node) = self.nodes.find(self.root_key) {
             return Ok(node);
         }

@@ -19,7 +19,8 @@
 //!
 //! A reload makes a new table. An export that stays, by its path and its directory, stays open,
 //! with new rules: its handles, open files and its write verifier are the same. A call ends by the
-//! table with which it began. What is gone is closed when the last such call has ended.
+//! table with which it began. What is gone is closed when the last such call has ended. `renewal`
+//! says what becomes of a directory that was removed.
 //!
 //! Invariants
 //! - X1: of two exports in a table the numbers differ, so a handle names one of them. The number is
@@ -34,6 +35,7 @@
 //! [`EXPORTS_MAX`](crate::limits::EXPORTS_MAX) numbers, and [`Rules::find`].
 
 mod loading;
+mod renewal;
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -41,9 +43,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, Guard as Loaded};
 use flatpath::descriptors::DescriptorBudget;
-use flatpath::lock::Lock;
+use flatpath::housekeeper::Task;
+use flatpath::lock::{Guard, Lock};
 use flatpath::memory::Pipes;
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call};
@@ -125,12 +128,19 @@ struct Shared {
     budget: OnceLock<DescriptorBudget>,
     /// Tables that were replaced while calls were still in them.
     retired: Lock<Vec<Arc<Table>>>,
+    /// What the table was made of. One who replaces it at a time.
+    options: Lock<Vec<ExportOptions>>,
+    /// It looks at the directories.
+    watch: OnceLock<Option<Task>>,
 }
 
 /// Exports that were found good, and are not served yet.
 #[must_use = "they are served when they are applied"]
 pub struct PreparedExports {
     exports: Exports,
+    options: Vec<ExportOptions>,
+    /// The table that they were compared with.
+    before: Arc<Table>,
     table: Table,
     change: ExportChange,
 }
@@ -163,12 +173,14 @@ impl Exports {
     }
 
     fn open(common: Common, exports: Vec<ExportOptions>, naming: Naming) -> io::Result<Exports> {
-        let table = Table::load(&common, exports, naming, &[])?;
+        let table = Table::load(&common, exports.clone(), naming, &[])?;
         Ok(Exports(Arc::new(Shared {
             table: ArcSwap::from_pointee(table),
             common,
             budget: OnceLock::new(),
             retired: Lock::default(),
+            options: Lock::new(exports),
+            watch: OnceLock::new(),
         })))
     }
 
@@ -180,7 +192,8 @@ impl Exports {
     pub fn prepare(&self, exports: Vec<ExportOptions>) -> io::Result<PreparedExports> {
         let shared = &self.0;
         let current = shared.table.load_full();
-        let table = Table::load(&shared.common, exports, current.naming, &current.entries)?;
+        let loaded = exports.clone();
+        let table = Table::load(&shared.common, loaded, current.naming, &current.entries)?;
         let is_kept = |entry: &&Entry| {
             let mut before = current.entries.iter();
             before.any(|known| Arc::ptr_eq(&known.state, &entry.state))
@@ -191,12 +204,23 @@ impl Exports {
             opened: table.entries.len() - kept,
             closed: current.entries.len() - kept,
         };
-        let exports = self.clone();
         Ok(PreparedExports {
-            exports,
+            exports: self.clone(),
+            options: exports,
+            before: current,
             table,
             change,
         })
+    }
+
+    /// The same exports once more: their paths may lead to other directories by now, and the names
+    /// of their hosts to other addresses.
+    ///
+    /// # Errors
+    /// As [`Exports::prepare`].
+    pub fn prepare_again(&self) -> io::Result<PreparedExports> {
+        let options = self.0.options.lock().clone();
+        self.prepare(options)
     }
 
     /// Whether clients may change files in any of them.
@@ -212,7 +236,7 @@ impl Exports {
         open.sum()
     }
 
-    pub(crate) fn table(&self) -> Guard<Arc<Table>> {
+    pub(crate) fn table(&self) -> Loaded<Arc<Table>> {
         self.0.table.load()
     }
 
@@ -220,10 +244,12 @@ impl Exports {
         &self.0.common
     }
 
-    /// Counts descriptors in this budget from now on.
-    pub(crate) fn count_in(&self, budget: &DescriptorBudget) {
+    /// The server starts: counts descriptors in this budget, and looks at the directories from now
+    /// on.
+    pub(crate) fn begin(&self, budget: &DescriptorBudget) {
         let _ = self.0.budget.set(budget.clone());
         self.table().count_in(budget);
+        self.0.watch.get_or_init(|| self.watch());
     }
 
     /// Before anything else has these exports.
@@ -264,6 +290,20 @@ impl PreparedExports {
     /// Serves them from now on; what they were before is served to calls that have begun. Waits for
     /// these for a few seconds, so that what is gone is closed.
     pub fn apply(self) -> ExportChange {
+        let shared = Arc::clone(&self.exports.0);
+        let options = shared.options.lock();
+        self.apply_over(options)
+    }
+
+    /// The same, unless others have been applied since they were prepared.
+    fn apply_unless_replaced(self) -> Option<ExportChange> {
+        let shared = Arc::clone(&self.exports.0);
+        let options = shared.options.lock();
+        let is_current = Arc::ptr_eq(&self.before, &shared.table.load());
+        is_current.then(|| self.apply_over(options))
+    }
+
+    fn apply_over(self, mut options: Guard<'_, Vec<ExportOptions>>) -> ExportChange {
         let shared = &self.exports.0;
         if let Some(budget) = shared.budget.get() {
             self.table.count_in(budget);
@@ -273,6 +313,9 @@ impl PreparedExports {
             groups.forget();
         }
         let before = shared.table.swap(Arc::new(self.table));
+        *options = self.options;
+        drop(options);
+        drop(self.before);
         shared.retire(before);
         self.change
     }

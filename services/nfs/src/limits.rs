@@ -60,6 +60,9 @@ pub const NODES_MAX: usize = 4096;
 /// Time between two looks at the file of the handles' key.
 pub(crate) const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Between two looks at whether the directories of exports were removed.
+pub(crate) const ROOT_LOOK_INTERVAL: Duration = Duration::from_millis(400);
+
 /// Time between two looks at the open files.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 

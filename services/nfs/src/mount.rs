@@ -68,6 +68,8 @@ fn mount_status(status: Status) -> u32 {
         | Status::Invalid
         | Status::NameTooLong
         | Status::NotSupported => status as u32,
+        // The directory of the export was removed.
+        Status::Stale => Status::NoEntry as u32,
         _ => Status::ServerFault as u32,
     }
 }

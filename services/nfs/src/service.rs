@@ -391,7 +391,7 @@ impl Programs for Nfs {
         let budget = descriptors.clone();
         let pipes = &self.exports.common().pipes;
         pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
-        self.exports.count_in(descriptors);
+        self.exports.begin(descriptors);
     }
 
     fn route(&self, call: &Call) -> Route {

@@ -57,6 +57,42 @@ fn a_reload_keeps_the_handles_of_those_who_keep_their_right() {
 }
 
 #[test]
+fn a_directory_that_is_removed_is_stale_and_its_path_is_exported_anew() {
+    let fixture = fixture("DIR/a *(rw,insecure)\nDIR/b *(rw,insecure)\n");
+    let (a, b) = (fixture.mount_below("a"), fixture.mount_below("b"));
+    let (a, b) = (a.expect("exported"), b.expect("exported"));
+    let exports = fixture.nfs.exports();
+    let at = |name: &str| fixture.path().join(name);
+    assert!(exports.gone().is_empty());
+    // Another directory has the path, and the one that is exported lives.
+    fs::rename(at("a"), at("old")).expect("renamed");
+    fs::create_dir(at("a")).expect("made");
+    assert!(exports.gone().is_empty());
+    exports.renew();
+    assert_eq!(fixture.status_of(&a), OK, "it lives");
+    fs::remove_dir_all(at("old")).expect("removed");
+    assert_eq!(exports.gone(), [at("a").canonicalize().expect("there")]);
+    assert_eq!(fixture.status_of(&a), STALE);
+    assert_eq!(fixture.find(&a, "file").expect_err("it is gone"), STALE);
+    assert_eq!(fixture.mount_below("a"), Err(Status::NoEntry as u32));
+    // To renew one is no reason to close another that lives.
+    fs::rename(at("b"), at("other")).expect("renamed");
+    fs::create_dir(at("b")).expect("made");
+    exports.renew();
+    assert_eq!((exports.gone().len(), fixture.status_of(&b)), (1, OK));
+    fs::remove_dir(at("b")).expect("removed");
+    fs::rename(at("other"), at("b")).expect("renamed");
+    exports.renew();
+    assert!(exports.gone().is_empty());
+    let new = fixture.mount_below("a").expect("exported anew");
+    assert_eq!(
+        (fixture.status_of(&a), fixture.status_of(&new)),
+        (STALE, OK)
+    );
+    assert_eq!(fixture.status_of(&b), OK);
+}
+
+#[test]
 fn exports_with_a_mistake_change_nothing_and_the_mistake_has_its_place() {
     let fixture = fixture("DIR/a *(rw,insecure)\n");
     let handle = fixture.mount_below("a").expect("exported");
