@@ -34,6 +34,8 @@ pub(crate) fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
 pub(crate) struct KeptKey {
     /// Without links in its path.
     pub(crate) directory: PathBuf,
+    /// As it was named: the next server follows the links that are in it then.
+    named: PathBuf,
     pub(crate) key: HandleKey,
 }
 
@@ -70,8 +72,11 @@ impl KeptKey {
             }
             known => known?,
         };
-        let directory = directory.canonicalize()?;
-        Ok(KeptKey { directory, key })
+        Ok(KeptKey {
+            named: std::path::absolute(directory)?,
+            directory: directory.canonicalize()?,
+            key,
+        })
     }
 
     /// Looks after the file for as long as the server has the key.
@@ -85,10 +90,10 @@ impl KeptKey {
     }
 
     fn check(&self) -> Found {
-        let path = self.directory.join(FILE);
+        let path = self.named.join(FILE);
         let read = match read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                match make(&self.directory, self.key) {
+                match make(&self.named, self.key) {
                     Ok(()) => return Found::WrittenAgain,
                     Err(cause) => Err(cause),
                 }
@@ -113,7 +118,7 @@ fn look_after(kept: &Weak<KeptKey>) {
         };
         let found = kept.check();
         if found != last {
-            tell(&found, &kept.directory.join(FILE));
+            tell(&found, &kept.named.join(FILE));
             last = found;
         }
     }
@@ -308,5 +313,27 @@ mod tests {
         fs::create_dir(&state).expect("made");
         assert_eq!(kept.check(), Found::WrittenAgain);
         assert_eq!(stored(&state).expect("the same").0, kept.key.0);
+    }
+
+    #[test]
+    fn a_key_is_looked_for_where_the_next_server_will() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        for name in ["one", "two"] {
+            fs::create_dir(at(name)).expect("made");
+        }
+        let link = |to: &str| {
+            symlink(to, at("new")).expect("linked");
+            fs::rename(at("new"), at("state")).expect("renamed");
+        };
+        link("one");
+        let kept = KeptKey::open(&at("state")).expect("made");
+        assert_eq!(kept.check(), Found::Ours);
+        link("two");
+        assert_eq!(kept.check(), Found::WrittenAgain);
+        assert_eq!(stored(&at("state")).expect("the same").0, kept.key.0);
+        fs::write(at("two").join(FILE), [7; 16]).expect("written");
+        assert!(matches!(kept.check(), Found::Not(_)));
     }
 }
