@@ -232,6 +232,7 @@ mod running;
 mod scope;
 mod server;
 mod service_socket;
+mod socket_watch;
 mod settings;
 mod signals;
 mod free_list;

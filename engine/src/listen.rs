@@ -25,6 +25,7 @@ use crate::binding::{Sharing, bind, bind_patiently, bind_unix, let_join};
 use crate::error::Error;
 use crate::options::Spread;
 use crate::settings::{Asked, Endpoint};
+use crate::socket_watch;
 use crate::sockets::{
     Later, ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, SocketKind, listening,
 };
@@ -182,6 +183,9 @@ fn open(
         ListenAddress::Unix(path) if is_servers => SocketFile::of_another(path, passed).ok(),
         _ => None,
     };
+    if let Some(file) = &file {
+        socket_watch::begin(file);
+    }
     Ok(Opened {
         sockets,
         asked,
@@ -240,11 +244,13 @@ fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
         }
         ListenAddress::Unix(path) => {
             let (socket, file) = bind_unix(path, SocketType::STREAM, 0o660).map_err(refused)?;
+            let file = Arc::new(file);
+            socket_watch::begin(&file);
             Ok(Opened {
                 sockets: vec![Arc::new(socket)],
                 address: asked.clone(),
                 asked,
-                file: Some(Arc::new(file)),
+                file: Some(file),
             })
         }
         ListenAddress::Passed(name) => Err(Error::NotPassed { name: name.clone() }),

@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use rustix::net::SocketType;
 
 use crate::binding::bind_unix;
+use crate::socket_watch;
 use crate::sockets::{ListenAddress, OpenSocket, PassedSockets, SocketFile, SocketKind};
 
 /// What the engine knows of the socket; see the module. Clones are the same one.
@@ -49,6 +50,7 @@ impl ServiceSocket {
         };
         let flags = rustix::fs::fcntl_getfl(&socket)?;
         rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK)?;
+        socket_watch::begin(&file);
         let socket = Arc::new(socket);
         let known = ServiceSocket {
             name,

@@ -19,11 +19,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use flatpath_structures::lock::{Guard, Lock};
 use rustix::net::{SocketType, sockopt};
 
+use crate::housekeeper::Task;
 use crate::limits::BACKLOG;
 
 /// Where to listen, or where a listener listens.
@@ -398,6 +399,8 @@ pub(crate) struct SocketFile {
     identity: (u64, u64),
     /// It was removed, or is not to be.
     is_done: AtomicBool,
+    /// It looks after the file.
+    watch: OnceLock<Task>,
 }
 
 impl SocketFile {
@@ -408,7 +411,27 @@ impl SocketFile {
             path: path.to_owned(),
             identity: (stat.st_dev, stat.st_ino),
             is_done: AtomicBool::new(false),
+            watch: OnceLock::new(),
         })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this is the file that it was made for.
+    pub(crate) fn is_same(&self, stat: &rustix::fs::Stat) -> bool {
+        (stat.st_dev, stat.st_ino) == self.identity
+    }
+
+    /// Whether it was removed, or is another server's.
+    pub(crate) fn is_done(&self) -> bool {
+        // ORDER: Relaxed: it decides who removes the file, and publishes nothing.
+        self.is_done.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_watched_by(&self, task: Task) {
+        let _ = self.watch.set(task);
     }
 
     /// The same for a file whose server has not handed over yet.
@@ -437,8 +460,7 @@ impl SocketFile {
         if self.is_done.swap(true, Ordering::Relaxed) {
             return;
         }
-        let is_same = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino) == self.identity;
-        if rustix::fs::lstat(&self.path).is_ok_and(is_same)
+        if rustix::fs::lstat(&self.path).is_ok_and(|stat| self.is_same(&stat))
             && let Err(cause) = std::fs::remove_file(&self.path)
         {
             log::warn!("{} cannot be removed: {cause}", self.path.display());
