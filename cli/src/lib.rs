@@ -50,6 +50,7 @@ mod explain;
 mod check;
 mod service_manager;
 mod restart;
+mod roots;
 mod reload;
 mod doctor;
 mod admin;

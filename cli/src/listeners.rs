@@ -19,7 +19,7 @@ use crate::hosts;
 use crate::listener::Listener;
 use crate::live::{Answers, Live};
 use crate::memory::Parts;
-use crate::nfs_exports::{self, Served};
+use crate::nfs_exports::{self, Served, Source};
 use crate::service_metrics::SharedMounts;
 use crate::services::{Number, Services};
 use crate::settings::{self, ListenerProtocol, Settings, is_on};
@@ -283,10 +283,11 @@ impl Listener {
         if exports.is_writable() {
             services.writable.push(services.count);
         }
-        if nfs_exports::are_named(settings, &services.file) {
-            let files = settings.nfs_exports.clone();
-            services.exports.push(Served { exports, files });
-        }
+        let source = match nfs_exports::are_named(settings, &services.file) {
+            true => Source::Named(settings.nfs_exports.clone()),
+            false => Source::Directory,
+        };
+        services.exports.push(Served { exports, source });
         if is_on(settings.nfs_register) {
             services.registered = Some(services.count);
         }

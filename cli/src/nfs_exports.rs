@@ -19,7 +19,22 @@ use crate::sites;
 /// Exports that a listener serves, and the files that they are read from.
 pub(crate) struct Served {
     pub(crate) exports: Exports,
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) source: Source,
+}
+
+/// What exports are named by.
+pub(crate) enum Source {
+    /// These files, and the tables of the configuration.
+    Named(Vec<PathBuf>),
+    /// DIR alone.
+    Directory,
+}
+
+impl Served {
+    /// Whether they are named, and not DIR.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self.source, Source::Named(_))
+    }
 }
 
 /// Whether a listener with these settings exports what is named, and not DIR.
@@ -135,8 +150,10 @@ pub(crate) fn prepare(
     file: &Configuration,
 ) -> Result<Vec<PreparedExports>, Failure> {
     let prepared = served.iter().map(|served| {
-        let exports = load(&served.files, file)?;
-        let prepared = served.exports.prepare(exports);
+        let prepared = match &served.source {
+            Source::Named(files) => served.exports.prepare(load(files, file)?),
+            Source::Directory => served.exports.prepare_again(),
+        };
         prepared.map_err(|cause| Failure::WrongUse(cause.to_string()))
     });
     prepared.collect()

@@ -1,8 +1,9 @@
 //! SIGHUP: reads certificates and the configuration file again, and takes over what can change
 //! without a restart.
 //!
-//! Exports of NFS are loaded again, too, those of `--nfs-exports FILE` also without a configuration
-//! file. Clients that keep their right keep their handles.
+//! Exports of NFS are loaded again, too, those of `--nfs-exports FILE` and DIR also without a
+//! configuration file. Clients that keep their right keep their handles, unless another directory
+//! has the path of theirs. The paths of directories that HTTP serves are looked at at once.
 //!
 //! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
 //! bounds of addresses and listeners, who may over HTTP, `slow` and `log`; and the tables of sites
@@ -37,6 +38,7 @@ use crate::logging;
 use crate::memory::Parts;
 use crate::nfs_exports::{self, Served};
 use crate::owners::{self, SiteOwners};
+use crate::roots::Roots;
 use crate::serve::demands;
 use crate::service_manager::ServiceManager;
 use crate::settings::{Part, SETTINGS, Setting, Settings};
@@ -95,6 +97,7 @@ pub(crate) struct Reload {
     pub(crate) exports: Vec<Served>,
     pub(crate) accesses: Accesses,
     pub(crate) live: Vec<Live>,
+    pub(crate) roots: Roots,
     /// As they were divided at the start.
     pub(crate) parts: Parts,
     pub(crate) manager: ServiceManager,
@@ -139,6 +142,7 @@ impl Reload {
         // Whatever the configuration file says: they are good or wrong by themselves.
         self.certificates.reload();
         self.accesses.reload_passwords();
+        flatpath_files::look_again();
         match self.load() {
             Ok(Loaded {
                 file: None,
@@ -159,6 +163,7 @@ impl Reload {
                 let before = live::after(&self.listeners, &self.live, &[]);
                 live::apply(&mut self.live, sites);
                 let after = live::after(&self.listeners, &self.live, &[]);
+                self.roots.set(&after);
                 for what in owners::unasked(&before, &after) {
                     Difference::pending(&what).log();
                 }
@@ -291,7 +296,7 @@ impl Reload {
                 });
             });
         }
-        if self.exports.is_empty() && !file.exports.is_empty() {
+        if !self.exports.iter().any(Served::is_named) && !file.exports.is_empty() {
             found.push(Difference::pending(&format!("[[export]] is new in {name}")));
         }
         self.site_differences(last, file, &mut found);

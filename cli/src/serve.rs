@@ -41,6 +41,7 @@ use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};
 use crate::report;
 use crate::restart::{self, Restart};
+use crate::roots::Roots;
 use crate::service_manager::ServiceManager;
 use crate::services::Services;
 use crate::settings::{Accept, Compress, Driver, ListenerProtocol, Settings, is_on};
@@ -100,6 +101,9 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     access_logs.shown_by(&admin);
     admin.source(std::mem::take(&mut services.counting).source(&running));
     admin.slow(settings.slow);
+    let roots = Roots::default();
+    roots.set(&listeners);
+    admin.ready_unless(roots.missing(&services.exports));
     admin.attach(running.handle());
     let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
     let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
@@ -129,6 +133,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         exports: std::mem::take(&mut services.exports),
         accesses: services.accesses.clone(),
         live: std::mem::take(&mut services.live),
+        roots,
         parts,
         manager: manager.clone(),
     };

@@ -34,7 +34,7 @@ pub(crate) struct Services {
     pub(crate) portmapped: Offered,
     /// The number of the listener for NFS that rpcbind learns of.
     pub(crate) registered: Option<usize>,
-    /// Exports that are named.
+    /// The exports of all listeners for NFS.
     pub(crate) exports: Vec<Served>,
     /// The file with the tables of exports.
     pub(crate) file: Configuration,

@@ -48,6 +48,7 @@ mod reload;
 mod report;
 mod resets;
 mod rolling;
+mod roots;
 mod scarcity;
 mod owners;
 mod owners_elsewhere;

@@ -10,6 +10,7 @@ mod failover;
 mod forgotten;
 mod framing;
 mod full;
+mod gone;
 mod handover;
 mod hung;
 mod lasting;
