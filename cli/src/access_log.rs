@@ -12,6 +12,9 @@
 //!   has no room for. Dropped lines are counted ([`Counters::dropped`]).
 //! - [`AccessLogs::reopener`] gives what SIGHUP calls: it sets a flag and wakes the writer. What
 //!   was taken before is in the file that was renamed, all else in the new one.
+//! - A file that was removed, alone or with its directory, is begun anew before the next lines are
+//!   written, as these would be lost. Until that works they are dropped and counted. One that was
+//!   only renamed keeps its lines until SIGHUP.
 //! - What cannot be written (a full disk) is dropped and counted; the log has one line when it
 //!   begins and one when writing works again. Nothing else of the server notices.
 //! - At the end the writer writes what there is; the process waits for it, for [`END`] at most.
@@ -23,7 +26,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -73,6 +76,14 @@ impl Target {
         }
     }
 
+    /// Its name in the log.
+    fn name(&self) -> std::path::Display<'_> {
+        match self {
+            Self::Stdout => Path::new("-").display(),
+            Self::File(path) => path.display(),
+        }
+    }
+
     fn open(&self) -> io::Result<Output> {
         let file = match self {
             Self::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?),
@@ -99,6 +110,12 @@ struct Output {
 }
 
 impl Output {
+    /// Whether it is a file that has no name any more.
+    fn is_removed(&self) -> bool {
+        let found = self.file.metadata();
+        found.is_ok_and(|found| found.is_file() && found.nlink() == 0)
+    }
+
     /// Writes from the front of `left`, and leaves what is not written.
     fn write(&mut self, left: &mut &[u8]) -> io::Result<()> {
         while !left.is_empty() {
@@ -148,6 +165,8 @@ struct Shared {
     /// There are many.
     hurries: AtomicBool,
     reopens: AtomicBool,
+    /// No site has it any more.
+    closes: AtomicBool,
     ends: AtomicBool,
     /// The writer, once it runs. It parks while none of the above is set.
     writer: OnceLock<Thread>,
@@ -237,8 +256,9 @@ impl AccessLog {
         let mut writer = Writer {
             shared: Arc::clone(&self.shared),
             target,
-            output,
+            output: Some(output),
             failing: Episode::until_ended(),
+            removed: Episode::until_ended(),
             is_cut: false,
             gather,
             lines: Vec::new(),
@@ -281,9 +301,12 @@ const METRICS: &[Metric<Counters>] = &[
 struct Writer {
     shared: Arc<Shared>,
     target: Target,
-    output: Output,
+    /// None while no site has the log.
+    output: Option<Output>,
     /// Writing does not work.
     failing: Episode,
+    /// The file was removed, and cannot be begun anew.
+    removed: Episode,
     /// The last write ended within a line.
     is_cut: bool,
     /// [`GATHER`]
@@ -302,10 +325,14 @@ impl Writer {
                 park_timeout(full.saturating_duration_since(Instant::now()));
             }
             let ends = self.shared.ends.load(Ordering::Relaxed);
+            let closes = self.shared.closes.swap(false, Ordering::Relaxed);
             let reopens = self.shared.reopens.swap(false, Ordering::Relaxed);
             self.shared.has_lines.store(false, Ordering::Relaxed);
             self.shared.hurries.store(false, Ordering::Relaxed);
             self.take_all();
+            if closes {
+                self.output = None;
+            }
             if reopens {
                 self.reopen();
             }
@@ -319,7 +346,8 @@ impl Writer {
     fn is_due(&self) -> bool {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         let shared = &*self.shared;
-        is_set(&shared.ends) || is_set(&shared.reopens) || is_set(&shared.hurries)
+        let is_asked = is_set(&shared.reopens) || is_set(&shared.closes);
+        is_set(&shared.ends) || is_asked || is_set(&shared.hurries)
     }
 
     /// Writes what is in the slots.
@@ -338,8 +366,16 @@ impl Writer {
         if lines.is_empty() {
             return;
         }
+        let is_open = self.replace_removed();
         let mut left = lines;
-        let outcome = self.end_cut().and_then(|()| self.output.write(&mut left));
+        let outcome = match &mut self.output {
+            Some(output) if is_open => {
+                let ended = end_cut(&mut self.is_cut, output);
+                ended.and_then(|()| output.write(&mut left))
+            }
+            // The log has a line for it.
+            _ => Ok(()),
+        };
         let (written, unwritten) = lines.split_at(lines.len() - left.len());
         self.is_cut |= !written.is_empty() && !written.ends_with(b"\n");
         let Counters {
@@ -352,34 +388,66 @@ impl Writer {
             Err(cause) if self.failing.begins() => {
                 log::error!("access log: cannot be written, lines are lost: {cause}");
             }
-            Ok(()) if self.failing.end().is_some() => {
+            Ok(()) if !written.is_empty() && self.failing.end().is_some() => {
                 log::info!("access log: it can be written again");
             }
             _ => {}
         }
     }
 
-    /// Ends a line that was cut.
-    fn end_cut(&mut self) -> io::Result<()> {
-        if self.is_cut {
-            self.output.write(&mut &b"\n"[..])?;
-            self.is_cut = false;
+    /// Begins a file anew that has no name any more. False: it cannot be.
+    fn replace_removed(&mut self) -> bool {
+        if !self.output.as_ref().is_some_and(Output::is_removed) {
+            return true;
         }
-        Ok(())
+        let name = self.target.name();
+        match self.target.open() {
+            Ok(output) => {
+                log::warn!("access log {name}: it was removed, and is begun anew");
+                self.take(output);
+                true
+            }
+            Err(cause) => {
+                if self.removed.begins() {
+                    log::error!(
+                        "access log {name}: it was removed, and cannot be begun anew: {cause}; \
+                         lines are lost until it can"
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    fn take(&mut self, output: Output) {
+        self.output = Some(output);
+        self.is_cut = false;
+        self.failing.end();
+        self.removed.end();
     }
 
     fn reopen(&mut self) {
+        let name = self.target.name();
         match self.target.open() {
             Ok(output) => {
-                self.output = output;
-                self.is_cut = false;
-                self.failing.end();
-                log::info!("access log: opened again");
+                log::info!("access log {name}: opened again");
+                self.take(output);
             }
             // Better the old file than none.
-            Err(cause) => log::error!("access log: cannot be opened again: {cause}"),
+            Err(cause) => log::error!(
+                "access log {name}: cannot be opened again: {cause}; lines go to the file before"
+            ),
         }
     }
+}
+
+/// Ends a line that was cut.
+fn end_cut(is_cut: &mut bool, output: &mut Output) -> io::Result<()> {
+    if *is_cut {
+        output.write(&mut &b"\n"[..])?;
+        *is_cut = false;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -409,5 +477,46 @@ mod tests {
         log.shared.set(&log.shared.ends);
         log.await_end();
         assert_eq!(fs::read(path).expect("written").len(), said);
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_begun_anew_and_lines_without_one_are_counted() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let directory = folder.path().join("logs");
+        fs::create_dir(&directory).expect("made");
+        let path = directory.join("access");
+        let target = Target::File(path.clone());
+        let output = target.open().expect("opened");
+        let shared = Arc::new(Shared::default());
+        let mut writer = Writer {
+            shared: Arc::clone(&shared),
+            target,
+            output: Some(output),
+            failing: Episode::until_ended(),
+            removed: Episode::until_ended(),
+            is_cut: false,
+            gather: GATHER,
+            lines: Vec::new(),
+        };
+        let mut write = |line: &str| {
+            writer.write(line.as_bytes());
+            let counters = &shared.counters;
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            (count(&counters.written), count(&counters.dropped))
+        };
+        let found = |path: &Path| fs::read_to_string(path).expect("there");
+        assert_eq!(write("one\n"), (1, 0));
+        let renamed = directory.join("access.1");
+        fs::rename(&path, &renamed).expect("renamed");
+        assert_eq!(write("two\n"), (2, 0));
+        assert_eq!(found(&renamed), "one\ntwo\n", "it is left at SIGHUP");
+        fs::remove_dir_all(&directory).expect("removed");
+        assert_eq!(write("three\n"), (2, 1));
+        fs::create_dir(&directory).expect("made");
+        assert_eq!(write("four\n"), (3, 1));
+        assert_eq!(found(&path), "four\n");
+        fs::remove_file(&path).expect("removed");
+        assert_eq!(write("five\n"), (4, 1));
+        assert_eq!(found(&path), "five\n");
     }
 }

@@ -43,6 +43,7 @@ use toml_span::{Span, Value};
 use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::{ListenerProtocol, SETTINGS, Setting, Settings};
+use crate::settled_file;
 use crate::units::listen_address;
 pub(crate) use exports::ExportTable;
 use keys::Place;
@@ -84,10 +85,22 @@ pub(crate) struct Entry {
 impl Configuration {
     /// Reads a file.
     pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
+        Self::from_path(path, bounded_file::read)
+    }
+
+    /// The same for a server that runs: what may be half written is refused.
+    pub(crate) fn from_settled(path: &Path) -> Result<Self, Failure> {
+        Self::from_path(path, settled_file::read)
+    }
+
+    fn from_path(
+        path: &Path,
+        read: impl FnOnce(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<Self, Failure> {
         let path_text = path.display();
         let wrong =
             |cause: &dyn Display| Failure::WrongUse(format!("configuration {path_text}: {cause}"));
-        let content = bounded_file::read(path).map_err(|cause| wrong(&cause))?;
+        let content = read(path).map_err(|cause| wrong(&cause))?;
         let text = io::read_to_string(&content[..]).map_err(|cause| wrong(&cause))?;
         let read = Self::from_text(&text);
         let mut file = read.map_err(|why| Failure::WrongUse(format!("{path_text}:{why}")))?;

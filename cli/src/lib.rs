@@ -51,6 +51,7 @@ mod check;
 mod service_manager;
 mod restart;
 mod roots;
+mod settled_file;
 mod reload;
 mod doctor;
 mod admin;

@@ -14,6 +14,7 @@ use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::settings::{ListenerProtocol, Settings, is_on};
+use crate::settled_file;
 use crate::sites;
 
 /// Exports that a listener serves, and the files that they are read from.
@@ -47,14 +48,22 @@ pub(crate) fn directories(settings: &Settings, file: &Configuration) -> Vec<Path
     if !are_named(settings, file) {
         return vec![sites::directory(settings).to_owned()];
     }
-    let exports = read_all(&settings.nfs_exports, file);
+    let exports = read_all(&settings.nfs_exports, file, bounded_file::read);
     let exports = exports.map(|(exports, _)| exports).unwrap_or_default();
     exports.into_iter().map(|export| export.directory).collect()
 }
 
 /// Reads all exports, and logs what has no effect.
 pub(crate) fn load(files: &[PathBuf], file: &Configuration) -> Result<Vec<ExportOptions>, Failure> {
-    let (exports, notices) = read_all(files, file)?;
+    load_by(files, file, bounded_file::read)
+}
+
+fn load_by(
+    files: &[PathBuf],
+    file: &Configuration,
+    read: fn(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Vec<ExportOptions>, Failure> {
+    let (exports, notices) = read_all(files, file, read)?;
     for notice in notices {
         log::warn!("{notice}");
     }
@@ -73,10 +82,11 @@ pub(crate) fn warn(listeners: &[Listener], file: &Configuration) -> Result<(), F
 fn read_all(
     files: &[PathBuf],
     file: &Configuration,
+    bytes_of: fn(&Path) -> io::Result<Vec<u8>>,
 ) -> Result<(Vec<ExportOptions>, Vec<String>), Failure> {
     let (mut exports, mut notices) = (Vec::new(), Vec::new());
     for path in files {
-        let read = read(path)?;
+        let read = read(path, bytes_of)?;
         exports.extend(read.exports);
         notices.extend(read.notices);
     }
@@ -95,10 +105,10 @@ fn read_all(
     Ok((exports, notices))
 }
 
-fn read(path: &Path) -> Result<ExportsFile, Failure> {
+fn read(path: &Path, bytes_of: fn(&Path) -> io::Result<Vec<u8>>) -> Result<ExportsFile, Failure> {
     let shown = path.display().to_string();
     let wrong = |cause: &io::Error| Failure::WrongUse(format!("--nfs-exports {shown}: {cause}"));
-    let text = bounded_file::read(path).map_err(|cause| wrong(&cause))?;
+    let text = bytes_of(path).map_err(|cause| wrong(&cause))?;
     let read = ExportsFile::parse(&text, &shown);
     read.map_err(|why| Failure::WrongUse(format!("{shown}:{why}")))
 }
@@ -132,7 +142,7 @@ pub(crate) fn check(listeners: &[Listener], file: &Configuration) -> Result<(), 
                  as an export"
             ));
         }
-        for export in read_all(&settings.nfs_exports, file)?.0 {
+        for export in read_all(&settings.nfs_exports, file, bounded_file::read)?.0 {
             let (place, shown) = (&export.place, export.directory.display());
             match export.directory.metadata() {
                 Ok(found) if found.is_dir() => {}
@@ -151,7 +161,12 @@ pub(crate) fn prepare(
 ) -> Result<Vec<PreparedExports>, Failure> {
     let prepared = served.iter().map(|served| {
         let prepared = match &served.source {
-            Source::Named(files) => served.exports.prepare(load(files, file)?),
+            Source::Named(files) => {
+                // What may be half written is refused.
+                served
+                    .exports
+                    .prepare(load_by(files, file, settled_file::read)?)
+            }
             Source::Directory => served.exports.prepare_again(),
         };
         prepared.map_err(|cause| Failure::WrongUse(cause.to_string()))

@@ -14,6 +14,7 @@
 //! On a thread of its own, which ends with the reload: the file may lie on a disk that does not
 //! answer, and other signals do not wait. Signals that come before a reload begins are one reload.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,6 +165,7 @@ impl Reload {
                 live::apply(&mut self.live, sites);
                 let after = live::after(&self.listeners, &self.live, &[]);
                 self.roots.set(&after);
+                self.accesses.logs.keep(&logs_of(&after));
                 for what in owners::unasked(&before, &after) {
                     Difference::pending(&what).log();
                 }
@@ -212,7 +214,7 @@ impl Reload {
         let Some(path) = &self.path else {
             return Ok(None);
         };
-        let file = Configuration::from_file(path)?;
+        let file = Configuration::from_settled(path)?;
         let settings = file.settings.clone().replaced_by(&self.matches);
         let listeners = listeners::named_in(&settings, &file)?;
         demands(&settings, &listeners).divide()?;
@@ -356,6 +358,13 @@ impl Reload {
             });
         }
     }
+}
+
+/// The access logs of all sites.
+fn logs_of(listeners: &[Listener]) -> HashSet<PathBuf> {
+    let over_http = listeners.iter().filter(|it| it.serves_over_http());
+    let served = over_http.flat_map(Listener::served);
+    served.filter_map(|it| it.settings.access_log).collect()
 }
 
 /// A line for the log.

@@ -1,9 +1,10 @@
 //! The logs of a server: its own, and those of sites, by their paths. Lines come with the number of
 //! their log; 0 is the server's own, whose lines go nowhere where it has none.
 //!
-//! A reload may add logs of sites. One that no site has any more stays open until the end, as its
-//! last lines may still come, and is used again by its path.
+//! A reload may add logs of sites. One that no site has any more stays open until the SIGHUP after
+//! that, as its last lines may still come, and is used again by its path.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,6 +38,8 @@ struct Log {
     path: PathBuf,
     shared: Arc<Shared>,
     log: AccessLog,
+    /// A site has it, or the server.
+    is_used: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +50,16 @@ enum State {
     /// The server was started without any, so no request is logged.
     Without,
     Written,
+}
+
+impl Log {
+    /// It may have been closed.
+    fn use_again(&mut self) {
+        if !self.is_used {
+            self.is_used = true;
+            self.shared.set(&self.shared.reopens);
+        }
+    }
 }
 
 impl AccessLogs {
@@ -77,6 +90,7 @@ impl AccessLogs {
             path: path.into(),
             shared: Arc::clone(&log.shared),
             log,
+            is_used: true,
         })
     }
 
@@ -90,8 +104,12 @@ impl AccessLogs {
         };
         let has_path = |log: &Option<Log>| log.as_ref().is_some_and(|log| log.path == path);
         let state = {
-            let inner = self.inner.lock();
+            let mut inner = self.inner.lock();
             if let Some(known) = inner.logs.iter().position(has_path) {
+                inner.logs[known]
+                    .as_mut()
+                    .expect("it has a path")
+                    .use_again();
                 return Ok(u16::try_from(known).unwrap_or(0));
             }
             inner.state
@@ -115,6 +133,15 @@ impl AccessLogs {
         Ok(number)
     }
 
+    /// Sites have these logs from now on, and no others: those are closed at the next SIGHUP.
+    pub(crate) fn keep(&self, paths: &HashSet<PathBuf>) {
+        let mut inner = self.inner.lock();
+        // The first is the server's own.
+        for log in inner.logs.iter_mut().skip(1).flatten() {
+            log.is_used = paths.contains(&log.path);
+        }
+    }
+
     /// Has a server log here, if there is any log.
     pub(crate) fn add_to(&self, server: Server) -> Server {
         let mut inner = self.inner.lock();
@@ -131,7 +158,10 @@ impl AccessLogs {
         let inner = Arc::clone(&self.inner);
         move || {
             for log in inner.lock().logs.iter().flatten() {
-                log.shared.set(&log.shared.reopens);
+                log.shared.set(match log.is_used {
+                    true => &log.shared.reopens,
+                    false => &log.shared.closes,
+                });
             }
         }
     }

@@ -39,6 +39,7 @@ mod logged_requests;
 mod logrotate;
 mod memory;
 mod nfs;
+mod names;
 mod pipelining;
 mod refusals;
 mod refused;
