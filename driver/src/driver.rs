@@ -149,7 +149,8 @@ pub trait Driver {
     /// Failed(MFILE) or Failed(NFILE): no descriptor was free, and the connection waits in the
     /// backlog. Re-arm when a socket was closed or after a pause: at once would spin. Any other
     /// failure (CONNABORTED and its like) hit one connection: re-arm. The listener stays open until
-    /// the final completion.
+    /// the final completion. An accept that began while a [`Predecessor`](crate::Predecessor) could
+    /// accept too ends as if it was cancelled, some time after that is gone: re-arm.
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode);
 
     /// A connection that has come to a listener on which no accept is under way; never waits. For

@@ -117,6 +117,6 @@ pub use refusal::{Cause, Refusal};
 pub use region::{BUFFERS_MAX, Backing, Filling, Region, RegionConfig, SmallReceives};
 pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{DriverChoice, Selection, select};
-pub use socket::{Listener, Socket};
+pub use socket::{Listener, Predecessor, Socket};
 pub use statistics::DriverStatistics;
 pub use waker::Waker;

@@ -93,6 +93,7 @@ impl Socket {
 pub struct Listener {
     source: Source,
     is_prepared: AtomicBool,
+    predecessor: Option<Predecessor>,
 }
 
 #[derive(Debug)]
@@ -104,6 +105,46 @@ enum Source {
     )]
     Simulated(u32),
 }
+
+/// The process that a listener was taken over from, which may still accept from it. Clones are the
+/// same fact.
+///
+/// The kernel wakes one of those that wait for connections exclusively, and the one that began first.
+/// A predecessor that hangs with an accept armed takes each of these wake-ups and accepts nothing.
+/// So a listener that is shared with one is polled without exclusion, until the predecessor is gone.
+#[derive(Clone, Debug, Default)]
+pub struct Predecessor(Arc<AtomicBool>);
+
+impl Predecessor {
+    /// One that may accept.
+    pub fn new() -> Predecessor {
+        Predecessor::default()
+    }
+
+    /// It accepts no more.
+    pub fn leave(&self) {
+        // ORDER: Relaxed: a fact that publishes nothing; seen late, it costs a few more polls.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it accepts no more.
+    pub fn is_gone(&self) -> bool {
+        // ORDER: Relaxed: see `leave`.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A listener while its predecessor may accept from it.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedListener {
+    pub(crate) descriptor: Arc<OwnedFd>,
+    pub(crate) predecessor: Predecessor,
+}
+
+/// Connections that one listener brings in one turn at most, where the driver accepts them itself: a
+/// millisecond of it. The caller orders crowds by address, and cannot order what is still in the
+/// backlog.
+pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 512;
 
 /// Which blocking mode a driver wants a socket in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +161,29 @@ impl Listener {
         Listener {
             source: Source::Descriptor(descriptor.into()),
             is_prepared: AtomicBool::new(false),
+            predecessor: None,
         }
+    }
+
+    /// The same socket, which was taken over from another process.
+    #[must_use]
+    pub fn taken_over_from(self, predecessor: Predecessor) -> Listener {
+        Listener {
+            predecessor: Some(predecessor),
+            ..self
+        }
+    }
+
+    /// The socket and its predecessor, while that is not gone.
+    pub(crate) fn shared(&self) -> Option<SharedListener> {
+        let predecessor = self.predecessor.clone().filter(|it| !it.is_gone())?;
+        let Source::Descriptor(descriptor) = &self.source else {
+            return None;
+        };
+        Some(SharedListener {
+            descriptor: Arc::clone(descriptor),
+            predecessor,
+        })
     }
 
     /// Makes the kernel hold a new connection back until its first bytes are there
@@ -174,6 +237,7 @@ impl Listener {
         Listener {
             source: Source::Simulated(number),
             is_prepared: AtomicBool::new(true),
+            predecessor: None,
         }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! A listener is watched exclusively, so that one of several drivers is woken per connection, and
 //! only while an accept that had to wait is armed: a driver that pauses does not swallow the
-//! others' wake-ups. A refused accept (EMFILE) ends the operation, so there is nothing to spin on.
+//! others' wake-ups. One that is shared with a [`Predecessor`](crate::Predecessor), which may
+//! swallow them, is not watched exclusively. A refused accept (EMFILE) ends the operation, so there
+//! is nothing to spin on.
 //!
 //! Invariants
 //! - A1: a listener is watched only while an accept on it is armed. With the final completion the
@@ -20,11 +22,7 @@ use super::table::Accepting;
 use super::{Epoll, LISTENER, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
-use crate::socket::Listener;
-
-/// Connections accepted from one listener in one turn: a millisecond of it. The caller orders
-/// crowds by address, and cannot order what is still in the backlog.
-const ACCEPTS_PER_TURN_MAX: usize = 512;
+use crate::socket::{ACCEPTS_PER_TURN_MAX, Listener};
 
 impl Epoll {
     pub(super) fn start_accept(
@@ -45,6 +43,7 @@ impl Epoll {
             descriptor,
             user_data,
             mode,
+            predecessor: listener.shared().map(|shared| shared.predecessor),
             watched: false,
             queued: false,
         });
@@ -83,7 +82,11 @@ impl Epoll {
                     completions.push(Completion::new(user_data, more, outcome));
                 }
                 Err(Errno::AGAIN) => {
-                    if let Err(errno) = self.watch(index) {
+                    let armed = match accepting.outlives_its_predecessor() {
+                        true => Err(Errno::CANCELED),
+                        false => self.watch(index),
+                    };
+                    if let Err(errno) = armed {
                         completions.push(self.fail_accept(index, errno));
                     }
                     return;
@@ -102,7 +105,11 @@ impl Epoll {
         let accepting = &mut self.listeners[index];
         if !accepting.watched {
             let data = EventData::new_u64(LISTENER | index as u64);
-            let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
+            let exclusion = match accepting.predecessor {
+                None => EventFlags::EXCLUSIVE,
+                Some(_) => EventFlags::empty(),
+            };
+            let flags = EventFlags::IN | EventFlags::ET | exclusion;
             self.counters.system_calls += 1;
             epoll::add(&self.epoll, accepting.listener(), data, flags)?;
             accepting.watched = true;

@@ -21,7 +21,7 @@ use crate::completion::Errno;
 use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, OperationMode};
 use crate::segment::SendList;
-use crate::socket::{Handle, Socket};
+use crate::socket::{Handle, Predecessor, Socket};
 
 /// A receive of datagrams under way.
 pub(super) struct DatagramReceive {
@@ -37,12 +37,19 @@ pub(super) struct Accepting {
     pub(super) descriptor: RawFd,
     pub(super) user_data: u64,
     pub(super) mode: OperationMode,
+    /// Where it began while one could accept from the same socket.
+    pub(super) predecessor: Option<Predecessor>,
     pub(super) watched: bool,
     /// It is in the work list.
     pub(super) queued: bool,
 }
 
 impl Accepting {
+    /// Whether it began beside a predecessor that is gone now: the next one need not.
+    pub(super) fn outlives_its_predecessor(&self) -> bool {
+        self.predecessor.as_ref().is_some_and(Predecessor::is_gone)
+    }
+
     /// The listener, which the caller keeps open until the final completion is handed out.
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
         // SAFETY: the accept is under way, so the listener is open.

@@ -5,6 +5,9 @@
 //! kernel answer EAGAIN where it should wait for the peer. For an accept it waits nevertheless,
 //! which the probe of `multishot_accept` tries; and a listener that does not block can be shared
 //! with an epoll driver.
+//!
+//! The kernel's accept waits exclusively. On a listener that another process may accept from as well
+//! `accept_shared` is used instead.
 
 use io_uring::types;
 
@@ -25,6 +28,9 @@ impl Uring {
         let descriptor = listener.prepare(&mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.outstanding += 1;
+        if let Some(shared) = listener.shared() {
+            return self.start_shared_accept(shared, user_data, mode);
+        }
         let entry = accept_entry(types::Fd(descriptor), mode);
         self.ring.push_plain(entry.of(Origin::Accept { user_data }));
     }

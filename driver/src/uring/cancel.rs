@@ -11,7 +11,10 @@ use crate::driver::Operation;
 impl Uring {
     pub(super) fn start_cancel(&mut self, operation: Operation<'_>, user_data: u64) {
         let origin = match operation {
-            Operation::Accept(_) => Origin::Accept { user_data },
+            Operation::Accept(_) => match self.cancel_shared_accept(user_data) {
+                Some(index) => Origin::SharedAccept { index },
+                None => Origin::Accept { user_data },
+            },
             Operation::Receive(_) => Origin::Receive { user_data },
             Operation::PollEventfd(event) => {
                 let Some(index) = self.cancel_poll(event, user_data) else {

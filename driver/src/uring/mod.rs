@@ -3,8 +3,8 @@
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
 //! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
 //! operations need until they end, `origin` says whose completion it is, and each operation has
-//! a file: `accept`, `receive`, `recv_into`, `datagrams`, `send`, `poll_eventfd`, `close` (with
-//! abort and shutdown_write), `cancel`, `wake`. `teardown` is the drop.
+//! a file: `accept` (and `accept_shared`), `receive`, `recv_into`, `datagrams`, `send`,
+//! `poll_eventfd`, `close` (with abort and shutdown_write), `cancel`, `wake`. `teardown` is the drop.
 //!
 //! Invariants
 //! - U1: `outstanding` counts accepts, receives (of datagrams as well), recv_intos, sends and
@@ -26,6 +26,7 @@ mod origin;
 pub(crate) mod entry;
 mod table;
 mod accept;
+mod accept_shared;
 mod receive;
 mod recv_into;
 mod datagrams;
@@ -51,7 +52,7 @@ use self::datagrams::DatagramTable;
 use self::origin::{Origin, Own};
 use self::ring::{Block, Ring};
 use self::sockets::SocketTable;
-use self::table::{PollTable, RecvIntoTable, SendTable};
+use self::table::{PollTable, RecvIntoTable, SendTable, SharedAcceptTable};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::DriverConfig;
@@ -81,6 +82,7 @@ pub struct Uring {
     /// Each datagram has an operation of its own, whatever the kernel offers.
     single_datagrams: bool,
     polls: PollTable,
+    shared_accepts: SharedAcceptTable,
     sockets: SocketTable,
     waker: Waker,
     clock: Clock,
@@ -153,6 +155,7 @@ impl Uring {
             datagrams: ManuallyDrop::default(),
             single_datagrams: false,
             polls: PollTable::default(),
+            shared_accepts: SharedAcceptTable::default(),
             sockets: SocketTable::default(),
             waker,
             clock: Clock::new(),
@@ -184,6 +187,13 @@ impl Uring {
         self.task_run
     }
 
+    /// Owns a connection from now on.
+    fn open(&mut self, descriptor: OwnedFd) -> Socket {
+        let socket = Socket::new(Handle::Descriptor(descriptor.into_raw_fd()));
+        self.sockets.open(socket);
+        socket
+    }
+
     /// Takes back the pages that no fragment refers to any more.
     fn reclaim(&mut self) {
         self.buffers.iter_mut().for_each(BufferRing::reclaim);
@@ -211,6 +221,9 @@ impl Uring {
             Origin::Send { index } => self.sent(index, entry.result(), completions),
             Origin::Datagrams { index } => self.datagram_received(index, entry, completions),
             Origin::PollEventfd { index } => self.poll_fired(index, entry, completions),
+            Origin::SharedAccept { index } => {
+                self.shared_accept_fired(index, entry.result(), completions);
+            }
             Origin::Own(own) => self.own(own, entry),
         }
     }
@@ -277,9 +290,7 @@ impl Driver for Uring {
     fn register(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
         self.counters.system_calls += 2;
         set_mode(&descriptor, Mode::Blocking)?;
-        let socket = Socket::new(Handle::Descriptor(descriptor.into_raw_fd()));
-        self.sockets.open(socket);
-        Ok(socket)
+        Ok(self.open(descriptor))
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
@@ -289,9 +300,7 @@ impl Driver for Uring {
     fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket> {
         self.counters.system_calls += 1;
         let socket = listener.accept_waiting(SocketFlags::CLOEXEC)?;
-        let socket = Socket::new(Handle::Descriptor(socket.into_raw_fd()));
-        self.sockets.open(socket);
-        Some(socket)
+        Some(self.open(socket))
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

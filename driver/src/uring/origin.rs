@@ -3,7 +3,7 @@
 //! The two bits above the caller's user_data say which kind of operation completes. Accepts and
 //! receives carry the caller's user_data itself; sends, recv_intos and watches carry the index of
 //! their entry in a table, and a bit that says in which; what the driver does for itself carries
-//! its kind.
+//! its kind, and a poll for an accept its index above those kinds.
 
 use crate::driver::USER_DATA_MAX;
 
@@ -17,6 +17,8 @@ const POLL_EVENTFD: u64 = 1 << 33;
 /// Set in a send that is a receive of datagrams.
 const DATAGRAMS: u64 = 1 << 34;
 const OWN: u64 = 3 << KIND_SHIFT;
+/// The first number of what the driver does for itself that is the index of a shared accept.
+const SHARED_ACCEPTS: u64 = 1 << 32;
 
 /// Operations of the driver itself. The caller never hears of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +31,28 @@ pub(super) enum Own {
 /// Whose completion it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    Accept { user_data: u64 },
-    Receive { user_data: u64 },
-    Send { index: u32 },
-    RecvInto { index: u32 },
-    PollEventfd { index: u32 },
-    Datagrams { index: u32 },
+    Accept {
+        user_data: u64,
+    },
+    Receive {
+        user_data: u64,
+    },
+    Send {
+        index: u32,
+    },
+    RecvInto {
+        index: u32,
+    },
+    PollEventfd {
+        index: u32,
+    },
+    Datagrams {
+        index: u32,
+    },
+    /// The poll of an accept on a listener that is shared with a predecessor.
+    SharedAccept {
+        index: u32,
+    },
     Own(Own),
 }
 
@@ -50,6 +68,7 @@ impl Origin {
             Origin::RecvInto { index } => u64::from(index) | RECV_INTO | SEND,
             Origin::PollEventfd { index } => u64::from(index) | POLL_EVENTFD | SEND,
             Origin::Datagrams { index } => u64::from(index) | DATAGRAMS | SEND,
+            Origin::SharedAccept { index } => (SHARED_ACCEPTS + u64::from(index)) | OWN,
             Origin::Own(own) => own as u64 | OWN,
         }
     }
@@ -72,11 +91,14 @@ impl Origin {
             2 => Origin::Send {
                 index: user_data as u32,
             },
-            _ => Origin::Own(match user_data {
-                0 => Own::Wake,
-                1 => Own::Cancel,
-                _ => Own::Close,
-            }),
+            _ => match user_data {
+                0 => Origin::Own(Own::Wake),
+                1 => Origin::Own(Own::Cancel),
+                SHARED_ACCEPTS.. => Origin::SharedAccept {
+                    index: user_data as u32,
+                },
+                _ => Origin::Own(Own::Close),
+            },
         }
     }
 }
@@ -97,6 +119,7 @@ mod tests {
             origins.push(Origin::RecvInto { index });
             origins.push(Origin::PollEventfd { index });
             origins.push(Origin::Datagrams { index });
+            origins.push(Origin::SharedAccept { index });
         }
         for own in [Own::Wake, Own::Cancel, Own::Close] {
             origins.push(Origin::Own(own));

@@ -1,7 +1,8 @@
 //! Operations under way that the kernel knows by an index, and what each needs until its end.
 //!
 //! Here is what they hold; what is done with it is in the operations' own files, and so are the
-//! invariants: I1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`.
+//! invariants: I1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`, S1 in
+//! `accept_shared`.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use io_uring::{opcode, squeue, types};
 
 use super::entry::{close_entry, fd_of};
 use crate::completion::Errno;
-use crate::driver::AfterSend;
+use crate::driver::{AfterSend, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::operations::Operations;
 use crate::segment::{SEGMENTS_MAX, SendList};
-use crate::socket::Socket;
+use crate::socket::{SharedListener, Socket};
 
 /// Longest list that is sent without a sign of progress, in bytes: slower than this within the
 /// shortest sensible write deadline is as good as dead.
@@ -38,6 +39,17 @@ pub(super) struct EventfdPoll {
     /// It cannot be read: the poll is being ended, and then this is reported.
     pub(super) failed: Option<Errno>,
 }
+
+/// One accept under way on a listener that is shared with a predecessor.
+pub(super) struct SharedAccept {
+    pub(super) user_data: u64,
+    pub(super) mode: OperationMode,
+    pub(super) listener: SharedListener,
+    pub(super) cancelled: bool,
+}
+
+/// Accepts on listeners that are shared with a predecessor under way, by index.
+pub(super) type SharedAcceptTable = Operations<SharedAccept>;
 
 /// Receives into buffers of the caller under way, by index.
 pub(super) type RecvIntoTable = Operations<RecvInto>;

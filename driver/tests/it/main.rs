@@ -17,4 +17,5 @@ mod sending;
 mod sharing;
 mod simulation;
 mod splice_from;
+mod taken_over;
 mod written;
