@@ -50,7 +50,8 @@ impl Restart {
         self.takeover.is_some()
     }
 
-    /// This server accepts: the one before it drains, and the next one may come.
+    /// This server accepts, and nothing is left that could fail: the one before it drains, and the
+    /// next one may come.
     pub(crate) fn finish(
         self,
         passed: &PassedSockets,
@@ -60,13 +61,7 @@ impl Restart {
         let Some(path) = self.path else {
             return Ok(None);
         };
-        let waiting = match self.takeover {
-            Some(takeover) => takeover
-                .finish(passed)
-                .map_err(|cause| failed(&path, &cause))?,
-            None => Default::default(),
-        };
-        let handover = Handover::start(&path, waiting, servers, handed_over);
+        let handover = Handover::start(&path, self.takeover, passed, servers, handed_over);
         handover.map(Some).map_err(|cause| failed(&path, &cause))
     }
 }

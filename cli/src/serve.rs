@@ -115,9 +115,10 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let handed_over = on_handover(&services, &rpcbind, relieved);
     let servers = handles(&running, admin_server.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
+    // From here on nothing ends this server: the one before it has let go.
     rpcbind.taken_over();
     announce(&running, &services, admin_server.as_ref());
-    access_logs.begin().map_err(no_thread)?;
+    access_logs.begin();
     let withdraw = rpcbind.withdrawal();
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
     let reload = Reload {

@@ -140,11 +140,7 @@ fn bind_unix_patiently(
     mode: u32,
     mut pause: impl FnMut(Duration),
 ) -> io::Result<(OwnedFd, SocketFile)> {
-    let locked = || {
-        let _lock = lock_directory(path)?;
-        bind_unix_now(path, kind, mode)
-    };
-    match bind_patiently(locked, &mut pause) {
+    match bind_patiently(|| bind_unix_at_once(path, kind, mode), &mut pause) {
         Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {
             // Any process that can read the directory may hold its lock, for as long as it likes.
             log::warn!(
@@ -155,6 +151,19 @@ fn bind_unix_patiently(
         }
         bound => bound,
     }
+}
+
+/// The same in one try: for a caller who comes again by itself.
+///
+/// # Errors
+/// As [`bind_unix`], and `WouldBlock` while another process has locked the directory.
+pub(crate) fn bind_unix_at_once(
+    path: &Path,
+    kind: SocketType,
+    mode: u32,
+) -> io::Result<(OwnedFd, SocketFile)> {
+    let _lock = lock_directory(path)?;
+    bind_unix_now(path, kind, mode)
 }
 
 /// Locks the directory of a path, so that two servers that start at once do not remove each other's

@@ -27,7 +27,8 @@ use crate::options::Spread;
 use crate::settings::{Asked, Endpoint};
 use crate::socket_watch;
 use crate::sockets::{
-    Later, ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, SocketKind, listening,
+    Before, Later, ListenAddress, Listening, OpenSocket, PassedSockets, SocketFile, SocketKind,
+    listening,
 };
 
 /// The sockets of a server.
@@ -47,6 +48,8 @@ struct Opened {
     asked: ListenAddress,
     address: ListenAddress,
     file: Option<Arc<SocketFile>>,
+    /// The server that may accept from the same sockets.
+    before: Option<Before>,
 }
 
 /// Opens the sockets of all endpoints.
@@ -97,7 +100,10 @@ pub(crate) fn open_all(
                     kind: SocketKind::Connections,
                     socket: Arc::downgrade(&socket),
                 });
-                let listener = Listener::new(socket);
+                let listener = match &opened.before {
+                    Some(before) => Listener::new(socket).taken_over_from(before.acceptor.clone()),
+                    None => Listener::new(socket),
+                };
                 if defer_accept
                     && endpoint.defer_accept
                     && let Err(cause) = listener.defer_accept()
@@ -191,6 +197,7 @@ fn open(
         asked,
         address,
         file,
+        before: passed.before(),
     })
 }
 
@@ -210,6 +217,7 @@ fn given(protocol: &'static str, sockets: Vec<OwnedFd>) -> Result<Opened, Error>
         asked: address.clone(),
         address,
         file: None,
+        before: None,
     })
 }
 
@@ -240,6 +248,7 @@ fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
                 address,
                 asked,
                 file: None,
+                before: None,
             })
         }
         ListenAddress::Unix(path) => {
@@ -251,6 +260,8 @@ fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
                 address: asked.clone(),
                 asked,
                 file: Some(file),
+
+                before: None,
             })
         }
         ListenAddress::Passed(name) => Err(Error::NotPassed { name: name.clone() }),

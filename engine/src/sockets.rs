@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use flatpath_driver::Predecessor;
 use flatpath_structures::lock::{Guard, Lock};
 use rustix::net::{SocketType, sockopt};
 
@@ -103,6 +104,17 @@ pub struct PassedSockets {
     sockets: Arc<Lock<Vec<PassedSocket>>>,
     /// What is to be done once the server before this one has handed over.
     later: Arc<Lock<Vec<Later>>>,
+    /// The server that passed some of them, until it has handed over.
+    before: Arc<Lock<Option<Before>>>,
+}
+
+/// The server that hands over.
+#[derive(Clone, Debug)]
+pub(crate) struct Before {
+    /// Whether it may accept from the sockets.
+    pub(crate) acceptor: Predecessor,
+    /// The connections that it may have.
+    pub(crate) connections_max: Option<usize>,
 }
 
 /// What a server that takes over does when the one before it accepts no more.
@@ -188,23 +200,35 @@ impl PassedSockets {
         self.postponed().push(later);
     }
 
-    /// The server before this one has handed over.
-    ///
-    /// # Errors
-    /// That of listen(2).
-    pub(crate) fn taken_over(&self) -> io::Result<()> {
-        let postponed = std::mem::take(&mut *self.postponed());
-        postponed.into_iter().try_for_each(|later| match later {
-            Later::Own(file) => {
-                file.own();
-                Ok(())
+    /// There is a server that serves until this one does.
+    pub(crate) fn come_from(&self, before: Before) {
+        *self.before.lock() = Some(before);
+    }
+
+    /// The server before this one, until it has handed over.
+    pub(crate) fn before(&self) -> Option<Before> {
+        self.before.lock().clone()
+    }
+
+    /// The server before this one accepts no more. This one serves whatever follows from that: a
+    /// socket that cannot listen now leaves its address to the others, with a line in the log.
+    pub(crate) fn taken_over(&self) {
+        if let Some(before) = self.before.lock().take() {
+            before.acceptor.leave();
+        }
+        for later in std::mem::take(&mut *self.postponed()) {
+            match later {
+                Later::Own(file) => file.own(),
+                Later::Listen(socket) => {
+                    // Without one its network thread has ended already.
+                    if let Some(socket) = socket.upgrade()
+                        && let Err(cause) = rustix::net::listen(&*socket, BACKLOG)
+                    {
+                        log::error!("a network thread accepts nothing: {cause}");
+                    }
+                }
             }
-            Later::Listen(socket) => match socket.upgrade() {
-                Some(socket) => Ok(rustix::net::listen(&*socket, BACKLOG)?),
-                // Its network thread has ended already.
-                None => Ok(()),
-            },
-        })
+        }
     }
 
     /// Takes those of another collection.
@@ -216,6 +240,9 @@ impl PassedSockets {
         self.list().extend(sockets);
         let postponed = std::mem::take(&mut *others.postponed());
         self.postponed().extend(postponed);
+        if let Some(before) = others.before() {
+            self.come_from(before);
+        }
     }
 
     /// Where the sockets listen that a listener takes which is to listen at `fd:NAME`.
@@ -389,14 +416,16 @@ pub(crate) struct OpenSocket {
     pub(crate) socket: Weak<OwnedFd>,
 }
 
+/// Device and inode of a file.
+pub(crate) type FileIdentity = (u64, u64);
+
 /// The file of a Unix socket that this server has made or taken over: removed when this is dropped,
 /// if it is still the same file. One that another server still accepts at stays, until that server
 /// has handed over ([`SocketFile::own`]).
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
+    identity: FileIdentity,
     /// It was removed, or is not to be.
     is_done: AtomicBool,
     /// It looks after the file.
@@ -406,10 +435,9 @@ pub(crate) struct SocketFile {
 impl SocketFile {
     /// The file that is there now.
     pub(crate) fn at(path: &Path) -> io::Result<SocketFile> {
-        let stat = rustix::fs::lstat(path)?;
         Ok(SocketFile {
             path: path.to_owned(),
-            identity: (stat.st_dev, stat.st_ino),
+            identity: identity_at(path)?,
             is_done: AtomicBool::new(false),
             watch: OnceLock::new(),
         })
@@ -432,6 +460,15 @@ impl SocketFile {
 
     pub(crate) fn is_watched_by(&self, task: Task) {
         let _ = self.watch.set(task);
+    }
+
+    pub(crate) fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    /// Whether this file is at the path now.
+    pub(crate) fn is_there(&self) -> bool {
+        identity_at(&self.path).is_ok_and(|there| there == self.identity)
     }
 
     /// The same for a file whose server has not handed over yet.
@@ -460,12 +497,18 @@ impl SocketFile {
         if self.is_done.swap(true, Ordering::Relaxed) {
             return;
         }
-        if rustix::fs::lstat(&self.path).is_ok_and(|stat| self.is_same(&stat))
+        if self.is_there()
             && let Err(cause) = std::fs::remove_file(&self.path)
         {
             log::warn!("{} cannot be removed: {cause}", self.path.display());
         }
     }
+}
+
+/// Of the file that is there now.
+fn identity_at(path: &Path) -> io::Result<FileIdentity> {
+    let stat = rustix::fs::lstat(path)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 impl Drop for SocketFile {

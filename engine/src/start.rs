@@ -203,6 +203,7 @@ fn shared(options: &Options, listeners: Vec<ListenerName>) -> Shared {
     let places = 1 + threads * places_of(options.limits.connections_max);
     shared.descriptors = DescriptorBudget::new(room, connections_max, (threads, places));
     shared.observes_dispatch = options.observes_dispatch;
+    shared.connections_max = connections_max;
     shared.name = options.name;
     shared
 }
@@ -305,6 +306,14 @@ fn complete_limits(options: &mut Options) -> Result<(), Error> {
         0 => CONNECTIONS_DEFAULT,
         wished => wished as u64,
     };
+    let before = options.passed.before().and_then(|it| it.connections_max);
+    if let Some(before) = before.filter(|before| (*before as u64).min(wished) > room) {
+        return Err(Error::Limits(format!(
+            "the process may open {descriptors} descriptors, which is enough for {room} \
+             connections, and the server that it is to take over from serves {before}: raise the \
+             limit with ulimit -n or LimitNOFILE=, or ask for fewer connections"
+        )));
+    }
     let is_asked_for = options.limits.connections_max != 0;
     if wished > room && (is_asked_for || room < CONNECTIONS_FEW) {
         log::warn!(

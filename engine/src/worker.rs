@@ -172,6 +172,8 @@ pub(crate) struct Shared {
     pub(crate) name: &'static str,
     /// Whether network threads measure what dispatch takes.
     pub(crate) observes_dispatch: bool,
+    /// The connections that all network threads together may have.
+    pub(crate) connections_max: usize,
     /// Event watches made so far, to share them out among the network threads.
     pub(crate) watches_made: AtomicUsize,
     pub(crate) lifecycle: Lifecycle,
@@ -222,6 +224,7 @@ impl Shared {
             bin: Bin::new(worker_pool.workers_max, places),
             name: DEFAULT_NAME,
             observes_dispatch: false,
+            connections_max: 0,
             watches_made: AtomicUsize::new(0),
             lifecycle: Lifecycle::new(threads, limits),
             changed_limits: ChangedLimits::default(),

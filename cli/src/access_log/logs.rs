@@ -174,17 +174,19 @@ impl AccessLogs {
         }
     }
 
-    /// Starts to write: after the lines that announce the listeners.
-    ///
-    /// # Errors
-    /// A thread cannot be started.
-    pub(crate) fn begin(&self) -> std::io::Result<()> {
+    /// Starts to write: after the lines that announce the listeners. The server serves by then, and
+    /// another one may have ended for it: where no thread can be started, lines are lost, with a
+    /// line in the server's log.
+    pub(crate) fn begin(&self) {
         let mut inner = self.inner.lock();
         if inner.state == State::Starting {
             inner.state = State::Written;
         }
-        let mut logs = inner.logs.iter_mut().flatten();
-        logs.try_for_each(|log| log.log.begin())
+        for log in inner.logs.iter_mut().flatten() {
+            if let Err(cause) = log.log.begin() {
+                log::error!("no access log is written: cannot start a thread: {cause}");
+            }
+        }
     }
 
     /// Writes what there is, and reports what was lost. The server has ended.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
-use flatpath::handover::{Handover, Takeover, Waiting};
+use flatpath::handover::{Handover, Takeover};
 use flatpath::sockets::PassedSockets;
 use flatpath::{Handle, Limits, Server};
 use flatpath_http::sse::{Broadcast, Event};
@@ -60,11 +60,7 @@ impl Relieving {
         let running = server.start().expect("started");
         let address = running.addresses()[0].address;
         let handle = running.handle();
-        let waiting = match takeover {
-            Some(takeover) => takeover.finish(&passed).expect("relieved"),
-            None => Waiting::default(),
-        };
-        let handover = Handover::start(path, waiting, vec![handle.clone()], || ());
+        let handover = Handover::start(path, takeover, &passed, vec![handle.clone()], || ());
         Relieving {
             address,
             handle,

@@ -16,8 +16,8 @@ use rustix::net::{
 /// Longest line.
 const LINE_BYTES_MAX: usize = 4_096;
 
-/// How long a process that has connected may take to say what it is, one that is offered sockets
-/// to get ready when this one ends, and any to take a line.
+/// How long a process that is offered sockets may take to get ready when this one ends, and any to
+/// take a line.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The other side of a conversation.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use flatpath::blocking::{BlockingLimit, Entry, WaitLimits};
 use flatpath::datagrams::{Datagram, DatagramService, Next, Reply};
-use flatpath::handover::{Handover, Takeover, Waiting};
+use flatpath::handover::{Handover, Takeover};
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::{DriverChoice, Error, Running, Server, WorkerScope};
 use flatpath_testkit::{Over, until_true};
@@ -380,8 +380,11 @@ fn no_datagram_is_lost_while_servers_hand_over_to_each_other() {
     };
     let mut running = server(DriverChoice::Auto).start().expect("it starts");
     let to = at(&running, 0);
-    let mut handover = Handover::start(&path, Waiting::default(), vec![running.handle()], || ())
-        .expect("it waits");
+    let wait = |takeover, running: &Running| {
+        let (passed, servers) = (PassedSockets::default(), vec![running.handle()]);
+        Handover::start(&path, takeover, &passed, servers, || ()).expect("it waits")
+    };
+    let mut handover = wait(None, &running);
     let (is_over, client) = (Over::default(), Arc::new(client()));
     std::thread::scope(|scope| {
         let _ends = is_over.at_end();
@@ -401,14 +404,10 @@ fn no_datagram_is_lost_while_servers_hand_over_to_each_other() {
             let next = server(choice).passed_sockets(takeover.sockets()).start();
             let next = next.expect("it starts with the sockets");
             assert_eq!(at(&next, 0), to);
-            let waiting = takeover
-                .finish(&PassedSockets::default())
-                .expect("handed over");
+            let of_next = wait(Some(takeover), &next);
             running.wait().expect("the one before has drained");
-            drop(handover);
+            drop(std::mem::replace(&mut handover, of_next));
             running = next;
-            let servers = vec![running.handle()];
-            handover = Handover::start(&path, waiting, servers, || ()).expect("it waits");
         }
         is_over.set();
         asking.join().expect("every datagram is answered");

@@ -15,6 +15,7 @@ mod framed_work;
 mod gate;
 mod growth;
 mod hand_over;
+mod handover;
 mod headers;
 mod hoard;
 mod keeping;

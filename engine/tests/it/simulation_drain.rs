@@ -87,6 +87,30 @@ fn a_cancel_that_brings_connections_loses_none() {
     assert!(late > 0, "some came after the drain had begun");
 }
 
+/// The kernel may have told only the accept that was cancelled of those who wait when it ends.
+#[test]
+fn sim_who_waits_when_the_accept_of_a_drain_ends_is_served() {
+    for waiting in [1, 2, CLIENTS_MAX] {
+        let mut conditions = Conditions::calm(1);
+        conditions.limits.connections_max = 10_000;
+        let mut server = SimulatedServer::new(conditions, Lines);
+        server.turn();
+        server.drain();
+        // Here the accept is cancelled; it ends in the next turn.
+        server.turn();
+        let connect = || {
+            let client = server.connect();
+            client.write(b"ping\n");
+            client
+        };
+        let clients: Vec<Client> = (0..waiting).map(|_| connect()).collect();
+        server.advance(Duration::from_millis(1));
+        turn_until(&mut server, "it ends", SimulatedServer::has_ended);
+        server.advance(Duration::from_secs(1));
+        assert_eq!(answered(&clients), waiting as u64);
+    }
+}
+
 #[test]
 fn who_connects_and_says_nothing_does_not_hold_a_drain_up() {
     let mut conditions = Conditions::calm(1);
