@@ -280,8 +280,8 @@ settings! {
         .of(ALL)
         .not_inherited();
 
-    /// Key of session tickets, at least 32 random bytes, that several servers share: clients resume
-    /// at any. May be repeated: the first seals, all open. Read again like --tls-cert
+    /// Key of session tickets, 80 random bytes (or 32, 48, 64), that several servers share: clients
+    /// resume at any. May be repeated: the first seals, all open. Read again like --tls-cert
     tls_ticket_key: Vec<PathBuf> = option(topic::TLS, "FILE", path())
         .built_with(built::TLS)
         .advanced()

@@ -1,4 +1,7 @@
 //! Session tickets that several servers share: files with keys.
+//!
+//! A key has one of a few lengths ([`KEY_BYTES`]). One of another length is still being written, or
+//! was not written to its end: a server that took it would open no ticket of the others.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,10 @@ use super::watched::Files;
 use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::Settings;
+
+/// Bytes that a key may have: 48 and 80 as those of nginx (`ssl_session_ticket_key`), and 256 and 512
+/// bits.
+const KEY_BYTES: [usize; 4] = [32, 48, 64, 80];
 
 /// Files with keys, as the settings have them: the first seals, all of them open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +59,15 @@ impl Files for TicketFiles {
         for path in &self.0 {
             let named = |cause: String| format!("{}: {cause}", path.display());
             let secret = bounded_file::read(path).map_err(|cause| named(cause.to_string()))?;
-            // Each by itself, so that an error names its file.
-            TicketKeys::new([&secret]).map_err(|cause| named(cause.to_string()))?;
-            secrets.push(Zeroizing::new(secret));
+            let secret = Zeroizing::new(secret);
+            if !KEY_BYTES.contains(&secret.len()) {
+                return Err(named(format!(
+                    "a key of tickets has 32, 48, 64 or 80 bytes, and there are {}: was it \
+                     written to its end?",
+                    secret.len()
+                )));
+            }
+            secrets.push(secret);
         }
         let keys = TicketKeys::new(secrets.iter().map(|it| &***it));
         Ok(Tickets {
@@ -85,16 +98,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_is_too_short_names_its_file() {
+    fn a_key_that_is_not_whole_names_its_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         std::fs::write(at("good"), [1; 80]).expect("written");
+        std::fs::write(at("empty"), []).expect("written");
         std::fs::write(at("short"), [1; 31]).expect("written");
+        std::fs::write(at("half"), [1; 40]).expect("written");
+        std::fs::write(at("long"), [1; 81]).expect("written");
         let load = |names: &[&str]| TicketFiles(names.iter().map(|name| at(name)).collect()).load();
-        let said = load(&["good"]).expect("long enough").to_string();
-        assert!(said.ends_with("good"), "{said}");
+        for bytes in KEY_BYTES {
+            std::fs::write(at("good"), vec![1; bytes]).expect("written");
+            let said = load(&["good"]).expect("whole").to_string();
+            assert!(said.ends_with("good"), "{said}");
+        }
         for (name, words) in [
-            ("short", "short: a key of tickets has at least 32 bytes"),
+            (
+                "empty",
+                "empty: a key of tickets has 32, 48, 64 or 80 bytes, and there are 0",
+            ),
+            ("short", "there are 31: was it written to its end?"),
+            ("half", "there are 40: was it written to its end?"),
+            ("long", "there are 81: was it written to its end?"),
             ("none", "none: No such file"),
         ] {
             let why = load(&["good", name]).expect_err(words);
