@@ -149,7 +149,14 @@ impl Takeover {
 
     /// Takes one line; false after the last one.
     fn next(&mut self, connections_max: &mut Option<usize>) -> io::Result<bool> {
-        let Some((line, socket)) = self.peer.hear(LINE_MAX)? else {
+        let silent = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::TimedOut => io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the server that waits there does not answer: does it hang?",
+            ),
+            _ => cause,
+        };
+        let Some((line, socket)) = self.peer.hear(LINE_MAX).map_err(silent)? else {
             log::warn!("the server that was to hand over has ended");
             return Ok(false);
         };
@@ -218,7 +225,7 @@ impl Handover {
     /// Waits at the path (made for its owner alone). `handed_over` is called when the servers are
     /// about to drain because another process accepts in their place.
     ///
-    /// With a `takeover` the server before this one is told first that the servers here accept, so
+    /// With a `takeover` the server before this one hears first that the servers here accept, so
     /// that it drains; all that can fail has been done by then. This waits until it accepts no
     /// more, a second at most: one that hangs then is waited for by the thread. What no listener
     /// has taken, of `passed` as well, is closed then, with a warning.

@@ -8,7 +8,7 @@
 //! ECANCELED, and the caller's next one is that of `accept`.
 //!
 //! Invariants
-//! - S1: an entry of the table holds the listener open from `start_shared_accept` to the final
+//! - SA1: an entry of the table holds the listener open from `start_shared_accept` to the final
 //!   completion, and has one poll under way.
 //!
 //! Cost: for each connection a poll and up to two calls of accept4(2).
@@ -50,7 +50,7 @@ impl Uring {
     }
 
     fn poll_shared_listener(&mut self, index: u32) {
-        // S1: it is in the table.
+        // SA1: it is in the table.
         let listener = &self.shared_accepts[index as usize].listener;
         let descriptor = listener.descriptor.as_raw_fd();
         let entry = poll_entry(descriptor, libc::POLLIN, OperationMode::Single);
@@ -65,7 +65,7 @@ impl Uring {
         result: i32,
         completions: &mut Vec<Completion>,
     ) {
-        // S1: it is in the table.
+        // SA1: it is in the table.
         let accept = &self.shared_accepts[index as usize];
         let (user_data, mode) = (accept.user_data, accept.mode);
         let (mut end, mut taken) = (None, 0);

@@ -1,7 +1,7 @@
 //! Operations under way that the kernel knows by an index, and what each needs until its end.
 //!
 //! Here is what they hold; what is done with it is in the operations' own files, and so are the
-//! invariants: I1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`, S1 in
+//! invariants: I1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`, SA1 in
 //! `accept_shared`.
 
 use std::sync::Arc;

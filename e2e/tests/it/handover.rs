@@ -18,19 +18,17 @@ use flatpath_testkit::{
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
+    SocketFlags, SocketType, sockopt,
 };
 use rustix::process::Signal;
 
 each_driver!(
     servers_relieve_each_other_and_no_client_notices,
-    a_new_server_that_dies_changes_nothing,
     what_a_dying_server_has_handed_over_is_served,
     listeners_may_change,
     listeners_at_any_free_port_are_told_apart,
     pairs_of_the_relay_stay_and_one_that_waits_is_told,
     a_new_server_with_more_threads_that_fails_loses_no_connection,
-    an_old_server_that_ends_meanwhile_leaves_everything_to_the_new_one,
     a_process_that_hangs_keeps_no_other_from_taking_over,
     a_path_that_others_may_replace_is_refused,
     sockets_pass_to_and_from_no_other_user,
@@ -44,7 +42,7 @@ const IDLE: &str = "60";
 
 const LARGE_BYTES: usize = 4 << 20;
 
-fn launch(driver: Driver, site: &Site, path: &Path) -> Launch {
+pub(crate) fn launch(driver: Driver, site: &Site, path: &Path) -> Launch {
     let flags = ["--drain-idle-timeout", IDLE, "--handover"];
     Launch::serve(driver)
         .with(flags)
@@ -52,7 +50,7 @@ fn launch(driver: Driver, site: &Site, path: &Path) -> Launch {
         .directory(site.path())
 }
 
-fn ended_well(mut server: Server) {
+pub(crate) fn ended_well(mut server: Server) {
     assert_eq!(server.exit_status().code(), Some(0), "{}", server.log());
 }
 
@@ -219,41 +217,15 @@ fn packet_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// As a new server does, up to a point.
-fn begin_as_new(path: &Path) -> OwnedFd {
+/// As a new server does, up to a point. What it reads has a deadline.
+pub(crate) fn begin_as_new(path: &Path) -> OwnedFd {
     let socket = packet_socket();
     let socket = socket.expect("a socket");
+    let patience = sockopt::Timeout::Recv;
+    sockopt::set_socket_timeout(&socket, patience, Some(LONG_PATIENCE)).expect("a deadline");
     let address = SocketAddrUnix::new(path).expect("short");
     rustix::net::connect(&socket, &address).expect("a server waits there");
     socket
-}
-
-fn a_new_server_that_dies_changes_nothing(driver: Driver) {
-    let site = Site::new().with("file", "contents");
-    let run = Site::new();
-    let path = run.at("next");
-    let server = launch(driver, &site, &path).start();
-    drop(begin_as_new(&path));
-    for hello in ["flatpath-handover 1", "flatpath-handover 999", "nonsense"] {
-        let socket = begin_as_new(&path);
-        rustix::net::send(&socket, hello.as_bytes(), SendFlags::NOSIGNAL).expect("sent");
-        let mut bytes = [0; 4_096];
-        let (count, _) = rustix::net::recv(&socket, &mut bytes, rustix::net::RecvFlags::empty())
-            .expect("an answer");
-        let answer = String::from_utf8_lossy(&bytes[..count]);
-        let is_ours = hello == "flatpath-handover 1";
-        let expected = if is_ours {
-            "socket 0 flatpath http "
-        } else {
-            "refused the versions"
-        };
-        assert!(answer.starts_with(expected), "{answer}");
-        drop(socket);
-        assert_eq!(server.client().get("/file").text(), "contents");
-    }
-    let next = launch(driver, &site, &path).start();
-    ended_well(server);
-    assert_eq!(next.client().get("/file").text(), "contents");
 }
 
 /// A server that is killed in the middle of handing over: one socket has gone across, with a
@@ -424,41 +396,6 @@ fn a_new_server_with_more_threads_that_fails_loses_no_connection(driver: Driver)
         assert_eq!(client.get("/file").text(), "contents");
     }
     drop(next);
-}
-
-/// It is told to stop when it has sent its sockets: a new one that is ready then has the files, and
-/// one that is not has a second, and leaves none behind.
-fn an_old_server_that_ends_meanwhile_leaves_everything_to_the_new_one(driver: Driver) {
-    for is_ready in [true, false] {
-        ends_meanwhile(driver, is_ready);
-    }
-}
-
-fn ends_meanwhile(driver: Driver, is_ready: bool) {
-    let site = Site::new();
-    let run = Site::new();
-    let path = run.at("next");
-    let at_path = format!("unix:{}", run.at("http").display());
-    let old = launch(driver, &site, &path).with(["--http", &at_path]);
-    let old = old.start();
-    let new = begin_as_new(&path);
-    rustix::net::send(&new, b"flatpath-handover 1", SendFlags::NOSIGNAL).expect("sent");
-    let hear = || {
-        let mut bytes = [0; 4_096];
-        let flags = rustix::net::RecvFlags::empty();
-        let (count, _) = rustix::net::recv(&new, &mut bytes, flags).expect("a line");
-        String::from_utf8_lossy(&bytes[..count]).into_owned()
-    };
-    while hear() != "end" {}
-    if is_ready {
-        rustix::net::send(&new, b"ready", SendFlags::NOSIGNAL).expect("sent");
-        assert_eq!(hear(), "draining");
-    }
-    old.terminate();
-    ended_well(old);
-    assert_eq!(hear().starts_with("refused"), !is_ready);
-    let left = [run.at("http").exists(), path.exists()];
-    assert_eq!(left, [is_ready; 2]);
 }
 
 /// Processes that connect and are silent, or hang with the sockets: the next one takes over.

@@ -22,6 +22,7 @@ mod files;
 mod first_page;
 mod handlers;
 mod handover;
+mod handover_ends;
 mod handover_streams;
 mod hangs;
 mod hosts;

@@ -1,6 +1,7 @@
 //! Servers that hand over to each other in one process: what becomes of the files, what a name that
 //! was removed costs, and who serves when one of them hangs or ends.
 
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -235,8 +236,8 @@ fn a_socket_that_is_removed_before_the_new_server_is_ready_is_made_by_that() {
     });
 }
 
-/// Speaks as an old server that has no socket but the one at the path.
-fn hand_over_as_old(waiting: &OwnedFd, ready: impl FnOnce()) {
+/// Speaks as an old server that has no socket but the one at the path, until the new one is ready.
+fn hand_over_as_old(waiting: &OwnedFd) -> Voice {
     let peer = rustix::net::accept_with(waiting, SocketFlags::CLOEXEC).expect("a new server");
     let peer = Voice::of(peer);
     assert_eq!(peer.hear(), HELLO);
@@ -244,36 +245,95 @@ fn hand_over_as_old(waiting: &OwnedFd, ready: impl FnOnce()) {
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let sockets = [waiting.as_fd()];
     ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
-    let bytes = [std::io::IoSlice::new(b"path")];
+    let bytes = [io::IoSlice::new(b"path")];
     rustix::net::sendmsg(&peer.0, &bytes, &mut ancillary, SendFlags::NOSIGNAL).expect("sent");
     peer.say("end");
     assert_eq!(peer.hear(), "ready");
-    ready();
-    peer.say("draining");
-    peer.say("released");
+    peer
+}
+
+/// Waits at a path as an old server does.
+fn listen_as_old(path: &Path) -> OwnedFd {
+    let waiting = packets();
+    let at = SocketAddrUnix::new(path).expect("short");
+    rustix::net::bind(&waiting, &at).expect("free");
+    rustix::net::listen(&waiting, 1).expect("it listens");
+    waiting
+}
+
+/// Takes over from a test that speaks as the old server.
+fn start_after(path: &Path) -> (Running, io::Result<Handover>) {
+    let takeover = ask_at(path);
+    let next = server(DriverChoice::Auto, "127.0.0.1:0");
+    let next = next.passed_sockets(takeover.sockets()).start();
+    let next = next.expect("it starts");
+    let (passed, servers) = (PassedSockets::default(), vec![next.handle()]);
+    let handover = Handover::start(path, Some(takeover), &passed, servers, || ());
+    (next, handover)
+}
+
+#[test]
+fn a_server_that_is_refused_when_it_is_ready_takes_nothing_and_removes_nothing() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("next");
+    let waiting = listen_as_old(&path);
+    std::thread::scope(|scope| {
+        scope.spawn(|| hand_over_as_old(&waiting).say("refused it took too long to start"));
+        let (next, handover) = start_after(&path);
+        let cause = handover.expect_err("the old one serves on");
+        assert!(cause.to_string().contains("too long"), "{cause}");
+        next.handle().drain();
+        next.wait().expect("a clean end");
+    });
+    assert!(path.exists(), "the old one waits there");
+}
+
+#[test]
+fn a_server_whose_predecessor_is_silent_serves_and_ends_if_that_refuses_it_after_all() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("next");
+    let waiting = listen_as_old(&path);
+    let (serves, is_served) = channel();
+    std::thread::scope(|scope| {
+        let waiting = &waiting;
+        scope.spawn(move || {
+            let peer = hand_over_as_old(waiting);
+            is_served
+                .recv_timeout(PATIENCE)
+                .expect("the new one serves");
+            peer.say("refused another process takes over");
+            // It has ended when the conversation has.
+            assert_eq!(peer.hear(), "");
+        });
+        let (next, handover) = start_after(&path);
+        let handover = handover.expect("it serves beside the old one");
+        expect_served(address(&next));
+        serves.send(()).expect("the old one waits for it");
+        next.wait().expect("it drains by itself");
+        drop(handover);
+    });
+    assert!(path.exists(), "the old one waits there");
 }
 
 #[test]
 fn a_socket_that_is_removed_as_the_old_server_lets_go_is_made_again() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("next");
-    let waiting = packets();
-    let at = SocketAddrUnix::new(&path).expect("short");
-    rustix::net::bind(&waiting, &at).expect("free");
-    rustix::net::listen(&waiting, 1).expect("it listens");
+    let waiting = listen_as_old(&path);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            hand_over_as_old(&waiting, || std::fs::remove_file(&path).expect("removed"));
+            let peer = hand_over_as_old(&waiting);
+            std::fs::remove_file(&path).expect("removed");
+            peer.say("draining");
+            peer.say("released");
         });
-        let takeover = ask_at(&path);
-        let next = server(DriverChoice::Auto, "127.0.0.1:0");
-        let next = next.passed_sockets(takeover.sockets()).start();
-        let next = wait_at(&path, Some(takeover), next.expect("it starts"));
-        expect_served(address(&next.running));
+        let (running, handover) = start_after(&path);
+        let handover = handover.expect("it serves");
+        expect_served(address(&running));
         until_true("another server to be able to come", || {
             Takeover::begin(&path).is_ok_and(|found| found.is_some())
         });
-        next.end();
+        Waiting { running, handover }.end();
     });
 }
 
