@@ -147,7 +147,13 @@ impl Report {
                     "cure": refusal.cure,
                 })
             });
-            json!({ "feature": finding.feature, "used": words(finding.used), "refusal": refusal })
+            json!({
+                "feature": finding.feature,
+                "used": words(finding.used),
+                "since": finding.since,
+                "without": finding.without,
+                "refusal": refusal,
+            })
         });
         let idle = self.idle.as_ref().map(|idle| {
             json!({
@@ -378,7 +384,8 @@ fn write_finding(formatter: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::
         None => writeln!(formatter, "  yes  {:<46}{used}", finding.feature),
         Some(refusal) => {
             writeln!(formatter, "  no   {:<46}{used}", finding.feature)?;
-            writeln!(formatter, "       {refusal}")
+            writeln!(formatter, "       {refusal}")?;
+            writeln!(formatter, "       without it {}", finding.without)
         }
     }
 }
@@ -462,11 +469,15 @@ mod tests {
                     Finding {
                         feature: "io_uring",
                         used: Use::Required,
+                        since: "5.1",
+                        without: "epoll is used in place of io_uring",
                         refusal: Some(refusal),
                     },
                     Finding {
                         feature: "another",
                         used: Use::Preferred,
+                        since: "6.12",
+                        without: "it takes more memory",
                         refusal: None,
                     },
                 ],

@@ -72,7 +72,7 @@ impl Cause {
                 "a security module of the kernel (SELinux, AppArmor) forbids io_uring: allow it \
                  there, or use epoll"
             }
-            Cause::Unsupported => "run Linux 6.0 or newer",
+            Cause::Unsupported => "run a newer Linux, or use epoll",
             Cause::Inoperative => "ask the operator of the sandbox, or use epoll",
             Cause::Memory => {
                 "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=), or use smaller rings \
@@ -182,6 +182,32 @@ impl Refusal {
         Refusal::of(step, Errno::from_raw_os_error(number))
     }
 
+    /// The same of a feature that this version of Linux brought, on this kernel. What an older one
+    /// answers to a feature that it does not know depends on the feature: EINVAL, ECANCELED for the
+    /// second of two linked operations, another result than the right one.
+    pub(crate) fn of_feature(self, since: &str, running: Option<(u32, u32)>) -> Refusal {
+        let is_told = self.cause == Cause::Unsupported
+            || matches!(self.cause, Cause::Other | Cause::Inoperative);
+        let is_older = match (running, crate::probe::version(since)) {
+            (Some(running), Some(since)) => running < since,
+            _ => false,
+        };
+        let cure = match () {
+            () if !is_told || Surroundings::look().gvisor => return self,
+            () if is_older => format!("run Linux {since} or newer"),
+            () if self.cause == Cause::Unsupported => {
+                format!("Linux has it from {since}: this kernel was changed, or a sandbox answers")
+            }
+            () => return self,
+        };
+        let cause = Cause::Unsupported;
+        Refusal {
+            cause,
+            cure,
+            ..self
+        }
+    }
+
     /// A configuration that cannot be.
     pub(crate) fn configuration(step: &'static str, cure: String) -> Refusal {
         Refusal {
@@ -272,6 +298,33 @@ mod tests {
         assert_eq!(gvisor.cure(Cause::Memory), None);
         assert!(is_filtered("Name:\tx\nSeccomp:\t2\n"));
         assert!(!is_filtered("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
+    }
+
+    #[test]
+    fn the_sentence_about_a_feature_is_made_from_the_version_that_brought_it() {
+        let refused = |errno, since, running| {
+            let refusal = Refusal::of("a feature", errno).of_feature(since, running);
+            (refusal.cause, refusal.cure)
+        };
+        let newer = |since: &str| {
+            let cure = format!("run Linux {since} or newer");
+            (Cause::Unsupported, cure)
+        };
+        // On 6.1 features of 6.12 and 6.15; on 5.10 a chain that was broken, and a wrong result.
+        let (old, older) = (Some((6, 1)), Some((5, 10)));
+        assert_eq!(refused(Errno::INVAL, "6.12", old), newer("6.12"));
+        assert_eq!(refused(Errno::INVAL, "6.15", old), newer("6.15"));
+        assert_eq!(refused(Errno::CANCELED, "5.17", older), newer("5.17"));
+        assert_eq!(refused(Errno::OPNOTSUPP, "5.11", older), newer("5.11"));
+        // Where the version has it, something else is wrong.
+        let (cause, cure) = refused(Errno::INVAL, "6.1", old);
+        assert!(
+            cause == Cause::Unsupported && cure.contains("from 6.1"),
+            "{cure}"
+        );
+        assert_eq!(refused(Errno::CANCELED, "6.0", old).0, Cause::Other);
+        assert_eq!(refused(Errno::NOMEM, "6.12", old).0, Cause::Memory);
+        assert_eq!(refused(Errno::PERM, "6.12", old).0, Cause::Forbidden);
     }
 
     #[test]

@@ -40,6 +40,10 @@ pub struct Finding {
     pub feature: &'static str,
     /// The driver's use of it.
     pub used: Use,
+    /// The version of Linux that brought it, as in `6.12`: for reports, nothing is concluded from it.
+    pub since: &'static str,
+    /// What it costs to be without it.
+    pub without: &'static str,
     /// Why it is refused; absent when it works.
     pub refusal: Option<Refusal>,
 }
@@ -63,65 +67,156 @@ pub struct Probe {
     pub findings: Vec<Finding>,
 }
 
-/// A trial: a feature's name, its use and how it is tried.
-type Trial = (&'static str, Use, fn() -> io::Result<()>);
+/// A feature, and how it is tried.
+struct Trial {
+    feature: &'static str,
+    used: Use,
+    /// The version of Linux that brought what the trial needs: the latest of its parts.
+    since: &'static str,
+    /// What it costs to be without it.
+    without: &'static str,
+    attempt: fn() -> io::Result<()>,
+}
 
-/// In the order of a connection's life, the required ones first.
+/// The cost of being without what the driver cannot do without.
+const EPOLL: &str = "epoll is used in place of io_uring";
+
+const fn required(
+    feature: &'static str,
+    since: &'static str,
+    attempt: fn() -> io::Result<()>,
+) -> Trial {
+    Trial {
+        feature,
+        used: Use::Required,
+        since,
+        without: EPOLL,
+        attempt,
+    }
+}
+
+const fn preferred(
+    feature: &'static str,
+    since: &'static str,
+    without: &'static str,
+    attempt: fn() -> io::Result<()>,
+) -> Trial {
+    Trial {
+        feature,
+        used: Use::Preferred,
+        since,
+        without,
+        attempt,
+    }
+}
+
+/// The ring itself, which every trial needs.
+const RING: Trial = required("io_uring", "5.1", || Ok(()));
+
+/// In the order of a connection's life, the required ones first. Versions are those of
+/// io_uring_enter(2), io_uring_setup(2) and liburing's manual pages.
 const TRIALS: &[Trial] = &[
-    ("waiting with a time-out", Use::Required, rings::timed_wait),
-    (
+    // IORING_ENTER_EXT_ARG.
+    required("waiting with a time-out", "5.11", rings::timed_wait),
+    // IORING_FEAT_NODROP.
+    required(
         "keeping overflown completions",
-        Use::Required,
+        "5.5",
         rings::overflow_is_kept,
     ),
-    (
-        "a poll that stays armed",
-        Use::Required,
-        rings::staying_poll,
-    ),
-    ("multishot accept", Use::Required, sockets::multishot_accept),
-    (
+    // IORING_POLL_ADD_MULTI.
+    required("a poll that stays armed", "5.13", rings::staying_poll),
+    // IORING_ACCEPT_MULTISHOT.
+    required("multishot accept", "5.19", sockets::multishot_accept),
+    // IORING_RECV_MULTISHOT; rings of buffers are of 5.19.
+    required(
         "multishot receive into provided buffers",
-        Use::Required,
+        "6.0",
         sockets::multishot_receive,
     ),
-    (
-        "a close linked after a send",
-        Use::Required,
-        sockets::linked_close,
+    // The close is silent (IOSQE_CQE_SKIP_SUCCESS); links are of 5.3.
+    required("a close linked after a send", "5.17", sockets::linked_close),
+    // IORING_SETUP_DEFER_TASKRUN.
+    preferred(
+        "deferred task work",
+        "6.1",
+        "completions are worked out at any call of the thread, not together when it waits",
+        || rings::task_run(TaskRun::Deferred),
     ),
-    ("deferred task work", Use::Preferred, || {
-        rings::task_run(TaskRun::Deferred)
-    }),
-    ("cooperative task work", Use::Preferred, || {
-        rings::task_run(TaskRun::Cooperative)
-    }),
-    (
+    // IORING_SETUP_COOP_TASKRUN.
+    preferred(
+        "cooperative task work",
+        "5.19",
+        "where task work is not deferred either, each completion interrupts its thread: about \
+         twice the time for each request",
+        || rings::task_run(TaskRun::Cooperative),
+    ),
+    // IORING_REGISTER_RESTRICTIONS is of 5.10; rings of buffers, which are left allowed, of 5.19.
+    preferred(
         "limiting a ring to the operations in use",
-        Use::Preferred,
+        "5.19",
+        "who writes into the memory of the process could have the ring do more than the driver does",
         rings::limited_operations,
     ),
-    (
+    // IORING_ENTER_NO_IOWAIT.
+    preferred(
         "waiting without counting as input and output",
-        Use::Preferred,
+        "6.15",
+        "an idle server shows as waiting for a disk (iowait) in top and in the load of some monitors",
         rings::quiet_wait,
     ),
-    (
+    // IOSQE_CQE_SKIP_SUCCESS.
+    preferred(
         "sends that complete in silence",
-        Use::Preferred,
+        "5.17",
+        "each short reply costs one more completion",
         sockets::silent_send,
     ),
-    (
+    // IOU_PBUF_RING_INC.
+    preferred(
         "receives that share a page",
-        Use::Preferred,
+        "6.12",
+        "a short message that is kept has a page of its own: ingest takes more memory",
         sharing::receives_share_pages,
     ),
-    (
+    // IORING_RECV_MULTISHOT for RECVMSG.
+    preferred(
         "many datagrams with one receive",
-        Use::Preferred,
+        "6.0",
+        "each datagram costs one more operation",
         datagrams::multishot_datagrams,
     ),
 ];
+
+impl Trial {
+    /// What became of it.
+    fn finding(&self, refusal: Option<Refusal>) -> Finding {
+        Finding {
+            feature: self.feature,
+            used: self.used,
+            since: self.since,
+            without: self.without,
+            refusal,
+        }
+    }
+
+    fn attempted(&self) -> Result<(), Refusal> {
+        (self.attempt)().map_err(|error| {
+            Refusal::of_error(self.feature, &error).of_feature(self.since, running())
+        })
+    }
+}
+
+/// The version of the kernel that runs: its first two numbers.
+fn running() -> Option<(u32, u32)> {
+    version(&rustix::system::uname().release().to_string_lossy())
+}
+
+/// The first two numbers of a text such as `6.12` or `5.10.0-28-amd64`.
+pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(['.', '-']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
 
 impl Probe {
     /// Tries everything.
@@ -133,18 +228,11 @@ impl Probe {
             names.release().to_string_lossy()
         );
         let ring = setup::set_up(8, 16);
-        let mut findings = vec![Finding {
-            feature: "io_uring",
-            used: Use::Required,
-            refusal: ring.as_ref().err().cloned(),
-        }];
+        let mut findings = vec![RING.finding(ring.as_ref().err().cloned())];
         let task_run = ring.as_ref().ok().map(|(_, task_run)| *task_run);
         if ring.is_ok() {
-            findings.extend(TRIALS.iter().map(|(feature, used, attempt)| Finding {
-                feature,
-                used: *used,
-                refusal: attempted(feature, attempt()).err(),
-            }));
+            let tried = TRIALS.iter();
+            findings.extend(tried.map(|trial| trial.finding(trial.attempted().err())));
         }
         Probe {
             kernel,
@@ -161,16 +249,12 @@ impl Probe {
     }
 }
 
-fn attempted(feature: &'static str, attempt: io::Result<()>) -> Result<(), Refusal> {
-    attempt.map_err(|error| Refusal::of_error(feature, &error))
-}
-
 /// Tries what a driver of this configuration cannot do without, sizes included. The first refusal
 /// ends it.
 pub(crate) fn require(config: &DriverConfig) -> Result<(), Refusal> {
     drop(Uring::new(config)?);
-    let mut required = TRIALS.iter().filter(|(_, used, _)| *used == Use::Required);
-    required.try_for_each(|(feature, _, attempt)| attempted(feature, attempt()))
+    let mut required = TRIALS.iter().filter(|it| it.used == Use::Required);
+    required.try_for_each(Trial::attempted)
 }
 
 #[cfg(test)]
@@ -234,9 +318,27 @@ mod tests {
 
     #[test]
     fn no_two_features_have_the_same_name() {
-        let mut names: Vec<_> = TRIALS.iter().map(|(feature, ..)| feature).collect();
+        let mut names: Vec<_> = TRIALS.iter().map(|it| it.feature).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), TRIALS.len());
+    }
+
+    #[test]
+    fn each_feature_knows_the_version_that_brought_it_and_what_its_absence_costs() {
+        for trial in TRIALS.iter().chain([&RING]) {
+            let since = version(trial.since).expect(trial.feature);
+            assert!(since >= (5, 1), "{}", trial.feature);
+            assert_eq!(trial.without == EPOLL, trial.used == Use::Required);
+            assert!(!trial.without.is_empty(), "{}", trial.feature);
+        }
+        for (text, expected) in [
+            ("6.12", Some((6, 12))),
+            ("5.10.0-28-amd64", Some((5, 10))),
+            ("6.1-rc3", Some((6, 1))),
+            ("new", None),
+        ] {
+            assert_eq!(version(text), expected, "{text}");
+        }
     }
 }
