@@ -32,7 +32,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flatpath_driver::monotonic_coarse_ns;
 use flatpath_structures::lock::{Guard, Lock};
@@ -179,6 +179,8 @@ pub(crate) struct Shared {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) changed_limits: ChangedLimits,
     pub(crate) started: Instant,
+    /// The same by the clock, since 1970.
+    pub(crate) started_at: Duration,
     /// Workers started after the first ones.
     pub(crate) workers_grown: Count,
     /// The listening sockets, while they are open.
@@ -230,6 +232,9 @@ impl Shared {
             changed_limits: ChangedLimits::default(),
             workers_grown: Count::default(),
             started: Instant::now(),
+            started_at: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
             listeners: listeners.into(),
             open_sockets: Vec::new(),
             socket_files: Vec::new(),

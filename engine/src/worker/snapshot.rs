@@ -24,6 +24,7 @@ impl Shared {
         let workers = self.worker_pool.statistics();
         Figures {
             uptime: self.started.elapsed(),
+            started_at: self.started_at,
             state: self.server_state(),
             listeners: (0..)
                 .zip(self.jobs())

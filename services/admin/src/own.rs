@@ -1,7 +1,7 @@
 //! Metrics that are not counted by the server itself: whether it is ready, which of its handlers
 //! are slow, and what the kernel says of the process.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::flatpath::ServerState;
 use crate::flatpath::figures::{Figures, RunningHandler};
@@ -56,10 +56,8 @@ const METRICS: &[Metric<Reading>] = &[
     Metric::gauge("flatpath_start_time_seconds",
         "When the server was started, since 1970.", &[],
         |it, out| {
-            let start = SystemTime::now().checked_sub(it.figures.uptime);
-            let start = start.and_then(|start| start.duration_since(UNIX_EPOCH).ok());
             if it.is_attached {
-                out.put(&[], start.unwrap_or_default());
+                out.put(&[], it.figures.started_at);
             }
         }),
     Metric::gauge("flatpath_ready",
