@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use flatpath_layers::{Access, Htpasswd};
 
+use crate::bounded_file;
 use crate::failure::Failure;
 
 pub(crate) use flatpath_layers::PasswordChecks;
@@ -23,6 +24,7 @@ impl PasswordFiles {
         if let Some(open) = self.open.iter().find(|file| file.path() == path) {
             return Ok(open.clone());
         }
+        let _reading = bounded_file::begin(path.display().to_string());
         let file = Htpasswd::open_with(path, &self.checks);
         let file = file.map_err(|why| Failure::WrongUse(format!("auth-file {why}")))?;
         self.open.push(file.clone());
@@ -45,6 +47,7 @@ impl PasswordFiles {
     /// Reads them again, if they have changed.
     pub(crate) fn reload(&self) {
         for file in &self.open {
+            let _reading = bounded_file::begin(file.path().display().to_string());
             // What is wrong is in the log.
             let _logged = file.reload();
         }

@@ -28,6 +28,7 @@ use flatpath_admin::Admin;
 use flatpath_nfs::PreparedExports;
 
 use crate::access::Accesses;
+use crate::bounded_file;
 use crate::config::site::SiteTable;
 use crate::config::{Configuration, Entry, ListenerTable};
 use crate::effect;
@@ -116,6 +117,9 @@ impl Reload {
         let is_asked = Arc::new(AtomicBool::new(false));
         move || {
             reopen();
+            for what in bounded_file::silent() {
+                log::error!("reload: it waits for {what}, which does not answer");
+            }
             // ORDER: AcqRel: a reload that was asked for before and has not begun reads what this
             // one would.
             if is_asked.swap(true, Ordering::AcqRel) {
@@ -126,6 +130,7 @@ impl Reload {
             let started = thread.spawn(move || {
                 // One after the other.
                 let (reload, last) = &mut *state.lock();
+                let _reading = bounded_file::begin("the reload of the configuration".into());
                 // ORDER: AcqRel: see above.
                 begun.swap(false, Ordering::AcqRel);
                 reload.reload(last);

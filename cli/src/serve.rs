@@ -25,6 +25,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::access;
 use crate::access_log::AccessLogs;
 use crate::admin::AdminServer;
+use crate::bounded_file;
 use crate::config::Configuration;
 use crate::effect;
 use crate::environment;
@@ -42,7 +43,7 @@ use crate::reload::{DrainTimes, Reload};
 use crate::report;
 use crate::restart::{self, Restart};
 use crate::roots::Roots;
-use crate::service_manager::ServiceManager;
+use crate::service_manager::{Pulse, ServiceManager};
 use crate::services::Services;
 use crate::settings::{Accept, Compress, Driver, ListenerProtocol, Settings, is_on};
 use crate::slow::SlowWatch;
@@ -110,6 +111,12 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let reporters = reporters(&services, &running);
     let renewal = Renewal::begin(&services.certificates, reload_period(&settings));
     // Before the server before this one can end: it would be the manager's main process.
+    admin.remarks(|| {
+        let silent = bounded_file::silent().into_iter();
+        silent
+            .map(|what| format!("{what} does not answer: reloads wait"))
+            .collect()
+    });
     manager.ready("Serving");
     let relieved = watchdog.on_stopping(drain_times.timeout());
     let handed_over = on_handover(&services, &rpcbind, relieved);
@@ -144,7 +151,11 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         manager.stopping();
         withdraw();
     });
-    drop((handover, reporters, renewal, rpcbind, services));
+    let pulse = Pulse::begin(&manager, running.handle()).map_err(no_thread)?;
+    let silence = bounded_file::Watch::begin().map_err(no_thread)?;
+    drop((
+        handover, reporters, renewal, rpcbind, services, silence, pulse,
+    ));
     // The last one, so that it shows the end of the others.
     drop(admin_server);
     access_logs.end();

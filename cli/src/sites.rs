@@ -14,6 +14,7 @@ use flatpath_http::{HostPattern, Origins, SiteTerms, Sites};
 use flatpath_layers::Guard;
 
 use crate::access::{self, Accesses};
+use crate::bounded_file;
 use crate::config::site::SiteTable;
 use crate::directories;
 use crate::failure::Failure;
@@ -205,6 +206,7 @@ fn beside(files: Files, site: &Served<'_>, owners: &[Owner]) -> Result<Files, Fa
 /// Whether names with a leading dot are served.
 pub(crate) fn hidden(settings: &Settings) -> Hidden {
     match is_on(settings.hidden) {
+    let _reading = bounded_file::begin(dir.display().to_string());
         true => Hidden::Served,
         false => Hidden::Refused,
     }

@@ -187,6 +187,8 @@ pub mod handover;
 pub mod episode;
 #[doc(hidden)]
 pub mod housekeeper;
+#[doc(hidden)]
+pub mod regular_file;
 pub mod sockets;
 pub mod trusted;
 pub mod watch;

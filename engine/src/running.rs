@@ -125,6 +125,13 @@ impl Handle {
         });
     }
 
+    /// Asks each network thread for a turn, also one that waits for something to happen. Those that
+    /// can take it count it ([`ThreadFigures::turns`](crate::figures::ThreadFigures::turns)): what a
+    /// watchdog of the whole process asks for. Returns at once.
+    pub fn ask_for_turns(&self) {
+        self.0.tell_all();
+    }
+
     /// How far the end of the server has come. A balancer should send it clients while it is
     /// [`ServerState::Running`]. One load.
     pub fn state(&self) -> ServerState {

@@ -259,8 +259,8 @@ impl Shared {
         self.tell_all();
     }
 
-    /// Tells every network thread that something has changed.
-    fn tell_all(&self) {
+    /// Tells every network thread that something has changed: it takes a turn.
+    pub(crate) fn tell_all(&self) {
         self.mailboxes.iter().for_each(Mailbox::tell);
     }
 

@@ -28,6 +28,7 @@ use super::self_signed;
 use super::source::{Pair, Secured, Source};
 use super::tickets::TicketFiles;
 use super::watched::{self, Identity, Reads, Watched};
+use crate::bounded_file;
 use crate::failure::Failure;
 
 /// How often a certificate that ends soon is warned of.
@@ -277,6 +278,7 @@ fn look(
     let (certificates, busy) = (certificates.clone(), Arc::clone(is_busy));
     let thread = thread::Builder::new().name("flatpath-tls".into());
     let started = thread.spawn(move || {
+        let _reading = bounded_file::begin("the look at certificates".into());
         if reads {
             certificates.read(Reads::Changed);
         }

@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use flatpath::tls::{TlsConfig, TlsError};
 
+use crate::bounded_file;
+
 /// What makes files be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reads {
@@ -29,6 +31,7 @@ pub(super) struct Identity {
 impl Identity {
     /// Of the file that a path leads to, through links.
     pub(super) fn of(path: &Path) -> Option<Identity> {
+        let _reading = bounded_file::begin(path.display().to_string());
         let data = fs::metadata(path).ok()?;
         Some(Identity {
             device: data.dev(),

@@ -59,6 +59,7 @@ mod sites;
 mod slow;
 mod statistics;
 mod threads;
+mod silent_files;
 mod tls;
 mod tls_clients;
 mod top;

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
 use flatpath_testkit::deadline::LONG_PATIENCE;
 use flatpath_testkit::{
-    Client, Driver, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
+    Client, Driver, Frozen, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
 };
 use rustix::process::Signal;
 
@@ -15,6 +16,7 @@ each_driver!(
     limits_of_a_table_change,
     a_file_with_a_mistake_changes_nothing,
     the_manager_is_told_of_a_reload,
+    the_manager_hears_of_each_network_thread_that_turns,
     a_terminal_that_closes_ends_the_server,
 );
 
@@ -149,7 +151,7 @@ fn deadlines_and_levels_change_and_the_rest_is_named(driver: Driver) {
     // From then on it is silent, until the level is the usual one again.
     until_true("the level of the start", || {
         server.process().signal(Signal::HUP);
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         server
             .log()
             .lines()
@@ -251,6 +253,39 @@ fn the_manager_is_told_of_a_reload(driver: Driver) {
         assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
         assert!(told().starts_with("READY=1\n"), "{settings}");
     }
+    ends_well(server);
+}
+
+/// `WATCHDOG=1` comes while every network thread takes turns, also without a client, and not while
+/// one is stuck.
+fn the_manager_hears_of_each_network_thread_that_turns(driver: Driver) {
+    let configured = Configured::new("network-threads = 2\n");
+    let manager = UnixDatagram::bind(configured.run.at("notify")).expect("a free path");
+    let told = |within: Duration| {
+        manager.set_read_timeout(Some(within)).expect("a deadline");
+        let mut bytes = [0; 1_000];
+        let count = manager.recv(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..count]).into_owned())
+    };
+    let launch = configured.launch(driver);
+    let launch = launch.variable("NOTIFY_SOCKET", configured.run.at("notify"));
+    let server = launch.variable("WATCHDOG_USEC", "300000").start();
+    assert!(
+        told(LONG_PATIENCE)
+            .expect("it serves")
+            .starts_with("READY=1\n")
+    );
+    for _ in 0..3 {
+        assert_eq!(told(LONG_PATIENCE).as_deref(), Some("WATCHDOG=1\n"));
+    }
+    let Some(frozen) = Frozen::thread(server.process(), "flatpath-net-1") else {
+        return;
+    };
+    // One was on its way; then nothing comes in many times the period.
+    while told(Duration::from_millis(150)).is_some() {}
+    assert_eq!(told(Duration::from_secs(1)), None, "a thread is stuck");
+    drop(frozen);
+    assert_eq!(told(LONG_PATIENCE).as_deref(), Some("WATCHDOG=1\n"));
     ends_well(server);
 }
 

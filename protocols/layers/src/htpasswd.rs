@@ -38,7 +38,6 @@ pub use checks::PasswordChecks;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -48,6 +47,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use flatpath::lock::Lock;
+use flatpath::regular_file;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::clock::{self, as_ns};
@@ -351,11 +351,8 @@ fn unreadable(path: &Path, cause: io::Error) -> HtpasswdError {
 /// again without another one.
 fn read(path: &Path) -> Result<(Vec<u8>, Option<Stamp>), HtpasswdError> {
     let read = || {
-        let file = File::open(path)?;
+        let file = regular_file::open(path)?;
         let before = file.metadata()?;
-        if !before.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
         let mut content = Vec::new();
         (&file)
             .take(HTPASSWD_BYTES_MAX + 1)

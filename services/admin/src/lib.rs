@@ -64,8 +64,8 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Reads metrics of its own, at each scrape.
 type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;
 
-/// Tells why the program is not ready, at each question.
-type Reasons = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+/// What the program says of itself, at each question.
+type Words = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// The admin service of a server; clones serve the same one.
 ///
@@ -96,7 +96,9 @@ struct Shared {
     slow: Lock<Option<Duration>>,
     sources: Lock<Vec<Source>>,
     /// Why the program is not ready.
-    reasons: Lock<Vec<Reasons>>,
+    reasons: Lock<Vec<Words>>,
+    /// What `/readyz` says besides.
+    remarks: Lock<Vec<Words>>,
     /// By which names it is reached.
     names: Lock<Vec<HostPattern>>,
 }
@@ -150,11 +152,10 @@ impl Admin {
         self.0.reasons.lock().push(Arc::new(reasons));
     }
 
-    /// Why the program is not ready although its server runs.
-    fn reasons(&self) -> Vec<String> {
-        // They are the program's, so they run under no lock.
-        let all = self.0.reasons.lock().clone();
-        all.iter().flat_map(|reasons| reasons()).collect()
+    /// Adds lines to what `/readyz` says, for what a person should look at although clients are
+    /// served. The status stays. It runs on the network thread that answers, so it must not block.
+    pub fn remarks(&self, remarks: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.0.remarks.lock().push(Arc::new(remarks));
     }
 
     fn sources(&self) -> Guard<'_, Vec<Source>> {
@@ -285,13 +286,18 @@ impl Admin {
     /// Whether new clients should be sent here.
     fn readiness(&self) -> Response {
         match self.0.shown.get().map(Handle::state) {
-            Some(ServerState::Running) => match self.reasons() {
-                none if none.is_empty() => text(StatusCode::OK, "ready\n"),
-                reasons => {
-                    let words = format!("not ready: {}\n", reasons.join("\nnot ready: "));
-                    text(StatusCode::SERVICE_UNAVAILABLE, &words)
-                }
-            },
+            Some(ServerState::Running) => {
+                let reasons = said(&self.0.reasons);
+                let (status, mut lines) = match reasons.is_empty() {
+                    true => (StatusCode::OK, vec!["ready".to_owned()]),
+                    false => {
+                        let lines = reasons.iter().map(|it| format!("not ready: {it}"));
+                        (StatusCode::SERVICE_UNAVAILABLE, lines.collect())
+                    }
+                };
+                lines.extend(said(&self.0.remarks));
+                text(status, &(lines.join("\n") + "\n"))
+            }
             Some(state) => {
                 let words = format!("{}\n", own::word(state));
                 text(StatusCode::SERVICE_UNAVAILABLE, &words)
@@ -299,6 +305,12 @@ impl Admin {
             None => text(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         }
     }
+}
+
+/// What all of these say now. They are the program's, so they run under no lock.
+fn said(all: &Lock<Vec<Words>>) -> Vec<String> {
+    let all = all.lock().clone();
+    all.iter().flat_map(|words| words()).collect()
 }
 
 fn text(status: StatusCode, words: &str) -> Response {
