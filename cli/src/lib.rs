@@ -13,6 +13,7 @@ mod slow;
 mod bounded_file;
 mod config;
 mod environment;
+mod control_group;
 mod memory;
 mod nfs;
 mod nfs_exports;

@@ -27,6 +27,7 @@ use crate::access_log::AccessLogs;
 use crate::admin::AdminServer;
 use crate::bounded_file;
 use crate::config::Configuration;
+use crate::control_group;
 use crate::effect;
 use crate::environment;
 use crate::failure::Failure;
@@ -85,6 +86,11 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     warn(arguments, &listeners, &file);
     let parts = demands(&settings, &listeners).divide()?;
     parts.log();
+    let limit = control_group::memory_bytes();
+    let used = demands(&settings, &listeners).bytes;
+    if let Some(why) = limit.and_then(|limit| control_group::warning(used, limit)) {
+        log::warn!("{why}");
+    }
     let restart = Restart::begin(&settings, &passed)?;
     let access_logs = AccessLogs::of(&settings)?;
     let mut services = Services::with(&passed, &file, &listeners, (&parts, &access_logs))?;

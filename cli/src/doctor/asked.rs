@@ -5,8 +5,7 @@
 //! start, would do with less, or would be killed. What it finds by itself, such as epoll where
 //! io_uring is refused, is none.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgMatches, value_parser};
@@ -15,6 +14,7 @@ use flatpath::limits::{DESCRIPTORS_MIN, DESCRIPTORS_RESERVED};
 
 use super::limits::MachineLimits;
 use crate::config::Configuration;
+use crate::control_group;
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::listeners;
@@ -171,39 +171,7 @@ impl Asked {
 
 /// Memory that this process may have, in bytes: of the machine, or what its control groups allow.
 pub(super) fn memory_bytes() -> usize {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limit = group_bytes(&groups, |path| fs::read_to_string(path).ok());
-    machine_bytes().min(limit.unwrap_or(usize::MAX))
-}
-
-/// The least limit of the groups in this text (`/proc/self/cgroup`), and of those they are in.
-fn group_bytes(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
-    let limits = groups.lines().flat_map(|line| {
-        // `0::/a/b`; of version 1 `4:memory:/a/b`.
-        let mut parts = line.splitn(3, ':').skip(1);
-        let controllers = parts.next().unwrap_or_default();
-        let group = parts.next().unwrap_or_default().trim_start_matches('/');
-        let place = match controllers {
-            "" => Some(("/sys/fs/cgroup", "memory.max")),
-            _ if controllers.split(',').any(|it| it == "memory") => {
-                Some(("/sys/fs/cgroup/memory", "memory.limit_in_bytes"))
-            }
-            _ => None,
-        };
-        let limits = place.into_iter().flat_map(|(root, name)| {
-            let path = Path::new(group);
-            // The last one is the root's.
-            let limits = path
-                .ancestors()
-                .map(|it| Path::new(root).join(it).join(name));
-            limits.collect::<Vec<_>>()
-        });
-        limits.collect::<Vec<_>>()
-    });
-    // `max` is none.
-    limits
-        .filter_map(|path| read(&path)?.trim().parse().ok())
-        .min()
+    machine_bytes().min(control_group::memory_bytes().unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -280,28 +248,6 @@ mod tests {
             for (found, part) in found.iter().zip(expected) {
                 assert!(found.contains(part), "{part}: {found}");
             }
-        }
-    }
-
-    #[test]
-    fn the_least_limit_of_all_groups_counts() {
-        let files = |path: &Path| {
-            let limit = match path.to_str()? {
-                "/sys/fs/cgroup/a/b/memory.max" => "max\n",
-                "/sys/fs/cgroup/a/memory.max" => "2097152\n",
-                "/sys/fs/cgroup/memory/c/memory.limit_in_bytes" => "1048576\n",
-                _ => return None,
-            };
-            Some(limit.to_owned())
-        };
-        for (groups, expected) in [
-            ("0::/a/b\n", Some(2 << 20)),
-            ("0::/\n", None),
-            ("5:cpu:/a\n4:memory:/c\n0::/a/b\n", Some(1 << 20)),
-            ("4:cpu,memory:/c\n", Some(1 << 20)),
-            ("", None),
-        ] {
-            assert_eq!(group_bytes(groups, files), expected, "{groups}");
         }
     }
 }
