@@ -59,6 +59,8 @@ mod admin;
 mod access_log;
 mod bench;
 mod top;
+mod client;
+mod health;
 #[cfg(feature = "generate")]
 mod generate;
 
@@ -84,6 +86,7 @@ fn commands() -> Vec<Command> {
         check::command(),
         doctor::command(),
         top::command(),
+        health::command(),
         bench::command(),
         #[cfg(feature = "generate")]
         generate::command(),
@@ -176,6 +179,7 @@ fn run((name, arguments): (&str, &ArgMatches)) -> Result<(), Failure> {
         "check" => check::run(arguments),
         "doctor" => doctor::run(arguments),
         "top" => top::run(arguments),
+        "health" => health::run(arguments),
         "bench" => Err(bench::run(arguments)),
         #[cfg(feature = "generate")]
         "generate" => {

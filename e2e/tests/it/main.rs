@@ -27,6 +27,7 @@ mod handover_streams;
 mod hangs;
 mod hosts;
 mod http2;
+mod health;
 mod hung_mount;
 mod ingest;
 mod ingest_handover;

@@ -34,6 +34,7 @@
 //! Requests are answered for [`Hosts::local`] and the names of [`Admin::hosts`] alone, so that no
 //! page in an operator's browser reads the metrics.
 
+mod compressed;
 mod exposition;
 mod own;
 mod page;
@@ -219,7 +220,10 @@ impl Admin {
         }
         match request.uri().path() {
             "/" => page::response(),
-            "/metrics" => typed(MEDIA_TYPE, exposition::text(&self.metrics())),
+            "/metrics" => {
+                let metrics = typed(MEDIA_TYPE, exposition::text(&self.metrics()));
+                compressed::for_request(request, metrics)
+            }
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
             "/status.json" => typed("application/json", self.status()),
