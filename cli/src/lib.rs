@@ -34,6 +34,7 @@ mod passwords;
 #[path = "without_passwords.rs"]
 mod passwords;
 mod access;
+mod cross_origin;
 mod sites;
 mod owners;
 mod listener;
@@ -58,9 +59,9 @@ mod doctor;
 mod admin;
 mod access_log;
 mod bench;
-mod top;
 mod client;
 mod health;
+mod top;
 #[cfg(feature = "generate")]
 mod generate;
 
@@ -85,8 +86,8 @@ fn commands() -> Vec<Command> {
         serve::command(),
         check::command(),
         doctor::command(),
-        top::command(),
         health::command(),
+        top::command(),
         bench::command(),
         #[cfg(feature = "generate")]
         generate::command(),
@@ -178,8 +179,8 @@ fn run((name, arguments): (&str, &ArgMatches)) -> Result<(), Failure> {
         "serve" => serve::run(arguments),
         "check" => check::run(arguments),
         "doctor" => doctor::run(arguments),
-        "top" => top::run(arguments),
         "health" => health::run(arguments),
+        "top" => top::run(arguments),
         "bench" => Err(bench::run(arguments)),
         #[cfg(feature = "generate")]
         "generate" => {

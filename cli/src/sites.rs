@@ -10,12 +10,13 @@ use flatpath_files::limits::CACHE_ENTRIES_MAX;
 use flatpath_files::{
     Durability, EntityTags, Files, Hidden, MountLimits, Owner, Rules, WriteOptions, Writing,
 };
-use flatpath_http::{HostPattern, Origins, SiteTerms, Sites};
-use flatpath_layers::Guard;
+use flatpath_http::{HostPattern, InvalidSite, Origins, SiteTerms, Sites};
+use flatpath_layers::{Cors, Guard};
 
 use crate::access::{self, Accesses};
 use crate::bounded_file;
 use crate::config::site::SiteTable;
+use crate::cross_origin::{self, CrossOrigin};
 use crate::directories;
 use crate::failure::Failure;
 use crate::listener::Listener;
@@ -104,6 +105,7 @@ pub(crate) fn service(
     if let [one] = &served[..]
         && listener.sites.is_empty()
         && !access::is_limited(&one.settings)
+        && one.settings.allow_origin.is_empty()
     {
         let files = beside(files(one, parts)?, one, &owners.at(listener))?;
         let mounts = files.mount_limits();
@@ -130,14 +132,17 @@ pub(crate) fn all(
             Some(others) => MountLimits::and(others, own),
         });
         let at = (&*site.label, site.prefix);
+        let origins = &site.settings.allow_origin;
+        let cors = (!origins.is_empty()).then(|| cross_origin::policy(origins, &files));
         let added = match accesses.of(&listener.name(), at, &site.settings)? {
             Some(handle) => {
-                let pages: Vec<_> = files.error_page_statuses().collect();
+                let changed = Guard::<Files>::REFUSALS.into_iter();
+                let changed = changed.filter(|status| site.rules.changes_refusal(*status));
                 let guarded = Guard::with(files, &handle);
-                let guarded = guarded.refusals(pages, Files::with_error_page);
-                sites.add(&site.names, site.prefix, guarded)
+                let guarded = guarded.refusals(changed, Files::with_error_page);
+                add(sites, site, guarded, cors)
             }
-            None => sites.add(&site.names, site.prefix, files),
+            None => add(sites, site, files, cors),
         };
         sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
         if let Some(terms) = terms(site, listener, accesses)? {
@@ -146,6 +151,20 @@ pub(crate) fn all(
     }
     let mounts = mounts.expect("a listener serves something");
     Ok((sites, mounts))
+}
+
+/// The sites with this one, for pages of other origins where they are allowed.
+fn add(
+    sites: Sites,
+    site: &Served<'_>,
+    service: impl flatpath_http::Service,
+    cors: Option<Cors>,
+) -> Result<Sites, InvalidSite> {
+    let (names, prefix) = (&site.names, site.prefix);
+    match cors {
+        Some(cors) => sites.add(names, prefix, CrossOrigin::new(service, cors)),
+        None => sites.add(names, prefix, service),
+    }
 }
 
 /// What the protocol does otherwise for a site than for its listener, if anything.
@@ -187,6 +206,7 @@ pub(crate) fn directory(settings: &Settings) -> &Path {
 
 pub(crate) fn open(settings: &Settings) -> Result<Files, Failure> {
     let dir = directory(settings);
+    let _reading = bounded_file::begin(dir.display().to_string());
     Files::open(dir).map_err(|cause| not_served(dir, &cause))
 }
 
@@ -206,7 +226,6 @@ fn beside(files: Files, site: &Served<'_>, owners: &[Owner]) -> Result<Files, Fa
 /// Whether names with a leading dot are served.
 pub(crate) fn hidden(settings: &Settings) -> Hidden {
     match is_on(settings.hidden) {
-    let _reading = bounded_file::begin(dir.display().to_string());
         true => Hidden::Served,
         false => Hidden::Refused,
     }
@@ -215,7 +234,9 @@ pub(crate) fn hidden(settings: &Settings) -> Hidden {
 /// A directory with its settings and rules.
 pub(crate) fn files(site: &Served<'_>, parts: &Parts) -> Result<Files, Failure> {
     let settings = &site.settings;
-    let files = open(settings)?.rules(site.rules.clone());
+    let rules = cross_origin::rules(&settings.allow_origin, site.rules.clone());
+    let rules = rules.map_err(|why| Failure::WrongUse(why.to_string()))?;
+    let files = open(settings)?.rules(rules);
     let files = files.cache(CACHE_ENTRIES_MAX, parts.cache_each);
     let files = match settings.stat_age {
         Some(age) => files.stat_age(age),

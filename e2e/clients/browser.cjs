@@ -2,54 +2,12 @@
 // pipes. Usage: node browser.cjs CHROMIUM ADDRESS FOLDER; FOLDER has `one.txt` and `two.txt`, and gets
 // the pictures. Ends with 0 if all is as expected, and says else what is not.
 'use strict';
-const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
+const { browse } = require('./devtools.cjs');
 
 const [chromium, address, folder] = process.argv.slice(2);
-const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--remote-debugging-pipe',
-  '--user-data-dir=' + path.join(folder, 'profile'), 'about:blank'];
-const browser = spawn(chromium, flags, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
-const deadline = setTimeout(() => end(new Error('the browser took too long')), 60000);
-
-function end(error) {
-  clearTimeout(deadline);
-  browser.kill('SIGKILL');
-  if (error) console.error(error.message);
-  process.exit(error ? 1 : 0);
-}
-
-let number = 0;
-let text = '';
-const asked = new Map();
-let waiting = [];
-browser.on('exit', () => end(new Error('the browser has ended')));
-browser.stdio[4].on('data', (data) => {
-  text += data;
-  const parts = text.split('\0');
-  text = parts.pop();
-  for (const part of parts) {
-    const message = JSON.parse(part);
-    if (message.id) {
-      const { resolve, reject } = asked.get(message.id);
-      asked.delete(message.id);
-      if (message.error) reject(new Error(message.error.message));
-      else resolve(message.result);
-    } else {
-      waiting = waiting.filter((it) => !it(message));
-    }
-  }
-});
-
-function call(method, params = {}, sessionId) {
-  const id = ++number;
-  browser.stdio[3].write(JSON.stringify({ id, method, params, sessionId }) + '\0');
-  return new Promise((resolve, reject) => asked.set(id, { resolve, reject }));
-}
-
-const event = (method) => new Promise((resolve) => {
-  waiting.push((message) => message.method === method && (resolve(message.params), true));
-});
+const { browser, call, end, event } = browse(chromium, folder);
 
 function expect(is, what) {
   if (!is) throw new Error('not so: ' + what);

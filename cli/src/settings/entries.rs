@@ -132,8 +132,8 @@ settings! {
         .of(HTTP)
         .in_sites("names");
 
-    /// Let pages of these origins, SCHEME://HOST or SCHEME://HOST:PORT, or * for all, send requests
-    /// that write. Those of other sites are refused (403) [default: the server's own pages]
+    /// Let pages of these origins, SCHEME://HOST or SCHEME://HOST:PORT, or * for all, read answers
+    /// (CORS) and send requests that write; others may not (403) [default: the server's own pages]
     allow_origin: Vec<OriginPattern> = option(topic::HTTP, "ORIGIN", str::parse::<OriginPattern>)
         .advanced()
         .of(HTTP)

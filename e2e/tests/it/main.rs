@@ -11,6 +11,7 @@ mod behind_proxy;
 mod bench;
 mod command;
 mod configuration;
+mod cross_origin;
 mod dashboards;
 mod deadlines;
 mod descriptors;

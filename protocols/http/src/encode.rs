@@ -3,7 +3,8 @@
 //! Writes into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
 use flatpath::memory::Buffer;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::header::VARY;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::chars;
 use crate::head::RequestMeta;
@@ -210,12 +211,49 @@ fn put_spelled(out: &mut impl Sink, name: &[u8]) {
     }
 }
 
+/// Usual length of a header line that is added.
+const HEADER_BYTES_USUAL: usize = 64;
+
 /// So many bytes of a name are put at a time: nearly all names have fewer.
 const NAME_PIECE_BYTES: usize = 32;
 
 /// Whether name and value may stand in a head.
 pub(crate) fn is_header(name: &[u8], value: &[u8]) -> bool {
     chars::is_token_word(name) && chars::is_header_value(value)
+}
+
+/// A reply with these headers in place of those by the same names. `Vary` is there beside them,
+/// unless the same value is.
+pub(crate) fn amended(reply: &[u8], headers: &HeaderMap) -> Vec<u8> {
+    let end = reply.len() - body_bytes_of(reply);
+    let (head, body) = reply.split_at(end);
+    let head = head.strip_suffix(b"\r\n").unwrap_or(head);
+    let mut amended = Vec::with_capacity(reply.len() + headers.len() * HEADER_BYTES_USUAL);
+    for line in head.split_inclusive(|byte| *byte == b'\n') {
+        let name = line.split(|byte| *byte == b':').next();
+        let name = name.and_then(|name| HeaderName::from_bytes(name).ok());
+        let is_replaced = name.is_some_and(|name| match name == VARY {
+            true => headers.get_all(VARY).iter().any(|it| is_line_of(line, it)),
+            false => headers.contains_key(name),
+        });
+        if !is_replaced {
+            amended.extend_from_slice(line);
+        }
+    }
+    for (name, value) in headers {
+        if !is_ours(name.as_str().as_bytes()) {
+            named_header(&mut amended, name, value);
+        }
+    }
+    amended.extend_from_slice(b"\r\n");
+    amended.extend_from_slice(body);
+    amended
+}
+
+/// Whether the line of a header has this value.
+fn is_line_of(line: &[u8], value: &HeaderValue) -> bool {
+    let own = line.splitn(2, |byte| *byte == b':').nth(1);
+    own.is_some_and(|own| own.trim_ascii().eq_ignore_ascii_case(value.as_bytes()))
 }
 
 /// `Content-Length`.
@@ -298,6 +336,32 @@ mod tests {
             status_line_of(&mut general, status);
             assert_eq!(short, general);
         }
+    }
+
+    #[test]
+    fn a_reply_is_amended_by_headers_in_place_of_its_own() {
+        let reply =
+            b"HTTP/1.1 200 OK\r\nVary: a\r\nx-a: 1\r\nX-A: 2\r\nvary: Origin\r\nX-B: 3\r\n\r\n\
+                      X-A: body\r\n\r\n";
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("x-a", "4"),
+            ("vary", "origin"),
+            ("x-c", "5"),
+            ("date", "no"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let text = String::from_utf8(amended(reply, &headers)).expect("ASCII");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert_eq!(body, "X-A: body\r\n\r\n");
+        let mut lines: Vec<_> = head.lines().collect();
+        assert_eq!(lines.remove(0), "HTTP/1.1 200 OK");
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            ["Vary: a", "Vary: origin", "X-A: 4", "X-B: 3", "X-C: 5"]
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::Buffer;
 use flatpath::prompt::PromptRight;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use crate::deferred::Pending;
 use crate::encode::{self, Sink};
@@ -193,6 +193,20 @@ impl<'a> Reply<'a> {
             self.out.leave_output();
         }
         Disposition::Answered
+    }
+
+    /// Puts these headers into the answer that was written, in place of those by the same names;
+    /// of `Vary` both count. Nothing without an answer. One that is [deferred](crate::Deferred) is
+    /// made elsewhere, without them.
+    ///
+    /// Cost: a copy of the answer's head, and of what of the body stands with it.
+    pub fn amend(&mut self, headers: &HeaderMap) {
+        if !self.is_complete || headers.is_empty() {
+            return;
+        }
+        self.out.leave_output();
+        let written = std::mem::take(self.out.scratch);
+        *self.out.scratch = encode::amended(&written, headers);
     }
 
     /// The length of the body of what was written: 0 for `HEAD`, and where it is not known.

@@ -23,7 +23,7 @@ use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName,
-    HeaderValue, ORIGIN,
+    HeaderValue, ORIGIN, VARY,
 };
 use http::{Method, StatusCode};
 
@@ -223,6 +223,33 @@ impl Cors {
         self
     }
 
+    /// What a service that adds the headers by itself says to a preflight from an origin that is
+    /// allowed. `None` of any other request.
+    #[must_use]
+    pub fn preflight_of(&self, request: &Request) -> Option<Response> {
+        let is_answered = is_preflight(request) && self.allowed(request).is_some();
+        is_answered.then(|| self.preflight(request))
+    }
+
+    /// The headers that such a service adds to its response to this request, whatever that is; none
+    /// where the origin is not allowed. `Vary` is among them if other origins get others.
+    #[must_use]
+    pub fn granted(&self, request: &Request) -> HeaderMap {
+        let mut granted = self.grant(request);
+        if granted.is_empty() {
+            return granted;
+        }
+        granted.extend(
+            self.exposed
+                .value(None)
+                .map(|it| (ACCESS_CONTROL_EXPOSE_HEADERS, it)),
+        );
+        if self.depends_on_origin() {
+            granted.insert(VARY, HeaderValue::from(ORIGIN));
+        }
+        granted
+    }
+
     /// The value of `Access-Control-Allow-Origin` for a request.
     fn allowed(&self, request: &Request) -> Option<HeaderValue> {
         let mut origins = request.headers().get_all(ORIGIN).iter();
@@ -287,11 +314,7 @@ impl Cors {
 
 impl Layer for Cors {
     fn call(&self, request: Request, next: &Next<'_>) -> Answer {
-        let asks = |name| request.headers().contains_key(name);
-        let is_preflight = request.method() == Method::OPTIONS
-            && asks(ORIGIN)
-            && asks(ACCESS_CONTROL_REQUEST_METHOD);
-        if is_preflight {
+        if is_preflight(&request) {
             return self.preflight(&request).into();
         }
         let mut granted = self.grant(&request);
@@ -316,6 +339,11 @@ impl Layer for Cors {
             response
         })
     }
+}
+
+fn is_preflight(request: &Request) -> bool {
+    let asks = |name| request.headers().contains_key(name);
+    request.method() == Method::OPTIONS && asks(ORIGIN) && asks(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 impl List {

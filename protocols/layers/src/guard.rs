@@ -94,6 +94,14 @@ pub struct GuardState<T> {
 }
 
 impl<S> Guard<S> {
+    /// The statuses of its refusals.
+    pub const REFUSALS: [StatusCode; 4] = [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ];
+
     /// Admits what `access` does.
     pub fn new(service: S, access: Access) -> Self {
         Self::with(service, &AccessHandle::new(access))
@@ -112,8 +120,8 @@ impl<S> Guard<S> {
         }
     }
 
-    /// Changes refusals of these statuses (401, 403, 429, 503): to a page of the service inside,
-    /// say. `change` runs on a worker and may block. So such a refusal costs a job, where others
+    /// Changes refusals of these statuses ([`REFUSALS`](Self::REFUSALS) or some of them): to a page
+    /// of the service inside, say. `change` runs on a worker and may block. So such a refusal costs a job, where others
     /// are answered on the network thread.
     #[must_use]
     pub fn refusals(

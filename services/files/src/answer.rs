@@ -49,7 +49,7 @@ mod heads;
 
 use heads::{file_headers, finish, kept_headers, prebuilt, precondition_failed};
 
-const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+pub(crate) const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub(crate) const ALLOWED_WRITABLE: HeaderValue =
     HeaderValue::from_static("GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS");
 
@@ -207,8 +207,13 @@ impl Answerer<'_> {
         }
         let target = match self.target_of(request) {
             Ok(target) => target,
-            Err(_) if !is_read => return Ok(Made::Other(self.other_method(request))),
-            Err(error) => return Err(error),
+            Err(error) => {
+                self.enter_unnamed(visit)?;
+                return match is_read {
+                    true => Err(error),
+                    false => Ok(Made::Other(self.other_method(request))),
+                };
+            }
         };
         self.enter(visit, &target)?;
         let redirects = visit.has_rules && *request.method() != Method::OPTIONS;

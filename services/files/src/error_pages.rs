@@ -16,6 +16,7 @@ use crate::answer::Answerer;
 use crate::cache::NewEntry;
 use crate::error::FilesError;
 use crate::root::Kind;
+use crate::rules::Changes;
 use crate::visit::Visit;
 
 impl Answerer<'_> {
@@ -36,20 +37,20 @@ impl Answerer<'_> {
         Ok(response)
     }
 
-    /// The page for an error that was made around the service, if there is one. `None`: the reach
-    /// is too short to tell.
-    pub(crate) fn page_for(
+    /// The page for an error that was made around the service, if there is one, and the changes of
+    /// its headers. `None`: the reach is too short to tell.
+    pub(crate) fn refusal_for(
         &self,
         request: &Request,
         status: StatusCode,
-    ) -> Option<Option<Response>> {
+    ) -> Option<(Option<Response>, Changes)> {
         let visit = self.visit(request)?;
         let page = match self.page_of(&visit, status) {
             // The request was refused already: no owner is asked about a page.
             Err(error) if error.is_of_owner() => Ok(None),
             page => page.or_else(none_unless_far),
         };
-        page.ok()
+        Some((page.ok()?, visit.changes(self.hidden)))
     }
 
     /// The file for a status as a response with its own status; `None` if there is none.

@@ -109,6 +109,7 @@ pub use rules::{
     CleanUrls, Explanation, HeaderChange, Outcome, Pattern, RootFiles, RuleError, Rules, Step,
     TrailingSlash,
 };
-pub use service::{Files, FilesState};
+pub use service::{Files, FilesState, Vocabulary};
 pub use target::Hidden;
+
 pub use writing::{Durability, WriteOptions, Writing};

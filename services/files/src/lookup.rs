@@ -18,7 +18,7 @@ use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::root::{Kind, Opened, Reach};
 use crate::rules::{CleanUrls, InForce, TrailingSlash, led_to};
 use crate::target::{INDEX, PAGE, PathForm, Target, is_own, joined, name_of};
-use crate::visit::{Found, Visit};
+use crate::visit::{Found, Visit, sent};
 use crate::writing::raw_target;
 
 impl Answerer<'_> {
@@ -271,11 +271,23 @@ impl Answerer<'_> {
         if !visit.has_rules {
             return Ok(());
         }
-        let is_long = target.path().len() > CACHE_TARGET_BYTES_MAX;
+        self.enter_at(visit, target.address())
+    }
+
+    /// The same of a target that names nothing: rules see its path as it was sent.
+    pub(crate) fn enter_unnamed(&self, visit: &mut Visit<'_>) -> Result<(), FilesError> {
+        match visit.has_rules {
+            true => self.enter_at(visit, sent(visit.request)),
+            false => Ok(()),
+        }
+    }
+
+    fn enter_at(&self, visit: &mut Visit<'_>, address: Vec<u8>) -> Result<(), FilesError> {
+        let is_long = address.len() > CACHE_TARGET_BYTES_MAX;
         if is_long && self.reach == Reach::AtHand && visit.rules.has_expressions() {
             return Err(FilesError::NotAtHand);
         }
-        visit.address = target.address();
+        visit.address = address;
         Ok(())
     }
 

@@ -37,7 +37,10 @@ use crate::writing::Writing;
 
 mod options;
 mod refusals;
+mod vocabulary;
 mod workers;
+
+pub use vocabulary::Vocabulary;
 
 /// Serves what lies beneath a directory.
 ///

@@ -8,9 +8,9 @@ use crate::freshness::Observation;
 use crate::listing;
 use crate::responses::{status_text, with};
 use crate::root::Opened;
-use crate::rules::{Extent, Held, InForce};
-use crate::target::PathForm;
-use crate::writing::public_address;
+use crate::rules::{Changes, Extent, Held, InForce};
+use crate::target::{Hidden, PathForm, Target};
+use crate::writing::{public_address, raw_target};
 
 /// One request on its way through the rules.
 pub(crate) struct Visit<'r> {
@@ -75,6 +75,16 @@ impl<'r> Visit<'r> {
         }
     }
 
+    /// The changes of headers of whatever answers the request, wherever that is made.
+    pub(crate) fn changes(&self, hidden: Hidden) -> Changes {
+        if !self.has_rules {
+            return Changes::default();
+        }
+        let target = Target::parse(raw_target(self.request).as_bytes(), hidden);
+        let address = target.map_or_else(|_| sent(self.request), |it| it.address());
+        self.rules.changes(&address)
+    }
+
     /// Changes headers as the rules say.
     pub(crate) fn change(&self, headers: &mut HeaderMap) {
         if self.has_rules && !self.address.is_empty() {
@@ -82,13 +92,10 @@ impl<'r> Visit<'r> {
         }
     }
 
-    /// The same of a response that this crate makes: its pages keep their own policy, which is
-    /// stricter and allows their style.
+    /// The same of a response that this crate makes.
     pub(crate) fn change_own(&self, headers: &mut HeaderMap) {
-        let policy = headers.get(header::CONTENT_SECURITY_POLICY).cloned();
-        self.change(headers);
-        if let Some(policy) = policy {
-            headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        if self.has_rules && !self.address.is_empty() {
+            self.rules.change_own(&self.address, self.extent, headers);
         }
     }
 
@@ -98,6 +105,15 @@ impl<'r> Visit<'r> {
         let query = self.request.uri().query();
         let (status, location) = self.rules.redirect(&self.address, query, prefix)?;
         Some(located(status, location))
+    }
+}
+
+/// The path of a target that names nothing, as it was sent; empty where it has none.
+pub(crate) fn sent(request: &Request) -> Vec<u8> {
+    let path = request.uri().path();
+    match path.starts_with('/') {
+        true => path.into(),
+        false => Vec::new(),
     }
 }
 

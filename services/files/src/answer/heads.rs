@@ -43,19 +43,22 @@ pub(super) fn file_headers(
     headers
 }
 
-/// RFC 9110, 15.4.5: of the headers of a 200, those that a cache needs to update what it has.
+/// RFC 9110, 15.4.5: of the headers of a 200, those of a 304: what a cache needs to update what it
+/// has, and what rules say, but not how the bytes are to be read that the client has.
 pub(super) fn kept_headers(
     headers: &HeaderMap,
 ) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    const KEPT: [HeaderName; 6] = [
-        header::VARY,
-        header::ETAG,
-        header::LAST_MODIFIED,
-        header::CACHE_CONTROL,
-        header::CONTENT_LOCATION,
-        header::EXPIRES,
+    const OF_THE_BODY: [HeaderName; 6] = [
+        header::ACCEPT_RANGES,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LANGUAGE,
+        header::CONTENT_RANGE,
+        header::CONTENT_TYPE,
+        header::X_CONTENT_TYPE_OPTIONS,
     ];
-    headers.iter().filter(|(name, _)| KEPT.contains(name))
+    headers
+        .iter()
+        .filter(|(name, _)| !OF_THE_BODY.contains(name))
 }
 
 fn without_content(headers: &HeaderMap) -> HeaderMap {

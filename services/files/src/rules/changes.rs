@@ -1,14 +1,16 @@
-//! Changes of the headers of a response.
+//! Changes of the headers of a response: of whatever the service answers, with any status.
 //!
 //! - 200 and 206 with a file, listings and redirects get all of them.
-//! - A 304 gets those of `Cache-Control`, `Expires`, `Content-Location` and `Vary`: what a cache
-//!   needs to update what it has (RFC 9110, 15.4.5).
-//! - Errors, and a file that stands in for another, get all but a `Cache-Control` (of any kind) or
-//!   `Expires` that lets them be kept. So `immutable` is kept away from the 404 of a file that is
-//!   not there yet, and from the page of an application under the name of a script.
+//! - A 304 gets them too, but for what says how the bytes of the file are to be read, which its
+//!   client has (RFC 9110, 15.4.5): `Content-Type` and its like.
+//! - Errors, answers to writes, and a file that stands in for another, get all but a
+//!   `Cache-Control` (of any kind) or `Expires` that lets them be kept. So `immutable` is kept away
+//!   from the 404 of a file that is not there yet, and from the page of an application under the
+//!   name of a script.
 
 use std::fmt;
 
+use flatpath_http::Response;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::error::RuleError;
@@ -222,6 +224,38 @@ pub(crate) fn apply<'a>(
     }
     for (name, text) in &mut joined {
         put(name, text.take(), headers);
+    }
+}
+
+/// The same of a response that this crate makes: its pages keep their own policy, which is stricter
+/// and allows their style.
+pub(crate) fn apply_to_own<'a>(
+    changes: impl IntoIterator<Item = &'a HeaderChange>,
+    extent: Extent,
+    headers: &mut HeaderMap,
+) {
+    let policy = headers.get(header::CONTENT_SECURITY_POLICY).cloned();
+    apply(changes, extent, headers);
+    if let Some(policy) = policy {
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+}
+
+/// Changes that wait for their response: whatever answers one request, with any status.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes(Vec<HeaderChange>);
+
+impl Changes {
+    pub(crate) fn new<'a>(changes: impl IntoIterator<Item = &'a HeaderChange>) -> Self {
+        Self(changes.into_iter().cloned().collect())
+    }
+
+    /// The response with them, without permission to keep it.
+    pub(crate) fn made(&self, mut response: Response) -> Response {
+        if !self.0.is_empty() {
+            apply_to_own(&self.0, Extent::NotKept, response.headers_mut());
+        }
+        response
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::header::HeaderMap;
 
-use super::changes::{self, Extent, HeaderChange};
+use super::changes::{self, Changes, Extent, HeaderChange};
 use super::list::{Hit, RuleList};
 use super::set::{Redirect, Rules};
 use super::template::Template;
@@ -102,6 +102,17 @@ impl InForce<'_> {
     pub(crate) fn change(&self, path: &[u8], extent: Extent, headers: &mut HeaderMap) {
         let changes = self.changing(path).flat_map(|hit| hit.rule);
         changes::apply(changes, extent, headers);
+    }
+
+    /// The same of a response that this crate makes.
+    pub(crate) fn change_own(&self, path: &[u8], extent: Extent, headers: &mut HeaderMap) {
+        let changes = self.changing(path).flat_map(|hit| hit.rule);
+        changes::apply_to_own(changes, extent, headers);
+    }
+
+    /// The changes of whatever answers a request for this path.
+    pub(crate) fn changes(&self, path: &[u8]) -> Changes {
+        Changes::new(self.changing(path).flat_map(|hit| hit.rule))
     }
 
     /// Whether looking for rules may run an expression.

@@ -14,9 +14,9 @@
 //! 6. Of an error the page for its status.
 //! 7. Headers: all rules for the path that was asked for, then those of `_headers`, in their order.
 //!
-//! In a list the rule that was added first wins. Requests with other methods get the redirects; a
-//! PUT or an upload gets no rule. A target that names nothing (`/.git`, `//a`, `/%`) gets step 6
-//! and no other.
+//! In a list the rule that was added first wins. Requests with other methods get the redirects and
+//! step 7; a PUT or an upload gets step 7 and no other. A target that names nothing (`/.git`,
+//! `//a`, `/%`) gets the steps 6 and 7, the latter by the path as it was sent.
 //!
 //! Invariants
 //! - What a rule makes of a path is parsed as the target of a client is: no dot segments, no hidden
@@ -51,6 +51,6 @@ pub use explain::{Explanation, Outcome, Step};
 pub use pattern::Pattern;
 pub use set::{CleanUrls, RootFiles, Rules, TrailingSlash};
 
-pub(crate) use changes::Extent;
+pub(crate) use changes::{Changes, Extent};
 pub(crate) use in_force::{InForce, led_to};
 pub(crate) use root_files::{Held, RuleFiles};

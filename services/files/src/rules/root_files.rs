@@ -64,7 +64,16 @@ pub(crate) struct Held<'a> {
     pub(crate) is_checkable: bool,
 }
 
-impl Held<'_> {
+impl<'a> Held<'a> {
+    /// The rules that were set alone.
+    pub(crate) fn of(set: &'a Rules) -> Self {
+        Self {
+            rules: InForce::of(set),
+            observations: Vec::new(),
+            is_checkable: true,
+        }
+    }
+
     /// Adds the rules of the files, and what depends on them.
     fn add(&mut self, version: &Version) {
         for (name, state) in NAMES.iter().zip(version.states) {
@@ -98,11 +107,7 @@ impl RuleFiles {
         set: &'a Rules,
         reach: Reach,
     ) -> Result<Held<'a>, FilesError> {
-        let mut held = Held {
-            rules: InForce::of(set),
-            observations: Vec::new(),
-            is_checkable: true,
-        };
+        let mut held = Held::of(set);
         if set.root_files == RootFiles::Ignored {
             return Ok(held);
         }

@@ -298,10 +298,10 @@ impl Rules {
         Ok(self)
     }
 
-    /// Changes headers of the responses to GET and HEAD of these paths, as the client asked for
-    /// them: see [`HeaderChange`]. On an error, and on the page of a fallback, a `Cache-Control`
-    /// counts only if it has `no-store` or `no-cache`, so that nothing is kept under the name of a
-    /// file that is not there.
+    /// Changes headers of the responses to requests for these paths, as the client asked for them,
+    /// whatever their method and status: see [`HeaderChange`]. On an error, on an answer to a write,
+    /// and on the page of a fallback, a `Cache-Control` counts only if it has `no-store` or
+    /// `no-cache`, so that nothing is kept under the name of a file that is not there.
     ///
     /// # Errors
     /// [`RuleError::Header`] if a value names a variable, which values do not have;

@@ -10,12 +10,14 @@ use crate::error_pages::in_place_of;
 use crate::homes::Stay;
 use crate::references::{Looker, MissingFile};
 use crate::root::Reach;
+use crate::rules::{Held, RootFiles, Rules};
+use crate::visit::Visit;
 
 impl Files {
     /// An error that was made around this service, by a layer that asks for a password or limits
-    /// requests, with the page that [`Rules::error_page`](crate::Rules::error_page) has for its
-    /// status. Its own headers stay. Other responses are given back as they are. Reads a file, so
-    /// not for a network thread.
+    /// requests, with the headers that rules change, and with the page that
+    /// [`Rules::error_page`](crate::Rules::error_page) has for its status. Its own headers stay.
+    /// May read files, so not for a network thread.
     #[must_use]
     pub fn with_error_page(
         &self,
@@ -24,24 +26,30 @@ impl Files {
         scope: &mut WorkerScope<'_>,
     ) -> Response {
         let status = response.status();
-        if !self.rules.error_pages.contains_key(&status) {
-            return response;
-        }
         let (version, Some(home)) = self.homes.numbered() else {
-            return response;
+            return self.without_home(request, response);
         };
         let stay = Stay {
             version,
             home: &home,
         };
         let asker = Asker::new(&home.owners);
-        let page = self.answer_with(request, scope, (stay, &asker), |answerer| {
-            answerer.page_for(request, status)
+        let made = self.answer_with(request, scope, (stay, &asker), |answerer| {
+            answerer.refusal_for(request, status)
         });
-        match page.flatten() {
+        let Some((page, changes)) = made else {
+            return response;
+        };
+        changes.made(match page {
             Some(page) => in_place_of(response, page),
             None => response,
-        }
+        })
+    }
+
+    /// An answer while there is no home, with the headers that the rules of the settings change.
+    pub(super) fn without_home(&self, request: &Request, response: Response) -> Response {
+        let visit = Visit::of(request, Held::of(&self.rules));
+        visit.changes(self.hidden).made(response)
     }
 
     /// The files that the rules name and that are not there now. `_redirects` and `_headers`, where
@@ -66,9 +74,15 @@ impl Files {
         };
         looker.missing()
     }
+}
 
-    /// The statuses for which the rules have a page.
-    pub fn error_page_statuses(&self) -> impl Iterator<Item = StatusCode> + '_ {
-        self.rules.error_pages.keys().copied()
+impl Rules {
+    /// Of the errors that may be made around a service with these rules, those that
+    /// [`Files::with_error_page`] changes: all where there are rules of headers, or may be
+    /// ([`RootFiles::Read`]), else those with a page.
+    #[must_use]
+    pub fn changes_refusal(&self, status: StatusCode) -> bool {
+        let has_headers = !self.headers.is_empty() || self.root_files == RootFiles::Read;
+        has_headers || self.error_pages.contains_key(&status)
     }
 }

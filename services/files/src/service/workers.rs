@@ -17,8 +17,11 @@ use crate::homes::{Home, Stay, Versions};
 use crate::limits::{FORM_DESCRIPTORS, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::put;
 use crate::responses::busy;
+use crate::root::Reach;
+use crate::rules::{Changes, Held};
 use crate::tus;
 use crate::tus::ledger::Uploads;
+use crate::visit::Visit;
 use crate::writing::{WriteOptions, Writing};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,22 +95,24 @@ impl Files {
         let Some((limit, _inside)) = self.enter(home, request, scope) else {
             return UploadDecision::Response(busy());
         };
+        let changes = self.changes_for(home, request, limit.is_some());
         let descriptors = match kind {
             WriteKind::Put => PUT_DESCRIPTORS,
             WriteKind::Form => FORM_DESCRIPTORS,
             WriteKind::Tus => TUS_DESCRIPTORS,
         };
         let Some(hold) = scope.descriptors().hold(descriptors) else {
-            return UploadDecision::Response(busy());
+            return UploadDecision::Response(changes.made(busy()));
         };
         match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
                 sink,
                 versions: Arc::clone(&self.versions),
                 limit,
+                changes,
                 _hold: hold,
             })),
-            refused => refused,
+            UploadDecision::Response(response) => UploadDecision::Response(changes.made(response)),
         }
     }
 
@@ -122,15 +127,28 @@ impl Files {
         let Some((uploads, kind)) = self.write_of(home, request, within.1) else {
             return UploadDecision::Response(self.read(request, within, scope));
         };
-        let Some(_inside) = self.enter(home, request, scope) else {
+        let Some((limit, _inside)) = self.enter(home, request, scope) else {
             return UploadDecision::Response(busy());
         };
+        let changes = self.changes_for(home, request, limit.is_some());
         let response = match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => sink.finish(scope),
             UploadDecision::Response(response) => response,
         };
         self.versions.has_written();
-        UploadDecision::Response(response)
+        UploadDecision::Response(changes.made(response))
+    }
+
+    /// What the rules change of the headers of whatever answers a write. Where the limit of its
+    /// mount was not entered, what of the rules is on another mount is left out.
+    fn changes_for(&self, home: &Home, request: &Request, is_within_limit: bool) -> Changes {
+        let reach = match is_within_limit || !home.mounts.has_limits() {
+            true => Reach::Everywhere,
+            false => Reach::OwnMount,
+        };
+        let held = home.rule_files.hold(&home.root, &self.rules, reach);
+        let held = held.unwrap_or_else(|_| Held::of(&self.rules));
+        Visit::of(request, held).changes(self.hidden)
     }
 
     /// How a request writes, if it does: as it is a PUT, a [`form`], or one for [`tus`]. One whose
@@ -200,6 +218,7 @@ struct CountedSink {
     sink: Box<dyn Sink>,
     versions: Arc<Versions>,
     limit: Option<BlockingLimit>,
+    changes: Changes,
     /// Given back after the files of the sink; that of one broken off is closed a moment later.
     _hold: DescriptorHold,
 }
@@ -213,10 +232,11 @@ impl Sink for CountedSink {
         let _inside = match self.limit.as_ref().map(|limit| limit.enter(scope)) {
             // The same piece comes again.
             Some(Entry::Parked) => return Ok(()),
-            Some(Entry::Refused) => return Err(Box::new(busy())),
+            Some(Entry::Refused) => return Err(Box::new(self.changes.made(busy()))),
             inside => inside,
         };
-        self.sink.write(piece, scope)
+        let written = self.sink.write(piece, scope);
+        written.map_err(|refusal| Box::new(self.changes.made(*refusal)))
     }
 
     fn keeps_parts(&self) -> bool {
@@ -226,6 +246,70 @@ impl Sink for CountedSink {
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
         let response = self.sink.finish(scope);
         self.versions.has_written();
-        response
+        self.changes.made(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatpath::descriptors::DescriptorBudget;
+    use flatpath_http::{Disposition, Head, Http, Reply, Service, Turn};
+    use flatpath_test::{Conditions, Requests, TestServer};
+
+    use super::*;
+
+    /// A file that is put in place when the upload ends: tells what was counted by then.
+    struct Place(Arc<Versions>);
+
+    impl Sink for Place {
+        fn write(&mut self, _: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
+            Response::new(self.0.writes().to_string().into())
+        }
+    }
+
+    struct Uploading {
+        versions: Arc<Versions>,
+        descriptors: DescriptorBudget,
+    }
+
+    impl Service for Uploading {
+        type ThreadState = ();
+
+        fn thread_state(&self) {}
+
+        fn inline(&self, (): &mut (), _: Turn, _: &Head<'_>, _: &mut Reply<'_>) -> Disposition<'_> {
+            Disposition::Pooled
+        }
+
+        fn pooled(&self, _: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
+            let descriptors = flatpath::descriptors::ConnectionDescriptors::from(&self.descriptors);
+            let sink = CountedSink {
+                sink: Box::new(Place(Arc::clone(&self.versions))),
+                versions: Arc::clone(&self.versions),
+                limit: None,
+                changes: Changes::default(),
+                _hold: descriptors.hold(1).expect("one is left"),
+            };
+            Box::new(sink).finish(scope)
+        }
+    }
+
+    /// Counted before, an observation of the old file could be made after it, and trusted.
+    #[test]
+    fn sim_a_write_is_counted_after_its_file_is_in_place() {
+        let versions = Versions::new();
+        let uploading = Uploading {
+            versions: Arc::clone(&versions),
+            descriptors: DescriptorBudget::default(),
+        };
+        let mut server = TestServer::new(Conditions::calm(1), Http::service(uploading));
+        for count in 0..2 {
+            assert_eq!(server.get("/").expect(200).text(), count.to_string());
+            assert_eq!(versions.writes(), count + 1);
+        }
     }
 }

@@ -23,6 +23,35 @@ pub(super) static UPLOAD_CHECKSUM: HeaderName = HeaderName::from_static("upload-
 pub(super) static UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
 pub(super) static METHOD_OVERRIDE: HeaderName = HeaderName::from_static("x-http-method-override");
 
+/// What requests say; `HEAD` and `DELETE` need the first.
+pub(crate) fn of_requests() -> [HeaderName; 7] {
+    [
+        TUS_RESUMABLE.clone(),
+        UPLOAD_CHECKSUM.clone(),
+        UPLOAD_DEFER_LENGTH.clone(),
+        UPLOAD_LENGTH.clone(),
+        UPLOAD_METADATA.clone(),
+        UPLOAD_OFFSET.clone(),
+        METHOD_OVERRIDE.clone(),
+    ]
+}
+
+/// What responses say.
+pub(crate) fn of_responses() -> [HeaderName; 10] {
+    [
+        TUS_RESUMABLE.clone(),
+        TUS_VERSION.clone(),
+        TUS_EXTENSION.clone(),
+        TUS_MAX_SIZE.clone(),
+        TUS_CHECKSUM_ALGORITHM.clone(),
+        UPLOAD_DEFER_LENGTH.clone(),
+        UPLOAD_EXPIRES.clone(),
+        UPLOAD_LENGTH.clone(),
+        UPLOAD_METADATA.clone(),
+        UPLOAD_OFFSET.clone(),
+    ]
+}
+
 /// Every response says which protocol it speaks, and none is for a cache.
 pub(super) fn marked(response: Response) -> Response {
     let version = HeaderValue::from_static(VERSION);

@@ -32,7 +32,8 @@
 //!   and the client sends them again.
 //!
 //! Extensions: creation, creation-with-upload, creation-defer-length, checksum, expiration,
-//! termination. Absent: concatenation, checksum-trailer, and CORS.
+//! termination. Absent: concatenation and checksum-trailer. What CORS has to allow of it, the
+//! [`Vocabulary`](crate::Vocabulary) names.
 
 mod checksum;
 mod create;
@@ -57,6 +58,8 @@ use crate::headers::Headers;
 use crate::responses::{Refusal, Result, bare};
 use crate::target::{Hidden, Target};
 use crate::writing::raw_target;
+
+pub(crate) use headers::{of_requests as request_fields, of_responses as response_fields};
 
 use headers::{VERSION, marked};
 use ledger::Uploads;

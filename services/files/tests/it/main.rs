@@ -2,4 +2,5 @@
 
 mod beside_routes;
 mod forms;
+mod headers;
 mod rules;
