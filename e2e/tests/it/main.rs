@@ -19,6 +19,7 @@ mod directories;
 mod download;
 mod drain;
 mod echo;
+mod file_errors;
 mod files;
 mod first_page;
 mod handlers;

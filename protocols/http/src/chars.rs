@@ -26,7 +26,8 @@ const fn classes() -> [u8; 256] {
         if byte.is_ascii_graphic() && !is_one_of(byte, b"#<>?`") {
             table[at] |= PATH;
         }
-        if byte.is_ascii_graphic() && !is_one_of(byte, b"#<>\"") {
+        // What is not ASCII is UTF-8 here: a target is text.
+        if byte >= 0x80 || byte.is_ascii_graphic() && !is_one_of(byte, b"#<>\"") {
             table[at] |= QUERY;
         }
         if byte.is_ascii_alphanumeric() || is_one_of(byte, b"-._~!$&'()*+,;=") {
@@ -103,12 +104,22 @@ mod tests {
                     "path {byte:#x}"
                 );
             }
-            if is_query(&[byte]) {
+            if byte.is_ascii() && is_query(&[byte]) {
                 assert!(
                     PathAndQuery::try_from(&[b'/', b'?', byte][..]).is_ok(),
                     "query {byte:#x}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_query_is_any_text() {
+        for text in ["\u{e9}", "q=\u{4e2d}\u{6587}&x", "\u{10ffff}"] {
+            let target = format!("/?{text}");
+            assert!(is_query(text.as_bytes()), "{text}");
+            assert!(PathAndQuery::try_from(&*target).is_ok(), "{text}");
+            assert!(!is_path(text.as_bytes()), "{text}");
         }
     }
 

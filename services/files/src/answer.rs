@@ -140,7 +140,10 @@ impl Answerer<'_> {
                 return Some(stopped(error));
             }
             // A worker looks again at what has failed for another reason.
-            Made::Error(error) if self.is_at_hand() && error != FilesError::NotFound => {
+            Made::Error(error)
+                if self.is_at_hand()
+                    && !matches!(error, FilesError::NotFound | FilesError::TooLong) =>
+            {
                 return None;
             }
             Made::Error(error) => refuse(request, error),

@@ -11,6 +11,8 @@ pub(crate) enum FilesError {
     /// Nothing that is served has this name. Also for hidden names, of links that lead out of
     /// the root, of FIFOs, sockets and devices: whether they exist is not revealed. 404.
     NotFound,
+    /// A name, or the whole path, is longer than any can be. 404, as nothing has it; of a write 414.
+    TooLong,
     /// A link leads to another mount, or out of the root; only where the reach excludes it.
     /// 404.
     OtherMount,
@@ -38,6 +40,7 @@ flatpath::impl_error! {
     FilesError {
         Self::MalformedTarget => "the request's target is not a path",
         Self::NotFound => "no such file",
+        Self::TooLong => "the name is too long",
         Self::OtherMount => "a link leads to another mount",
         Self::NotAtHand => "finding or reading it would wait",
         Self::Forbidden => "this process may not read the file",
@@ -71,7 +74,7 @@ impl FilesError {
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::MalformedTarget => StatusCode::BAD_REQUEST,
-            Self::NotFound | Self::OtherMount => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::OtherMount | Self::TooLong => StatusCode::NOT_FOUND,
             Self::Forbidden | Self::Refused(_) => StatusCode::FORBIDDEN,
             Self::Overloaded | Self::NotAtHand | Self::Unasked(_) | Self::Delayed(_) => {
                 StatusCode::SERVICE_UNAVAILABLE

@@ -18,6 +18,7 @@
 //! | 409           | no such directory; a directory, link or device              |
 //! | 412           | If-Match, If-None-Match or If-Unmodified-Since failed       |
 //! | 413, 415, 507 | too long; with a content coding; no space is left           |
+//! | 414           | a name that is longer than the file system takes            |
 
 use std::fs::File;
 use std::io::Write as _;
@@ -37,7 +38,6 @@ use crate::deferred_close::TempFile;
 use crate::error::FilesError;
 use crate::headers::{Headers, number};
 use crate::leftovers::{fresh_name, hold};
-use crate::limits::NAME_BYTES_MAX;
 use crate::publish::{Publication, refuse_part};
 use crate::responses::{Refusal, Result};
 use crate::target::PathForm;
@@ -135,9 +135,6 @@ impl Upload {
         let (parent, name) = split_name(&path);
         if form == PathForm::Directory {
             return Err(Refusal::conflict("a path that ends in / names a directory"));
-        }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(Refusal::conflict("the name is too long"));
         }
         let directory = directory_for(uploads.finder(), parent, name)?;
         let existing = existing_at(&directory, name)?;

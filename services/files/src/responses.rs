@@ -110,26 +110,39 @@ impl From<FilesError> for Refusal {
         if error.is_of_owner() {
             return Self(Box::new(stopped(error)));
         }
-        error.status().into()
+        match error {
+            FilesError::TooLong => Errno::NAMETOOLONG.into(),
+            // What cannot be looked up has a name that no file can have, or leads elsewhere.
+            FilesError::NotFound | FilesError::OtherMount => {
+                Self::conflict("no file can be written at this address")
+            }
+            error => error.status().into(),
+        }
     }
 }
 
-/// The kernel would not write. Unlike a read, no error of a write ever means that the file does not
+/// The table of errors of a file that is to be written, whatever step met them. The kernel would
+/// not write. Unlike a read, no error of a write ever means that the file does not
 /// exist: where a directory is gone, the request conflicts with its state.
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
         let status = match errno {
             Errno::NOSPC | Errno::DQUOT => StatusCode::INSUFFICIENT_STORAGE,
             Errno::FBIG => StatusCode::PAYLOAD_TOO_LARGE,
-            Errno::ROFS | Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
+            // Nobody who is refused can change that, and who can does not see the answer.
+            Errno::ROFS => {
+                log::warn!("an uploaded file cannot be written: {errno}");
+                StatusCode::FORBIDDEN
+            }
+            Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
+            Errno::NAMETOOLONG => StatusCode::URI_TOO_LONG,
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::ISDIR
             | Errno::EXIST
             | Errno::STALE
             | Errno::LOOP
-            | Errno::TXTBSY
-            | Errno::NAMETOOLONG => StatusCode::CONFLICT,
+            | Errno::TXTBSY => StatusCode::CONFLICT,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -168,6 +181,18 @@ mod tests {
             assert_ne!(status, StatusCode::NOT_FOUND, "errno {raw}");
         }
         let status = |errno: Errno| Refusal::from(errno).0.status().as_u16();
+        for error in [
+            FilesError::NotFound,
+            FilesError::OtherMount,
+            FilesError::TooLong,
+            FilesError::MalformedTarget,
+            FilesError::Forbidden,
+            FilesError::Unreadable(Errno::IO),
+        ] {
+            let status = Refusal::from(error).0.status();
+            assert_ne!(status, StatusCode::NOT_FOUND, "{error}");
+        }
+        assert_eq!(status(Errno::NAMETOOLONG), 414);
         assert_eq!(status(Errno::INVAL), 500);
         assert_eq!(status(Errno::TXTBSY), 409);
         assert_eq!(status(Errno::FBIG), 413);

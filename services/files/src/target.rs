@@ -101,7 +101,7 @@ impl<'a> Target<'a> {
             push_name(name, hidden, &mut decoded)?;
         }
         if decoded.len() > PATH_BYTES_MAX {
-            return Err(FilesError::NotFound);
+            return Err(FilesError::TooLong);
         }
         Ok(Self {
             path: decoded,
@@ -192,9 +192,12 @@ fn push_name(segment: &[u8], hidden: Hidden, path: &mut Vec<u8>) -> Result<(), F
     }
     let is_public = start == 0 && name == WELL_KNOWN;
     let is_refused = hidden == Hidden::Refused && is_hidden(name) && !is_public;
-    let names_nothing = name.is_empty() || name.contains(&b'/') || name.len() > NAME_BYTES_MAX;
+    let names_nothing = name.is_empty() || name.contains(&b'/');
     if is_refused || names_nothing {
         return Err(FilesError::NotFound);
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FilesError::TooLong);
     }
     Ok(())
 }
@@ -441,10 +444,10 @@ mod tests {
     fn names_and_paths_have_their_longest() {
         let name = "n".repeat(NAME_BYTES_MAX);
         assert!(path_of(&format!("/{name}")).is_ok());
-        assert_refused(&format!("/{name}n"), FilesError::NotFound);
+        assert_refused(&format!("/{name}n"), FilesError::TooLong);
         let deep = format!("/{}", "d/".repeat(PATH_BYTES_MAX / 2));
         assert!(path_of(&deep).is_ok());
-        assert_refused(&format!("{deep}xy"), FilesError::NotFound);
+        assert_refused(&format!("{deep}xy"), FilesError::TooLong);
     }
 
     #[test]

@@ -188,7 +188,7 @@ pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Result<Existing> {
             "the path names something other than a regular file",
         )),
         Err(Errno::NOENT) => Ok(Existing::Nothing),
-        Err(errno) => Err(FilesError::from(errno).into()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
