@@ -111,18 +111,18 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let roots = Roots::default();
     roots.set(&listeners);
     admin.ready_unless(roots.missing(&services.exports));
-    admin.attach(running.handle());
-    let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
-    let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
-    let reporters = reporters(&services, &running);
-    let renewal = Renewal::begin(&services.certificates, reload_period(&settings));
-    // Before the server before this one can end: it would be the manager's main process.
     admin.remarks(|| {
         let silent = bounded_file::silent().into_iter();
         silent
             .map(|what| format!("{what} does not answer: reloads wait"))
             .collect()
     });
+    admin.attach(running.handle());
+    let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
+    let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
+    let reporters = reporters(&services, &running);
+    let renewal = Renewal::begin(&services.certificates, reload_period(&settings));
+    // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
     let relieved = watchdog.on_stopping(drain_times.timeout());
     let handed_over = on_handover(&services, &rpcbind, relieved);
@@ -151,14 +151,14 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         parts,
         manager: manager.clone(),
     };
+    let pulse = Pulse::begin(&manager, running.handle()).map_err(no_thread)?;
+    let silence = bounded_file::Watch::begin().map_err(no_thread)?;
     let watch = watch.reloading(reload.on_signal(access_logs.reopener()));
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
         manager.stopping();
         withdraw();
     });
-    let pulse = Pulse::begin(&manager, running.handle()).map_err(no_thread)?;
-    let silence = bounded_file::Watch::begin().map_err(no_thread)?;
     drop((
         handover, reporters, renewal, rpcbind, services, silence, pulse,
     ));
@@ -408,10 +408,17 @@ fn explain(error: &Error) -> Failure {
                  picks a free one)"
             ))
         }
-        Error::NotPassed { name } => Failure::WrongUse(format!(
-            "fd:{name}: no socket of this name was passed to this process; name the socket so in \
-             the service manager (FileDescriptorName={name} in systemd's socket unit)"
-        )),
+        Error::NotPassed { name, instead } => {
+            let cure = instead.clone().unwrap_or_else(|| {
+                format!(
+                    "name the socket so in the service manager (FileDescriptorName={name} in \
+                     systemd's socket unit)"
+                )
+            });
+            Failure::WrongUse(format!(
+                "fd:{name}: no socket of this name was passed to this process; {cure}"
+            ))
+        }
         Error::Bind { address, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
             Failure::Failed(format!(
                 "cannot listen on {address}: {cause}; ports below 1024 need CAP_NET_BIND_SERVICE, \

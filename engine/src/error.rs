@@ -42,6 +42,8 @@ pub enum Error {
     NotPassed {
         /// The name.
         name: String,
+        /// What was passed instead, if something was: to another process, say.
+        instead: Option<String>,
     },
     /// io_uring was asked for by name and this machine refuses it.
     Uring(Refusal),
@@ -69,7 +71,10 @@ flatpath_structures::impl_error! {
         Self::NoListener => "no listener was named",
         Self::Address { address, cause } => "{address} is not an address to listen on: {cause}",
         Self::Bind { address, cause } => "cannot listen on {address}: {cause}",
-        Self::NotPassed { name } => "no socket named {name} was passed to this process",
+        Self::NotPassed { name, instead: None } =>
+            "no socket named {name} was passed to this process",
+        Self::NotPassed { name, instead: Some(instead) } =>
+            "no socket named {name} was passed to this process: {instead}",
         Self::Uring(refusal) => "io_uring is refused: {refusal}",
         Self::Driver(cause) => "the driver failed: {cause}",
         Self::Thread(cause) => "a thread could not be started: {cause}",

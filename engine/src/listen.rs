@@ -164,7 +164,7 @@ fn open(
     let (sockets, is_servers) = passed.take((server, protocol), (&asked, SocketKind::Connections));
     let mut sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
     let Some(first) = sockets.first() else {
-        return bind_at(asked, wanted);
+        return bind_at(asked, wanted, passed);
     };
     let refused = |cause| Error::Bind {
         address: asked.clone(),
@@ -222,7 +222,7 @@ fn given(protocol: &'static str, sockets: Vec<OwnedFd>) -> Result<Opened, Error>
 }
 
 /// Binds an address.
-fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
+fn bind_at(asked: ListenAddress, wanted: usize, passed: &PassedSockets) -> Result<Opened, Error> {
     let refused = |cause| Error::Bind {
         address: asked.clone(),
         cause,
@@ -264,7 +264,11 @@ fn bind_at(asked: ListenAddress, wanted: usize) -> Result<Opened, Error> {
                 before: None,
             })
         }
-        ListenAddress::Passed(name) => Err(Error::NotPassed { name: name.clone() }),
+        ListenAddress::Passed(name) if passed.has_named(name) => {
+            let cause = "the socket that was passed under this name is one of datagrams";
+            Err(refused(std::io::Error::other(cause)))
+        }
+        ListenAddress::Passed(name) => Err(passed.not_passed(name)),
     }
 }
 

@@ -101,6 +101,6 @@ fn open(
             let cause = "the socket that was passed under this name is not one of datagrams";
             Err(refused(std::io::Error::other(cause)))
         }
-        ListenAddress::Passed(name) => Err(Error::NotPassed { name: name.clone() }),
+        ListenAddress::Passed(name) => Err(passed.not_passed(name)),
     }
 }

@@ -25,6 +25,7 @@ use flatpath_driver::Predecessor;
 use flatpath_structures::lock::{Guard, Lock};
 use rustix::net::{SocketType, sockopt};
 
+use crate::error::Error;
 use crate::housekeeper::Task;
 use crate::limits::BACKLOG;
 
@@ -264,6 +265,26 @@ impl PassedSockets {
             Origin::Server { .. } => false,
         };
         self.list().iter().any(is_named)
+    }
+
+    /// The error of a listener whose socket was not passed.
+    pub(crate) fn not_passed(&self, name: &str) -> Error {
+        let foreign = flatpath_sys::passed::foreign();
+        let instead = foreign.map(|process| {
+            let own = std::process::id();
+            format!(
+                "LISTEN_PID={process} says that sockets were passed to that process, and this is \
+                 {own}: a shell or another program that starts this one has to exec it"
+            )
+        });
+        let left = || {
+            let left = self.left().join(", ");
+            (!left.is_empty()).then(|| format!("there are {left}"))
+        };
+        Error::NotPassed {
+            name: name.to_owned(),
+            instead: instead.or_else(left),
+        }
     }
 
     /// What a service manager has passed and no listener has taken, in words: for an error.

@@ -52,6 +52,19 @@ pub fn take() -> io::Result<Vec<(String, OwnedFd)>> {
     Ok(named.collect())
 }
 
+/// The process that sockets were passed to (`LISTEN_PID`), if it is another one: then [`take`] finds
+/// none.
+pub fn foreign() -> Option<String> {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    let (process, count) = (variable("LISTEN_PID"), variable("LISTEN_FDS"));
+    foreign_of(process, &count, std::process::id())
+}
+
+fn foreign_of(process: String, count: &str, own: u32) -> Option<String> {
+    let is_foreign = !process.is_empty() && !count.is_empty() && process.parse() != Ok(own);
+    is_foreign.then_some(process)
+}
+
 /// A duplicate of a descriptor that was open when this process began, which is closed on exec from
 /// now on.
 fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
@@ -120,6 +133,9 @@ mod tests {
         assert_eq!(plan("", "", 7).ok(), Some(0));
         assert_eq!(plan("8", "2", 7).ok(), Some(0));
         assert_eq!(plan("7", "2", 7).ok(), Some(2));
+        assert_eq!(foreign_of("8".into(), "2", 7), Some("8".into()));
+        assert_eq!(foreign_of("7".into(), "2", 7), None);
+        assert_eq!(foreign_of(String::new(), "2", 7), None);
         for wrong in ["-1", "two", "100000000"] {
             assert!(plan("7", wrong, 7).is_err(), "{wrong}");
         }

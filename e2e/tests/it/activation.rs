@@ -1,7 +1,7 @@
 //! Sockets that a service manager has opened, Unix sockets, and what the manager hears from us.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
@@ -134,6 +134,24 @@ fn what_nobody_names_and_what_was_not_passed_is_an_error(driver: Driver) {
     let failed = launch.try_start().err().expect("nobody names web");
     assert_eq!(failed.status.code(), Some(2), "{}", failed.log);
     assert!(failed.log.contains("fd:web"), "{}", failed.log);
+    // What is of another kind, or for another process, is named as that.
+    let datagrams = [UdpSocket::bind("127.0.0.1:0").expect("a free port").into()];
+    let launch = serve(driver).with(["--http", "fd:web"]);
+    let launch = passing(launch.directory(site.path()), &datagrams, "web");
+    let failed = launch.try_start().err().expect("it cannot listen there");
+    assert_eq!(failed.status.code(), Some(1), "{}", failed.log);
+    let words = "the socket that was passed under this name is one of datagrams";
+    assert!(failed.log.contains(words), "{}", failed.log);
+    let launch = serve(driver)
+        .with(["--http", "fd:web"])
+        .directory(site.path());
+    let launch = launch
+        .variable("LISTEN_PID", "1")
+        .variable("LISTEN_FDS", "1");
+    let failed = launch.try_start().err().expect("they are not for it");
+    assert_eq!(failed.status.code(), Some(2), "{}", failed.log);
+    let words = "LISTEN_PID=1 says that sockets were passed to that process";
+    assert!(failed.log.contains(words), "{}", failed.log);
     let launch = serve(driver).with(["--http", "fd:missing"]);
     let failed = launch.directory(site.path()).try_start();
     let failed = failed.err().expect("nothing is passed");
