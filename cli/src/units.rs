@@ -1,6 +1,6 @@
 //! Parses the values of settings, and finds the words that misspelt ones are similar to.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -154,12 +154,44 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Some((scheme, _)) = text.split_once("://") {
         return Err(format!("leave {scheme}:// out; {ADDRESS}"));
     }
+    if let Some(address) = with_zone(text)? {
+        return Ok(address);
+    }
     let mut found = text
         .to_socket_addrs()
         .map_err(|cause| format!("{cause}; {ADDRESS}"))?;
     found
         .next()
         .ok_or_else(|| format!("the host has no address; {ADDRESS}"))
+}
+
+/// An address that is one of an interface alone, with its zone (RFC 4007 section 11):
+/// `[fe80::1%eth0]:80`.
+fn with_zone(text: &str) -> Result<Option<SocketAddr>, String> {
+    let parts = text.strip_prefix('[').and_then(|it| it.split_once("]:"));
+    let Some((host, port)) = parts else {
+        return Ok(None);
+    };
+    let Some((host, zone)) = host.split_once('%') else {
+        return Ok(None);
+    };
+    let wrong = || ADDRESS.to_owned();
+    let (host, port): (Ipv6Addr, u16) = match (host.parse(), port.parse()) {
+        (Ok(host), Ok(port)) => (host, port),
+        _ => return Err(wrong()),
+    };
+    let index = match zone.parse() {
+        Ok(index) => index,
+        Err(_) => interface(zone).map_err(|cause| format!("{zone}: {cause}; {ADDRESS}"))?,
+    };
+    Ok(Some(SocketAddrV6::new(host, port, 0, index).into()))
+}
+
+/// The number of a network interface.
+fn interface(name: &str) -> std::io::Result<u32> {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    Ok(rustix::net::netdevice::name_to_index(socket, name)?)
 }
 
 /// Where to listen: an internet address, `unix:PATH`, or `fd:NAME` for sockets that a service
@@ -351,6 +383,8 @@ mod tests {
             ("[::1]:0", "[::1]:0"),
             ("8080", "127.0.0.1:8080"),
             (":80", "0.0.0.0:80"),
+            ("[fe80::1%7]:80", "[fe80::1%7]:80"),
+            ("[fe80::1%lo]:80", "[fe80::1%1]:80"),
         ] {
             assert_eq!(address(text).map(|it| it.to_string()), Ok(whole.into()));
         }
@@ -362,6 +396,9 @@ mod tests {
             "127.0.0.1",
             "::1",
             "host:99999",
+            "[fe80::1%no-such-interface]:80",
+            "[fe80::1%lo]:99999",
+            "[127.0.0.1%lo]:80",
             "http://127.0.0.1:80",
         ] {
             let error = address(text).expect_err(text);
