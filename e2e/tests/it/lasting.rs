@@ -7,6 +7,7 @@ use flatpath_testkit::{Client, Driver, Launch, Reply, Server, Site, each_driver,
 
 each_driver!(
     a_file_that_was_put_lasts,
+    names_that_were_answered_for_last_a_crash,
     bytes_of_an_upload_that_were_counted_last,
     what_a_close_reports_is_told_to_the_client,
     model_uploads_that_are_told_complete_last_whatever_fails,
@@ -123,6 +124,46 @@ fn a_file_that_was_put_lasts(driver: Driver) {
     }
     assert_eq!(served.put("/file", &new), 204);
     assert!(lossy.lasting("file") == Some(new));
+}
+
+/// Each name that a client was told of, new or replaced, wherever it is, by each way to write.
+fn names_that_were_answered_for_last_a_crash(driver: Driver) {
+    let Some(served) = serve(driver, ["--durable"]) else {
+        return;
+    };
+    let lossy = &served.lossy;
+    let form = |field: &str, content: &str| {
+        let body = format!(
+            "--b\r\nContent-Disposition: form-data; name={field}\r\n\r\n{content}\r\n--b--\r\n"
+        );
+        let media = ("Content-Type", "multipart/form-data; boundary=b");
+        let length = body.len().to_string();
+        let mut client = served.server.client();
+        client.request("POST", "/", &[media, ("Content-Length", &length)]);
+        client.send(&body);
+        client.reply().status
+    };
+    assert_eq!(form("directory", "sub"), 303);
+    assert_eq!(served.put("/sub/new", b"1"), 201);
+    assert!(lossy.lasting("sub/new").as_deref() == Some(b"1"));
+    assert_eq!(served.put("/sub/new", b"2"), 204);
+    assert_eq!(served.put("/top", b"3"), 201);
+    assert_eq!(served.put("/empty", b""), 201);
+    assert_eq!(form("file; filename=formed", "4"), 303);
+    let upload = served.create("/sub/resumed", 1);
+    assert_eq!(served.patch(&upload, 0, b"5"), Ok(1));
+    lossy.crash();
+    for (name, content) in [
+        ("sub/new", "2"),
+        ("top", "3"),
+        ("empty", ""),
+        ("formed", "4"),
+        ("sub/resumed", "5"),
+    ] {
+        let lasting = lossy.lasting(name);
+        assert_eq!(lasting.as_deref(), Some(content.as_bytes()), "{name}");
+    }
+    lossy.restart();
 }
 
 fn bytes_of_an_upload_that_were_counted_last(driver: Driver) {

@@ -471,3 +471,45 @@ fn sim_a_password_that_finds_no_room_to_be_checked_is_no_wrong_guess() {
     *kept.lock() = None;
     assert_eq!(status(&mut server), "200", "no guess was counted");
 }
+
+/// HP4: what waits for its turn comes again, and is one attempt.
+#[test]
+fn sim_a_guess_that_waits_for_its_turn_is_counted_once() {
+    let folder = Folder::new();
+    folder.write(&line("ada", BCRYPT));
+    let checks = PasswordChecks::at_most(1);
+    let file = Htpasswd::open_with(&folder.path(), &checks).expect("good");
+    let kept: Arc<Lock<Option<Permit>>> = Arc::default();
+    let keeping = Keeping {
+        limit: checks.limit.clone(),
+        kept: Arc::clone(&kept),
+    };
+    // `ada:wrong`
+    let guess = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\
+         Authorization: Basic YWRhOndyb25n\r\n\r\n";
+    let mut other = TestServer::new(Conditions::calm(1), Http::service(keeping));
+    let client = other.connect();
+    client.write(guess.as_bytes());
+    other.read_to_end(&client);
+    assert!(kept.lock().is_some(), "the only place is taken");
+    let access = crate::Access::new().passwords("a test", &file);
+    let inside: Router = Router::new().get("/", || "inside\n");
+    let guard = crate::Guard::new(inside, access);
+    let mut server = TestServer::new(Conditions::calm(2), Http::service(guard));
+    let waiting = server.connect();
+    waiting.write(guess.as_bytes());
+    server.run_until(|| checks.limit.figures().waiting == 1);
+    *kept.lock() = None;
+    let mut statuses = vec![server.read_to_end(&waiting)];
+    for _ in 0..FAILURES_BURST {
+        let client = server.connect();
+        client.write(guess.as_bytes());
+        statuses.push(server.read_to_end(&client));
+    }
+    let count = |status: &[u8]| {
+        let all = statuses.iter();
+        all.filter(|it| it.starts_with(status)).count()
+    };
+    let counts = (count(b"HTTP/1.1 401 ") as u64, count(b"HTTP/1.1 429 "));
+    assert_eq!(counts, (FAILURES_BURST, 1));
+}

@@ -95,6 +95,57 @@ fn sim_what_is_not_allowed_gets_the_response_without_the_headers() {
     }
 }
 
+/// What a handler grants by itself, to everyone.
+fn generous() -> Router {
+    let all = [
+        ("access-control-allow-origin", "https://own.example"),
+        ("access-control-allow-credentials", "true"),
+        ("access-control-expose-headers", "x-own"),
+    ];
+    Router::new().get("/", move || (all, "hello"))
+}
+
+#[test]
+fn sim_each_class_of_origin_gets_its_fields_whatever_the_handler_grants() {
+    let plain = || Cors::origins(["https://app.example".parse().expect("an origin")]);
+    let exposing = || plain().expose([HeaderName::from_static("x-total")]);
+    // A policy, and what an origin that is allowed gets: credentials, exposed fields.
+    for (cors, credentials, exposed) in [
+        (plain(), "", ""),
+        (plain().credentials(), "true", ""),
+        (exposing(), "", "x-total"),
+        (exposing().credentials(), "true", "x-total"),
+    ] {
+        let mut site = Site::new(6, generous().layer(cors));
+        for (headers, is_allowed) in [
+            (&[APP][..], true),
+            (&["Origin: HTTPS://APP.EXAMPLE"], true),
+            (&[OTHER], false),
+            (&["Origin: null"], false),
+            (&["Origin:"], false),
+            (&["Origin: https://app.example:8443"], false),
+            (&["Origin: https://app.example/"], false),
+            (&[APP, APP], false),
+            (&[], false),
+        ] {
+            let reply = site.ask("GET /", headers);
+            let said = |field| all(&reply, field).to_ascii_lowercase();
+            let expected = |value: &'static str| if is_allowed { value } else { "" };
+            for (field, value) in [
+                ("access-control-allow-origin", "https://app.example"),
+                ("access-control-allow-credentials", credentials),
+                ("access-control-expose-headers", exposed),
+                ("access-control-allow-methods", ""),
+                ("access-control-allow-headers", ""),
+                ("access-control-max-age", ""),
+            ] {
+                assert_eq!(said(field), expected(value), "{headers:?}: {reply:?}");
+            }
+            assert_eq!(said("vary"), "origin", "{headers:?}: {reply:?}");
+        }
+    }
+}
+
 #[test]
 fn sim_preflights_are_answered_by_the_layer() {
     let auth = BasicAuth::new("r", [("a", "b")]);

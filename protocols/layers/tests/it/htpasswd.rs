@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use flatpath_http::{Extension, Router, Service, Turn, testing};
 use flatpath_layers::{Access, AuthUser, Guard, Htpasswd};
 use flatpath_test::each_seed;
@@ -225,6 +226,33 @@ fn sim_guesses_one_after_another_on_a_connection_are_counted_too() {
             "seed {seed}: {answers}"
         );
     });
+}
+
+/// Behind one file of passwords there may be another one, whose guesses are counted by themselves.
+#[test]
+fn sim_a_guess_at_the_second_of_two_files_is_counted_after_a_right_one_at_the_first() {
+    const HASH: &str = "$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy";
+    let names: Vec<String> = (0..30).map(|number| format!("u{number:02}")).collect();
+    let lines: String = names
+        .iter()
+        .map(|name| format!("{name}:{HASH}\n"))
+        .collect();
+    let (outer, inner) = (Users::of(&lines), Users::of(ADA));
+    let inside = Inside::default();
+    let guarded = Guard::new(Guard::new(inside.clone(), inner.access()), outer.access());
+    let mut site = Site::of(1, guarded);
+    let statuses: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let credentials = BASE64_STANDARD.encode(format!("{name}:pass:word"));
+            let header = format!("Authorization: Basic {credentials}");
+            site.ask_from(peer("192.0.2.1", 1), "GET /", &[&header], "")
+                .status
+        })
+        .collect();
+    let expected: Vec<_> = (0..30).map(|it| if it < 20 { 401 } else { 429 }).collect();
+    assert_eq!(statuses, expected);
+    assert_eq!(inside.seen(), 0);
 }
 
 /// An address that has guessed too often takes no worker.

@@ -292,6 +292,45 @@ fn conditions_know_the_tag_of_the_coding() {
     }
 }
 
+/// Each form has a tag of its own, and so have the answers that are kept: by whatever thread, and
+/// for whichever form was asked for before.
+#[test]
+fn no_form_of_a_file_is_known_by_the_tag_of_another() {
+    let forms = ["", "br", "gzip", "zstd"].map(|it| format!("Accept-Encoding: {it}\r\n"));
+    for has_siblings in [false, true] {
+        let mut site = site();
+        site.write("a.txt", text(5_000));
+        if has_siblings {
+            for suffix in ["br", "gz", "zst"] {
+                // As long as the file, so that the tag is not of the length alone.
+                site.write(&format!("a.txt.{suffix}"), text(5_000));
+            }
+        }
+        wait_until_stable();
+        let tags = forms.clone().map(|form| {
+            let hot = site.get_hot("/a.txt", &form);
+            hot.header("ETag").expect("a tag").to_owned()
+        });
+        for (form, own) in forms.iter().zip(&tags) {
+            for tag in &tags {
+                let headers = format!("{form}If-None-Match: {tag}\r\n");
+                let by_network = site.ask("GET", "/a.txt", &headers);
+                let fresh = site.files.thread_state();
+                let kept = std::mem::replace(&mut site.thread, fresh);
+                let by_worker = site.ask("GET", "/a.txt", &headers);
+                site.thread = kept;
+                assert_eq!((by_network.by, by_worker.by), (By::Network, By::Worker));
+                let expected = if tag == own { "304" } else { "200" };
+                for answer in [&by_network, &by_worker] {
+                    let what = format!("{form} {tag}: {:?}", answer.head);
+                    assert_eq!(answer.status(), expected, "{what}");
+                    assert_eq!(answer.header("ETag"), Some(&**own), "{what}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn beyond_the_bound_files_are_sent_as_they_are_and_that_is_not_kept() {
     let compression = Compression::new().streams_max(1);

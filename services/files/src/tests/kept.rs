@@ -79,6 +79,40 @@ fn conditions_are_decided_alike_by_worker_and_network_thread() {
     }
 }
 
+/// What a link leads to is looked up anew each time; a tag from before is not the new file's.
+#[test]
+fn what_a_link_led_to_is_not_kept_for_what_it_leads_to_now() {
+    let mut site = Site::new();
+    site.write("one/a.txt", "first");
+    site.write("two/a.txt", "other");
+    for (link, first, then) in [
+        ("/file", "one/a.txt", "two/a.txt"),
+        ("/folder/a.txt", "one", "two"),
+    ] {
+        let name = link[1..].split('/').next().expect("a name");
+        symlink(first, site.path(name)).expect("linked");
+        wait_until_stable();
+        let ask = |site: &mut Site, headers: &str| {
+            // By a try first, as a listener does; then by a worker.
+            let answers = [
+                site.ask("GET", link, headers),
+                site.ask("GET", link, headers),
+            ];
+            let [one, other] = answers;
+            assert_eq!((one.lines(), &one.body), (other.lines(), &other.body));
+            other
+        };
+        let before = ask(&mut site, "");
+        assert_eq!(before.text(), "first");
+        let tag = before.header("etag").expect("a tag").to_owned();
+        fs::remove_file(site.path(name)).expect("removed");
+        symlink(then, site.path(name)).expect("linked");
+        let known = format!("If-None-Match: {tag}\r\n");
+        let after = ask(&mut site, &known);
+        assert_eq!((after.status(), after.text()), ("200", "other"), "{link}");
+    }
+}
+
 #[test]
 fn a_304_is_answered_inline_though_no_200_ever_was() {
     let mut site = Site::new();
