@@ -50,7 +50,7 @@ impl Files {
         let begun = request.extensions_mut().remove::<Begun>();
         let (version, home) = begun.map_or_else(|| self.homes.numbered(), |it| (it.0, Some(it.1)));
         let Some(home) = home else {
-            return UploadDecision::Response(busy());
+            return UploadDecision::Response(self.without_home(request, busy()));
         };
         let stay = Stay {
             version,
