@@ -2,9 +2,10 @@
 //!
 //! A newcomer is served before an idler: at a bound, a connection that rests (nothing of it is in
 //! work, held back or on its way out) is closed for it: those that have been idle longest first,
-//! then the oldest unfinished heads. What has rested for less than `SPARED_NS` comes last. A
-//! newcomer is refused if no connection can be closed for it. This file only decides;
-//! `network/admission.rs` acts. It knows a connection by its index in the table alone.
+//! then the oldest unfinished heads. One that lingers, its last reply sent, counts as idle. What
+//! has rested for less than `SPARED_NS` comes last. A newcomer is refused if no connection can be
+//! closed for it. This file only decides; `network/admission.rs` acts. It knows a connection by its
+//! index in the table alone.
 //!
 //! A connection goes to the back of its list when its phase begins, if it was put there
 //! `REST_STEP_NS` before or earlier: so the order is exact but for that time, and what rests for
@@ -13,7 +14,7 @@
 //!
 //! Invariants
 //! - X1: a connection is on the list that its place names, and leaves it with the table.
-//! - X2: every connection that rests is on the list of its phase.
+//! - X2: every connection that rests is on the list of its phase, unless it leaves.
 //! - X3: `leaving` counts the connections that were closed for others, or refused, and are still in
 //!   the table. They do not count for the limit, but never more than `OVERFLOW_MAX` are beyond it.
 //! - X4: the connections of a bounded listener that are not leaving are on its list.
@@ -206,7 +207,8 @@ impl Admission {
         }
     }
 
-    /// A connection is being closed for another one, or refused (X3): its place counts as free.
+    /// A connection is being closed for another one, or refused (X3): its place counts as free, so
+    /// closing it once more would make no room.
     pub(crate) fn leaves(&mut self, index: u32) {
         if let Some(place) = self.place_mut(index)
             && !std::mem::replace(&mut place.leaves, true)
@@ -214,6 +216,7 @@ impl Admission {
             let listener = place.listener;
             self.leaving += 1;
             self.uncount(listener, index);
+            self.unlist(index);
         }
     }
 
@@ -251,7 +254,9 @@ impl Admission {
 
     fn list(&mut self, index: u32, phase: Phase) {
         self.unlist(index);
-        if let Some(place) = self.place_mut(index) {
+        if let Some(place) = self.place_mut(index)
+            && !place.leaves
+        {
             place.listed = Some(phase);
             let list = list_of(&mut self.idle, &mut self.heads, phase);
             self.links.push_back(list, index);

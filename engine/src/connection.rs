@@ -21,6 +21,7 @@
 
 mod deadlines;
 mod layer;
+mod lingering;
 #[cfg(test)]
 mod model;
 mod reading;

@@ -444,8 +444,9 @@ pub(crate) const RELIMITED_PER_TURN: u32 = 1024;
 /// log, in nanoseconds.
 pub(crate) const LISTENER_PATIENCE_NS: u64 = 1_000_000_000;
 
-/// Bytes dropped from a lingering connection before it is closed anyway.
-pub(crate) const LINGER_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// A connection lingers for so many times [`Limits::linger_timeout`] at most, however fast its
+/// client sends: with the default a minute, in which 1 GiB comes at 150 Mbit/s.
+pub const LINGER_TIMES_MAX: u32 = 12;
 
 /// Bytes of a large page that are appended at a time to a remainder before it: enough for most
 /// heads, so that the rest of the page is offered where it lies.
@@ -511,7 +512,11 @@ pub struct Limits {
     pub push_interval: Duration,
     /// Between spliced connections without a byte in either direction.
     pub spliced_timeout: Duration,
-    /// Reading on after the last reply of a connection that is being closed.
+    /// Longest silence of a client whose connection is being closed while it may be sending: what
+    /// it sends is dropped, so that it can read the last reply, which a reset would take from it
+    /// (RFC 9112 section 9.6). What comes has to keep [`body_rate_min`](Self::body_rate_min), and
+    /// ends after [`LINGER_TIMES_MAX`] times this, or once this in a drain. Such a connection gives
+    /// way when another needs its place.
     pub linger_timeout: Duration,
     /// How long a server that is to drain still accepts, so that whoever sends clients to it learns
     /// of it first: see [`ServerState::Leaving`](crate::ServerState::Leaving).

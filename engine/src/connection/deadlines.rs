@@ -5,6 +5,7 @@
 //!
 //! - A head has an absolute deadline, from accept or from its first byte.
 //! - A body has a maximum silence and a minimum rate; a burst earns no more time than that silence.
+//! - What comes to one that lingers has the silence and the rate of a body, and a longest time.
 //! - A send has a maximum time without progress. Progress is what the peer's TCP acknowledges,
 //!   because a full socket takes nothing for long.
 //! - A stall for room in the server has one deadline from its beginning, which only progress moves.
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use flatpath_driver::Delivery;
 
-use crate::limits::{Limits, REST_STEP_NS, WRITE_LOOKS, WRITE_SPARED_MAX};
+use crate::limits::{LINGER_TIMES_MAX, Limits, REST_STEP_NS, WRITE_LOOKS, WRITE_SPARED_MAX};
 use crate::listener_limits::ListenerLimits;
 use crate::pace::Pace;
 use crate::phase::{Phase, Stall};
@@ -194,10 +195,7 @@ impl Connection {
     /// time at the minimum rate, but never more than the grace time from now on: no burst pays for
     /// a silence after it.
     pub(crate) fn received(&mut self, bytes: usize, now_ns: u64, limits: &Limits) {
-        let is_body = self.phase == Phase::Body;
-        if self.is_dropping() {
-            self.clocks.phase.bytes += bytes as u64;
-        } else if is_body {
+        if self.is_dropping() || self.phase == Phase::Body {
             let limits = self.limits_within(limits);
             self.clocks.phase.bytes += bytes as u64;
             self.clocks.phase.earn(now_ns, &limits);
@@ -230,7 +228,7 @@ impl Connection {
             return Cow::Borrowed(listener);
         };
         let mut limits = own.of_server(listener);
-        if listener.idle_timeout <= listener.drain_idle_timeout {
+        if drains(listener) {
             limits.idle_timeout = limits.idle_timeout.min(listener.idle_timeout);
         }
         Cow::Owned(limits)
@@ -280,10 +278,12 @@ impl Connection {
             );
         }
         if self.is_dropping() {
-            visit(
-                end_ns(self.clocks.reading_ns, limits.linger_timeout),
-                Overdue::Linger,
-            );
+            let pace_ns = self.clocks.phase.end_ns(limits.linger_timeout, limits);
+            // A drain does not wait for what is dropped.
+            let times = if drains(limits) { 1 } else { LINGER_TIMES_MAX };
+            let longest = limits.linger_timeout.saturating_mul(times);
+            let last_ns = end_ns(self.clocks.reading_ns, longest);
+            visit(pace_ns.min(last_ns), Overdue::Linger);
         }
         if !self.is_closing() && !self.waits_for_us() {
             let (phase, pace) = (self.phase, self.clocks.phase);
@@ -299,8 +299,12 @@ impl Connection {
     }
 
     /// What the connection waits for while nothing of it is in work, held back or on its way out:
-    /// [`Phase::Idle`] or [`Phase::Head`]. Such a connection may be closed for a newcomer.
+    /// [`Phase::Idle`] or [`Phase::Head`]. Such a connection may be closed for a newcomer. So may
+    /// one that lingers: its reply is with the client's kernel, and it counts as idle.
     pub(crate) fn rests(&self) -> Option<Phase> {
+        if self.lingers() {
+            return Some(Phase::Idle);
+        }
         let is_busy = self.is_closing()
             || self.jobs_out > 0
             || self.is_becoming()
@@ -333,8 +337,18 @@ impl Connection {
         if rests.is_none() {
             self.noted = NOTHING_NOTED;
         }
-        Some((rests?, self.clocks.phase.since_ns))
+        // One that lingers has rested since then, whatever has come.
+        let since_ns = match self.lingers() {
+            true => self.clocks.reading_ns,
+            false => self.clocks.phase.since_ns,
+        };
+        Some((rests?, since_ns))
     }
+}
+
+/// Whether these are the limits of a server that drains.
+fn drains(limits: &Limits) -> bool {
+    limits.idle_timeout <= limits.drain_idle_timeout
 }
 
 /// The shortest time that a phase or a send has; see [`Connection::has_new_deadline`].

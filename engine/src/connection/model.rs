@@ -9,7 +9,7 @@ use bytes::Bytes;
 use flatpath_driver::SendList;
 use flatpath_driver::simulation::Random;
 
-use crate::limits::{Limits, WRITE_LOOKS};
+use crate::limits::{LINGER_TIMES_MAX, Limits, WRITE_LOOKS};
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
 use crate::waits::Wait;
@@ -148,6 +148,9 @@ impl Flags {
     }
 
     fn rests(&self) -> Option<Phase> {
+        if self.lingers && self.closing == Closing::Lingering {
+            return Some(Phase::Idle);
+        }
         let is_busy = self.is_closing()
             || self.jobs_out > 0
             || self.stalled.is_some()
@@ -176,8 +179,9 @@ impl Flags {
             found.push((end_ns(self.stall_ns, limits.stall_timeout), Overdue::Stall));
         }
         if self.lingers {
-            let timeout = limits.linger_timeout;
-            found.push((end_ns(self.linger_ns, timeout), Overdue::Linger));
+            let silence_ns = end_ns(self.phase_ns, limits.linger_timeout);
+            let last_ns = end_ns(self.linger_ns, limits.linger_timeout * LINGER_TIMES_MAX);
+            found.push((silence_ns.min(last_ns), Overdue::Linger));
         }
         if !self.is_closing() && !self.waits_for_us() {
             let timeout = match self.phase {
@@ -383,6 +387,7 @@ impl Both {
                 if begins {
                     assert_eq!(real.finish(), !flags.output_ended, "one FIN");
                     (flags.lingers, flags.linger_ns) = (true, now_ns);
+                    flags.phase_ns = now_ns;
                     // What comes is dropped, whoever holds what.
                     flags.over_quota = false;
                 }

@@ -5,7 +5,7 @@
 use flatpath_driver::{Piece, Quota};
 use flatpath_structures::pool::Buffer;
 
-use crate::limits::{CALM_RECEIVES, LINGER_BYTES_MAX};
+use crate::limits::CALM_RECEIVES;
 use crate::phase::{Phase, Stall};
 
 use super::Connection;
@@ -167,29 +167,6 @@ impl Connection {
         if self.reading == Reading::OverQuota {
             self.reading = Reading::Open;
         }
-    }
-
-    /// Our FIN is out: what still comes is dropped. False: that is so already.
-    pub(crate) fn drop_input(&mut self, now_ns: u64) -> bool {
-        let begins = self.reading != Reading::Dropping;
-        if begins {
-            self.reading = Reading::Dropping;
-            self.clocks.reading_ns = now_ns.max(1);
-            self.clocks.phase.bytes = 0;
-        }
-        begins
-    }
-
-    /// It lingers: our FIN is out.
-    pub(super) fn is_dropping(&self) -> bool {
-        self.reading == Reading::Dropping
-    }
-
-    /// Whether a peer sends too much to one that lingers.
-    pub(crate) fn is_flooded(&self) -> bool {
-        self.closing == Closing::Lingering
-            && self.is_dropping()
-            && self.clocks.phase.bytes > LINGER_BYTES_MAX
     }
 
     /// Bytes have arrived, at any time.
@@ -435,7 +412,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use crate::hand_over::Becomes;
-    use crate::limits::Limits;
     use crate::waits::Wait;
 
     use super::super::tests::connection;
@@ -531,22 +507,6 @@ mod tests {
             assert!(connection.takes_at_once());
             change(&mut connection);
             assert!(!connection.takes_at_once(), "change {number}");
-        }
-    }
-
-    #[test]
-    fn what_comes_after_our_end_is_counted_whatever_the_phase() {
-        let (limits, most) = (Limits::default(), LINGER_BYTES_MAX as usize);
-        for phase in [Phase::Idle, Phase::Body] {
-            let mut connection = connection(0);
-            connection.start_phase(phase, 0);
-            connection.close(Closing::Lingering);
-            connection.received(most + 1, 1, &limits);
-            assert!(connection.drop_input(2));
-            connection.received(most, 3, &limits);
-            assert!(!connection.is_flooded(), "{phase:?}");
-            connection.received(1, 4, &limits);
-            assert!(connection.is_flooded(), "{phase:?}");
         }
     }
 

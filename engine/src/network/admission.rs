@@ -253,12 +253,15 @@ impl<D: Driver> Network<D> {
         let Some(phase) = connection.rests() else {
             return false;
         };
+        let lingers = connection.lingers();
         self.counters(key).connections_evicted.add(1);
         self.on(key, |event| {
             event.thread.admission.leaves(index);
-            event.thread.common.evicts = true;
-            event.call(|protocol, io| protocol.expired(io, phase));
-            event.thread.common.evicts = false;
+            if !lingers {
+                event.thread.common.evicts = true;
+                event.call(|protocol, io| protocol.expired(io, phase));
+                event.thread.common.evicts = false;
+            }
             // Its place is wanted now: it does not linger.
             event.connection.close_without_lingering();
         });

@@ -94,12 +94,9 @@ impl<D: Driver> Event<'_, D> {
         connection.hold(piece);
     }
 
-    /// Drops what arrives on a connection that ends, and aborts one that is sent too much of it.
+    /// Drops what arrives on a connection that ends.
     #[cold]
     pub(super) fn drop_unwanted(&mut self, piece: Piece) {
-        if self.connection.is_flooded() {
-            self.connection.close(Closing::Abort);
-        }
         self.thread.driver.recycle(piece);
     }
 

@@ -9,7 +9,7 @@ use flatpath_driver::{Driver, Operation, OperationMode};
 use crate::connection::{Closing, NextReceive, Receive};
 use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
-use crate::phase::Stall;
+use crate::phase::{Phase, Stall};
 use crate::tls::Established;
 use crate::waits::{Wait, wait_for};
 
@@ -388,6 +388,8 @@ impl<D: Driver> Event<'_, D> {
             if connection.finish() {
                 self.thread.driver.shutdown_write(connection.socket());
             }
+            // From now on its place is another's that needs it.
+            self.thread.admission.rests(self.key.index, Phase::Idle);
             self.reconcile_receive();
         }
         Fate::Stays

@@ -10,6 +10,7 @@
 //! | `big N`    | inline   | N bytes `x` and a line end, as output drains    |
 //! | `last`     | inline   | `lasts`, as long as the connection does; or `no`|
 //! | `bye`      | inline   | `bye`, then closed                             |
+//! | `linger`   | inline   | `bye`, then closed once its client has ended   |
 //! | `tls?`     | inline   | `TLS` or `no TLS`, as the connection has it     |
 //! | `tls`      | inline   | `begin`, and TLS does; or `cannot`              |
 
@@ -143,6 +144,10 @@ impl Protocol for Lines {
                 "bye" => {
                     context.write(b"bye\n").expect("room");
                     context.close_after_output();
+                }
+                "linger" => {
+                    context.write(b"bye\n").expect("room");
+                    context.close_lingering();
                 }
                 "big" => {
                     context.session.owed = line[4..].parse().expect("a number");

@@ -41,6 +41,7 @@ mod simulation_drain;
 mod simulation_excess;
 mod simulation_hand_over;
 mod simulation_limits;
+mod simulation_lingering;
 mod simulation_memory;
 mod simulation_parked;
 mod simulation_prompt;
