@@ -21,6 +21,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use flatpath_structures::pool::{Charge, PoolHandle};
 use rustls::ServerConfig;
 
@@ -48,6 +49,13 @@ const MESSAGES_COPIES: usize = 2;
 /// What speaks HTTP where TLS is awaited is told so, in its own words.
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
     Content-Length: 40\r\nConnection: close\r\n\r\nThis port speaks HTTPS: use https://...\n";
+
+/// A client for which there is no room is told so by the alert `internal_error`, which is for a
+/// lack of memory too (RFC 8446 section 6.2): in the clear, as all is before the handshake. A reply
+/// of the listener's protocol would take a handshake, the most expensive thing that a client can
+/// ask for, at the moment of least room; clients report the alert (curl, OpenSSL, Go), and try
+/// again as they do after a 503.
+const REFUSAL: &[u8] = &[21, 3, 3, 0, 2, 2, 80];
 
 /// See the module.
 pub(crate) struct Handshakes {
@@ -144,6 +152,13 @@ impl Protocol for Handshakes {
 
     fn name(&self) -> &'static str {
         "tls-handshake"
+    }
+
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            refusal: Bytes::from_static(REFUSAL),
+            ..ListenerOptions::default()
+        }
     }
 
     fn thread_state(&self) -> Current {

@@ -268,13 +268,20 @@ impl<D: Driver> Network<D> {
         true
     }
 
-    /// Refuses a newcomer in its protocol's words; the caller counts it.
+    /// Refuses a newcomer, in the words of what it would say first: those of its listener's
+    /// protocol, or of TLS before that. The caller counts it.
     fn refuse_connection(&mut self, key: Key) {
         let lingers = self.thread.admission.may_linger();
         let Some(event) = self.event(key) else {
             return;
         };
-        let words = event.listener.protocol.options().refusal.clone();
+        let words = match event.listener.handshake {
+            0 => event.listener.protocol.options().refusal.clone(),
+            number => {
+                let handshakes = event.thread.successors.get(number);
+                handshakes.options().refusal.clone()
+            }
+        };
         event.connection.output_mut().push(words.into());
         event.connection.close(match lingers {
             true => Closing::Lingering,
