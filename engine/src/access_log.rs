@@ -12,6 +12,9 @@
 //! Of a connection with TLS the JSON format has version, cipher, resumption, protocol and the
 //! subject of the client's certificate; the combined one has the subject, in the place of the user.
 //!
+//! A request that was refused because its head breaks a rule has its request line as far as that
+//! came, and the reason: after the user agent, as one field more, or `reason` in the JSON format.
+//!
 //! A line of a connection has, in the combined format, `connection NAME` in place of the request
 //! line, 200 for a status, and the bytes sent.
 //!
@@ -78,8 +81,13 @@ pub trait LogOutput {
 pub struct RequestLine<'a> {
     /// `GET`
     pub method: &'a [u8],
-    /// `/path?query`. Empty with the method: there was no head that could be read.
+    /// `/path?query`. Empty with the method: there was no request line that could be read.
     pub target: &'a [u8],
+    /// In place of method, target and version, of a request line that could not be read or was not
+    /// complete: what came of it, up to a length that the protocol bounds.
+    pub malformed: Option<&'a [u8]>,
+    /// Why the request was refused before a handler saw it: at the end of the line.
+    pub reason: Option<&'static str>,
     /// `HTTP/1.1`
     pub version: &'a str,
     /// Of the reply; 0 if none was begun.
@@ -427,6 +435,8 @@ mod tests {
     const LINE: RequestLine<'static> = RequestLine {
         method: b"GET",
         target: b"/a?b",
+        malformed: None,
+        reason: None,
         version: "HTTP/1.1",
         status: 200,
         body_bytes: 1024,

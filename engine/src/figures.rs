@@ -54,6 +54,9 @@ pub struct ListenerFigures {
     pub address: String,
     /// What [`Statistics::requests`] counts, by index.
     pub request_classes: &'static [&'static str],
+    /// Requests that its protocol refused because it could not serve them, by the reason, for all
+    /// of its [`refusal_reasons`](crate::ListenerOptions::refusal_reasons).
+    pub refusals: Vec<(&'static str, u64)>,
     /// Requests of it that workers run or that wait for one.
     pub jobs: JobFigures,
     /// What it counted, by the number of the network thread; only of those that accept for it.
@@ -236,6 +239,10 @@ const LISTENER: &[Metric<ListenerFigures>] = &[
                 }
             }
         }),
+    Metric::counter("flatpath_requests_refused_total",
+        "Requests that no handler has seen, because they break a rule of their protocol or a limit \
+         of their listener, by reason.", &["reason"],
+        |it, out| it.refusals.iter().for_each(|(reason, count)| out.put(&[reason], *count))),
     Metric::gauge("flatpath_jobs",
         "Requests for workers: in the queue, held back for a share or memory, parked for what may \
          block, or running.", &["state"],

@@ -5,6 +5,7 @@
 //!
 //! Cost: every method is O(1); `write` copies its bytes.
 
+mod counts;
 mod waits;
 mod timeouts;
 mod who;
@@ -396,22 +397,11 @@ impl Io<'_> {
         self.common.counters(self.connection.listener())
     }
 
-    /// Counts a request as answered, in one of the
-    /// [`request_classes`](crate::ListenerOptions::request_classes) of the listener, by its index;
-    /// nothing for another one. A protocol that took the connection over counts none.
-    #[inline]
-    pub fn count_request(&self, class: usize) {
-        if self.connection.successor() == 0
-            && let Some(count) = self.counters().requests.get(class)
-        {
-            count.add(1);
-        }
-    }
-
-    /// Counts bytes of a body that a protocol copied by itself, in
-    /// [`Statistics::body_bytes_copied`](crate::statistics::Statistics::body_bytes_copied).
-    pub fn count_copied(&self, bytes: usize) {
-        self.counters().body_bytes_copied.add(bytes as u64);
+    /// The input that the protocol has left ([`Received::NeedMore`](crate::Received::NeedMore)):
+    /// the beginning of a message, when its time is up. Empty while it is offered.
+    pub fn left_input(&self) -> &[u8] {
+        let input = self.connection.input();
+        input.map_or(&[], |input| input.filled())
     }
 
     /// Fragments that this connection's users hold now.

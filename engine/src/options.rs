@@ -57,6 +57,10 @@ pub struct ListenerOptions {
     /// The classes in which the protocol counts its requests, eight at most, such as `2xx`: see
     /// [`Io::count_request`](crate::Io::count_request). Empty: it counts none.
     pub request_classes: &'static [&'static str],
+    /// Why the protocol refuses requests that it cannot serve, in a word each, such as `target`;
+    /// [`REFUSAL_REASONS_MAX`](crate::statistics::REFUSAL_REASONS_MAX) at most: see
+    /// [`Io::count_refusal`](crate::Io::count_refusal). Empty: it counts none.
+    pub refusal_reasons: &'static [&'static str],
     /// True if the protocol writes a line for each request into the access log
     /// ([`Io::access_log`](crate::Io::access_log)); otherwise each connection has one at its end.
     pub logs_requests: bool,

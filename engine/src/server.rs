@@ -361,6 +361,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         spread,
         defer_accept,
         request_classes,
+        refusal_reasons,
         parts,
         ..
     } = protocol.options();
@@ -376,6 +377,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         asked,
         defer_accept,
         request_classes,
+        refusal_reasons,
         parts,
         protocol,
         starts: Box::new(move |descriptors, threads| starting.starts(descriptors, threads)),

@@ -38,6 +38,7 @@ pub(crate) struct Endpoint {
     pub(crate) asked: Result<Asked, Error>,
     pub(crate) defer_accept: bool,
     pub(crate) request_classes: &'static [&'static str],
+    pub(crate) refusal_reasons: &'static [&'static str],
     pub(crate) parts: Vec<WorkersPart>,
     pub(crate) protocol: ProtocolFactory,
     pub(crate) starts: Starts,

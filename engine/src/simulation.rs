@@ -243,12 +243,14 @@ impl SimulatedServer {
             name: protocol.name(),
             address: "simulated".into(),
             request_classes: protocol.options().request_classes,
+            refusal_reasons: protocol.options().refusal_reasons,
             parts: protocol.options().parts.clone(),
         });
         let datagram_name = datagrams.as_ref().map(|service| ListenerName {
             name: service.name(),
             address: "udp:simulated".into(),
             request_classes: &[],
+            refusal_reasons: &[],
             parts: Vec::new(),
         });
         let listeners = listeners.chain(datagram_name).collect();

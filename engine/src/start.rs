@@ -66,6 +66,7 @@ pub(crate) fn start(
         name: endpoint.name,
         address: listening.address.to_string(),
         request_classes: endpoint.request_classes,
+        refusal_reasons: endpoint.refusal_reasons,
         parts: endpoint.parts.clone(),
     });
     let names = names.chain(datagrams.listening.iter().map(datagram_name));
@@ -162,6 +163,7 @@ fn datagram_name(listening: &Listening) -> ListenerName {
         name: listening.name,
         address: format!("udp:{}", listening.address),
         request_classes: &[],
+        refusal_reasons: &[],
         parts: Vec::new(),
     }
 }

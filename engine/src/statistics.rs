@@ -18,6 +18,10 @@ use crate::metrics::{Histogram, Metric};
 /// [`ListenerOptions::request_classes`](crate::ListenerOptions::request_classes).
 pub const REQUEST_CLASSES_MAX: usize = 8;
 
+/// Reasons for which a listener may refuse requests; see
+/// [`ListenerOptions::refusal_reasons`](crate::ListenerOptions::refusal_reasons).
+pub const REFUSAL_REASONS_MAX: usize = 48;
+
 /// A counter that one thread adds to and any may read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
@@ -46,6 +50,29 @@ impl Count {
     }
 }
 
+/// Requests refused, by their reasons.
+#[derive(Debug)]
+pub(crate) struct Refusals([Count; REFUSAL_REASONS_MAX]);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Count::default()))
+    }
+}
+
+impl Refusals {
+    /// For the one thread that counts here. Nothing for a reason that is none.
+    pub(crate) fn add(&self, reason: usize) {
+        if let Some(count) = self.0.get(reason) {
+            count.add(1);
+        }
+    }
+
+    pub(crate) fn read(&self, reason: usize) -> u64 {
+        self.0.get(reason).map_or(0, Count::read)
+    }
+}
+
 macro_rules! statistics {
     (
         counters { $($(#[doc = $help:literal])* $counter:ident,)* }
@@ -65,6 +92,7 @@ macro_rules! statistics {
             $(pub(crate) $counter: Count,)*
             $($(pub(crate) $member: Count,)*)*
             $(pub(crate) $hidden: Count,)*
+            pub(crate) refusals: Refusals,
         }
 
         /// What happened since the server started: at one listener on one network thread, or the

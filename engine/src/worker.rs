@@ -123,6 +123,7 @@ pub(crate) struct ListenerName {
     pub(crate) name: &'static str,
     pub(crate) address: String,
     pub(crate) request_classes: &'static [&'static str],
+    pub(crate) refusal_reasons: &'static [&'static str],
     /// Of the workers, for some of its jobs.
     pub(crate) parts: Vec<WorkersPart>,
 }
@@ -135,6 +136,7 @@ impl ListenerName {
             name: "test",
             address: "127.0.0.1:1".into(),
             request_classes: &[],
+            refusal_reasons: &[],
             parts: Vec::new(),
         };
         vec![name; count]

@@ -34,6 +34,7 @@ pub(super) fn request(
 ) {
     let texts = [
         Some(line.target),
+        line.malformed,
         line.referer,
         line.user_agent,
         line.route,
@@ -92,7 +93,9 @@ fn combined_begin(out: &mut Vec<u8>, begin: Begin<'_>) {
 
 fn combined_request(out: &mut Vec<u8>, begin: Begin<'_>, line: &RequestLine<'_>) {
     combined_begin(out, begin);
-    if line.method.is_empty() {
+    if let Some(malformed) = line.malformed.filter(|text| !text.is_empty()) {
+        escape_combined(out, malformed);
+    } else if line.method.is_empty() {
         out.push(b'-');
     } else {
         escape_combined(out, line.method);
@@ -118,6 +121,11 @@ fn combined_request(out: &mut Vec<u8>, begin: Begin<'_>, line: &RequestLine<'_>)
                 out.push(b'"');
             }
         }
+    }
+    if let Some(reason) = line.reason {
+        out.extend_from_slice(b" \"");
+        escape_combined(out, reason.as_bytes());
+        out.push(b'"');
     }
     out.push(b'\n');
 }
@@ -146,6 +154,8 @@ fn json_request(out: &mut Vec<u8>, begin: Begin<'_>, line: &RequestLine<'_>) {
         out.extend_from_slice(name);
         json_text(out, value);
     }
+    json_known(out, b",\"malformed\":", line.malformed);
+    json_known(out, b",\"reason\":", line.reason.map(str::as_bytes));
     json_known(out, b",\"route\":", line.route);
     json_known(out, b",\"id\":", line.id);
     out.extend_from_slice(b",\"status\":");
@@ -363,6 +373,52 @@ mod tests {
             assert_eq!(all_plain(&[byte; 17]), is_plain, "{byte}");
         }
         assert!(all_plain(b""));
+    }
+
+    #[test]
+    fn a_refused_request_has_what_came_of_its_line_and_the_reason() {
+        let begin = Begin {
+            time: b"T",
+            listener: "http",
+            peer: b"",
+            proxy: None,
+            tls: None,
+        };
+        let written = |format, line: &RequestLine<'_>| {
+            let mut out = Vec::new();
+            request(&mut out, format, begin, line);
+            String::from_utf8(out).expect("text")
+        };
+        let malformed = RequestLine {
+            malformed: Some(b"GET \"/\" \x16\n"),
+            status: 400,
+            reason: Some("request_line"),
+            ..RequestLine::default()
+        };
+        let combined = written(LogFormat::Combined, &malformed);
+        let words = r#"- - - [T] "GET \x22/\x22 \x16\x0A" 400 0 "-" "-" "request_line""#;
+        assert_eq!(combined, format!("{words}\n"));
+        let json = written(LogFormat::Json, &malformed);
+        let words = r#""malformed":"GET \"/\" \u0016\u000A","reason":"request_line","status":400"#;
+        assert!(
+            json.contains(words) && json.contains(r#""method":null"#),
+            "{json}"
+        );
+        let nothing_came = RequestLine {
+            malformed: Some(b""),
+            ..malformed
+        };
+        let combined = written(LogFormat::Combined, &nothing_came);
+        assert!(combined.contains("] \"-\" 400 "), "{combined}");
+        let whole = RequestLine {
+            method: b"GET",
+            target: b"/../a",
+            version: "HTTP/1.1",
+            malformed: None,
+            ..malformed
+        };
+        let combined = written(LogFormat::Combined, &whole);
+        assert!(combined.contains("] \"GET /../a HTTP/1.1\" 400 0 \"-\" \"-\" \"request_line\"\n"));
     }
 
     #[test]

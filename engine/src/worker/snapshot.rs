@@ -49,15 +49,23 @@ impl Shared {
 
     fn listener_figures(&self, number: usize, jobs: JobFigures) -> ListenerFigures {
         let listener = &self.listeners[number];
-        let threads = self.threads().filter_map(|(thread, counters)| {
-            let mut listeners = counters.listeners();
-            let (_, counters) = listeners.find(|(own, _)| *own == number)?;
-            Some((thread, counters.read()))
-        });
+        let counters = || {
+            self.threads().filter_map(|(thread, counters)| {
+                let mut listeners = counters.listeners();
+                let (_, counters) = listeners.find(|(own, _)| *own == number)?;
+                Some((thread, counters))
+            })
+        };
+        let threads = counters().map(|(thread, counters)| (thread, counters.read()));
+        let refused = |index| counters().map(|(_, it)| it.refusals.read(index)).sum();
+        let reasons = listener.refusal_reasons.iter().enumerate();
         ListenerFigures {
             name: listener.name,
             address: listener.address.clone(),
             request_classes: listener.request_classes,
+            refusals: reasons
+                .map(|(index, reason)| (*reason, refused(index)))
+                .collect(),
             jobs,
             threads: threads.collect(),
         }

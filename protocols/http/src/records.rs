@@ -150,6 +150,8 @@ impl Record {
         RequestLine {
             method: &self.text[..method],
             target: &self.text[method..target],
+            malformed: None,
+            reason: None,
             version: self.version,
             status: self.status,
             body_bytes: body_end.saturating_sub(self.body_from),
