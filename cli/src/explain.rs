@@ -13,7 +13,7 @@ use flatpath::{DriverChoice, Server};
 use flatpath_files::Files;
 use flatpath_http::http::Uri;
 use flatpath_http::http::uri::Scheme;
-use flatpath_http::{Hosts, Http, Sites};
+use flatpath_http::{Hosts, Http, Sites, without_dot_segments};
 
 use crate::failure::Failure;
 use crate::hosts;
@@ -47,7 +47,6 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
         let scheme = if is_https { "https" } else { "http" };
         Failure::WrongUse(format!("--url {text}: no listener speaks {scheme}"))
     })?;
-    let target = url.path_and_query().map_or("/", |it| it.as_str());
     let mut out = String::new();
     let addresses: Vec<_> = listener.addresses.iter().map(ToString::to_string).collect();
     let _ = writeln!(out, "listener {}", addresses.join(", "));
@@ -69,10 +68,17 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
         };
         return Ok(out);
     }
+    // As the server does it, before it looks for a site.
+    let Ok(path) = without_dot_segments(url.path()) else {
+        let _ = writeln!(out, "answer 400: its path leads above the root");
+        return Ok(out);
+    };
+    let query = url.query().map(|query| format!("?{query}"));
+    let target = &format!("{path}{}", query.unwrap_or_default());
     // Nothing is written, nor are uploads that have expired removed.
     let mut served = listener.served();
     served.iter_mut().for_each(|it| it.settings.writable = None);
-    let Some(number) = number_of(&served, authority, url.path()) else {
+    let Some(number) = number_of(&served, authority, &path) else {
         let _ = writeln!(out, "answer 421 or 404: no site has this host and path");
         return Ok(out);
     };

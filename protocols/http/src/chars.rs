@@ -7,6 +7,8 @@ const VALUE: u8 = 2;
 const PATH: u8 = 4;
 const QUERY: u8 = 8;
 const HOST: u8 = 16;
+/// All but what a dot may be spelled with.
+const NO_DOT: u8 = 32;
 
 static CLASSES: [u8; 256] = classes();
 
@@ -33,6 +35,9 @@ const fn classes() -> [u8; 256] {
         if byte.is_ascii_alphanumeric() || is_one_of(byte, b"-._~!$&'()*+,;=") {
             table[at] |= HOST;
         }
+        if !is_one_of(byte, b".%") {
+            table[at] |= NO_DOT;
+        }
         at += 1;
     }
     table
@@ -53,11 +58,14 @@ fn is_in(byte: u8, class: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
 }
 
+/// Those of these classes that all bytes are in.
+fn common(bytes: &[u8], classes: u8) -> u8 {
+    let both = |classes, byte: &u8| classes & CLASSES[usize::from(*byte)];
+    bytes.iter().fold(classes, both)
+}
+
 fn all_in(bytes: &[u8], class: u8) -> bool {
-    bytes
-        .iter()
-        .fold(class, |classes, byte| classes & CLASSES[usize::from(*byte)])
-        != 0
+    common(bytes, class) != 0
 }
 
 /// `tchar`, what methods and header names are made of.
@@ -75,9 +83,26 @@ pub(crate) fn is_header_value(bytes: &[u8]) -> bool {
     all_in(bytes, VALUE)
 }
 
-/// The path of a request target.
-pub(crate) fn is_path(bytes: &[u8]) -> bool {
-    all_in(bytes, PATH)
+/// What the characters of a text may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathText {
+    /// Those of the path of a request target, and no dot among them.
+    NoDots,
+    /// Those of a path, some of which are dots or percent signs.
+    MayHaveDots,
+    /// Others.
+    Other,
+}
+
+/// What may be the path of a request target.
+#[inline]
+pub(crate) fn path_text(bytes: &[u8]) -> PathText {
+    const BOTH: u8 = PATH | NO_DOT;
+    match common(bytes, BOTH) {
+        BOTH => PathText::NoDots,
+        PATH => PathText::MayHaveDots,
+        _ => PathText::Other,
+    }
 }
 
 /// The query of a request target.
@@ -98,7 +123,7 @@ mod tests {
     #[test]
     fn the_http_crate_takes_every_target_that_is_taken_here() {
         for byte in 0..=255u8 {
-            if is_path(&[byte]) {
+            if path_text(&[byte]) != PathText::Other {
                 assert!(
                     PathAndQuery::try_from(&[b'/', byte][..]).is_ok(),
                     "path {byte:#x}"
@@ -126,15 +151,17 @@ mod tests {
     #[test]
     fn characters_that_would_be_dropped_or_split_lines_are_in_no_class() {
         for byte in [b'\r', b'\n', 0, 0x7f] {
-            assert!(!is_header_value(&[byte]) && !is_path(&[byte]) && !is_query(&[byte]));
+            assert!(!is_header_value(&[byte]) && !is_query(&[byte]));
+            assert_eq!(path_text(&[byte]), PathText::Other);
             assert!(!is_token(byte) && !is_host(byte));
         }
-        assert!(!is_path(b"#") && !is_query(b"#"));
+        assert!(path_text(b"#") == PathText::Other && !is_query(b"#"));
     }
 
     #[test]
     fn empty_words_are_values_and_paths_but_not_tokens() {
-        assert!(is_header_value(b"") && is_path(b"") && is_query(b""));
+        assert!(is_header_value(b"") && is_query(b""));
+        assert_eq!(path_text(b""), PathText::NoDots);
         assert!(!is_token_word(b""));
     }
 }

@@ -26,6 +26,8 @@ pub enum Fault {
     /// A request target with characters that must be percent-encoded, or in none of the forms.
     Target,
     TargetTooLong,
+    /// A path whose segments `..` lead above the root.
+    DotSegments,
     HeadersTooLong,
     HeadersTooMany,
     Version,
@@ -74,6 +76,7 @@ flatpath::impl_error! {
         Self::Tunnel => "This server opens no tunnels.",
         Self::Target => "The request target is malformed.",
         Self::TargetTooLong => "The request target is too long.",
+        Self::DotSegments => "The request target leads above the root.",
         Self::HeadersTooLong => "The header section is too long.",
         Self::HeadersTooMany => "There are too many headers.",
         Self::Version => "Only HTTP/1.0 and HTTP/1.1 are spoken here.",
@@ -102,6 +105,9 @@ flatpath::impl_error! {
 }
 
 impl Fault {
+    /// The last one.
+    const LAST: usize = Self::BodyTimeout as usize;
+
     /// The status that answers this fault.
     #[must_use]
     pub fn status(self) -> StatusCode {
@@ -118,6 +124,126 @@ impl Fault {
             Self::BodyTooLong => StatusCode::PAYLOAD_TOO_LARGE,
             Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             _ => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// In a word, for metrics and the access log.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::RequestLine => "request_line",
+            Self::EmptyLines => "empty_lines",
+            Self::BareLineFeed => "bare_line_feed",
+            Self::BareCarriageReturn => "bare_carriage_return",
+            Self::SpaceBeforeFirstHeader => "space_before_first_header",
+            Self::FoldedHeader => "folded_header",
+            Self::SpaceBeforeColon => "space_before_colon",
+            Self::HeaderName => "header_name",
+            Self::HeaderValue => "header_value",
+            Self::MethodTooLong => "method_too_long",
+            Self::Tunnel => "tunnel",
+            Self::Target => "target",
+            Self::TargetTooLong => "target_too_long",
+            Self::DotSegments => "dot_segments",
+            Self::HeadersTooLong => "headers_too_long",
+            Self::HeadersTooMany => "headers_too_many",
+            Self::Version => "version",
+            Self::HostMissing => "host_missing",
+            Self::HostTwice => "host_twice",
+            Self::HostInvalid => "host_invalid",
+            Self::HostForeign => "host_foreign",
+            Self::OriginForeign => "origin_foreign",
+            Self::Length => "length",
+            Self::LengthAndCoding => "length_and_coding",
+            Self::CodingInOldVersion => "coding_in_old_version",
+            Self::CodingOrder => "coding_order",
+            Self::CodingUnknown => "coding_unknown",
+            Self::Expectation => "expectation",
+            Self::ChunkSize => "chunk_size",
+            Self::ChunkSizeOverflow => "chunk_size_overflow",
+            Self::ChunkExtension => "chunk_extension",
+            Self::ChunkOverhead => "chunk_overhead",
+            Self::ChunkEnd => "chunk_end",
+            Self::Trailer => "trailer",
+            Self::TrailerTooLong => "trailer_too_long",
+            Self::BodyTooLong => "body_too_long",
+            Self::HeadTimeout => "head_timeout",
+            Self::BodyTimeout => "body_timeout",
+        }
+    }
+}
+
+/// Each of them, in their order.
+const ALL: &[Fault] = &[
+    Fault::RequestLine,
+    Fault::EmptyLines,
+    Fault::BareLineFeed,
+    Fault::BareCarriageReturn,
+    Fault::SpaceBeforeFirstHeader,
+    Fault::FoldedHeader,
+    Fault::SpaceBeforeColon,
+    Fault::HeaderName,
+    Fault::HeaderValue,
+    Fault::MethodTooLong,
+    Fault::Tunnel,
+    Fault::Target,
+    Fault::TargetTooLong,
+    Fault::DotSegments,
+    Fault::HeadersTooLong,
+    Fault::HeadersTooMany,
+    Fault::Version,
+    Fault::HostMissing,
+    Fault::HostTwice,
+    Fault::HostInvalid,
+    Fault::HostForeign,
+    Fault::OriginForeign,
+    Fault::Length,
+    Fault::LengthAndCoding,
+    Fault::CodingInOldVersion,
+    Fault::CodingOrder,
+    Fault::CodingUnknown,
+    Fault::Expectation,
+    Fault::ChunkSize,
+    Fault::ChunkSizeOverflow,
+    Fault::ChunkExtension,
+    Fault::ChunkOverhead,
+    Fault::ChunkEnd,
+    Fault::Trailer,
+    Fault::TrailerTooLong,
+    Fault::BodyTooLong,
+    Fault::HeadTimeout,
+    Fault::BodyTimeout,
+];
+
+/// What metrics count them by, in their order.
+pub(crate) const REASONS: [&str; ALL.len()] = {
+    let (mut reasons, mut at) = ([""; ALL.len()], 0);
+    while at < ALL.len() {
+        assert!(ALL[at] as usize == at, "each is in its place");
+        reasons[at] = ALL[at].reason();
+        at += 1;
+    }
+    reasons
+};
+
+const _: () = assert!(
+    ALL.len() <= flatpath::statistics::REFUSAL_REASONS_MAX && ALL.len() == Fault::LAST + 1,
+    "each is counted"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_has_a_reason_of_its_own_that_a_label_can_be() {
+        for (at, reason) in REASONS.iter().enumerate() {
+            assert!(!REASONS[..at].contains(reason), "{reason}");
+            let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+            assert!(
+                !reason.is_empty() && reason.bytes().all(is_plain),
+                "{reason}"
+            );
         }
     }
 }

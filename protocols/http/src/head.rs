@@ -114,6 +114,8 @@ pub(crate) const fn header_slots<'a>() -> HeaderSlots<'a> {
 pub struct Head<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
+    /// The target as it came: for the log.
+    pub(crate) spelled: &'a str,
     pub(crate) form: TargetForm,
     /// Text that was checked, as bytes: few requests are asked for it.
     pub(crate) authority: &'a [u8],
@@ -255,7 +257,8 @@ impl<'a> Head<'a> {
         self.method == "HEAD"
     }
 
-    /// The whole request target, as it was spelled.
+    /// The whole request target, as it was spelled, but for its dot segments: those are removed
+    /// ([`without_dot_segments`](crate::without_dot_segments)).
     #[must_use]
     pub fn target(&self) -> &'a str {
         self.target
@@ -267,7 +270,8 @@ impl<'a> Head<'a> {
         self.form
     }
 
-    /// The path of the target, not decoded: begins with `/`, or is `*` for the asterisk form.
+    /// The path of the target, not decoded: begins with `/`, and has no dot segments; or is `*` for
+    /// the asterisk form.
     #[must_use]
     pub fn path(&self) -> &'a str {
         self.path

@@ -134,6 +134,9 @@ pub(crate) const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// decides about longer ones.
 pub(crate) const INLINE_COPY_BYTES_MAX: usize = 1024;
 
+/// Bytes of a request line that could not be read which the access log has at most.
+pub const MALFORMED_LOGGED_BYTES_MAX: usize = 1024;
+
 /// What a server may set, in bytes but for the number of headers.
 ///
 /// ```

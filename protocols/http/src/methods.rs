@@ -15,6 +15,7 @@ use crate::into_response::IntoResponse;
 use crate::layer::{self, Layer};
 use crate::message::{Request, Response};
 use crate::mount::{self, Services};
+use crate::service::BodyPlan;
 use crate::sink::Begun;
 use crate::streamed::{self, Within};
 use crate::terms::{Part, Terms};
@@ -48,12 +49,23 @@ pub(crate) struct Endpoint<S> {
     /// Whether it may be tried, where its place is [`Route::Prompt`]; the router grants it.
     pub(crate) right: Option<Arc<PromptRight>>,
     pub(crate) body_bytes_max: Option<u64>,
-    /// Its body is taken piece by piece.
-    pub(crate) streams: bool,
+    /// How its body is taken.
+    body: BodyTaken,
     /// What it, or a layer around it, gets of the connection and the route.
     pub(crate) asks: Asks,
     /// On which workers get its requests, if that is not as for all others.
     pub(crate) terms: Option<Box<Terms>>,
+}
+
+/// How an endpoint takes the body of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyTaken {
+    /// With the request.
+    Whole,
+    /// Piece by piece.
+    Streamed,
+    /// It needs none: it answers that nothing is there, or not for this method.
+    Unread,
 }
 
 /// How a worker calls an endpoint.
@@ -99,7 +111,7 @@ impl<S: 'static> Endpoint<S> {
             place: Route::Pooled,
             right: None,
             body_bytes_max: None,
-            streams: false,
+            body: BodyTaken::Whole,
             asks: Asks::NOTHING,
             terms: None,
         }
@@ -107,10 +119,32 @@ impl<S: 'static> Endpoint<S> {
 
     /// Answers 404 wherever its request is.
     pub(crate) fn not_found() -> Self {
+        Self::refusing(|| (StatusCode::NOT_FOUND, "there is nothing here\n"))
+    }
+
+    /// Answers by the head alone, wherever its request is.
+    fn refusing<M: 'static>(handler: impl Handler<M, S>) -> Self {
         Self {
             place: Route::Inline,
-            ..Self::new(|| (StatusCode::NOT_FOUND, "there is nothing here\n"))
+            body: BodyTaken::Unread,
+            ..Self::new(handler)
         }
+    }
+
+    /// How the body of its requests is taken.
+    pub(crate) fn body_plan(&self) -> BodyPlan {
+        match self.body {
+            BodyTaken::Whole => BodyPlan::Whole {
+                bytes_max: self.body_bytes_max,
+            },
+            BodyTaken::Streamed => BodyPlan::Streamed,
+            BodyTaken::Unread => BodyPlan::Unread,
+        }
+    }
+
+    /// Whether a network thread may try it.
+    pub(crate) fn may_be_tried(&self) -> bool {
+        self.body != BodyTaken::Streamed && self.terms.is_none()
     }
 
     /// The same within these layers too, from the innermost of them.
@@ -122,7 +156,7 @@ impl<S: 'static> Endpoint<S> {
             place: self.place,
             right: self.right.clone(),
             body_bytes_max: self.body_bytes_max,
-            streams: self.streams,
+            body: self.body,
             asks: self.asks,
             terms: self.terms.clone(),
         };
@@ -217,7 +251,7 @@ impl<S: 'static> Endpoint<S> {
             place: self.place,
             right: self.right,
             body_bytes_max: self.body_bytes_max,
-            streams: self.streams,
+            body: self.body,
             asks: self.asks,
             terms: self.terms,
         }
@@ -243,7 +277,7 @@ impl Endpoint<()> {
     /// has to stay where it is.
     pub(crate) fn detach(&self) -> Option<layer::OwnedCall> {
         match &self.core {
-            Core::Handler(call) if !self.streams => {
+            Core::Handler(call) if self.body != BodyTaken::Streamed => {
                 let call = Arc::clone(call);
                 Some(Arc::new(move |request| call(request, &()).into()))
             }
@@ -283,10 +317,7 @@ impl<S: 'static> Methods<S> {
         };
         Self {
             endpoints: Vec::new(),
-            rest: Endpoint {
-                place: Route::Inline,
-                ..Endpoint::new(rest)
-            },
+            rest: Endpoint::refusing(rest),
         }
     }
 
@@ -432,7 +463,7 @@ impl<S: 'static> Methods<S> {
     #[must_use]
     pub fn streamed(mut self) -> Self {
         for (_, endpoint) in &mut self.endpoints {
-            endpoint.streams = true;
+            endpoint.body = BodyTaken::Streamed;
         }
         self
     }

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use http::Version;
 
 use crate::chars;
+use crate::dots;
 use crate::fault::Fault;
 use crate::framing;
 use crate::head::{Head, HeaderSlots, header_slots};
@@ -18,7 +19,7 @@ use crate::target::parse_target;
 
 /// Parses a complete head, as [`Scan::head`](crate::Scan::head) gives it. The connection must end
 /// after the answer to a head that breaks a rule. `known_host` obeys the rules: it is of an earlier
-/// head, or empty.
+/// head, or empty. [`Fault::DotSegments`] is for [`parse_resolved`] to judge.
 pub(crate) fn parse<'a>(
     head: &'a [u8],
     slots: &'a mut HeaderSlots<'a>,
@@ -57,6 +58,7 @@ pub(crate) fn parse<'a>(
     Ok(Head {
         method,
         target,
+        spelled: target,
         form: parsed.form,
         // RFC 9112 3.2.2: "the origin server MUST ignore the received Host header (if any)
         // and instead use the host information of the request-target".
@@ -81,8 +83,28 @@ pub(crate) fn parse<'a>(
     })
 }
 
+/// The same for a head whose target has dot segments: they are removed in `resolved`.
+///
+/// # Errors
+/// [`Fault::DotSegments`]: they lead above the root.
+#[cold]
+pub(crate) fn parse_resolved<'a>(
+    (head, resolved): (&'a [u8], &'a mut Vec<u8>),
+    slots: &'a mut HeaderSlots<'a>,
+    limits: &Limits,
+    known_host: &str,
+) -> Result<Head<'a>, Fault> {
+    let spelled = dots::remove_from_head(head, resolved)?;
+    let parsed = parse(resolved, slots, limits, known_host)?;
+    Ok(Head {
+        spelled,
+        bytes: head.len(),
+        ..parsed
+    })
+}
+
 /// Bytes of the empty lines before the request line.
-fn empty_lines_bytes(head: &[u8]) -> usize {
+pub(crate) fn empty_lines_bytes(head: &[u8]) -> usize {
     let mut rest = head;
     while let Some(after) = rest.strip_prefix(b"\r\n") {
         rest = after;
@@ -165,6 +187,7 @@ fn header_fault(headers: &[u8]) -> Fault {
     }
     Fault::HeaderName
 }
+
 /// Calls `use_head` with the head that `input` begins with; None when it is not complete.
 ///
 /// # Errors
@@ -178,6 +201,14 @@ pub fn with_head<T>(
         return Ok(None);
     }
     let (mut copy, mut slots) = (Vec::new(), header_slots());
-    let head = parse(scan.head(input, &mut copy), &mut slots, &limits, "")?;
+    let text = scan.head(input, &mut copy);
+    let head = match parse(text, &mut slots, &limits, "") {
+        Err(Fault::DotSegments) => {
+            let (mut resolved, mut slots) = (Vec::new(), header_slots());
+            let head = parse_resolved((text, &mut resolved), &mut slots, &limits, "")?;
+            return Ok(Some(use_head(&head)));
+        }
+        head => head?,
+    };
     Ok(Some(use_head(&head)))
 }

@@ -20,12 +20,12 @@ use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerSco
 use crate::client::{Client, Known};
 use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::records::Records;
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log};
 use crate::terms::WorkerParts;
-use crate::{defer, push, read, upload, write};
+use crate::{defer, push, read, refuse, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -48,6 +48,7 @@ impl<S: Service> Protocol for Http<S> {
             alpn: self.alpn(),
             parts: WorkerParts::of(&self.service).list(),
             request_classes: &["1xx", "2xx", "3xx", "4xx", "5xx"],
+            refusal_reasons: &fault::REASONS,
             ..ListenerOptions::default()
         }
     }
@@ -237,9 +238,9 @@ impl<S: Service> Protocol for Http<S> {
             #[cfg(feature = "http2")]
             _ if connection.session.stage == Stage::Http2 => crate::h2::expired(connection, phase),
             Phase::Head if !connection.session.scan.is_untouched() => {
-                read::fault(connection, Fault::HeadTimeout);
+                refuse::head_too_late(connection)
             }
-            Phase::Body => read::fault(connection, Fault::BodyTimeout),
+            Phase::Body => refuse::fault(connection, Fault::BodyTimeout),
             Phase::Push => push::keep_alive(connection),
             Phase::Timed => {
                 defer::expired(connection);

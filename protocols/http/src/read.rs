@@ -11,7 +11,6 @@ use flatpath::{Job, Pages, Phase, Stall};
 
 use crate::body::Piece;
 use crate::client::Client;
-use crate::encode;
 use crate::fault::Fault;
 use crate::head::{Framing, Head, RequestMeta, header_slots};
 use crate::limits::{
@@ -19,14 +18,16 @@ use crate::limits::{
     UPLOAD_PIECE_PARTS,
 };
 use crate::origins::{Origins, OwnScheme};
-use crate::outgoing::{Outgoing, OutgoingHead};
-use crate::parse::parse;
+use crate::outgoing::Outgoing;
+use crate::parse::{parse, parse_resolved};
 use crate::pending_body::{BodyMode, PendingBody};
+use crate::refuse::{refuse, refuse_unread};
 use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
-use crate::service::{Place, Service, log_number, log_panic};
+use crate::scan::Scan;
+use crate::service::{BodyPlan, Place, Service, log_number, log_panic};
 use crate::site_match::SiteMatch;
-use crate::state::{Connection, Http, QueuedReply, Stage, Step, ThreadState, log, log_arrival};
+use crate::state::{Connection, Http, Stage, Step, ThreadState, log, log_arrival};
 use crate::terms::{JobTerms, Terms};
 use crate::{defer, upload, write};
 
@@ -43,45 +44,6 @@ pub(crate) fn end_input<S: Service>(connection: &mut Connection<'_, S>) {
     upload::abandon(connection);
     upload::drop_pending_body(connection);
     connection.end_input();
-}
-
-/// Answers what cannot be served, in its turn, and ends the connection after it.
-pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
-    if connection.session.is_closed() {
-        return;
-    }
-    end_input(connection);
-    connection.session.lingers = true;
-    let number = connection.session.take_number();
-    if connection.session.is_logged() {
-        log(connection).numbered();
-    }
-    let reply = fault_reply(connection, fault);
-    if connection.session.owed() > 1 {
-        let reply = QueuedReply::Here(Box::new(reply));
-        let spares = &mut connection.thread.reorder_buffers;
-        return connection.session.keep(number, reply, spares);
-    }
-    write::send(connection, reply);
-}
-
-/// The reply to what cannot be served.
-pub(crate) fn fault_reply<S: Service>(
-    connection: &mut Connection<'_, S>,
-    fault: Fault,
-) -> Outgoing {
-    let sentence = format!("{fault}\n");
-    let request = RequestMeta::default();
-    let wall = connection.turn().wall();
-    let mut out = std::mem::take(&mut connection.thread.scratch);
-    out.clear();
-    encode::status_line(&mut out, fault.status());
-    encode::header(&mut out, b"Content-Type", b"text/plain; charset=utf-8");
-    encode::length_header(&mut out, sentence.len() as u64);
-    let date_line = connection.thread.date.at(wall);
-    encode::end_of_head(&mut out, date_line, request);
-    out.extend_from_slice(sentence.as_bytes());
-    Outgoing::new(OutgoingHead::Bytes(out), request)
 }
 
 /// Takes the next request's head, and the request with it where it has no body.
@@ -104,14 +66,25 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
             connection.session.scan = scan;
             return Step::NeedMore(0);
         }
-        Err(fault) => return refuse(connection, fault),
+        Err(fault) => return refuse_unread(connection, input, fault),
     }
     let (mut copy, mut slots) = (Vec::new(), header_slots());
     let known_host = &connection.thread.host.name;
-    let mut head = match parse(scan.head(input, &mut copy), &mut slots, limits, known_host) {
-        Ok(head) => head,
-        Err(fault) => return refuse_head(connection, input, fault),
-    };
+    match parse(scan.head(input, &mut copy), &mut slots, limits, known_host) {
+        Ok(head) => take_parsed(connection, head, input),
+        Err(fault) => take_other(connection, input, scan, fault),
+    }
+}
+
+/// Takes a request whose head is read. What can be answered from the head alone is answered before
+/// anything is said of its body: the length is asked last.
+// The one call that is not cold had better not copy the head.
+#[inline(always)]
+fn take_parsed<'c: 'h, 'h, S: Service>(
+    connection: &mut Connection<'c, S>,
+    mut head: Head<'h>,
+    input: &[u8],
+) -> Step {
     if let Some(fault) = foreign(connection, &mut head) {
         if connection.session.is_logged() {
             log(connection).came(&head, 0);
@@ -124,11 +97,6 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
         identify(connection, &mut head);
     }
     let has_body = head.framing() != Framing::Empty;
-    let bytes_max = has_body.then(|| plan.body.bytes_max(limits.body_bytes_max, head.framing()));
-    let body_bytes_max = match bytes_max.transpose() {
-        Ok(bytes_max) => bytes_max,
-        Err(fault) => return refuse(connection, fault),
-    };
     let mut place = plan.place;
     if connection.session.owed() == 0 {
         if let Place::Inline = place {
@@ -146,29 +114,56 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     }
     log_arrival(connection, &head);
     let terms = place.terms();
-    let taken = match body_bytes_max {
-        None => pass_on(connection, (&head, terms), input),
-        Some(Some(bytes_max)) => begin_body(connection, (&head, terms), bytes_max),
-        Some(None) => upload::begin(connection, &head, terms),
+    let taken = match has_body {
+        false => pass_on(connection, (&head, terms), input),
+        true => take_with_body(connection, (&head, terms), plan.body),
     };
     taken.unwrap_or_else(|fault| refuse(connection, fault))
 }
 
-/// Refuses a head that breaks a rule, unless it is the preface of HTTP/2.
+/// Takes a request with a body, if its plan allows for one of that length.
+fn take_with_body<S: Service>(
+    connection: &mut Connection<'_, S>,
+    (head, terms): (&Head<'_>, Option<&Terms>),
+    plan: BodyPlan,
+) -> Result<Step, Fault> {
+    let of_listener = connection.protocol.limits.body_bytes_max;
+    match plan.bytes_max(of_listener, head)? {
+        Some(bytes_max) => begin_body(connection, (head, terms), bytes_max),
+        None => upload::begin(connection, head, terms),
+    }
+}
+
+/// Takes what the parser has refused: the preface of HTTP/2, or a head whose target has dot
+/// segments; anything else breaks a rule.
 #[cold]
-fn refuse_head<S: Service>(connection: &mut Connection<'_, S>, input: &[u8], fault: Fault) -> Step {
+fn take_other<S: Service>(
+    connection: &mut Connection<'_, S>,
+    input: &[u8],
+    scan: Scan,
+    fault: Fault,
+) -> Step {
     #[cfg(feature = "http2")]
     if connection.session.next_request == 0
         && connection.protocol.http2
         && input.starts_with(HTTP2_PREFACE_HEAD)
         && agreed_on(connection) != Some(b"http/1.1")
     {
-        connection.session.scan = crate::scan::Scan::new();
+        connection.session.scan = Scan::new();
         connection.session.stage = Stage::Http2;
         return Step::On(0);
     }
-    let _ = input;
-    refuse(connection, fault)
+    if fault != Fault::DotSegments {
+        return refuse_unread(connection, input, fault);
+    }
+    let limits = &connection.protocol.limits;
+    let (mut copy, mut resolved, mut slots) = (Vec::new(), Vec::new(), header_slots());
+    let known_host = &connection.thread.host.name;
+    let text = (scan.head(input, &mut copy), &mut resolved);
+    match parse_resolved(text, &mut slots, limits, known_host) {
+        Ok(head) => take_parsed(connection, head, input),
+        Err(fault) => refuse_unread(connection, input, fault),
+    }
 }
 
 /// The protocol that a client with TLS has agreed to (ALPN).
@@ -587,10 +582,4 @@ pub(crate) fn take_no_more<S: Service>(connection: &mut Connection<'_, S>) {
     if known.is_none_or(|known| known.watched.is_none()) {
         connection.end_input();
     }
-}
-
-fn refuse<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> Step {
-    self::fault(connection, fault);
-    // The rest of the input is dropped.
-    Step::On(0)
 }

@@ -17,10 +17,12 @@ use flatpath::Io;
 use flatpath::access_log::{LogEnd, LoggedPeer, RequestLine};
 use http::Version;
 
+use crate::chars;
 use crate::client::{Client, Proxies};
 use crate::head::Head;
-use crate::limits::{SPARES_MAX, UNSENT_BYTES_MAX};
+use crate::limits::{MALFORMED_LOGGED_BYTES_MAX, SPARES_MAX, UNSENT_BYTES_MAX};
 use crate::outgoing::Outgoing;
+use crate::parse::empty_lines_bytes;
 use crate::request_id::RequestId;
 
 /// What a connection remembers for its lines.
@@ -38,6 +40,10 @@ pub(crate) struct Record {
     text: Vec<u8>,
     ends: [usize; 4],
     has: [bool; 2],
+    /// The method is the beginning of a request line that could not be read.
+    is_malformed: bool,
+    /// Why it was refused.
+    reason: Option<&'static str>,
     client: Option<IpAddr>,
     id: Option<RequestId>,
     log: u16,
@@ -80,7 +86,7 @@ impl<'a> Asked<'a> {
         }
         Self {
             method: head.method().as_bytes(),
-            target: head.target().as_bytes(),
+            target: head.spelled.as_bytes(),
             version: match head.version() {
                 Version::HTTP_10 => "HTTP/1.0",
                 Version::HTTP_2 => "HTTP/2.0",
@@ -122,6 +128,23 @@ impl Record {
         self.found_by(asked.route.unwrap_or_default());
     }
 
+    /// The same of a head that could not be read, as far as its first line came.
+    fn fill_unread(&mut self, text: &[u8]) {
+        let line = RefusedLine::of(text);
+        self.is_malformed = line.is_malformed;
+        self.fill(&Asked {
+            method: line.method,
+            target: line.target,
+            version: line.version,
+            ..Asked::default()
+        });
+    }
+
+    /// Why it was refused before a service saw it.
+    pub(crate) fn refused(&mut self, reason: &'static str) {
+        self.reason = Some(reason);
+    }
+
     /// What its path was found by.
     pub(crate) fn found_by(&mut self, route: &str) {
         self.text.truncate(self.ends[3]);
@@ -147,11 +170,12 @@ impl Record {
             0 => 0,
             _ => sent_bytes.min(end),
         };
+        let first = &self.text[..method];
         RequestLine {
-            method: &self.text[..method],
+            method: if self.is_malformed { &[] } else { first },
+            malformed: self.is_malformed.then_some(first),
+            reason: self.reason,
             target: &self.text[method..target],
-            malformed: None,
-            reason: None,
             version: self.version,
             status: self.status,
             body_bytes: body_end.saturating_sub(self.body_from),
@@ -163,6 +187,52 @@ impl Record {
             log: self.log,
             route: (!route.is_empty()).then_some(route),
             id: self.id.as_ref().map(RequestId::as_bytes),
+        }
+    }
+}
+
+/// The first line of a head that could not be read.
+#[derive(Debug, PartialEq, Eq)]
+struct RefusedLine<'a> {
+    /// All of it, if it is malformed.
+    method: &'a [u8],
+    target: &'a [u8],
+    version: &'static str,
+    is_malformed: bool,
+}
+
+impl<'a> RefusedLine<'a> {
+    /// Of what came of a head. Its words are told apart where it is complete and they are those of
+    /// a request line.
+    fn of(text: &'a [u8]) -> Self {
+        let text = &text[empty_lines_bytes(text)..];
+        let end = memchr::memchr2(b'\r', b'\n', text);
+        let line = &text[..end.unwrap_or(text.len())];
+        let mut words = line.split(|byte| *byte == b' ');
+        let words = (words.next(), words.next(), words.next(), words.next());
+        let version = |version: &[u8]| match version {
+            b"HTTP/1.0" => Some("HTTP/1.0"),
+            b"HTTP/1.1" => Some("HTTP/1.1"),
+            _ => None,
+        };
+        if let (Some(method), Some(target), Some(last), None) = words
+            && end.is_some()
+            && chars::is_token_word(method)
+            && !target.is_empty()
+            && let Some(version) = version(last)
+        {
+            return Self {
+                method,
+                target,
+                version,
+                is_malformed: false,
+            };
+        }
+        Self {
+            method: &line[..line.len().min(MALFORMED_LOGGED_BYTES_MAX)],
+            target: &[],
+            version: "",
+            is_malformed: true,
         }
     }
 }
@@ -275,7 +345,28 @@ impl Log<'_, '_> {
         }
     }
 
-    /// A request has got its number. One that could not be read has no record yet.
+    /// A head was refused of which this came, and which may not have an end.
+    #[cold]
+    pub(crate) fn came_unread(&mut self, text: &[u8]) {
+        let now = self.io.turn().now();
+        if let Some(records) = &mut self.records {
+            let record = records
+                .pending
+                .get_or_insert_with(|| spare(self.spares, now));
+            record.fill_unread(text);
+        }
+    }
+
+    /// The request that has got the last number was refused, for this reason.
+    #[cold]
+    pub(crate) fn refused(&mut self, reason: &'static str) {
+        let records = self.records.as_mut();
+        if let Some(record) = records.and_then(|records| records.owed.back_mut()) {
+            record.refused(reason);
+        }
+    }
+
+    /// A request has got its number.
     pub(crate) fn numbered(&mut self) {
         let now = self.io.turn().now();
         if let Some(records) = &mut self.records {
@@ -332,6 +423,18 @@ impl Log<'_, '_> {
     pub(crate) fn of_stream(&mut self, head: &Head<'_>) -> Box<Record> {
         let mut record = spare(self.spares, self.io.turn().now());
         record.fill(&Asked::of(head, self.client_of(head)));
+        record
+    }
+
+    /// The same of one whose head could not be read: what there is of it as text.
+    #[cfg(feature = "http2")]
+    #[cold]
+    pub(crate) fn of_unread_stream(&mut self, text: &[u8]) -> Box<Record> {
+        let mut record = spare(self.spares, self.io.turn().now());
+        record.fill_unread(text);
+        if !record.is_malformed {
+            record.version = "HTTP/2.0";
+        }
         record
     }
 

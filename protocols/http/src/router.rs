@@ -2,7 +2,8 @@
 //!
 //! Paths are compared in one spelling (`spelling`): `/%61` is `/a`, but `%2F` is no slash.
 //! Parameters are percent-decoded once, after they were taken out, so that `%2F` in one never
-//! separates segments. The request keeps its path as the client spelled it.
+//! separates segments. The request keeps its path as the client spelled it, but for dot segments,
+//! which are gone before (`dots`).
 //!
 //! Cost: one look into a table for a path that is spelled out, else a walk through a radix tree; on
 //! the network thread, and once more where the handler runs. Finding a path that is spelled out
@@ -36,10 +37,10 @@ pub use slash::TrailingSlash;
 ///
 /// A path is written as it is read, and matches however clients spell it: `/café` is
 /// `/caf%C3%A9`, and `/%61` is `/a` (RFC 3986 section 6.2.2). Escapes of reserved characters are
-/// others than these (section 2.2): `%2F` never separates segments. Handlers and layers see the
-/// path as the client spelled it, so a layer that decides by paths asks for the route
-/// ([`MatchedPath`](crate::MatchedPath)). A slash at the end makes another path, unless
-/// [`trailing_slash`](Self::trailing_slash) says otherwise.
+/// others than these (section 2.2): `%2F` never separates segments. Dot segments are removed before
+/// (section 6.2.2.3). Handlers and layers see the path as the client spelled it otherwise, so a
+/// layer that decides by paths asks for the route ([`MatchedPath`](crate::MatchedPath)). A slash at
+/// the end makes another path, unless [`trailing_slash`](Self::trailing_slash) says otherwise.
 ///
 /// ```
 /// use flatpath_http::{Answer, Http, Next, Parameters, Request, Response, Router, State, routing};

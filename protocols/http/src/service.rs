@@ -13,6 +13,7 @@ use http::Extensions;
 
 use crate::fault::Fault;
 use crate::head::{Framing, Head};
+use crate::limits::DISCARD_BYTES_MAX;
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
@@ -92,25 +93,34 @@ pub enum BodyPlan {
     /// Piece by piece, by what [`Service::open`] makes of the head. A request whose body is empty
     /// goes to [`Service::pooled`].
     Streamed,
+    /// Not at all: the head decides the answer, as of a method or a path that is not served. So the
+    /// client is neither asked to send the body nor told that it is too long. The answer is that
+    /// of [`Service::open`], which takes no body, and ends the connection (over HTTP/1); of a short
+    /// body that is on its way that of [`Service::pooled`], once it is there.
+    Unread,
 }
 
 impl BodyPlan {
-    /// The longest body, in bytes; `None` where it is streamed.
+    /// The longest body that is taken before the request is answered, in bytes; `None` where
+    /// [`Service::open`] is asked first.
     ///
     /// # Errors
     /// The head announces a longer one.
-    pub(crate) fn bytes_max(
-        self,
-        of_listener: u64,
-        framing: Framing,
-    ) -> Result<Option<u64>, Fault> {
-        let Self::Whole { bytes_max } = self else {
-            return Ok(None);
-        };
-        let bytes_max = bytes_max.unwrap_or(of_listener);
-        match framing {
-            Framing::Length(length) if length > bytes_max => Err(Fault::BodyTooLong),
-            _ => Ok(Some(bytes_max)),
+    pub(crate) fn bytes_max(self, of_listener: u64, head: &Head<'_>) -> Result<Option<u64>, Fault> {
+        match (self, head.framing()) {
+            (Self::Whole { bytes_max }, framing) => {
+                let bytes_max = bytes_max.unwrap_or(of_listener);
+                match framing {
+                    Framing::Length(length) if length > bytes_max => Err(Fault::BodyTooLong),
+                    _ => Ok(Some(bytes_max)),
+                }
+            }
+            (Self::Unread, Framing::Length(length))
+                if length <= DISCARD_BYTES_MAX && !head.expect_continue() =>
+            {
+                Ok(Some(length))
+            }
+            (Self::Unread | Self::Streamed, _) => Ok(None),
         }
     }
 }

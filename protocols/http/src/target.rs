@@ -1,8 +1,10 @@
 //! Request targets and hosts (RFC 9112 section 3.2, RFC 3986 section 3.2).
 
 use std::net::Ipv6Addr;
+use std::ops::Range;
 
-use crate::chars;
+use crate::chars::{self, PathText};
+use crate::dots;
 use crate::fault::Fault;
 use crate::head::TargetForm;
 
@@ -17,6 +19,10 @@ pub(crate) struct Target<'a> {
 }
 
 /// Takes a request target apart.
+///
+/// # Errors
+/// What is wrong with it; [`Fault::DotSegments`] also where they only have to be
+/// [removed](dots::without).
 pub(crate) fn parse_target<'a>(method: &str, target: &'a str) -> Result<Target<'a>, Fault> {
     if target.starts_with('/') {
         let (path, query) = path_and_query(target)?;
@@ -68,11 +74,33 @@ fn after_scheme(target: &str) -> Option<&str> {
 
 /// What is before the first question mark, and what is after it.
 fn path_and_query(text: &str) -> Result<(&str, Option<&str>), Fault> {
-    let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
-    if !chars::is_path(path.as_bytes()) || !chars::is_query(query.as_bytes()) {
-        return Err(Fault::Target);
+    // A path has no question mark, so most targets are looked at once.
+    let (path, query, kind) = match chars::path_text(text.as_bytes()) {
+        PathText::Other => {
+            let at = memchr::memchr(b'?', text.as_bytes()).ok_or(Fault::Target)?;
+            let (path, query) = (&text[..at], &text[at + 1..]);
+            if !chars::is_query(query.as_bytes()) {
+                return Err(Fault::Target);
+            }
+            (path, Some(query), chars::path_text(path.as_bytes()))
+        }
+        kind => (text, None, kind),
+    };
+    match kind {
+        PathText::NoDots => Ok((path, query)),
+        PathText::MayHaveDots if dots::are_none(path) => Ok((path, query)),
+        PathText::MayHaveDots => Err(Fault::DotSegments),
+        PathText::Other => Err(Fault::Target),
     }
-    Ok((path, query.strip_prefix('?')))
+}
+
+/// Where the path is in a target that was found to be well-formed.
+pub(crate) fn path_range(target: &str) -> Range<usize> {
+    let rest = after_scheme(target).unwrap_or(target);
+    let from = target.len() - rest.len();
+    let before_query = &target[..target.find('?').unwrap_or(target.len())];
+    let begin = before_query.get(from..).and_then(|rest| rest.find('/'));
+    begin.map_or(before_query.len(), |at| from + at)..before_query.len()
 }
 
 /// `uri-host [ ":" port ]`. The host is not empty: an http URI "with an empty host identifier" is
@@ -182,6 +210,22 @@ mod tests {
             parts("http://[::1]"),
             (TargetForm::Absolute, Some("[::1]"), "/")
         );
+    }
+
+    #[test]
+    fn the_path_of_a_target_is_found_in_each_form() {
+        for (target, path) in [
+            ("/a?b/c", "/a"),
+            ("/", "/"),
+            ("/?/a", "/"),
+            ("http://h/a/b?c", "/a/b"),
+            ("HTTPS://h:1/?/", "/"),
+            ("http://h", ""),
+            ("http://h?a/b", ""),
+            ("/http://h/a", "/http://h/a"),
+        ] {
+            assert_eq!(&target[path_range(target)], path, "{target}");
+        }
     }
 
     #[test]

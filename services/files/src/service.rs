@@ -11,8 +11,8 @@ use flatpath::descriptors::ConnectionDescriptors;
 use flatpath::memory::PoolHandle;
 use flatpath_http::header_values::AcceptEncoding;
 use flatpath_http::{
-    BodyPlan, Disposition, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply, Request,
-    Response, Service, TargetForm, Turn, UploadDecision, WorkerScope,
+    BodyPlan, Disposition, Framing, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply,
+    Request, Response, Service, TargetForm, Turn, UploadDecision, WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
 use http::{Extensions, StatusCode};
@@ -349,7 +349,11 @@ impl Service for Files {
         Plan {
             body: match streams {
                 true => BodyPlan::Streamed,
-                false => BodyPlan::default(),
+                // A body of these means nothing (RFC 9110 section 9.3).
+                false if head.framing() == Framing::Empty || reads(head.method()) => {
+                    BodyPlan::default()
+                }
+                false => BodyPlan::Unread,
             },
             // An upload by tus is kept with the address that began it.
             asks_peer: streams && head.method() == "POST",
@@ -472,6 +476,11 @@ impl Service for Files {
             thread.cache.insert(entry, turn.now().as_nanos() as u64);
         }
     }
+}
+
+/// Whether every service has this method, and it changes nothing.
+fn reads(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS")
 }
 
 /// Whether the whole of a file may be the answer.

@@ -6,8 +6,9 @@
 //!   encoded slash (`%2F`) can therefore never make a new segment. No Linux file has a slash in its
 //!   name, so such a segment names nothing: not found. `%5C` is an ordinary backslash.
 //! - `%00` and broken escapes (`%`, `%4`, `%zz`) make the target malformed.
-//! - Segments `.` and `..`, plain or encoded, make it malformed: RFC 3986, 6.2.2.3 has the client
-//!   remove them, so a client that still sends them is probing.
+//! - Segments `.` and `..`, plain or encoded, make it malformed. Those of clients are gone when a
+//!   service is asked (`flatpath_http::without_dot_segments`, RFC 3986, 6.2.2.3); here they are of
+//!   a rule, or of a program that made a request itself.
 //! - Empty segments (`//`) name nothing. Merging them would give one file many addresses, and a
 //!   redirect of `//host/dir` to `//host/dir/` would lead away from this server.
 //! - Names with a leading dot are hidden: not found, unless [`Hidden::Served`]. What RFC 8615 makes

@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::head::{Framing, Head, KnownHeader, RequestMeta, header_slots};
 use crate::limits::{REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX, UPLOAD_PIECE_BYTES};
 use crate::outgoing::Outgoing;
-use crate::parse::parse;
+use crate::parse::{parse, parse_resolved};
 use crate::pending_body::BodyMode;
 use crate::reply::{Out, Reply};
 use crate::scan::Scan;
@@ -47,6 +47,9 @@ pub(super) fn serve<S: Service>(
     drop(parts);
     let served = served.and_then(|()| stream.take_head(connection, &text, body, asks_tunnel));
     if let Err(fault) = served {
+        if stream.record.is_none() && connection.session.is_logged() {
+            stream.record = Some(log(connection).of_unread_stream(&text));
+        }
         stream.fault(connection, fault);
     }
     if text.capacity() <= SCRATCH_KEPT_MAX {
@@ -68,7 +71,38 @@ impl<S: Service> Stream<S> {
         scan.advance(text, limits)?.ok_or(Fault::RequestLine)?;
         let (mut copy, mut slots) = (Vec::new(), header_slots());
         let known_host = &connection.thread.host.name;
-        let mut head = parse(scan.head(text, &mut copy), &mut slots, limits, known_host)?;
+        match parse(scan.head(text, &mut copy), &mut slots, limits, known_host) {
+            Ok(head) => self.take_parsed(connection, head, body, asks_tunnel),
+            Err(Fault::DotSegments) => self.take_resolved(connection, text, body, asks_tunnel),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The same where the target has dot segments.
+    #[cold]
+    fn take_resolved(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        text: &[u8],
+        body: RecvStream,
+        asks_tunnel: bool,
+    ) -> Result<(), Fault> {
+        let limits = &connection.protocol.limits;
+        let (mut resolved, mut slots) = (Vec::new(), header_slots());
+        let known_host = &connection.thread.host.name;
+        let head = parse_resolved((text, &mut resolved), &mut slots, limits, known_host)?;
+        self.take_parsed(connection, head, body, asks_tunnel)
+    }
+
+    // The one call that is not cold had better not copy the head.
+    #[inline(always)]
+    fn take_parsed(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        mut head: Head<'_>,
+        body: RecvStream,
+        asks_tunnel: bool,
+    ) -> Result<(), Fault> {
         head.version = Version::HTTP_2;
         let body = match asks_tunnel {
             true => {
@@ -112,8 +146,6 @@ impl<S: Service> Stream<S> {
             read::identify(connection, &mut head);
         }
         let has_body = body.is_some();
-        let of_listener = connection.protocol.limits.body_bytes_max;
-        let body_bytes_max = plan.body.bytes_max(of_listener, head.framing())?;
         let request = RequestMeta::of(&head);
         let mut place = plan.place;
         if let Place::Inline = place {
@@ -132,11 +164,15 @@ impl<S: Service> Stream<S> {
             self.reply(connection, reply);
             return Ok(());
         }
-        let head = (&head, place.terms());
-        match (body, body_bytes_max) {
-            (None, _) => self.pass_on(connection, head, request),
-            (Some(body), Some(bytes_max)) => self.begin_body(connection, head, body, bytes_max),
-            (Some(body), None) => self.begin_upload(connection, head, body),
+        let asked = (&head, place.terms());
+        let Some(body) = body else {
+            return self.pass_on(connection, asked, request);
+        };
+        // What is answered from the head alone comes before anything that is said of the body.
+        let of_listener = connection.protocol.limits.body_bytes_max;
+        match plan.body.bytes_max(of_listener, &head)? {
+            Some(bytes_max) => self.begin_body(connection, asked, body, bytes_max),
+            None => self.begin_upload(connection, asked, body),
         }
     }
 

@@ -30,7 +30,7 @@ use crate::request_builder::RequestBuilder;
 use crate::service::Service;
 use crate::state::{Awaited, Connection, Http, log};
 use crate::terms::{JobTerms, Terms};
-use crate::{defer, read, time_out, upload, write};
+use crate::{defer, refuse, time_out, upload, write};
 
 /// See the module.
 pub(crate) struct Stream<S: Service> {
@@ -320,11 +320,15 @@ impl<S: Service> Stream<S> {
 
     /// Answers what cannot be served, or cuts off what is with a worker.
     pub(super) fn fault(&mut self, connection: &mut Connection<'_, S>, fault: Fault) {
+        connection.count_refusal(fault as usize);
+        if let Some(record) = &mut self.record {
+            record.refused(fault.reason());
+        }
         if !matches!(self.job, Home::Nothing) || self.sending.is_some() {
             return self.reset(connection, Reason::CANCEL);
         }
         self.drop_body(connection);
-        let reply = read::fault_reply(connection, fault);
+        let reply = refuse::fault_reply(connection, fault);
         self.reply(connection, reply);
     }
 

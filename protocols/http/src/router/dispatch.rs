@@ -368,23 +368,17 @@ impl Service for Router {
             None => Place::Worker,
         };
         let place = match (endpoint.place, &endpoint.right) {
-            // A body would have to be read first.
-            _ if head.framing() != Framing::Empty => on_worker(),
-            (Route::Inline, _) => Place::Inline,
-            (Route::Prompt, Some(right)) if !endpoint.streams && endpoint.terms.is_none() => {
-                Place::Prompt(right)
+            // A body would have to be read first, if it is to be.
+            _ if head.framing() != Framing::Empty && endpoint.body_plan() != BodyPlan::Unread => {
+                on_worker()
             }
+            (Route::Inline, _) => Place::Inline,
+            (Route::Prompt, Some(right)) if endpoint.may_be_tried() => Place::Prompt(right),
             _ => on_worker(),
-        };
-        let body = match endpoint.streams {
-            true => BodyPlan::Streamed,
-            false => BodyPlan::Whole {
-                bytes_max: endpoint.body_bytes_max,
-            },
         };
         Plan {
             place,
-            body,
+            body: endpoint.body_plan(),
             asks_peer: endpoint.asks.peer,
             route,
         }

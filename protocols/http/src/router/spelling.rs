@@ -12,7 +12,7 @@
 //! Cost: a path without a percent sign is in this spelling already, which takes one search for that
 //! sign; another is copied.
 
-use crate::chars;
+use crate::chars::{self, PathText};
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
@@ -49,7 +49,7 @@ impl Spelled {
 
 /// What a request may have in its path as it is; a percent sign begins an escape.
 fn is_accepted(byte: u8) -> bool {
-    byte != b'%' && chars::is_path(&[byte])
+    byte != b'%' && chars::path_text(&[byte]) != PathText::Other
 }
 
 /// `gen-delims` and `sub-delims` (RFC 3986 section 2.2).

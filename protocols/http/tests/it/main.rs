@@ -4,6 +4,7 @@ mod cookies;
 mod counted;
 mod deadlines;
 mod deferred;
+mod dots;
 mod drain;
 mod drops;
 mod events;

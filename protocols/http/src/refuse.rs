@@ -1,0 +1,93 @@
+//! Requests that no service sees: they break a rule of HTTP or a limit of the listener. Each is
+//! counted by its reason, and its line in the access log has as much of it as there is.
+
+use crate::encode;
+use crate::fault::Fault;
+use crate::head::RequestMeta;
+use crate::limits::REQUEST_LINE_BYTES_MAX;
+use crate::outgoing::{Outgoing, OutgoingHead};
+use crate::read::end_input;
+use crate::service::Service;
+use crate::state::{Connection, QueuedReply, Step, log};
+use crate::write;
+
+/// Of a head that is late the log looks at so many bytes: a request line as long as it may be.
+const LATE_BYTES_MAX: usize = REQUEST_LINE_BYTES_MAX;
+
+/// Answers what cannot be served, in its turn, and ends the connection after it.
+pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
+    if connection.session.is_closed() {
+        return;
+    }
+    let is_of_upload = connection.session.is_uploading();
+    end_input(connection);
+    connection.session.lingers = true;
+    let number = connection.session.take_number();
+    connection.count_refusal(fault as usize);
+    if connection.session.is_logged() {
+        let mut log = log(connection);
+        // An upload has its record, for which this is the reply.
+        if !is_of_upload {
+            log.numbered();
+        }
+        log.refused(fault.reason());
+    }
+    let reply = fault_reply(connection, fault);
+    if connection.session.owed() > 1 {
+        let reply = QueuedReply::Here(Box::new(reply));
+        let spares = &mut connection.thread.reorder_buffers;
+        return connection.session.keep(number, reply, spares);
+    }
+    write::send(connection, reply);
+}
+
+/// The reply to what cannot be served.
+pub(crate) fn fault_reply<S: Service>(
+    connection: &mut Connection<'_, S>,
+    fault: Fault,
+) -> Outgoing {
+    let sentence = format!("{fault}\n");
+    let request = RequestMeta::default();
+    let wall = connection.turn().wall();
+    let mut out = std::mem::take(&mut connection.thread.scratch);
+    out.clear();
+    encode::status_line(&mut out, fault.status());
+    encode::header(&mut out, b"Content-Type", b"text/plain; charset=utf-8");
+    encode::length_header(&mut out, sentence.len() as u64);
+    let date_line = connection.thread.date.at(wall);
+    encode::end_of_head(&mut out, date_line, request);
+    out.extend_from_slice(sentence.as_bytes());
+    Outgoing::new(OutgoingHead::Bytes(out), request)
+}
+
+/// Refuses a request while its head or body is taken.
+pub(crate) fn refuse<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> Step {
+    self::fault(connection, fault);
+    // The rest of the input is dropped.
+    Step::On(0)
+}
+
+/// Refuses a head that could not be read; `input` is what came of it.
+#[cold]
+pub(crate) fn refuse_unread<S: Service>(
+    connection: &mut Connection<'_, S>,
+    input: &[u8],
+    fault: Fault,
+) -> Step {
+    if connection.session.is_logged() {
+        log(connection).came_unread(input);
+    }
+    refuse(connection, fault)
+}
+
+/// The time for a head is over of which something came.
+#[cold]
+pub(crate) fn head_too_late<S: Service>(connection: &mut Connection<'_, S>) {
+    if connection.session.is_logged() && !connection.session.is_closed() {
+        // The lines share nothing with the input, which is the engine's.
+        let came = connection.left_input();
+        let came = came[..came.len().min(LATE_BYTES_MAX)].to_vec();
+        log(connection).came_unread(&came);
+    }
+    fault(connection, Fault::HeadTimeout);
+}
