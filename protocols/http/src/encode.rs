@@ -165,6 +165,22 @@ pub(crate) fn named_header(out: &mut impl Sink, name: &HeaderName, value: &Heade
     }
 }
 
+/// Writes a header line as those of all replies over HTTP/1 are spelled, `Content-Type` and not
+/// `content-type` as the http crate has it: for [`Reply::prebuilt`](crate::Reply::prebuilt). Names
+/// are the same in any case (RFC 9110 section 5.1); clients that compare them as they are exist.
+///
+/// ```
+/// use flatpath_http::header_line;
+/// use flatpath_http::http::header::{ETAG, HeaderValue};
+///
+/// let mut head = b"HTTP/1.1 304 Not Modified\r\n".to_vec();
+/// header_line(&mut head, &ETAG, &HeaderValue::from_static("\"x\""));
+/// assert!(head.ends_with(b"\r\nETag: \"x\"\r\n"));
+/// ```
+pub fn header_line(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    named_header(head, name, value);
+}
+
 /// How RFCs spell a name in small letters: the headers that most replies have, and those that do
 /// not just begin each word with a capital letter.
 fn spelling(name: &str) -> Option<&'static str> {

@@ -322,6 +322,7 @@ pub use closures::{HandlerService, HandlerState, Route};
 pub use deferred::{Deferred, Responder, ResponderClosed};
 pub use dots::without_dot_segments;
 pub use either::Either;
+pub use encode::header_line;
 pub use exchange::Exchange;
 pub use extract::{
     Asks, Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,

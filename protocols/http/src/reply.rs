@@ -132,7 +132,8 @@ impl<'a> Reply<'a> {
     }
 
     /// Answers with a head built before: status line and headers, each with its line end, framing
-    /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it.
+    /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it;
+    /// [`header_line`](crate::header_line) spells names as other replies do.
     /// The body is shared and not copied when it is long, and left out of an answer to `HEAD`. It
     /// is the service's, whose bounds it is within: it is not charged to the memory of the server.
     pub fn prebuilt(&mut self, head: &[u8], body: &Bytes) -> Disposition<'static> {

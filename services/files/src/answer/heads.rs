@@ -1,7 +1,7 @@
 //! The heads of answers with a file: their headers, and those of them that a 304 or a 412 keeps.
 
 use flatpath_http::header_values::ContentCoding;
-use flatpath_http::{Body, Response};
+use flatpath_http::{Body, Response, header_line};
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -80,9 +80,7 @@ pub(super) fn prebuilt<'a>(
         head.extend_from_slice(piece.as_bytes());
     }
     for (name, value) in headers {
-        for piece in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            head.extend_from_slice(piece);
-        }
+        header_line(&mut head, name, value);
     }
     if let Some(length) = length {
         head.extend_from_slice(b"Content-Length: ");
