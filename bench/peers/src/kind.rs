@@ -1,8 +1,9 @@
-//! The candidates: every server that some scenario measures.
+//! The candidates: every server that some scenario measures, and what each is started as.
 
 use std::fmt;
 
 use clap::ValueEnum;
+use flatpath_bench_common::nginx::{AccessLog, Files};
 
 /// A server the bench can start. Its name is the one of the command line, in tables too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -122,97 +123,85 @@ impl fmt::Display for Kind {
     }
 }
 
+/// What a candidate is started as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// nginx, which may have to be installed.
+    Nginx(Files, AccessLog),
+    /// The `flatpath` command, which may have to be built, with these arguments. `{state}` is the
+    /// directory of what it keeps.
+    Command(&'static [&'static str]),
+    /// A server in this binary.
+    Own,
+    /// The `flatpath-peers` of another build.
+    OwnBefore,
+    Ganesha,
+    Python,
+    Socat,
+    Haproxy,
+}
+
 impl Kind {
-    /// Whether it is the `flatpath` command, which may have to be built.
-    pub(crate) fn is_flatpath_command(self) -> bool {
-        matches!(
-            self,
+    /// What it is started as.
+    pub(crate) fn program(self) -> Program {
+        use Program::{Command, Nginx};
+        const LOG: &str = "--access-log={state}/access.log";
+        const ADMIN: &str = "--admin=127.0.0.1:0";
+        match self {
+            Self::Nginx | Self::HttpsNginx => Nginx(Files::Debian, AccessLog::Off),
+            Self::NginxTuned => Nginx(Files::Tuned, AccessLog::Off),
+            Self::NginxDav => Nginx(Files::Stored, AccessLog::Off),
+            Self::NginxDavTuned => Nginx(Files::StoredTuned, AccessLog::Off),
+            Self::NginxLog => Nginx(Files::Debian, AccessLog::Lines),
+            Self::NginxLogBuffered => Nginx(Files::Debian, AccessLog::Buffered),
+            Self::Http2Nginx => Nginx(Files::Streamed, AccessLog::Off),
             Self::Flatpath
-                | Self::FlatpathBefore
-                | Self::FlatpathUring
-                | Self::FlatpathEpoll
-                | Self::FlatpathPut
-                | Self::FlatpathLog
-                | Self::FlatpathLogJson
-                | Self::FlatpathScraped
-                | Self::FlatpathOperated
-                | Self::HttpsUring
-                | Self::HttpsEpoll
-                | Self::EchoSingle
-                | Self::EchoMultishot
-        )
+            | Self::FlatpathBefore
+            | Self::FlatpathUring
+            | Self::FlatpathEpoll
+            | Self::HttpsUring
+            | Self::HttpsEpoll => Command(&[]),
+            Self::FlatpathPut => Command(&["--writable"]),
+            Self::FlatpathLog => Command(&[LOG]),
+            Self::FlatpathLogJson => Command(&[LOG, "--access-log-format=json"]),
+            Self::FlatpathScraped => Command(&[ADMIN]),
+            Self::FlatpathOperated => Command(&[LOG, ADMIN]),
+            Self::EchoSingle => Command(&["--accept=single"]),
+            Self::EchoMultishot => Command(&["--accept=multishot"]),
+            Self::LibraryBefore => Program::OwnBefore,
+            Self::Ganesha => Program::Ganesha,
+            Self::Python => Program::Python,
+            Self::Socat => Program::Socat,
+            Self::Haproxy => Program::Haproxy,
+            _ => Program::Own,
+        }
+    }
+
+    /// Whether it is the `flatpath` command.
+    pub(crate) fn is_command(self) -> bool {
+        matches!(self.program(), Program::Command(_))
     }
 
     /// Whether it is of the build that this one is compared with.
     pub(crate) fn is_before(self) -> bool {
-        matches!(self, Self::FlatpathBefore | Self::LibraryBefore)
+        matches!(self, Self::LibraryBefore | Self::FlatpathBefore)
     }
 
-    /// The driver that it is about, whatever `--driver` says.
+    /// The driver that it is about, whatever `--driver` says: its name ends with it.
     pub(crate) fn driver(self) -> Option<&'static str> {
-        match self {
-            Self::FlatpathUring
-            | Self::PooledUring
-            | Self::RestUring
-            | Self::AppUring
-            | Self::SocketsUring
-            | Self::HttpsUring
-            | Self::SseUring => Some("uring"),
-            Self::FlatpathEpoll
-            | Self::PooledEpoll
-            | Self::RestEpoll
-            | Self::AppEpoll
-            | Self::SocketsEpoll
-            | Self::HttpsEpoll
-            | Self::SseEpoll => Some("epoll"),
-            _ => None,
-        }
-    }
-
-    /// Whether it has a database.
-    pub(crate) fn has_database(self) -> bool {
-        self.is_app() || matches!(self, Self::RestUring | Self::RestEpoll | Self::RestAxum)
-    }
-
-    /// Whether it is the application of bookmarks.
-    pub(crate) fn is_app(self) -> bool {
-        matches!(self, Self::AppUring | Self::AppEpoll | Self::AppAxum)
-    }
-
-    /// Whether it sends server-sent events.
-    pub(crate) fn is_sse(self) -> bool {
-        matches!(self, Self::SseUring | Self::SseEpoll | Self::SseAxum)
-    }
-
-    /// Whether it is nginx, which may have to be installed.
-    pub(crate) fn is_nginx(self) -> bool {
-        matches!(
-            self,
-            Self::Nginx
-                | Self::NginxTuned
-                | Self::NginxDav
-                | Self::NginxDavTuned
-                | Self::NginxLog
-                | Self::NginxLogBuffered
-                | Self::HttpsNginx
-                | Self::Http2Nginx
-        )
+        let name = self.to_string();
+        let mut drivers = ["uring", "epoll"].into_iter();
+        drivers.find(|driver| name.ends_with(&format!("-{driver}")))
     }
 
     /// Whether it writes an access log.
     pub(crate) fn logs(self) -> bool {
-        matches!(
-            self,
-            Self::NginxLog
-                | Self::NginxLogBuffered
-                | Self::FlatpathLog
-                | Self::FlatpathLogJson
-                | Self::FlatpathOperated
-        )
-    }
-
-    /// Whether it shows metrics.
-    pub(crate) fn is_scraped(self) -> bool {
-        matches!(self, Self::FlatpathScraped | Self::FlatpathOperated)
+        match self.program() {
+            Program::Nginx(_, log) => log != AccessLog::Off,
+            Program::Command(arguments) => {
+                arguments.iter().any(|it| it.starts_with("--access-log="))
+            }
+            _ => false,
+        }
     }
 }

@@ -3,39 +3,46 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `scenarios` | the workloads, a file or a directory each, with their targets |
+//! | `comparison` | what a scenario is: candidates, a load, what is wanted |
+//! | `scenarios` | all comparisons, and which of them the options ask for |
+//! | `loads` | what is done to a candidate, and what is counted |
+//! | `runner` | acts on a comparison |
 //! | `kind`, `candidates` | the servers: their names, and those that are in this binary |
-//! | `certificate` | what the servers over TLS have in common |
+//! | `ground` | programs, documents, a certificate, cores |
 //! | `server` | starts a candidate and ends it |
-//! | `session` | what all scenarios share: options, documents, cores |
 //! | `instructions` | counts instructions by callgrind |
 
 #![forbid(unsafe_code)]
 
 mod options;
+mod scenarios;
+mod runner;
+mod comparison;
+mod loads;
+mod server;
+mod ground;
+mod candidates;
 mod kind;
 mod instructions;
-mod candidates;
-mod certificate;
-mod server;
-mod session;
-mod scenarios;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use flatpath_bench_common::machine::locked_versions;
 use flatpath_bench_common::options::exit_code;
 use flatpath_bench_common::tools;
+use flatpath_testkit::binary;
 use flatpath_testkit::process::raise_descriptor_limit;
 
+use crate::comparison::Comparison;
+use crate::ground::{Ground, LOCK_FILE, Pace, Programs, cores};
+use crate::kind::Kind;
+use crate::loads::ingest;
 use crate::options::{Arguments, Options, Role, Scenario};
-use crate::scenarios::ingest::clients;
-use crate::session::Session;
+use crate::scenarios::Machine;
 
-/// The lock file this binary was built from: the versions are the real ones.
-const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 /// The crates that are compared.
 const CRATES: [&str; 8] = [
     "axum",
@@ -63,8 +70,8 @@ fn play(role: Role) -> io::Result<()> {
     match role {
         Role::Serve(serve) => candidates::run(&serve),
         Role::Observed(serve) => candidates::observed::serve(serve),
-        Role::Consume(consume) => clients::consume(&consume),
-        Role::Produce(produce) => clients::produce(&produce),
+        Role::Consume(consume) => ingest::consume(&consume),
+        Role::Produce(produce) => ingest::produce(&produce),
         Role::Launch(launch) => Err(instructions::run(&launch)),
     }
 }
@@ -73,15 +80,26 @@ fn measure(options: Options) -> io::Result<ExitCode> {
     if let Some(code) = options.common.begin()? {
         return Ok(code);
     }
-    tools::require(&scenarios::tools(&options))?;
-    require_descriptors(&options)?;
     if options.wants(Scenario::Builds) && options.before.is_none() {
         let message = "--only builds compares with another build: name it with --before";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    let session = Session::begin(options)?;
-    let options = &session.options;
-    let mut report = options.common.measure(|| scenarios::run(&session))?;
+    let machine = Machine {
+        cores: cores()?.len(),
+        descriptors: raise_descriptor_limit()?,
+    };
+    let comparisons = scenarios::wanted(&options, machine);
+    tools::require(&scenarios::tools(&comparisons))?;
+    require_descriptors(&comparisons, machine)?;
+    let pace = Pace {
+        seconds: options.seconds(),
+        is_quick: options.common.quick,
+    };
+    let ground = Ground::prepare(programs(&options, &comparisons)?, pace)?;
+    let mut report = options.common.measure(|| {
+        let run = |it: &Comparison| runner::run(it, options.common.runs(it.runs), &ground);
+        comparisons.iter().map(run).collect()
+    })?;
     let tools = [tools::NGINX, tools::WRK, tools::H2LOAD].iter();
     report.machine.versions = tools.filter_map(|tool| tool.version()).collect();
     report
@@ -92,19 +110,34 @@ fn measure(options: Options) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn require_descriptors(options: &Options) -> io::Result<()> {
-    let limit = raise_descriptor_limit()?;
-    let many = [
-        (Scenario::Operate, options.clients()),
-        (Scenario::Idle, options.clients()),
-        (Scenario::Burst, options.clients()),
-        (Scenario::App, options.app_listeners()),
-        (Scenario::Sse, options.listeners()),
-        (Scenario::Https, options.clients()),
-        (Scenario::Http2, options.clients()),
-    ];
-    let wanted = many.iter().filter(|(scenario, _)| options.wants(*scenario));
-    let most = wanted.map(|(_, clients)| *clients).max().unwrap_or(0);
+/// The programs of these comparisons. The `flatpath` command is built if it is needed, as this
+/// program was.
+fn programs(options: &Options, comparisons: &[Comparison]) -> io::Result<Programs> {
+    let rows = comparisons.iter().flat_map(|it| &it.rows);
+    let mut kinds = rows.filter_map(|row| row.kind);
+    let flatpath = match &options.server_binary {
+        Some(path) => path.canonicalize().map_err(|error| {
+            let message = format!("--server-binary {}: {error}", path.display());
+            io::Error::new(error.kind(), message)
+        })?,
+        // Built and never merely found: a stale binary measures yesterday's code.
+        None if kinds.any(Kind::is_command) => binary::flatpath().to_path_buf(),
+        None => PathBuf::new(),
+    };
+    Ok(Programs {
+        flatpath,
+        serve: options.serve.clone(),
+        driver: options.driver.clone(),
+        before: options.before.clone(),
+        before_peers: options.before_peers.clone(),
+        python: options.python.clone(),
+        wrk_threads: options.wrk_threads,
+    })
+}
+
+fn require_descriptors(comparisons: &[Comparison], machine: Machine) -> io::Result<()> {
+    let limit = machine.descriptors;
+    let most = comparisons.iter().map(|it| it.crowd).max().unwrap_or(0);
     let needed = u64::from(most) + SPARE_DESCRIPTORS;
     if most > 0 && limit < needed {
         let message = format!("{needed} descriptors are needed and {limit} allowed (ulimit -Hn)");

@@ -9,8 +9,8 @@ use flatpath_bench_common::options::Common;
 use crate::candidates::{Serve, observed};
 use crate::instructions::Launch;
 use crate::kind::Kind;
-use crate::scenarios::ingest::clients;
-use crate::scenarios::nfs::load::Workload;
+use crate::loads::calls::Workload;
+use crate::loads::ingest::{Consume, Produce};
 
 /// Flatpath and other servers: the same work, the same machine, the same run.
 #[derive(Debug, Parser)]
@@ -37,10 +37,10 @@ pub(crate) enum Role {
     Observed(observed::Serve),
     /// A consumer of `ingest`.
     #[command(hide = true)]
-    Consume(clients::Consume),
+    Consume(Consume),
     /// All producers of `ingest`.
     #[command(hide = true)]
-    Produce(clients::Produce),
+    Produce(Produce),
     /// A program that runs under callgrind.
     #[command(hide = true)]
     Launch(Launch),
@@ -166,39 +166,22 @@ impl Options {
         }
     }
 
-    /// The servers of a case that were asked for, in the case's order.
-    pub(crate) fn choose(&self, kinds: &[Kind]) -> Vec<Kind> {
-        let is_of_library = |kind: &Kind| {
+    /// Whether a server was asked for.
+    pub(crate) fn chooses(&self, kind: Kind) -> bool {
+        let is_of_library = || {
             let is_theirs = matches!(kind, Kind::FlatpathInline | Kind::FlatpathPooled);
             is_theirs && self.before_peers.is_some()
         };
-        let chosen = |kind: &Kind| match (&self.servers[..], &self.before) {
+        match (&self.servers[..], &self.before) {
             ([], None) => !kind.is_before(),
-            ([], Some(_)) => kind.is_before() || *kind == Kind::Flatpath || is_of_library(kind),
-            (named, _) => named.contains(kind),
-        };
-        kinds.iter().copied().filter(chosen).collect()
+            ([], Some(_)) => kind.is_before() || kind == Kind::Flatpath || is_of_library(),
+            (named, _) => named.contains(&kind),
+        }
     }
 
     /// Length of a loaded interval.
     pub(crate) fn seconds(&self) -> u32 {
         self.seconds.unwrap_or(self.sized(5, 1))
-    }
-
-    /// Runs per server in a scenario.
-    pub(crate) fn runs(&self, scenario: Scenario) -> usize {
-        self.common.runs(match scenario {
-            Scenario::Burst => 20,
-            Scenario::Builds | Scenario::Rules if self.instructions => 1,
-            Scenario::Adopt
-            | Scenario::Idle
-            | Scenario::Sse
-            | Scenario::RelayStream
-            | Scenario::RelayMatch
-            | Scenario::RelayRate
-            | Scenario::RelayWait => 3,
-            _ => 5,
-        })
     }
 
     /// Connections of the scenarios that are about many.
@@ -209,11 +192,6 @@ impl Options {
     /// Listeners of server-sent events.
     pub(crate) fn listeners(&self) -> u32 {
         self.clients.unwrap_or(self.sized(50_000, 1000))
-    }
-
-    /// Listeners to the events of an application.
-    pub(crate) fn app_listeners(&self) -> u32 {
-        self.sized(1000, 100)
     }
 
     /// Time between two server-sent events.
@@ -253,14 +231,13 @@ mod tests {
     #[test]
     fn quick_is_short_and_can_be_overruled() {
         let amounts = |options: Options| {
-            let runs = options.runs(Scenario::Files);
+            let runs = options.common.runs(5);
             (options.seconds(), runs, options.clients())
         };
         assert_eq!(amounts(parse(&["--quick"])), (1, 1, 1000));
         let overruled = ["--quick", "--seconds", "3", "--runs", "2", "--clients", "7"];
         assert_eq!(amounts(parse(&overruled)), (3, 2, 7));
         assert_eq!(amounts(parse(&[])), (5, 5, 10_000));
-        assert_eq!(parse(&[]).runs(Scenario::Burst), 20);
     }
 
     #[test]
@@ -272,10 +249,22 @@ mod tests {
     }
 
     #[test]
-    fn chosen_servers_keep_the_order_of_the_case() {
-        let options = parse(&["--servers", "hyper,nginx"]);
-        let chosen = options.choose(&[Kind::Nginx, Kind::FlatpathInline, Kind::Hyper]);
-        assert_eq!(chosen, [Kind::Nginx, Kind::Hyper]);
+    fn another_build_is_measured_where_one_is_named() {
+        let kinds = [
+            Kind::Nginx,
+            Kind::FlatpathBefore,
+            Kind::Flatpath,
+            Kind::FlatpathInline,
+        ];
+        let chosen = |arguments: &[&str]| {
+            let options = parse(arguments);
+            kinds.map(|kind| options.chooses(kind))
+        };
+        assert_eq!(chosen(&[]), [true, false, true, true]);
+        assert_eq!(chosen(&["--servers", "nginx"]), [true, false, false, false]);
+        let before = ["--before", "there", "--before-peers", "there"];
+        assert_eq!(chosen(&before[..2]), [false, true, true, false]);
+        assert_eq!(chosen(&before), [false, true, true, true]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::announce;
 use super::share::{Share, attach};
-use crate::scenarios::ingest::{FLOWS, MESSAGE_BYTES};
+use crate::loads::ingest::{FLOWS, MESSAGE_BYTES};
 
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
 

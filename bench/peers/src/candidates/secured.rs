@@ -27,7 +27,7 @@ use tokio::task;
 use tokio_rustls::TlsAcceptor;
 
 use super::announce;
-use crate::session::{LARGE_PATH, SMALL_PATH, large_body, small_body};
+use crate::ground::{LARGE_PATH, SMALL_PATH, large_body, small_body};
 
 /// As nginx has it: a thousand clients come at once.
 const BACKLOG: u32 = 4096;

@@ -1,194 +1,249 @@
-//! The scenarios: each has a function `run` that yields reports, a table with targets each. It
-//! fails only if the bench was told to stop: a server that fails is a line in its report.
+//! The scenarios: each is a number of comparisons, whose files know neither the command line nor
+//! the machine. Here is what the options make of them.
 
 mod app;
-mod adopt;
 mod builds;
-mod busy;
-mod http2;
-mod https;
-mod idle;
-pub(crate) mod ingest;
-pub(crate) mod nfs;
-mod operate;
-mod put;
-mod relay;
+mod connections;
+mod messages;
+mod nfs;
 mod requests;
-mod rest;
-mod rounds;
 mod rules;
-mod sleepers;
-mod sse;
-mod burst;
-mod websocket;
-
-use std::io;
+mod secured;
 
 use clap::ValueEnum;
-use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
-use flatpath_bench_common::report::BenchReport;
 use flatpath_bench_common::tools::{self, Tool};
 
-use crate::kind::Kind;
+use crate::comparison::{Comparison, Row};
+use crate::kind::{Kind, Program};
+use crate::loads::calls::Workload;
 use crate::options::{Options, Scenario};
-use crate::session::{SMALL_PATH, Session, small_body};
 
-/// Runs everything that was asked for: the short ones that need nothing special first.
-pub(crate) fn run(session: &Session) -> io::Result<Vec<BenchReport>> {
-    let mut reports = Vec::new();
-    for scenario in wanted(&session.options) {
-        reports.extend(match scenario {
-            Scenario::Files | Scenario::Alone | Scenario::Hello | Scenario::Pooled => {
-                requests::run(session, scenario)?
-            }
-            Scenario::Rest => rest::run(session)?,
-            Scenario::Websocket => websocket::run(session)?,
-            Scenario::Sleepers => vec![sleepers::run(session)?],
-            Scenario::Busy => busy::run(session)?,
-            Scenario::Operate => vec![operate::run(session)?],
-            Scenario::Put => vec![put::run(session)?],
-            Scenario::Idle => vec![idle::run(session)?],
-            Scenario::Burst => vec![burst::run(session)?],
-            Scenario::App => app::run(session)?,
-            Scenario::Sse => vec![sse::run(session)?],
-            Scenario::Https => https::run(session)?,
-            Scenario::Http2 => http2::run(session)?,
-            Scenario::Builds => builds::run(session)?,
-            Scenario::Rules => rules::run(session)?,
-            Scenario::Adopt => vec![adopt::run(session)?],
-            Scenario::Nfs => nfs::compare(session)?,
-            Scenario::NfsSweep => nfs::sweep(session)?,
-            Scenario::Ingest => vec![ingest::run(session)?],
-            Scenario::RelayStream
-            | Scenario::RelayMatch
-            | Scenario::RelayRate
-            | Scenario::RelayWait => relay::run(session, scenario)?,
-        });
-    }
-    Ok(reports)
+/// Descriptors for all but the clients of a relay that wait.
+const SPARE_DESCRIPTORS: u64 = 500;
+
+/// What the machine allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) descriptors: u64,
 }
 
-fn wanted(options: &Options) -> impl Iterator<Item = Scenario> {
+/// All that was asked for, and of whom: the short ones that need nothing special first. What no
+/// server of was asked for is left out.
+pub(crate) fn wanted(options: &Options, machine: Machine) -> Vec<Comparison> {
     let all = Scenario::value_variants().iter().copied();
-    all.filter(|scenario| options.wants(*scenario))
+    let wanted = all.filter(|scenario| options.wants(*scenario));
+    let mut comparisons: Vec<_> = wanted.flat_map(|it| tables(it, options, machine)).collect();
+    for comparison in &mut comparisons {
+        let is_wanted = |row: &Row| row.kind.is_none_or(|kind| options.chooses(kind));
+        comparison.rows.retain(is_wanted);
+    }
+    comparisons.retain(|comparison| !comparison.rows.is_empty());
+    comparisons
 }
 
-/// Every server the options will start.
-pub(crate) fn servers(options: &Options) -> Vec<Kind> {
-    wanted(options)
-        .flat_map(|scenario| options.choose(kinds_of(scenario)))
-        .collect()
-}
-
-/// Whether wrk drives a scenario.
-pub(crate) fn need_wrk(options: &Options) -> bool {
-    let driven = [
-        Scenario::Files,
-        Scenario::Alone,
-        Scenario::Hello,
-        Scenario::Pooled,
-        Scenario::Busy,
-        Scenario::Rest,
-        Scenario::App,
-        Scenario::Https,
-    ];
-    let of_rules = options.wants(Scenario::Rules) && !options.instructions;
-    of_rules || driven.iter().any(|scenario| options.wants(*scenario))
-}
-
-/// The tools without which the options cannot be followed.
-pub(crate) fn tools(options: &Options) -> Vec<Tool> {
-    let servers = servers(options);
-    let counted = [Scenario::Builds, Scenario::Rules];
-    let counts = options.instructions && counted.iter().any(|it| options.wants(*it));
-    let needed = [
-        (tools::WRK, need_wrk(options)),
-        (tools::H2LOAD, options.wants(Scenario::Http2)),
-        (tools::NGINX, servers.iter().copied().any(Kind::is_nginx)),
-        (tools::STRACE, counts || options.wants(Scenario::Burst)),
-        (tools::VALGRIND, counts),
-        (tools::GANESHA, servers.contains(&Kind::Ganesha)),
-        (tools::RPCBIND, servers.contains(&Kind::Ganesha)),
-        (tools::SOCAT, servers.contains(&Kind::Socat)),
-        (tools::HAPROXY, servers.contains(&Kind::Haproxy)),
-    ];
-    let needed = needed.into_iter().filter(|(_, needed)| *needed);
-    needed.map(|(tool, _)| tool).collect()
-}
-
-fn kinds_of(scenario: Scenario) -> &'static [Kind] {
+fn tables(scenario: Scenario, options: &Options, machine: Machine) -> Vec<Comparison> {
+    let clients = options.clients();
+    let pairs = options.sized(2000, 200);
+    let waiting = options.sized(100_000, 1000);
+    let waiting = machine
+        .descriptors
+        .saturating_sub(SPARE_DESCRIPTORS)
+        .min(waiting);
     match scenario {
-        Scenario::Files | Scenario::Alone => &requests::FILES,
-        Scenario::Hello => &requests::HELLO,
-        Scenario::Pooled => &requests::POOLED,
-        Scenario::Rest => &rest::KINDS,
-        Scenario::Websocket => &websocket::KINDS,
-        Scenario::Sleepers => &sleepers::KINDS,
-        Scenario::Busy => &busy::KINDS,
-        Scenario::Operate => &operate::KINDS,
-        Scenario::Put => &put::KINDS,
-        Scenario::Idle => &idle::KINDS,
-        Scenario::Burst => &burst::KINDS,
-        Scenario::App => &app::KINDS,
-        Scenario::Sse => &sse::KINDS,
-        Scenario::Https => &https::KINDS,
-        Scenario::Http2 => &http2::KINDS,
-        Scenario::Builds => &builds::KINDS,
-        Scenario::Rules => &rules::KINDS,
-        Scenario::Nfs => &nfs::KINDS,
-        Scenario::Adopt | Scenario::NfsSweep => &[],
-        Scenario::Ingest => &ingest::KINDS,
-        Scenario::RelayStream => &relay::STREAM,
-        Scenario::RelayMatch | Scenario::RelayWait => &relay::MATCH,
-        Scenario::RelayRate => &relay::RATE,
+        Scenario::Builds => builds::tables(options.instructions, options.before_peers.is_some()),
+        Scenario::Files => requests::files(),
+        Scenario::Alone => requests::alone(),
+        Scenario::Hello => requests::hello(),
+        Scenario::Pooled => requests::pooled(),
+        Scenario::Rest => requests::rest(),
+        Scenario::Websocket => connections::websocket(clients),
+        Scenario::Sleepers => vec![connections::sleepers()],
+        Scenario::Busy => requests::busy(machine.cores),
+        Scenario::Operate => vec![connections::operate(clients)],
+        Scenario::Put => vec![connections::put(options.sized(1024, 32))],
+        Scenario::Idle => vec![connections::idle(clients)],
+        Scenario::Burst => vec![connections::burst(clients)],
+        // A quick run shows that it works.
+        Scenario::App => app::tables(
+            options.sized(&[None, Some(FEW_WORKERS)][..], &[None]),
+            options.sized(1000, 100),
+        ),
+        Scenario::Sse => {
+            let (every, time) = (options.event_interval(), options.event_seconds());
+            vec![connections::sse(options.listeners(), every, time)]
+        }
+        Scenario::Https => secured::https(clients, options.sized(1000, 200)),
+        Scenario::Http2 => secured::http2(clients),
+        Scenario::Adopt => vec![builds::adopt()],
+        Scenario::Rules if options.instructions => rules::by_instructions(),
+        Scenario::Rules => rules::by_time(),
+        Scenario::Nfs => nfs::compare(&workloads(options), options.sized(150_000, 3_000)),
+        Scenario::NfsSweep => nfs::sweep(&workloads(options), &options.workers),
+        Scenario::Ingest => vec![messages::ingest(options.sized(1024, 64))],
+        Scenario::RelayStream => vec![messages::stream(2)],
+        Scenario::RelayMatch => messages::pairs(pairs).into(),
+        Scenario::RelayRate => vec![messages::busy(5 * pairs)],
+        Scenario::RelayWait => vec![messages::wait(waiting as usize)],
     }
 }
 
-/// What a server answers, and to which path.
-fn path_and_body(kind: Kind) -> (&'static str, Vec<u8>) {
-    match kind {
-        Kind::Flatpath | Kind::FlatpathBefore => (SMALL_PATH, small_body()),
-        _ => (HELLO_PATH, HELLO_BODY.into()),
+/// Few threads that may block: as many as the machine of the figures has cores.
+const FEW_WORKERS: u32 = 4;
+
+/// What a table calls a number of threads that may block.
+fn pool(workers: Option<u32>) -> String {
+    match workers {
+        Some(workers) => format!("{workers} workers"),
+        None => "workers by default".into(),
     }
+}
+
+fn workloads(options: &Options) -> Vec<Workload> {
+    let all = Workload::value_variants().iter().copied();
+    let chosen = &options.workload;
+    let wanted = all.filter(|workload| match chosen.is_empty() {
+        true => !workload.is_other_size(),
+        false => chosen.contains(workload),
+    });
+    wanted.collect()
+}
+
+/// The tools without which these cannot be measured.
+pub(crate) fn tools(comparisons: &[Comparison]) -> Vec<Tool> {
+    let kinds = || {
+        comparisons
+            .iter()
+            .flat_map(|it| &it.rows)
+            .filter_map(|row| row.kind)
+    };
+    let starts = |kind: Kind| -> &[Tool] {
+        match kind.program() {
+            Program::Nginx(..) => &[tools::NGINX],
+            Program::Ganesha => &[tools::GANESHA, tools::RPCBIND],
+            Program::Socat => &[tools::SOCAT],
+            Program::Haproxy => &[tools::HAPROXY],
+            _ => &[],
+        }
+    };
+    let drive = comparisons.iter().flat_map(|it| it.load.tools());
+    let mut needed: Vec<Tool> = Vec::new();
+    for tool in drive.chain(kinds().flat_map(starts)) {
+        if !needed.contains(tool) {
+            needed.push(*tool);
+        }
+    }
+    needed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::Beside;
     use crate::options::Arguments;
     use clap::Parser;
+    use std::collections::BTreeSet;
 
-    fn options(arguments: &[&str]) -> Options {
+    /// All that is measured without another build.
+    const NAMED: [&str; 2] = [
+        "--only",
+        "files,alone,hello,pooled,rest,websocket,sleepers,busy,operate,put,idle,burst,app,sse,\
+         https,http2,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-match,relay-rate,relay-wait",
+    ];
+
+    fn of(arguments: &[&str]) -> Vec<Comparison> {
         let all = std::iter::once("flatpath-peers").chain(arguments.iter().copied());
-        Arguments::try_parse_from(all).expect("parsed").options
+        let options = Arguments::try_parse_from(all).expect("parsed").options;
+        let machine = Machine {
+            cores: 4,
+            descriptors: 20_000,
+        };
+        wanted(&options, machine)
+    }
+
+    fn all() -> Vec<Vec<Comparison>> {
+        let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
+        let instructions = ["--only", "rules", "--instructions"];
+        vec![
+            of(&NAMED),
+            of(&instructions),
+            of(&before),
+            of(&[&before[..], &["--only", "builds", "--instructions"]].concat()),
+        ]
     }
 
     #[test]
     fn only_what_is_needed_must_be_installed() {
         use tools::{GANESHA, NGINX, RPCBIND, STRACE, VALGRIND, WRK};
-        assert_eq!(tools(&options(&[])), [WRK, NGINX, STRACE]);
-        assert_eq!(tools(&options(&["--only", "sleepers"])), []);
-        assert_eq!(tools(&options(&["--only", "idle"])), [NGINX]);
-        assert_eq!(tools(&options(&["--only", "nfs"])), [GANESHA, RPCBIND]);
-        let hyper = options(&["--only", "hello", "--servers", "hyper"]);
+        let tools = |arguments: &[&str]| tools(&of(arguments));
+        assert_eq!(tools(&[]), [WRK, STRACE, NGINX]);
+        assert_eq!(tools(&["--only", "sleepers"]), []);
+        assert_eq!(tools(&["--only", "idle"]), [NGINX]);
+        assert_eq!(tools(&["--only", "nfs"]), [GANESHA, RPCBIND]);
+        let hyper = ["--only", "hello", "--servers", "hyper"];
         assert_eq!(tools(&hyper), [WRK]);
-        assert_eq!(tools(&options(&["--only", "rules"])), [WRK, NGINX]);
+        assert_eq!(tools(&["--only", "rules"]), [WRK, NGINX]);
         let counted = ["--only", "rules", "--instructions", "--servers", "flatpath"];
-        assert_eq!(tools(&options(&counted)), [STRACE, VALGRIND]);
+        assert_eq!(tools(&counted), [STRACE, VALGRIND]);
     }
 
     #[test]
     fn every_server_takes_part_somewhere() {
-        let before = ["--before", "flatpath", "--before-peers", "flatpath-peers"];
-        let named = [
-            "--only",
-            "app,sse,https,http2,nfs,ingest,relay-stream,relay-match,relay-rate",
-        ];
-        let mut started = servers(&options(&[]));
-        started.extend(servers(&options(&before)));
-        started.extend(servers(&options(&named)));
+        let rows = all().into_iter().flatten().flat_map(|it| it.rows);
+        let started: Vec<_> = rows.filter_map(|row| row.kind).collect();
         for kind in Kind::value_variants() {
             assert!(started.contains(kind), "{kind} takes part nowhere");
+        }
+    }
+
+    #[test]
+    fn only_chosen_servers_take_part_and_no_table_is_empty() {
+        let [busy] = &of(&["--only", "busy", "--servers", "pooled-epoll"])[..] else {
+            panic!("a table without servers");
+        };
+        let names: Vec<_> = busy.rows.iter().map(|row| &*row.name).collect();
+        assert_eq!(names, ["pooled-epoll"]);
+        // Rows that are no servers of their own are always there.
+        let sweep = [
+            "--only",
+            "nfs-sweep",
+            "--servers",
+            "bare",
+            "--workers",
+            "2,4",
+        ];
+        let sweep = of(&[&sweep[..], &["--workload", "alone"]].concat());
+        assert_eq!((sweep.len(), sweep[0].rows.len()), (1, 2));
+    }
+
+    #[test]
+    fn no_two_tables_or_rows_have_the_same_name() {
+        for comparisons in all() {
+            let names = comparisons.iter().map(|it| (it.bench, &it.about));
+            let names: BTreeSet<_> = names.collect();
+            assert_eq!(names.len(), comparisons.len(), "{names:?}");
+            for Comparison { about, rows, .. } in &comparisons {
+                let names: BTreeSet<_> = rows.iter().map(|row| &row.name).collect();
+                assert_eq!(names.len(), rows.len(), "{about}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_target_and_ratio_is_about_rows_of_its_table() {
+        for comparison in all().into_iter().flatten() {
+            let about = &comparison.about;
+            let mut named: Vec<&str> = comparison.ratios.iter().map(|it| &*it.1).collect();
+            for wish in &comparison.wishes {
+                named.push(&wish.row);
+                if let Beside::Row(other) | Beside::Paired(other) = &wish.beside {
+                    named.push(other);
+                }
+            }
+            for name in named {
+                let is_row = comparison.rows.iter().any(|row| row.name == name);
+                assert!(is_row, "{about}: {name}");
+            }
         }
     }
 }

@@ -1,0 +1,158 @@
+//! TLS: what a request, a handshake and an idle connection cost, and how long clients wait while
+//! others shake hands. HTTP/2, over TLS and without it: the same of requests alone and among others
+//! of their connection.
+//!
+//! Every server has the same certificate and key, takes TLS 1.2 and 1.3, has tickets and no cache
+//! of sessions. Among OpenSSL 3.0 and rustls all choose TLS 1.3, X25519 and AES-256-GCM. nginx
+//! serves HTTP/2 alone where it has no TLS; ours finds out what a client speaks.
+
+use flatpath_bench_common::report::Wanted::AtMost;
+use flatpath_bench_common::servers::{CPU, RATE};
+
+use crate::comparison::{Beside, Comparison, Load, Row, beside};
+use crate::ground::{LARGE_PATH, SMALL_PATH, large_body, small_body};
+use crate::kind::Kind;
+use crate::loads::handshakes::Handshakes;
+use crate::loads::idle::{IDLE, Idle};
+use crate::loads::storm::{ALONE, BESIDE, HANDSHAKES, Storms};
+use crate::loads::streams::{Streams, Waiting};
+use crate::loads::wrk::{Request, Wrk};
+use crate::server::{Needs, Service};
+
+const CONNECTIONS: u32 = 50;
+/// Clients beside a storm.
+const CALM: u32 = 50;
+/// `--memory` of ours for HTTP/2: MiB, and connections for each MiB more. With the default it would
+/// end some of ten thousand.
+const MEMORY_MIB: u32 = 256;
+const CONNECTIONS_PER_MIB: u32 = 8;
+
+const OURS: [Kind; 2] = [Kind::HttpsUring, Kind::HttpsEpoll];
+const OURS_PLAIN: [Kind; 2] = [Kind::FlatpathUring, Kind::FlatpathEpoll];
+
+/// HTTP/1.1 over TLS, with so many connections that wait, and newcomers at once.
+pub(super) fn https(clients: u32, newcomers: u32) -> Vec<Comparison> {
+    let small = || Request::of(SMALL_PATH, small_body());
+    let large = Request::of(LARGE_PATH, large_body());
+    let mut tables: Vec<_> = [
+        ("small file", small(), 50, 0.7),
+        ("small file", small(), 200, 0.7),
+        ("file of 1 MiB", large, 50, 1.0),
+    ]
+    .into_iter()
+    .map(|(what, request, connections, most)| {
+        let about = format!("{what} over TLS, keep-alive, {connections} connections");
+        let load = Wrk::kept(request, connections);
+        beside_nginx(https_of("https", about, connections, load), most)
+    })
+    .collect();
+    let about = format!("small file over TLS, a full handshake each, {CONNECTIONS} connections");
+    let load = Handshakes(CONNECTIONS);
+    let handshakes = https_of("https-handshakes", about, CONNECTIONS, load)
+        .note("the load is not wrk, which resumes sessions; its clients never do, and use TLS 1.3");
+    tables.push(beside_nginx(handshakes, 0.9));
+    let idle = Idle {
+        connections: clients,
+        asked: |_| Request::of(SMALL_PATH, small_body()),
+    };
+    let about = format!("{clients} idle connections over TLS 1.3");
+    tables.push(
+        https_of("https-idle", about, clients + clients / 8, idle)
+            .crowd(clients)
+            .ratios(Kind::HttpsNginx, &[IDLE])
+            .ratios(Kind::HttpsHyper, &[IDLE])
+            .wants(OURS, IDLE, &Beside::Nothing, AtMost(2048.0)),
+    );
+    let about = format!("{CALM} calm clients over TLS, and {newcomers} handshakes at once");
+    let storms = Storms {
+        calm: CALM,
+        newcomers,
+    };
+    // Those of a thousand that are gone may still be closing when the next ones come.
+    tables.push(
+        https_of("https-storm", about, CALM + 4 * newcomers, storms)
+            .ratios(Kind::HttpsNginx, &[BESIDE, HANDSHAKES])
+            .wants(OURS, BESIDE, &Beside::Own(ALONE), AtMost(2.0)),
+    );
+    tables
+}
+
+fn https_of(
+    bench: &'static str,
+    about: String,
+    connections: u32,
+    load: impl Load + 'static,
+) -> Comparison {
+    let kinds = [Kind::HttpsNginx, Kind::HttpsHyper, OURS[0], OURS[1]];
+    let rows = Row::of(&kinds, &Needs::of(Service::Https, connections));
+    Comparison::new(bench, about, rows, load)
+}
+
+fn beside_nginx(table: Comparison, most: f64) -> Comparison {
+    table.ratios(Kind::HttpsNginx, &[CPU, RATE]).wants(
+        OURS,
+        CPU,
+        &beside(Kind::HttpsNginx),
+        AtMost(most),
+    )
+}
+
+/// HTTP/2, with so many connections that wait.
+pub(super) fn http2(clients: u32) -> Vec<Comparison> {
+    let secured = [Kind::Http2Nginx, Kind::HttpsHyper, OURS[0], OURS[1]];
+    let plain = [Kind::Http2Nginx, OURS_PLAIN[0], OURS_PLAIN[1]];
+    let mut tables = http2_by("HTTP/2 over TLS", Service::Https, &secured, OURS, clients);
+    tables.extend(http2_by(
+        "HTTP/2 without TLS",
+        Service::Http,
+        &plain,
+        OURS_PLAIN,
+        clients,
+    ));
+    tables
+}
+
+fn http2_by(
+    over: &str,
+    service: Service,
+    kinds: &[Kind],
+    ours: [Kind; 2],
+    clients: u32,
+) -> Vec<Comparison> {
+    let rows = |connections| {
+        let needs = Needs {
+            memory: Some(MEMORY_MIB + connections / CONNECTIONS_PER_MIB),
+            ..Needs::of(service, connections)
+        };
+        Row::of(kinds, &needs)
+    };
+    let nginx = Kind::Http2Nginx;
+    let requests = |(streams, most)| {
+        let about = format!(
+            "small file by {over}, {CONNECTIONS} connections with {streams} requests at a time"
+        );
+        let load = Streams {
+            connections: CONNECTIONS,
+            streams,
+        };
+        Comparison::new("http2", about, rows(CONNECTIONS), load)
+            .ratios(nginx, &[CPU, RATE])
+            .wants(ours, CPU, &beside(nginx), AtMost(most))
+    };
+    let about = format!("{clients} idle connections of {over}");
+    let idle = Comparison::new(
+        "http2-idle",
+        about,
+        rows(clients + clients / 8),
+        Waiting(clients),
+    );
+    let idle = idle.crowd(clients).ratios(nginx, &[IDLE]).wants(
+        ours,
+        IDLE,
+        &Beside::Nothing,
+        AtMost(20.0 * 1024.0),
+    );
+    let mut tables: Vec<_> = [(1, 0.7), (32, 0.4)].into_iter().map(requests).collect();
+    tables.push(idle);
+    tables
+}
