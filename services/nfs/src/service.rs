@@ -23,14 +23,14 @@ use crate::handle::HandleKey;
 use crate::identity::{Server, Who};
 use crate::key::{self, KeptKey};
 use crate::limits::{PIPES_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
-use crate::portmapper::Offered;
+use crate::portmapper::{Offered, Portmapper};
 use crate::programs::{EXPORT, MOUNT, NFS, PORTMAP, Program, needs_tls};
 use crate::request::{Attempt, Request, Scope};
 use crate::rights::{
     Access, ClientRule, Clients, ExportOptions, PRIVILEGED_PORTS_END, Rights, Squash,
 };
 use crate::status::Status;
-use crate::{mount, portmapper, procedures};
+use crate::{mount, procedures};
 
 /// How a directory is served, or several.
 ///
@@ -163,7 +163,7 @@ impl Admission {
 pub struct Nfs {
     exports: Exports,
     admission: Admission,
-    offered: Offered,
+    portmapper: Portmapper,
 }
 
 flatpath::opaque_debug! {
@@ -208,7 +208,7 @@ impl Nfs {
         Ok(Nfs {
             exports,
             admission: options.admission(),
-            offered: Offered::default(),
+            portmapper: Portmapper::new(&Offered::default()),
         })
     }
 
@@ -247,13 +247,13 @@ impl Nfs {
 
     /// What its portmapper lists, to be told as soon as it is known where it listens.
     pub fn offered(&self) -> Offered {
-        self.offered.clone()
+        self.portmapper.offered().clone()
     }
 
     /// The same with a table that others share, in a server with several listeners for NFS.
     pub fn offering(self, offered: &Offered) -> Nfs {
         Nfs {
-            offered: offered.clone(),
+            portmapper: Portmapper::new(offered),
             ..self
         }
     }
@@ -399,7 +399,7 @@ impl Programs for Nfs {
             (number, _) if number == MOUNT.number => mismatch(call, &MOUNT),
             // A datagram would have to hold a READ, and its sender may be forged.
             (number, Transport::Stream) if number == NFS.number => mismatch(call, &NFS),
-            (number, _) if number == PORTMAP.number => match portmapper::route(call) {
+            (number, _) if number == PORTMAP.number => match self.portmapper.route(call) {
                 Route::Unavailable(status) => Some(status),
                 _ => None,
             },
@@ -416,7 +416,7 @@ impl Programs for Nfs {
             return Route::Refused(AuthStatus::TooWeak);
         }
         if call.program == PORTMAP.number {
-            portmapper::route(call)
+            self.portmapper.route(call)
         } else if call.program == NFS.number && procedures::changes(call.procedure) {
             Route::Once
         } else if call.program == NFS.number && procedures::is_prompt(call.procedure) {
@@ -431,7 +431,9 @@ impl Programs for Nfs {
             (program, procedure) if program == NFS.number => {
                 procedures::reply_bytes_max(procedure, arguments)
             }
-            (program, _) if program == PORTMAP.number => portmapper::reply_bytes_max(),
+            (program, _) if program == PORTMAP.number => {
+                self.portmapper.reply_bytes_max(call, arguments)
+            }
             (_, EXPORT) => REPLY_BYTES_MIN + self.exports.table().list().len(),
             _ => REPLY_BYTES_MIN,
         }
@@ -446,7 +448,7 @@ impl Programs for Nfs {
         if call.procedure == 0 {
             return CallOutcome::Results;
         }
-        portmapper::inline(&self.offered, call, arguments, results)
+        self.portmapper.inline(call, arguments, results)
     }
 
     fn prompt_right(&self, call: &Call, arguments: Arguments<'_>) -> Option<Arc<PromptRight>> {
@@ -532,7 +534,7 @@ impl Programs for Nfs {
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
         if call.program == PORTMAP.number {
-            return portmapper::pooled(&self.offered, call, arguments, reply, pool);
+            return self.portmapper.pooled(call, arguments, reply, pool);
         }
         self.serve_there(Scope::after(found), call, arguments, reply, pool)
     }

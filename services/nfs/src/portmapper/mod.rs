@@ -57,73 +57,6 @@ const INDIRECT: u32 = 10;
 const GETADDRLIST: u32 = 11;
 const GETSTAT: u32 = 12;
 
-/// Where a call to program 100000 is answered, of a client that may ask.
-pub(crate) fn route(call: &Call) -> Route {
-    let of_version = PORTMAP_PROCEDURES.iter();
-    let mut of_version = of_version.filter(|(version, _)| *version == call.version);
-    let Some((_, procedures)) = of_version.next() else {
-        let [(low, _), _, (high, _)] = PORTMAP_PROCEDURES;
-        return Route::Unavailable(Accepted::ProgramMismatch { low, high });
-    };
-    match call.procedure {
-        procedure if procedure >= *procedures => Route::Unavailable(Accepted::ProcedureUnavailable),
-        INDIRECT | GETSTAT => Route::Unavailable(Accepted::ProcedureUnavailable),
-        CALLIT => Route::Silent,
-        DUMP | GETADDRLIST => Route::Pooled,
-        _ => Route::Inline,
-    }
-}
-
-/// Answers a call that is routed [`Route::Inline`].
-pub(crate) fn inline(
-    offered: &Offered,
-    call: &Call,
-    arguments: Arguments<'_>,
-    results: &mut Writer<'_>,
-) -> CallOutcome {
-    match answer(offered, call, arguments, results) {
-        Ok(()) => CallOutcome::Results,
-        Err(Malformed) => CallOutcome::GarbageArguments,
-    }
-}
-
-/// Answers one that is routed [`Route::Pooled`].
-pub(crate) fn pooled(
-    offered: &Offered,
-    call: &Call,
-    arguments: Arguments<'_>,
-    reply: &mut Reply,
-    pool: PoolHandle<'_>,
-) -> CallOutcome {
-    let mut outcome = CallOutcome::SystemError;
-    let written = reply.write(PORTMAP_LIST_BYTES_MAX, pool, |results| {
-        outcome = inline(offered, call, arguments, results);
-    });
-    match written {
-        Ok(()) => outcome,
-        Err(_) => CallOutcome::SystemError,
-    }
-}
-
-/// How long the reply to such a call may become, in bytes.
-pub(crate) fn reply_bytes_max() -> usize {
-    REPLY_BYTES_MIN + PORTMAP_LIST_BYTES_MAX
-}
-
-fn answer(
-    offered: &Offered,
-    call: &Call,
-    arguments: Arguments<'_>,
-    results: &mut Writer<'_>,
-) -> Result<(), Malformed> {
-    match (call.procedure, call.version) {
-        // NULL
-        (0, _) => Ok(()),
-        (_, VERSION_2) => version2::answer(offered, call, arguments.reader, results),
-        _ => versions34::answer(offered, call, arguments.reader, results),
-    }
-}
-
 /// A portmapper at an address of its own, usually port 111.
 ///
 /// ```no_run
@@ -162,6 +95,11 @@ impl Portmapper {
         }
     }
 
+    /// What it lists.
+    pub(crate) fn offered(&self) -> &Offered {
+        &self.offered
+    }
+
     /// Only for clients of these networks; empty: for all. The address of a datagram may be forged:
     /// then the reply goes to a client of these networks that has not asked.
     pub fn allowed(self, allowed: Vec<Subnet>) -> Portmapper {
@@ -192,18 +130,27 @@ impl Programs for Portmapper {
     }
 
     fn route(&self, call: &Call) -> Route {
-        match call.program == PORTMAP.number {
-            false => Route::Unavailable(Accepted::ProgramUnavailable),
-            true => match route(call) {
-                route @ Route::Unavailable(_) => route,
-                _ if !self.admits(call) => Route::Refused(AuthStatus::TooWeak),
-                route => route,
-            },
+        if call.program != PORTMAP.number {
+            return Route::Unavailable(Accepted::ProgramUnavailable);
+        }
+        let of_version = PORTMAP_PROCEDURES.iter();
+        let mut of_version = of_version.filter(|(version, _)| *version == call.version);
+        let Some((_, procedures)) = of_version.next() else {
+            let [(low, _), _, (high, _)] = PORTMAP_PROCEDURES;
+            return Route::Unavailable(Accepted::ProgramMismatch { low, high });
+        };
+        match call.procedure {
+            none if none >= *procedures => Route::Unavailable(Accepted::ProcedureUnavailable),
+            INDIRECT | GETSTAT => Route::Unavailable(Accepted::ProcedureUnavailable),
+            _ if !self.admits(call) => Route::Refused(AuthStatus::TooWeak),
+            CALLIT => Route::Silent,
+            DUMP | GETADDRLIST => Route::Pooled,
+            _ => Route::Inline,
         }
     }
 
     fn reply_bytes_max(&self, _: &Call, _: Arguments<'_>) -> usize {
-        reply_bytes_max()
+        REPLY_BYTES_MIN + PORTMAP_LIST_BYTES_MAX
     }
 
     fn inline(
@@ -212,7 +159,16 @@ impl Programs for Portmapper {
         arguments: Arguments<'_>,
         results: &mut Writer<'_>,
     ) -> CallOutcome {
-        inline(&self.offered, call, arguments, results)
+        let answered = match (call.procedure, call.version) {
+            // NULL
+            (0, _) => Ok(()),
+            (_, VERSION_2) => version2::answer(&self.offered, call, arguments.reader, results),
+            _ => versions34::answer(&self.offered, call, arguments.reader, results),
+        };
+        match answered {
+            Ok(()) => CallOutcome::Results,
+            Err(Malformed) => CallOutcome::GarbageArguments,
+        }
     }
 
     fn pooled(
@@ -222,7 +178,14 @@ impl Programs for Portmapper {
         reply: &mut Reply,
         pool: PoolHandle<'_>,
     ) -> CallOutcome {
-        pooled(&self.offered, call, arguments, reply, pool)
+        let mut outcome = CallOutcome::SystemError;
+        let written = reply.write(PORTMAP_LIST_BYTES_MAX, pool, |results| {
+            outcome = self.inline(call, arguments, results);
+        });
+        match written {
+            Ok(()) => outcome,
+            Err(_) => CallOutcome::SystemError,
+        }
     }
 }
 
