@@ -217,6 +217,22 @@ mod tests {
     }
 
     #[test]
+    fn instructions_are_counted_once_and_with_epoll() {
+        let counted = |it: &Comparison| it.load.tools().contains(&tools::VALGRIND);
+        let tables = all().into_iter().flatten().filter(counted);
+        let tables: Vec<_> = tables.collect();
+        // Of rules, and of two builds.
+        assert_eq!(tables.len(), 6 + 12);
+        for Comparison {
+            about, rows, runs, ..
+        } in tables
+        {
+            let epoll = rows.iter().all(|row| row.needs.driver == Some("epoll"));
+            assert!(epoll && runs == 1, "{about}");
+        }
+    }
+
+    #[test]
     fn no_two_tables_or_rows_have_the_same_name() {
         for comparisons in all() {
             let names = comparisons.iter().map(|it| (it.bench, &it.about));

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use flatpath_bench_common::report::Wanted::AtMost;
 use flatpath_bench_common::servers::CPU;
 
-use super::builds::{CONNECTIONS_MAX, figure};
+use super::builds::{CONNECTIONS_MAX, counted, figure};
 use crate::comparison::{Comparison, Load, Row, beside};
 use crate::ground::{Documents, HIDDEN_PATH, LONG_PATH, PAGE_PATH, Pinning, SMALL_PATH};
 use crate::kind::Kind;
@@ -142,7 +142,7 @@ pub(super) fn by_instructions() -> Vec<Comparison> {
         groups("NFS GETATTR", Asked::GetAttr),
         groups("NFS READDIRPLUS", Asked::ReadDirPlus),
     ];
-    tables.into_iter().map(|table| table.runs(1)).collect()
+    tables.into_iter().map(counted).collect()
 }
 
 /// What is denied beside what is not there.
