@@ -1,8 +1,11 @@
 //! The budget of descriptors, case by case.
 
-use crate::address_limit::AddressKeys;
-
 use super::*;
+
+/// Addresses that share no cell.
+fn cells(host: u8) -> Cells {
+    Cells::apart(16)[usize::from(host)]
+}
 
 #[test]
 fn files_leave_a_part_of_the_room_to_connections_however_many_are_held() {
@@ -54,8 +57,6 @@ fn connections_that_fill_the_room_leave_files_the_spare_alone() {
 #[test]
 fn an_address_that_has_little_is_served_where_another_has_all() {
     let budget = DescriptorBudget::new(192, 192, (1, 4));
-    let keys = AddressKeys::default();
-    let cells = |host: u8| keys.cells(Some(([192, 0, 2, host], 7).into()));
     let (one, other) = (1, 2);
     budget.name(one, cells(1));
     budget.name(other, cells(2));
@@ -90,8 +91,6 @@ fn an_address_that_has_little_is_served_where_another_has_all() {
 #[test]
 fn a_newcomer_gets_a_file_where_many_addresses_have_all_and_none_its_share() {
     let budget = DescriptorBudget::new(192, 192, (1, 10));
-    let keys = AddressKeys::default();
-    let cells = |host: u8| keys.cells(Some(([192, 0, 2, host], 7).into()));
     for place in 0..10 {
         budget.name(place.into(), cells(place));
     }
@@ -109,8 +108,6 @@ fn a_newcomer_gets_a_file_where_many_addresses_have_all_and_none_its_share() {
 #[test]
 fn what_was_taken_before_an_address_was_known_is_counted_when_it_is() {
     let budget = DescriptorBudget::new(192, 192, (1, 4));
-    let keys = AddressKeys::default();
-    let cells = |host: u8| keys.cells(Some(([192, 0, 2, host], 7).into()));
     // A crowd of one turn.
     let all = budget.hold_for(1, 72).expect("room");
     assert!(budget.is_weighed() && budget.has_loose());

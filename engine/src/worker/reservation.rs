@@ -171,8 +171,6 @@ impl Reservations {
 
 #[cfg(test)]
 mod tests {
-    use crate::address_limit::AddressKeys;
-
     use super::*;
 
     #[test]
@@ -196,17 +194,10 @@ mod tests {
         assert_eq!((places.room(), places.lasting_room()), (8, 6));
     }
 
-    /// Cells of so many addresses, all different.
-    fn addresses(count: u8) -> Vec<Cells> {
-        let keys = AddressKeys::default();
-        let peer = |host| Some(([192, 0, 2, host], 7).into());
-        (1..=count).map(|host| keys.cells(peer(host))).collect()
-    }
-
     #[test]
     fn an_address_with_less_than_its_share_is_served_where_another_has_all() {
         let places = Reservations::new(64, 1, 4);
-        let [one, other] = addresses(2)[..] else {
+        let [one, other] = Cells::apart(2)[..] else {
             unreachable!("two were asked for")
         };
         places.name(0, one);
@@ -239,7 +230,7 @@ mod tests {
     #[test]
     fn a_newcomer_is_served_where_many_addresses_have_all_and_none_its_share() {
         let places = Reservations::new(64, 1, 10);
-        let all_cells = addresses(10);
+        let all_cells = Cells::apart(10);
         for (index, cells) in (0..).zip(&all_cells) {
             places.name(index, *cells);
         }
