@@ -264,7 +264,8 @@ impl AddressLimit {
         rows.filter_map(|(row, place)| row.get(usize::from(place)))
     }
 
-    fn held(&self, cells: Cells) -> u32 {
+    /// How much an address holds, or more, where others share its cells.
+    pub(crate) fn held(&self, cells: Cells) -> u32 {
         let counts = self.counts(cells).map(load);
         counts.min().unwrap_or(0)
     }

@@ -8,7 +8,8 @@
 //!   is guaranteed takes the others from the common rest. In a server with one listener only what
 //!   was asked for it bounds it. Some jobs of a listener may have a part of the workers
 //!   ([`WorkersPart`]): the part is a member of its own then, and stays within what was asked for
-//!   its listener.
+//!   its listener. A kind of work that must not wait for handlers is a part too, which is kept
+//!   whatever was asked for a listener, and is one for all of them ([`PartSize::Kept`]).
 //! - that of a mount, or of anything else that may block (`blocking.rs`), while a worker runs it.
 //!   A job that has to wait there has left that of its listener, because it holds no worker; when
 //!   it goes on, it is inside again at once. So a listener may be beyond its bound by such jobs for
@@ -23,8 +24,10 @@
 //! - K4: the jobs of a listener and of its parts are together at most as many as were asked for,
 //!   without [`ConcurrencyLimit::enter_beyond`].
 //!
-//! Jobs that come after others ([`Rank`]) leave half of the common rest, and of a bound of their
-//! member's, to those that do not: a crowd of one address does not make others wait for a worker.
+//! Jobs that come after others ([`Rank`]) leave half of the common rest, of a bound of their
+//! member's and of what it is guaranteed to those that do not, and of all workers an
+//! [`OTHERS_PART`]: a crowd of one address does not make others wait for a worker, however long its
+//! handlers wait.
 //!
 //! The bound of what waits is the caller's: that of the jobs in flight, or one of its own.
 //!
@@ -35,7 +38,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use flatpath_structures::lock::{Guard, Lock};
 
 use crate::episode::Episode;
-use crate::limits::LISTENER_PATIENCE_NS;
+use crate::limits::{KEPT_PART, LISTENER_PATIENCE_NS, OTHERS_PART};
 use crate::options::{PartSize, WorkersPart};
 use crate::worker::{Rank, Ranked};
 
@@ -45,6 +48,8 @@ pub(crate) struct ConcurrencyLimit<T> {
     members: Vec<Member<T>>,
     common: u32,
     common_used: u32,
+    /// The most jobs of a member that may come after others.
+    after_others_max: u32,
     /// Jobs that wait, of all members.
     waiting: usize,
     /// The member whose turn it is when another one leaves.
@@ -94,9 +99,16 @@ impl<T> ConcurrencyLimit<T> {
     /// place to each at least. A single one may have them all, and more.
     ///
     /// Of those that have parts, what these have of their own is taken off before, half of the
-    /// places at most: where more is asked for, each has less. Any other part is guaranteed one
-    /// place.
+    /// places at most: where more is asked for, each has less. A part that is kept is guaranteed a
+    /// [`KEPT_PART`], any other one place.
     pub(crate) fn with_parts(places: u32, parts: &[&[WorkersPart]]) -> ConcurrencyLimit<T> {
+        ConcurrencyLimit {
+            after_others_max: places - places / OTHERS_PART,
+            ..ConcurrencyLimit::of_parts(places, parts)
+        }
+    }
+
+    fn of_parts(places: u32, parts: &[&[WorkersPart]]) -> ConcurrencyLimit<T> {
         let count = small(parts.len()).max(1);
         let all_parts = || parts.iter().flat_map(|parts| parts.iter());
         if count == 1 && all_parts().next().is_none() {
@@ -118,10 +130,11 @@ impl<T> ConcurrencyLimit<T> {
             .map(|_| Member::new(guaranteed, u32::MAX, None))
             .collect();
         let mut kept = guaranteed.saturating_mul(count);
-        for (of, part) in (0..)
-            .zip(parts)
-            .flat_map(|(of, parts)| parts.iter().map(move |part| (of, part)))
-        {
+        for (of, part, member) in numbered(parts) {
+            // One that is kept may be there already, for another listener.
+            if member < members.len() {
+                continue;
+            }
             members.push(match part.size {
                 PartSize::Own(asked) => {
                     let own = own(asked.max(1));
@@ -130,6 +143,11 @@ impl<T> ConcurrencyLimit<T> {
                 PartSize::Common => {
                     kept += 1;
                     Member::new(1, u32::MAX, Some(of))
+                }
+                PartSize::Kept => {
+                    let own = (places / KEPT_PART).max(1);
+                    kept += own;
+                    Member::new(own, u32::MAX, None)
                 }
             });
         }
@@ -141,6 +159,7 @@ impl<T> ConcurrencyLimit<T> {
             members,
             common,
             common_used: 0,
+            after_others_max: u32::MAX,
             waiting: 0,
             turn: 0,
         }
@@ -156,7 +175,7 @@ impl<T> ConcurrencyLimit<T> {
     fn may_enter(&self, member: usize, rank: Rank) -> bool {
         let part = |whole: u32| match rank {
             Rank::Next => whole,
-            Rank::AfterOthers => whole.div_ceil(2),
+            Rank::AfterOthers => whole.div_ceil(2).min(self.after_others_max),
         };
         let Member {
             max,
@@ -164,7 +183,7 @@ impl<T> ConcurrencyLimit<T> {
             inside,
             ..
         } = self.members[member];
-        inside < part(max) && (inside < guaranteed || self.common_used < part(self.common))
+        inside < part(max) && (inside < part(guaranteed) || self.common_used < part(self.common))
     }
 
     /// The same for a member that may be a part.
@@ -303,6 +322,8 @@ pub(crate) struct Listeners {
     waiting: AtomicU32,
     /// Of each member: its jobs waited for long.
     waits: Box<[Episode]>,
+    /// Of each listener: the members that its parts are.
+    parts: Box<[Box<[usize]>]>,
 }
 
 #[derive(Debug)]
@@ -313,6 +334,27 @@ struct Waiting {
 
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// The parts of listeners, each with its listener and the number of its member: the listeners come
+/// first, then the parts of the first, and so on, of those that are the same only one.
+pub(crate) fn numbered<'a>(
+    parts: &[&'a [WorkersPart]],
+) -> impl Iterator<Item = (usize, &'a WorkersPart, usize)> {
+    let mut known: Vec<&WorkersPart> = Vec::new();
+    let first = parts.len();
+    let of_listeners = parts.iter().enumerate();
+    let all: Vec<_> = of_listeners
+        .flat_map(|(of, parts)| parts.iter().map(move |part| (of, part)))
+        .collect();
+    all.into_iter().map(move |(of, part)| {
+        let same = known.iter().position(|known| known.is_same_kept(part));
+        let at = same.unwrap_or_else(|| {
+            known.push(part);
+            known.len() - 1
+        });
+        (of, part, first + at)
+    })
 }
 
 /// A member whose jobs wait for long, for the log.
@@ -328,11 +370,30 @@ impl Listeners {
     /// parts of the first, and so on.
     pub(crate) fn new(workers_max: u32, parts: &[&[WorkersPart]]) -> Listeners {
         let limit = ConcurrencyLimit::with_parts(workers_max, parts);
+        let of_listener = |listener| {
+            let numbered = numbered(parts).filter(move |(of, ..)| *of == listener);
+            numbered.map(|(.., member)| member).collect()
+        };
         Listeners {
+            parts: (0..parts.len()).map(of_listener).collect(),
             waits: limit.members.iter().map(|_| Episode::new()).collect(),
             limit: Lock::new(limit),
             waiting: AtomicU32::new(0),
         }
+    }
+
+    /// The member that a part of a listener is, if the listener has it.
+    pub(crate) fn member_of_part(&self, listener: usize, part: usize) -> Option<usize> {
+        self.parts.get(listener)?.get(part).copied()
+    }
+
+    /// The listener and the part that a member is first known as; `None` for a listener itself.
+    pub(crate) fn part_of_member(&self, member: usize) -> Option<(usize, usize)> {
+        let listeners = self.parts.iter().enumerate();
+        { listeners }.find_map(|(listener, parts)| {
+            let part = parts.iter().position(|it| *it == member)?;
+            Some((listener, part))
+        })
     }
 
     /// The most workers for a listener, if there is such a bound; 0 is as 1.

@@ -127,11 +127,9 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// A job to fill and dispatch. `None` when as many are in flight as the server allows:
     /// leave the request unconsumed and stall with [`Stall::Jobs`](crate::Stall::Jobs).
     pub fn job(&mut self) -> Option<Job<P>> {
-        let reservation = self
-            .io
-            .common
-            .dispatcher
-            .reserve(self.io.connection.listener())?;
+        let listener = self.io.connection.listener();
+        let reservation = self.io.common.dispatcher.reserve(listener);
+        let reservation = reservation.or_else(|| self.reserve_last(listener))?;
         let connection = self.io.id();
         let mut envelope = self.free_jobs.take().unwrap_or_else(|| {
             Box::new(Envelope {
@@ -147,6 +145,14 @@ impl<'a, P: Protocol> Context<'a, P> {
         envelope.connection = connection;
         envelope.reservation = Some(reservation);
         Some(Job(envelope))
+    }
+
+    /// One of the last places for jobs, if the client's address has no more than its share of them.
+    #[cold]
+    fn reserve_last(&mut self, listener: u16) -> Option<Reservation> {
+        self.io.learn_address();
+        let cells = self.io.connection.holds.cells;
+        self.io.common.dispatcher.reserve_last(listener, cells)
     }
 
     /// Says that a job lasts as long as its client takes: a stream, an upload. A quarter of the
@@ -179,10 +185,23 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// of the workers, or for none: with what takes the job back while it waits.
     pub fn dispatch_in(&mut self, mut job: Job<P>, part: Option<u16>) -> Ticket {
         self.goes(&mut job, Rank::Next);
-        let envelope = &mut *job.0;
         if let Some(part) = part {
-            envelope.extras = envelope.extras.within(part);
+            let extras = &mut job.0.extras;
+            *extras = extras.within(part);
         }
+        self.send_with(job)
+    }
+
+    /// As [`Context::dispatch_in`], for a job of a part that workers take after those of the others.
+    #[cfg(feature = "tls")]
+    pub(crate) fn dispatch_late_in(&mut self, mut job: Job<P>, part: u16) {
+        self.goes(&mut job, Rank::Next);
+        let extras = &mut job.0.extras;
+        *extras = extras.within(part).late();
+        self.send_with(job);
+    }
+
+    fn send_with(&mut self, job: Job<P>) -> Ticket {
         let common = &mut *self.io.common;
         Ticket(common.dispatcher.dispatch_with(job.0, common.turn.now_ns))
     }

@@ -67,7 +67,7 @@ use flatpath_structures::pool::Buffer;
 use crate::address_limit::Cells;
 use crate::connection_handle::ConnectionId;
 use crate::scope::WorkerScope;
-use crate::worker::{Reservation, Task};
+use crate::worker::{Rank, Reservation, Task};
 
 pub use crate::limits::{
     AMPLIFICATION_MAX, DATAGRAM_BYTES_MAX, DATAGRAMS_AT_WORK_MAX as AT_WORK_MAX,
@@ -294,6 +294,8 @@ pub(crate) struct DatagramJob {
     pub(crate) envelope: Envelope,
     /// Where its address is counted.
     pub(crate) cells: Cells,
+    /// After others where its address has half of the workers for datagrams.
+    pub(crate) rank: Rank,
     pub(crate) answer: Answer,
     pub(crate) has_panicked: bool,
     pub(crate) _reservation: Reservation,
@@ -323,6 +325,10 @@ impl Task for DatagramJob {
 
     fn connection(&self) -> ConnectionId {
         self.home
+    }
+
+    fn rank(&self) -> Rank {
+        self.rank
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {

@@ -9,7 +9,8 @@
 //! A handshake takes as long as tens of requests, so a worker does it, after the jobs that are
 //! requests ([`Rank::AfterOthers`](crate::worker::Rank)): a storm of new clients leaves workers to
 //! those that are there, and a part of the workers' turns is for handshakes however many requests
-//! there are. What is done on the network thread is to find whole records.
+//! there are. Some workers are kept for them ([`PartSize::Kept`](crate::PartSize::Kept)), so
+//! handlers that wait keep none out. What is done on the network thread is to find whole records.
 //!
 //! Invariants
 //! - The listener's protocol is called for no connection before its handshake is complete.
@@ -62,6 +63,8 @@ pub(crate) struct Handshakes {
     config: TlsConfig,
     protocols: &'static [&'static str],
     oldest: TlsVersion,
+    /// Of the workers, by its number of the listener's: the last one.
+    part: u16,
 }
 
 impl Handshakes {
@@ -71,6 +74,7 @@ impl Handshakes {
             config,
             protocols: options.alpn,
             oldest: options.tls_oldest,
+            part: u16::try_from(options.parts.len()).unwrap_or(u16::MAX),
         }
     }
 }
@@ -187,7 +191,8 @@ impl Protocol for Handshakes {
         if job.handshake.is_none() {
             job.config = Some(context.thread.get(self));
         }
-        context.dispatch_after_others(job);
+        let part = self.part;
+        context.dispatch_late_in(job, part);
         Received::Blocked {
             consumed: whole,
             on: Stall::Step,

@@ -86,8 +86,8 @@ pub struct WorkersPart {
     pub size: PartSize,
 }
 
-/// The size of a [`WorkersPart`]. In each case its jobs count among those of its listener, for
-/// which a bound may be asked ([`ListenerOptions::workers_max`]).
+/// The size of a [`WorkersPart`]. Its jobs count among those of its listener, for which a bound may
+/// be asked ([`ListenerOptions::workers_max`]), unless it is [kept](PartSize::Kept).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartSize {
@@ -97,6 +97,11 @@ pub enum PartSize {
     /// As many as are free for everybody: a quarter of the workers stays with the other jobs. One
     /// is the part's own.
     Common,
+    /// As many as are free for everybody, and a sixteenth of the workers, one at least, that no
+    /// other job takes: for a kind of work that never waits for a client, such as the handshakes
+    /// of TLS, so that no handler that waits keeps it out. Its jobs do not count among those of
+    /// the listener, and parts of the same name are one part, whichever listeners have it.
+    Kept,
 }
 
 impl WorkersPart {
@@ -104,8 +109,21 @@ impl WorkersPart {
     pub(crate) fn own(&self) -> Option<u32> {
         match self.size {
             PartSize::Own(asked) => Some(asked.max(1)),
-            PartSize::Common => None,
+            PartSize::Common | PartSize::Kept => None,
         }
+    }
+
+    /// Of the handshakes of TLS.
+    pub(crate) fn handshakes() -> WorkersPart {
+        WorkersPart {
+            name: "TLS handshakes".into(),
+            size: PartSize::Kept,
+        }
+    }
+
+    /// Whether two of them, of any two listeners, are one part.
+    pub(crate) fn is_same_kept(&self, other: &WorkersPart) -> bool {
+        [self, other].iter().all(|part| part.size == PartSize::Kept) && self.name == other.name
     }
 }
 

@@ -73,6 +73,13 @@ impl Preamble {
     pub(crate) fn has_tls_at_once(&self) -> bool {
         self.tls.is_some() && self.tls_begins == TlsBegins::AtOnce
     }
+
+    /// The parts of the workers that a listener has whose protocol has `parts`: that of handshakes
+    /// comes last.
+    pub(crate) fn parts_with_own(&self, parts: &[WorkersPart]) -> Vec<WorkersPart> {
+        let handshakes = self.tls.iter().map(|_| WorkersPart::handshakes());
+        parts.iter().cloned().chain(handshakes).collect()
+    }
 }
 
 /// When TLS is spoken on a connection.

@@ -129,6 +129,31 @@ impl Conditions {
             ..Conditions::calm(seed)
         }
     }
+
+    /// What comes before the first byte of a listener's protocol, by its number.
+    fn preamble(&self, _listener: usize) -> Preamble {
+        let balancers = self.balancers.as_deref();
+        let balancers =
+            balancers.map(|networks| Arc::new(Balancers::new(networks.iter().copied())));
+        Preamble {
+            balancers,
+            #[cfg(feature = "tls")]
+            tls: self
+                .tls
+                .clone()
+                .filter(|_| !self.without_tls.contains(&_listener)),
+            #[cfg(feature = "tls")]
+            tls_begins: match self.starts_tls {
+                true => TlsBegins::WhenAsked,
+                false => TlsBegins::AtOnce,
+            },
+            #[cfg(not(feature = "tls"))]
+            tls: None,
+            #[cfg(not(feature = "tls"))]
+            tls_begins: TlsBegins::AtOnce,
+            is_unix: false,
+        }
+    }
 }
 
 /// See the module.
@@ -238,13 +263,15 @@ impl SimulatedServer {
             idle_ns_max: u64::MAX,
         };
         let protocols: Vec<_> = (0..threads).map(|_| protocols(places)).collect();
-        let listeners = protocols.first().into_iter().flatten();
-        let listeners = listeners.map(|protocol| ListenerName {
+        let listeners = protocols.first().into_iter().flatten().enumerate();
+        let listeners = listeners.map(|(listener, protocol)| ListenerName {
             name: protocol.name(),
             address: "simulated".into(),
             request_classes: protocol.options().request_classes,
             refusal_reasons: protocol.options().refusal_reasons,
-            parts: protocol.options().parts.clone(),
+            parts: conditions
+                .preamble(listener)
+                .parts_with_own(&protocol.options().parts),
         });
         let datagram_name = datagrams.as_ref().map(|service| ListenerName {
             name: service.name(),
@@ -254,7 +281,7 @@ impl SimulatedServer {
             parts: Vec::new(),
         });
         let listeners = listeners.chain(datagram_name).collect();
-        let mut shared = Shared::new(count, listeners, limits, worker_pool, pools);
+        let mut shared = Shared::new(count, listeners, &conditions.limits, worker_pool, pools);
         shared.answered = datagrams.is_some().then(Answered::default);
         let shared = Arc::new(shared);
         let threads = (0..).zip(protocols);
@@ -472,27 +499,7 @@ impl Thread {
         service: Option<Arc<dyn DatagramService>>,
     ) -> Thread {
         let seed = conditions.seed.wrapping_add(u64::from(thread));
-        let balancers = conditions.balancers.as_deref();
-        let balancers =
-            balancers.map(|networks| Arc::new(Balancers::new(networks.iter().copied())));
-        let preamble = |_listener: usize| Preamble {
-            balancers: balancers.clone(),
-            #[cfg(feature = "tls")]
-            tls: conditions
-                .tls
-                .clone()
-                .filter(|_| !conditions.without_tls.contains(&_listener)),
-            #[cfg(feature = "tls")]
-            tls_begins: match conditions.starts_tls {
-                true => TlsBegins::WhenAsked,
-                false => TlsBegins::AtOnce,
-            },
-            #[cfg(not(feature = "tls"))]
-            tls: None,
-            #[cfg(not(feature = "tls"))]
-            tls_begins: TlsBegins::AtOnce,
-            is_unix: false,
-        };
+        let preamble = |listener| conditions.preamble(listener);
         let preambles: Vec<_> = (0..protocols.len()).map(preamble).collect();
         let spoken = protocols.iter().zip(&preambles);
         let spoken = spoken.map(|(protocol, before)| (&**protocol, before.has_tls_at_once()));

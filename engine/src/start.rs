@@ -67,7 +67,7 @@ pub(crate) fn start(
         address: listening.address.to_string(),
         request_classes: endpoint.request_classes,
         refusal_reasons: endpoint.refusal_reasons,
-        parts: endpoint.parts.clone(),
+        parts: endpoint.preamble.parts_with_own(&endpoint.parts),
     });
     let names = names.chain(datagrams.listening.iter().map(datagram_name));
     let mut shared = shared(&options, names.collect());

@@ -286,10 +286,10 @@ impl Shared {
 
     /// Queues a job that has waited in its place.
     fn queue_again(&self, index: u32) {
-        let Lying { home, rank, .. } = self.lying(index);
+        let Lying { home, turn, .. } = self.lying(index);
         let mark = self.mark(index);
         mark.set(JobState::Queued, home.listener, monotonic_coarse_ns());
-        self.queue.push(index, rank);
+        self.queue.push(index, turn);
     }
 
     /// A job of this connection leaves the limit of its listener. True: others entered instead and

@@ -85,6 +85,44 @@ fn a_part_has_its_own_and_the_others_have_the_rest() {
 }
 
 #[test]
+fn a_kept_part_is_one_for_all_listeners_and_whatever_is_asked_for_these() {
+    let parts = [part(PartSize::Common), part(PartSize::Kept)];
+    let all = [&parts[..], &parts[1..], &[]];
+    let listeners = Listeners::new(64, &all);
+    let of_part = |listener, part| listeners.member_of_part(listener, part);
+    assert_eq!((of_part(0, 0), of_part(0, 1)), (Some(3), Some(4)));
+    assert_eq!((of_part(1, 0), of_part(1, 1)), (Some(4), None));
+    assert_eq!(of_part(2, 0), None);
+    assert_eq!(listeners.part_of_member(4), Some((0, 1)));
+    assert_eq!(listeners.part_of_member(2), None);
+
+    let new = || ConcurrencyLimit::with_parts(64, &all);
+    let mut limit = new();
+    limit.set_max(0, 2);
+    // Five for each listener, one for the part in common, four kept, and 44 in common.
+    assert_eq!((enter(&mut limit, 0), enter(&mut limit, 1)), (2, 5 + 44));
+    assert_eq!((enter(&mut limit, 2), enter(&mut limit, 3)), (5, 0));
+    assert_eq!(enter(&mut limit, 4), 4, "no handler has them");
+    let mut limit = new();
+    assert_eq!(enter(&mut limit, 4), 4 + 44);
+    assert_eq!((enter(&mut limit, 0), enter(&mut limit, 3)), (5, 1));
+}
+
+#[test]
+fn a_crowd_leaves_half_of_a_kept_part_and_an_eighth_of_all_workers() {
+    let parts = [part(PartSize::Kept)];
+    let mut limit = ConcurrencyLimit::with_parts(64, &[&parts]);
+    assert_eq!(enter(&mut limit, 0), 60);
+    assert_eq!(enter_as(&mut limit, 1, Rank::AfterOthers), 2);
+    assert_eq!(enter(&mut limit, 1), 2);
+    for (workers, most) in [(1, 1), (7, 7), (8, 7), (128, 112)] {
+        let mut alone = ConcurrencyLimit::divided(workers, 1);
+        assert_eq!(enter_as(&mut alone, 0, Rank::AfterOthers), most);
+        assert_eq!(enter(&mut alone, 0), 1000, "others have what there is");
+    }
+}
+
+#[test]
 fn parts_have_half_of_the_workers_at_most_and_one_at_least() {
     let parts = [30, 10].map(|asked| part(PartSize::Own(asked)));
     let mut limit = ConcurrencyLimit::with_parts(16, &[&parts, &[]]);
@@ -206,8 +244,8 @@ struct Model {
     limit: ConcurrencyLimit<u32>,
     /// Of each listener, with its parts.
     most: Vec<u32>,
-    /// The listener of each member.
-    listeners: Vec<usize>,
+    /// The listener of each member that counts for one.
+    listeners: Vec<Option<usize>>,
     /// By rank.
     offered: Vec<[u32; 2]>,
     entered: Vec<[u32; 2]>,
@@ -225,10 +263,12 @@ impl Model {
         for (at, most) in most.iter().enumerate() {
             limit.set_max(at, *most);
         }
-        let own = 0..most.len();
-        let of_parts = parts.iter().enumerate();
-        let of_parts = of_parts.flat_map(|(at, parts)| vec![at; parts.len()]);
-        let listeners: Vec<usize> = own.chain(of_parts).collect();
+        let mut listeners: Vec<Option<usize>> = (0..most.len()).map(Some).collect();
+        for (at, part, member) in numbered(&parts) {
+            if member == listeners.len() {
+                listeners.push((part.size != PartSize::Kept).then_some(at));
+            }
+        }
         let members = listeners.len();
         Model {
             limit,
@@ -296,7 +336,9 @@ impl Model {
         for at in 0..self.members() {
             let inside = self.inside(at);
             assert_eq!(inside, self.limit.inside(at));
-            inside_of[self.listeners[at]] += inside;
+            if let Some(listener) = self.listeners[at] {
+                inside_of[listener] += inside;
+            }
             used += inside.saturating_sub(self.limit.members[at].guaranteed);
             for rank in [Rank::Next, Rank::AfterOthers] {
                 let (offered, entered) = (self.offered[at], self.entered[at]);
@@ -332,8 +374,9 @@ fn model_no_job_that_may_enter_waits_and_none_is_forgotten() {
         });
         let most: Vec<u32> = most.collect();
         let parts = (0..count).map(|_| {
-            let sizes = (0..draw(3)).map(|_| match draw(2) {
+            let sizes = (0..draw(3)).map(|_| match draw(4) {
                 0 => PartSize::Common,
+                1 => PartSize::Kept,
                 _ => PartSize::Own(draw(4) as u32),
             });
             sizes.map(part).collect()

@@ -38,7 +38,7 @@ use crate::limits::{
     DATAGRAMS_AT_WORK_MAX, DATAGRAMS_PER_ADDRESS,
 };
 use crate::statistics::Counters;
-use crate::worker::{Shared, Task};
+use crate::worker::{Rank, Shared, Task};
 
 use super::thread::Network;
 use super::user_data::{KIND_DATAGRAMS, user_data};
@@ -376,6 +376,10 @@ impl<D: Driver> Network<D> {
             has_answered: datagram.has_answered,
             envelope,
             cells,
+            rank: match self.datagrams.by_address.held(cells) < DATAGRAM_WORKERS_MAX / 2 {
+                true => Rank::Next,
+                false => Rank::AfterOthers,
+            },
             answer: Answer::Nothing,
             has_panicked: false,
             _reservation: reservation,

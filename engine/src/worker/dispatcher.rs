@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use crate::address_limit::{AddressLimit, Cells};
 use crate::discard::discard;
-use crate::limits::{JOBS_PER_ADDRESS, JOBS_WEIGHED};
+use crate::limits::{
+    JOBS_ADDRESS_PART, JOBS_PER_ADDRESS, JOBS_WEIGHED, JOBS_WEIGHED_PART, OTHERS_PART,
+};
 use crate::mark::JobState;
 use crate::pools::Wanted;
 use crate::statistics::ThreadCounters;
@@ -45,6 +47,8 @@ pub(crate) struct Dispatcher {
     without_memory: [Ranked<u32>; 3],
     /// Jobs that wait or run.
     pending: usize,
+    /// From how many of them on it counts for which address.
+    weighed: usize,
     /// Those of them that began while many were, by address.
     by_address: AddressLimit,
     /// More jobs last than may.
@@ -69,6 +73,7 @@ impl Dispatcher {
     ) -> Dispatcher {
         let listeners = counters.listeners().count().max(1);
         let index = |index| u32::try_from(index).expect("checked in Shared::new");
+        let (weighed, per_address) = weighed(shared.workers_max, shared.mailboxes.len());
         let first = index(thread * in_flight_max);
         let free = (first..first + index(in_flight_max)).rev().collect();
         Dispatcher {
@@ -82,7 +87,8 @@ impl Dispatcher {
             reservations: Reservations::new(in_flight_max, listeners, places),
             without_memory: [Ranked::new(), Ranked::new(), Ranked::new()],
             pending: 0,
-            by_address: AddressLimit::new(JOBS_PER_ADDRESS, 0, 0),
+            weighed,
+            by_address: AddressLimit::new(per_address, 0, 0),
             is_overdrawn: false,
             queued: 0,
         }
@@ -98,12 +104,22 @@ impl Dispatcher {
         result
     }
 
-    /// Takes one of the in-flight places for a listener, if one is left to it.
+    /// Takes one of the in-flight places for a listener, if one is left to it but for the last ones.
     pub(crate) fn reserve(&self, listener: u16) -> Option<Reservation> {
         if self.shared.bin.is_full() {
             return None;
         }
         self.reservations.reserve(listener)
+    }
+
+    /// The same of the last ones, which are for addresses with no more than their share of the jobs
+    /// that wait or run.
+    #[cold]
+    pub(crate) fn reserve_last(&self, listener: u16, cells: Cells) -> Option<Reservation> {
+        if self.shared.bin.is_full() || self.by_address.exceeds(cells, 1) {
+            return None;
+        }
+        self.reservations.reserve_last(listener)
     }
 
     /// Counts a reservation among those that last; false where as many do as may.
@@ -219,7 +235,12 @@ impl Dispatcher {
 
     /// The same for a job of any member of the concurrency limit.
     pub(super) fn enter_lying(&mut self, index: u32, now_ns: u64) {
-        let Lying { home, rank, member } = self.shared.lying(index);
+        let Lying {
+            home,
+            rank,
+            turn,
+            member,
+        } = self.shared.lying(index);
         let listener = home.listener;
         let counters = self.counters.of(listener);
         counters.jobs_dispatched.add(1);
@@ -235,14 +256,14 @@ impl Dispatcher {
         });
         if enters {
             self.queued += 1;
-            self.timed(|dispatcher| dispatcher.shared.queue.push(index, rank));
+            self.timed(|dispatcher| dispatcher.shared.queue.push(index, turn));
         }
     }
 
     /// Whether so many jobs wait or run that it counts for which address.
     #[inline]
     pub(crate) fn weighs_jobs(&self) -> bool {
-        self.pending >= JOBS_WEIGHED
+        self.pending >= self.weighed
     }
 
     /// Counts a job that is to be dispatched for an address. True: the address has more than its
@@ -386,6 +407,19 @@ impl Dispatcher {
         let concurrency = &self.shared.concurrency;
         concurrency.take_waiting(|index| self.is_own(index))
     }
+}
+
+/// From how many jobs of one network thread on it counts for which address, and how many may be of
+/// one before they come after others.
+fn weighed(workers_max: u32, threads: usize) -> (usize, usize) {
+    if workers_max < OTHERS_PART {
+        return (JOBS_WEIGHED, JOBS_PER_ADDRESS);
+    }
+    let part = |divisor: usize| (workers_max as usize / divisor / threads).max(1);
+    (
+        JOBS_WEIGHED.min(part(JOBS_WEIGHED_PART)),
+        JOBS_PER_ADDRESS.min(part(JOBS_ADDRESS_PART)),
+    )
 }
 
 impl Drop for Dispatcher {

@@ -6,7 +6,11 @@
 //! may have are bounded: one in [`SHORT_PART`] is left to requests that end when their worker has
 //! an answer. Thousands of slow clients then do not make the others wait.
 //!
-//! Of those places an address has its share, and one that has little beside others gets one of a
+//! Places for jobs of any kind leave an [`OTHERS_PART`] to addresses that have no more than their
+//! share of the jobs ([`Reservations::reserve_last`]): an address whose jobs all wait for workers
+//! keeps no other one from having a job.
+//!
+//! Of the places for what lasts an address has its share, and one that has little beside others gets one of a
 //! reserve (`address_limit.rs`), which is of those that are left to short requests. Those that pay
 //! for it pay in the same turn (`network/lasting.rs`).
 //!
@@ -23,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::address_limit::{AddressLimit, Cells};
-use crate::limits::{NEWCOMERS_PART, SHORT_PART};
+use crate::limits::{NEWCOMERS_PART, OTHERS_PART, SHORT_PART};
 
 /// One of the in-flight places of a network thread, given back when dropped, wherever that is.
 pub(crate) struct Reservation {
@@ -63,6 +67,8 @@ struct Counts {
 pub(super) struct Reservations {
     counts: Arc<Counts>,
     in_flight_max: usize,
+    /// The last of them, for addresses with no more than their share.
+    for_others: usize,
     /// Places that each listener has for itself.
     kept_for_each: usize,
     lasting_max: usize,
@@ -84,20 +90,33 @@ impl Reservations {
                 by_address: AddressLimit::new(lasting_max, 0, places).with_reserve(reserve),
             }),
             in_flight_max,
+            for_others: in_flight_max / OTHERS_PART as usize,
             kept_for_each,
             lasting_max,
         }
     }
 
-    /// Takes a place for a listener, if one is left to it: those that are kept for the others and
-    /// not in use are not.
+    /// Takes a place for a listener, if one is left to it but for the last ones: those that are
+    /// kept for the other listeners and not in use are not.
+    #[inline]
     pub(super) fn reserve(&self, listener: u16) -> Option<Reservation> {
+        self.reserve_beside(listener, self.for_others)
+    }
+
+    /// The same of all places, for an address that has no more than its share of the jobs.
+    #[cold]
+    pub(super) fn reserve_last(&self, listener: u16) -> Option<Reservation> {
+        self.reserve_beside(listener, 0)
+    }
+
+    #[inline]
+    fn reserve_beside(&self, listener: u16, left: usize) -> Option<Reservation> {
         let listener = usize::from(listener);
         let is_free = match &*self.counts.by_listener {
-            [alone] => alone.load(Ordering::Relaxed) < self.in_flight_max,
+            [alone] => alone.load(Ordering::Relaxed) < self.in_flight_max - left,
             several => {
                 let own = several[listener].load(Ordering::Relaxed);
-                own < self.kept_for_each || self.room_beside(self.kept_for_each) > 0
+                own < self.kept_for_each || self.room_beside(self.kept_for_each) > left
             }
         };
         is_free.then(|| {
@@ -173,10 +192,28 @@ impl Reservations {
 mod tests {
     use super::*;
 
+    /// As many reservations as there may be, whoever has them.
+    fn all_of(places: &Reservations) -> Vec<Reservation> {
+        std::iter::from_fn(|| places.reserve_last(0)).collect()
+    }
+
+    #[test]
+    fn the_last_places_are_for_those_with_no_more_than_their_share() {
+        for (in_flight_max, listeners, most) in [(64, 1, 56), (7, 1, 7), (128, 4, 128 - 24 - 16)] {
+            let places = Reservations::new(in_flight_max, listeners, 1);
+            let all: Vec<_> = std::iter::from_fn(|| places.reserve(0)).collect();
+            assert_eq!(all.len(), most);
+            let last = all_of(&places);
+            let kept = in_flight_max / 4 / listeners * (listeners - 1);
+            assert_eq!(last.len() + most, in_flight_max - kept);
+            assert!(places.reserve_last(0).is_none());
+        }
+    }
+
     #[test]
     fn lasting_jobs_leave_places_to_short_ones() {
         let places = Reservations::new(8, 1, 1);
-        let mut all: Vec<Reservation> = (0..8).map_while(|_| places.reserve(0)).collect();
+        let mut all = all_of(&places);
         assert_eq!((all.len(), places.room()), (8, 0));
         let lasting = all
             .iter_mut()
@@ -263,7 +300,7 @@ mod tests {
     fn lasting_jobs_of_one_listener_leave_places_to_its_short_ones() {
         // Each of four listeners has eight places for itself.
         let places = Reservations::new(128, 4, 1);
-        let mut jobs: Vec<Reservation> = (0..128).map_while(|_| places.reserve(0)).collect();
+        let mut jobs = all_of(&places);
         assert_eq!(jobs.len(), 128 - 24);
         let last = |job: &mut Reservation| places.lasts(job, 0);
         let lasting = jobs.iter_mut().filter_map(|job| last(job).then_some(()));
@@ -274,7 +311,7 @@ mod tests {
     fn peers_without_addresses_share_all_and_get_nothing_beyond() {
         let places = Reservations::new(64, 1, 1);
         places.name(0, Cells::NONE);
-        let mut jobs: Vec<Reservation> = (0..64).map_while(|_| places.reserve(0)).collect();
+        let mut jobs = all_of(&places);
         let last = |job: &mut Reservation| places.lasts(job, 0);
         assert_eq!(
             jobs.iter_mut()

@@ -17,6 +17,7 @@ use super::reservation::Reservation;
 use super::{Rank, Shared, Task};
 use crate::connection_handle::ConnectionId;
 use crate::mark::JobState;
+use crate::options::PartSize;
 
 /// What a job has that most have not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,8 @@ impl Extras {
     pub(crate) const NONE: Extras = Extras(0);
     /// It is counted for its address among those that wait or run.
     pub(crate) const COUNTED: Extras = Extras(1 << 16);
+    /// Workers take it after others, whatever its rank in the concurrency limit.
+    const LATE: Extras = Extras(1 << 17);
 
     #[inline]
     pub(crate) fn is_none(self) -> bool {
@@ -38,7 +41,21 @@ impl Extras {
 
     /// It is for this part of the workers, by its number of the listener's.
     pub(crate) fn within(self, part: u16) -> Extras {
-        Extras((self.0 & Extras::COUNTED.0) | (u32::from(part) + 1))
+        Extras((self.0 & !0xffff) | (u32::from(part) + 1))
+    }
+
+    /// It is taken after others.
+    #[cfg(feature = "tls")]
+    pub(crate) fn late(self) -> Extras {
+        Extras(self.0 | Extras::LATE.0)
+    }
+
+    /// When workers take a job that has entered the concurrency limit with this rank.
+    fn turn(self, rank: Rank) -> Rank {
+        match self.0 & Extras::LATE.0 {
+            0 => rank,
+            _ => Rank::AfterOthers,
+        }
     }
 
     fn part(self) -> Option<usize> {
@@ -51,7 +68,10 @@ impl Extras {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lying {
     pub(super) home: ConnectionId,
+    /// In the concurrency limit.
     pub(super) rank: Rank,
+    /// In the workers' queue.
+    pub(super) turn: Rank,
     /// Its member of the concurrency limit.
     pub(super) member: usize,
 }
@@ -72,23 +92,32 @@ impl Shared {
         let Some(part) = extras.part() else {
             return listener;
         };
-        let parts = |listener: usize| self.listeners[listener].parts.len();
-        match part < parts(listener) {
-            true => self.listeners.len() + (0..listener).map(parts).sum::<usize>() + part,
-            false => listener,
-        }
+        let part = self.concurrency.member_of_part(listener, part);
+        part.unwrap_or(listener)
     }
 
     /// What a member is called: a listener, or a part of one.
     pub(super) fn name_of_member(&self, member: usize) -> String {
-        let Some(part) = member.checked_sub(self.listeners.len()) else {
+        let Some((listener, part)) = self.concurrency.part_of_member(member) else {
             return format!("listener {}", self.listeners[member].name);
         };
-        let listeners = self.listeners.iter();
-        let parts = listeners.flat_map(|it| it.parts.iter().map(move |part| (it.name, part)));
-        match { parts }.nth(part) {
-            Some((listener, part)) => format!("listener {listener}, {}", part.name),
-            None => "a part of a listener".into(),
+        let listener = &self.listeners[listener];
+        let part = &listener.parts[part];
+        match part.size {
+            PartSize::Kept => part.name.to_string(),
+            PartSize::Own(_) | PartSize::Common => {
+                format!("listener {}, {}", listener.name, part.name)
+            }
+        }
+    }
+
+    fn lying_with(&self, home: ConnectionId, task: &dyn Task) -> Lying {
+        let (rank, extras) = (task.rank(), task.extras());
+        Lying {
+            home,
+            rank,
+            turn: extras.turn(rank),
+            member: self.member_of(home, extras),
         }
     }
 
@@ -96,14 +125,7 @@ impl Shared {
     pub(super) fn lying(&self, index: u32) -> Lying {
         let place = self.place(index);
         match (&place.task, &place.withdrawn) {
-            (Some(task), _) => {
-                let home = task.connection();
-                Lying {
-                    home,
-                    rank: task.rank(),
-                    member: self.member_of(home, task.extras()),
-                }
-            }
+            (Some(task), _) => self.lying_with(task.connection(), &**task),
             (None, Some(withdrawn)) => withdrawn.lying,
             (None, None) => unreachable!("W1: a job that waits has its place"),
         }
@@ -144,12 +166,7 @@ impl Dispatcher {
         let waits = matches!(mark.read()?.state, JobState::Queued | JobState::HeldBack);
         let is_own = |task: &mut Box<dyn Task>| waits && task.connection() == home;
         let mut task = place.task.take_if(is_own)?;
-        let (rank, extras) = (task.rank(), task.extras());
-        let lying = Lying {
-            home,
-            rank,
-            member: self.shared.member_of(home, extras),
-        };
+        let lying = self.shared.lying_with(home, &*task);
         place.withdrawn = Some(Box::new(Withdrawn {
             lying,
             _reservation: task.take_reservation(),
@@ -157,7 +174,7 @@ impl Dispatcher {
         }));
         mark.clear();
         drop(place);
-        self.is_back(&*task, extras);
+        self.is_back(&*task, task.extras());
         self.free_oldest(lying.member);
         Some(task)
     }

@@ -66,7 +66,11 @@ fn answer(datagram: &Datagram<'_>, asked: &[u8], reply: &mut Reply<'_>) {
 }
 
 pub(crate) fn client() -> UdpSocket {
-    let client = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    client_at([127, 0, 0, 1])
+}
+
+fn client_at(address: [u8; 4]) -> UdpSocket {
+    let client = UdpSocket::bind(SocketAddr::from((address, 0))).expect("a free port");
     client.set_read_timeout(Some(PATIENCE)).expect("a socket");
     client
 }
@@ -267,14 +271,20 @@ fn datagrams_leave_a_worker_to_connections() {
         let running = server.listen_datagrams("127.0.0.1:0", slow).start();
         let running = running.expect("the server starts");
         let to = running.datagram_listeners()[0].address.internet();
-        let (client, to) = (client(), to.expect("of the internet"));
+        let to = to.expect("of the internet");
+        let clients = [[127, 0, 0, 1], [127, 0, 0, 80]].map(client_at);
         let _ends = go.at_end();
-        for _ in 0..2 * WORKERS {
-            client.send_to(b"x", to).expect("sent");
+        let mut theirs = 0;
+        for client in &clients {
+            for _ in 0..WORKERS {
+                client.send_to(b"x", to).expect("sent");
+            }
+            // One address leaves half of them to others.
+            theirs += THEIRS / 2;
+            until_true("workers take them", || {
+                at_work.load(Ordering::Relaxed) >= theirs
+            });
         }
-        until_true("workers take them", || {
-            at_work.load(Ordering::Relaxed) >= THEIRS
-        });
         let mut stream = TcpStream::connect(running.addresses()[0].address).expect("open");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
@@ -288,8 +298,10 @@ fn datagrams_leave_a_worker_to_connections() {
         }
         assert_eq!(at_work.load(Ordering::Relaxed), THEIRS);
         go.set();
-        for _ in 0..2 * WORKERS {
-            assert_eq!(client.recv_from(&mut [0; 8]).expect("a reply").0, 1);
+        for client in &clients {
+            for _ in 0..WORKERS {
+                assert_eq!(client.recv_from(&mut [0; 8]).expect("a reply").0, 1);
+            }
         }
         end(running);
     });

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
+use socket2::{Domain, Socket, Type};
 
 /// Far beyond what anything takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,14 +65,21 @@ impl Drop for Opener {
 /// | byte  | handler                              | reply |
 /// |-------|--------------------------------------|-------|
 /// | `w`   | a worker waits at the gate           | `d`   |
+/// | `q`   | a worker has nothing to do           | `d`   |
 /// | `i`   | the network thread waits at the gate | none  |
 /// | other | none                                 | `x`   |
 pub(crate) struct Gated(pub(crate) Gate);
 
+/// What a worker does.
+#[derive(Default)]
+pub(crate) struct Work {
+    waits: bool,
+}
+
 impl Protocol for Gated {
     type ThreadState = ();
     type Session = ();
-    type Job = ();
+    type Job = Work;
 
     fn name(&self) -> &'static str {
         "gated"
@@ -82,13 +90,14 @@ impl Protocol for Gated {
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         for (consumed, byte) in input.iter().enumerate() {
             match byte {
-                b'w' => {
-                    let Some(job) = context.job() else {
+                b'w' | b'q' => {
+                    let Some(mut job) = context.job() else {
                         return Received::Blocked {
                             consumed,
                             on: Stall::Jobs,
                         };
                     };
+                    job.waits = *byte == b'w';
                     context.dispatch(job);
                 }
                 b'i' => self.0.wait(),
@@ -98,8 +107,10 @@ impl Protocol for Gated {
         Received::Consumed
     }
 
-    fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {
-        self.0.wait();
+    fn run(&self, work: &mut Work, _: &mut WorkerScope<'_>) {
+        if work.waits {
+            self.0.wait();
+        }
     }
 
     fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
@@ -111,6 +122,17 @@ impl Protocol for Gated {
 /// A client whose reads have a deadline.
 pub(crate) fn client(address: SocketAddr) -> TcpStream {
     let client = TcpStream::connect(address).expect("connected");
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client
+}
+
+/// The same from an address of this machine, by its last number.
+pub(crate) fn client_from(host: u8, address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let own: SocketAddr = ([127, 0, 0, host], 0).into();
+    socket.bind(&own.into()).expect("bound");
+    socket.connect(&address.into()).expect("connected");
+    let client = TcpStream::from(socket);
     client.set_read_timeout(Some(PATIENCE)).expect("set");
     client
 }

@@ -19,6 +19,7 @@ mod handover;
 mod headers;
 mod hoard;
 mod keeping;
+mod kept;
 mod knots;
 mod lent;
 mod lines;
