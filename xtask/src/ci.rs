@@ -316,10 +316,10 @@ mod tests {
         }
     }
 
-    /// Beside its directories a package has what cargo and its readers look for, and no file that
-    /// only our tools read, as the lists of the drill.
+    /// Beside its directories a package has what cargo and its readers look for, the text of both
+    /// licences, and no file that only our tools read, as the lists of the drill.
     #[test]
-    fn a_package_has_no_file_of_our_tools() {
+    fn a_package_has_its_licences_and_no_file_of_our_tools() {
         const WANTED: &[&str] = &[
             "Cargo.",
             ".cargo_vcs_info.json",
@@ -335,6 +335,12 @@ mod tests {
             let is_wanted = |file: &&str| WANTED.iter().any(|wanted| file.starts_with(wanted));
             let foreign: Vec<_> = beside.filter(|file| !is_wanted(file)).collect();
             assert_eq!(foreign, [""; 0], "files of the package {name}");
+            for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+                assert!(
+                    list.lines().any(|file| file == licence),
+                    "{licence} of {name}"
+                );
+            }
         }
     }
 
@@ -351,6 +357,15 @@ mod tests {
                 text("repository").starts_with("https"),
                 "repository of {name}"
             );
+            assert_eq!(text("license"), "MIT OR Apache-2.0", "{name}");
+            assert!(!text("rust_version").is_empty(), "rust-version of {name}");
+            // docs.rs shows every feature, and builds for Linux alone.
+            let shown = &package["metadata"]["docs"]["rs"];
+            let has_features = package["features"]
+                .as_object()
+                .is_some_and(|all| !all.is_empty());
+            assert!(!has_features || shown["all-features"] == true, "{name}");
+            assert_eq!(shown["targets"][0], "x86_64-unknown-linux-gnu", "{name}");
             let manifest = Path::new(text("manifest_path"));
             let readme = manifest.with_file_name(text("readme"));
             assert!(readme.is_file(), "readme of {name}: {}", readme.display());
