@@ -79,6 +79,10 @@
     unsafe_code,
     reason = "the kernel's rings and descriptors are driven here"
 )]
+#![cfg_attr(
+    not(all(feature = "epoll", feature = "uring")),
+    allow(dead_code, reason = "what a driver that is left out would use")
+)]
 
 mod driver;
 mod socket;
@@ -96,11 +100,17 @@ mod refusal;
 mod region;
 mod fragment;
 mod buffers;
+#[cfg(feature = "uring")]
 pub mod uring;
+#[cfg(feature = "epoll")]
 pub mod epoll;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+#[cfg(feature = "uring")]
 pub mod probe;
+#[cfg(not(feature = "uring"))]
+#[path = "probe/off.rs"]
+mod probe;
 pub mod idle;
 mod select;
 

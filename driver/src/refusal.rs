@@ -27,6 +27,8 @@ pub enum Cause {
     Descriptors,
     /// The configuration asks for what no kernel gives.
     Configuration,
+    /// This program was built without it.
+    NotBuilt,
     /// Something else; the error number tells.
     Other,
 }
@@ -53,6 +55,7 @@ impl Cause {
             Cause::Memory => "the memory that may be locked is used up",
             Cause::Descriptors => "the descriptor limit is reached",
             Cause::Configuration => "the configuration is not possible",
+            Cause::NotBuilt => "this program was built without it",
             Cause::Other => "the kernel gave an unusual reason",
         }
     }
@@ -80,6 +83,7 @@ impl Cause {
             }
             Cause::Descriptors => "raise the descriptor limit (ulimit -n, LimitNOFILE=)",
             Cause::Configuration => "correct the configuration",
+            Cause::NotBuilt => "build it with the feature of that name",
             Cause::Other => "use epoll, and report the error number",
         };
         match (self.is_resource(), limit.current) {
@@ -215,6 +219,19 @@ impl Refusal {
             errno: 0,
             cause: Cause::Configuration,
             cure,
+        }
+    }
+}
+
+#[cfg(any(test, not(all(feature = "epoll", feature = "uring"))))]
+impl Refusal {
+    /// A driver that this program was built without.
+    pub(crate) fn not_built(driver: &'static str) -> Refusal {
+        Refusal {
+            step: driver,
+            errno: 0,
+            cause: Cause::NotBuilt,
+            cure: Cause::NotBuilt.cure(),
         }
     }
 }

@@ -45,8 +45,12 @@ pub enum Error {
         /// What was passed instead, if something was: to another process, say.
         instead: Option<String>,
     },
-    /// io_uring was asked for by name and this machine refuses it.
+    /// io_uring was asked for by name, or there is no other driver in this build, and this machine
+    /// refuses it.
     Uring(Refusal),
+    /// The driver that was asked for is not in this build, or none is: the features `epoll` and
+    /// `uring`.
+    DriverNotBuilt(Refusal),
     /// A driver could not be made or gave up.
     Driver(io::Error),
     /// A thread could not be started.
@@ -76,6 +80,7 @@ flatpath_structures::impl_error! {
         Self::NotPassed { name, instead: Some(instead) } =>
             "no socket named {name} was passed to this process: {instead}",
         Self::Uring(refusal) => "io_uring is refused: {refusal}",
+        Self::DriverNotBuilt(refusal) => "{refusal}",
         Self::Driver(cause) => "the driver failed: {cause}",
         Self::Thread(cause) => "a thread could not be started: {cause}",
         Self::Limits(text) => "{text}",

@@ -165,6 +165,10 @@
 //!
 //! `ARCHITECTURE.md` in the repository follows a connection through the code.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(any(feature = "epoll", feature = "uring")),
+    allow(dead_code, unused_variables, reason = "what runs on a driver")
+)]
 
 pub mod access_log;
 pub mod address_limit;
@@ -220,6 +224,7 @@ mod mailbox;
 mod mark;
 mod network;
 mod network_threads;
+mod open_driver;
 mod options;
 mod outbox;
 mod output;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use flatpath_driver::{Driver, DriverChoice, Listener, Selection, epoll::Epoll, uring::Uring};
+use flatpath_driver::{Cause, Driver, Listener, Selection};
 use flatpath_structures::panics::contain;
 use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
@@ -29,6 +29,7 @@ use crate::network::{
     After, CONNECTIONS_BOUND, DatagramSetup, Network, Setup, add_datagram_region, places_of,
 };
 use crate::network_threads::processors;
+use crate::open_driver::OpenDriver;
 use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
@@ -219,7 +220,10 @@ fn select(options: &Options) -> Result<Selection, Error> {
         .spawn(move || flatpath_driver::select(choice, &config))
         .map_err(Error::Thread)?;
     match prober.join() {
-        Ok(selection) => selection.map_err(Error::Uring),
+        Ok(selection) => selection.map_err(|refusal| match refusal.cause {
+            Cause::NotBuilt => Error::DriverNotBuilt(refusal),
+            _ => Error::Uring(refusal),
+        }),
         Err(_) => Err(Error::Driver(io::Error::other(
             "the probe panicked; this is a bug",
         ))),
@@ -370,17 +374,11 @@ impl NetworkThread {
         let datagram_region = add_datagram_region(&mut regions, !self.datagrams.is_empty());
         self.options.driver.regions = regions;
         let spoken = (protocols, region_ids, datagram_region);
-        if self.uring {
-            match Uring::new(&self.options.driver) {
-                Ok(driver) => return self.serve(driver, spoken, report),
-                Err(refusal) if self.options.choice == DriverChoice::Uring => {
-                    return give_up(&io::Error::other(refusal.to_string()), report);
-                }
-                Err(refusal) => log::warn!("thread {}: epoll after all: {refusal}", self.thread),
-            }
-        }
-        match Epoll::new(&self.options.driver) {
-            Ok(driver) => self.serve(driver, spoken, report),
+        match OpenDriver::open(self.uring, &self.options, self.thread) {
+            #[cfg(feature = "uring")]
+            Ok(OpenDriver::Uring(driver)) => self.serve(driver, spoken, report),
+            #[cfg(feature = "epoll")]
+            Ok(OpenDriver::Epoll(driver)) => self.serve(driver, spoken, report),
             Err(cause) => give_up(&cause, report),
         }
     }

@@ -109,7 +109,7 @@ impl Uring {
     /// # Errors
     /// Why the kernel refuses, and what helps.
     pub fn new(config: &DriverConfig) -> Result<Uring, Refusal> {
-        setup::check(config)?;
+        config.check()?;
         let (ring, task_run) = setup::set_up(config.submission_entries, config.completion_entries)?;
         Uring::on(ring, task_run, config)
     }
@@ -120,7 +120,7 @@ impl Uring {
     /// # Errors
     /// As [`Uring::new`].
     pub fn with_task_run(config: &DriverConfig, task_run: TaskRun) -> Result<Uring, Refusal> {
-        setup::check(config)?;
+        config.check()?;
         let (submission, completion) = (config.submission_entries, config.completion_entries);
         let ring = setup::set_up_as(task_run, submission, completion)
             .map_err(|error| Refusal::of_error("setting up an io_uring", &error))?;

@@ -16,9 +16,7 @@ use io_uring::squeue::Flags;
 use io_uring::{Builder, IoUring, opcode};
 use rustix::io::Errno;
 
-use crate::config::DriverConfig;
 use crate::refusal::Refusal;
-use crate::region::{BUFFER_BYTES_MAX, BUFFERS_MAX};
 
 /// When completions are worked out in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,35 +127,6 @@ pub(crate) fn limited(builder: &Builder, entries: u32) -> io::Result<IoUring> {
     Ok(ring)
 }
 
-/// Pages of all regions of a ring: a completion names its page by a number of 16 bits, and numbers
-/// continue from region to region.
-const PAGES_MAX: u64 = 1 << 16;
-
-/// Refuses configurations that no kernel takes.
-pub(crate) fn check(config: &DriverConfig) -> Result<(), Refusal> {
-    let step = "the driver's configuration";
-    let buffers = config.receive_buffers;
-    if !buffers.is_power_of_two() || buffers > BUFFERS_MAX {
-        let cure = format!("receive_buffers is {buffers}: use a power of two up to {BUFFERS_MAX}");
-        return Err(Refusal::configuration(step, cure));
-    }
-    let bytes = config.receive_buffer_bytes;
-    if bytes == 0 || bytes > BUFFER_BYTES_MAX {
-        let cure = format!("receive_buffer_bytes is {bytes}: use 1 to {BUFFER_BYTES_MAX}");
-        return Err(Refusal::configuration(step, cure));
-    }
-    let pages: u64 = config.all_regions().map(|one| u64::from(one.pages)).sum();
-    if pages > PAGES_MAX {
-        let cure = format!("all regions together have {pages} pages: use at most {PAGES_MAX}");
-        return Err(Refusal::configuration(step, cure));
-    }
-    if config.submission_entries < 4 || config.completion_entries < 4 {
-        let cure = "use at least 4 submission and 4 completion entries".to_owned();
-        return Err(Refusal::configuration(step, cure));
-    }
-    Ok(())
-}
-
 /// Refuses kernels whose rings lack what the driver cannot do without.
 pub(crate) fn require(ring: &IoUring) -> Result<(), Refusal> {
     let offered = ring.params();
@@ -188,8 +157,6 @@ pub(crate) fn require(ring: &IoUring) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::Cause;
-    use crate::region::RegionConfig;
 
     /// Not a file can be opened with the ring of a driver.
     #[test]
@@ -204,57 +171,5 @@ mod tests {
         ring.submit_and_wait(1).expect("it completes");
         let completed = ring.completion().next().expect("it has completed");
         assert_eq!(completed.result(), -libc::EACCES);
-    }
-
-    #[test]
-    fn impossible_configurations_are_named() {
-        let good = DriverConfig::default();
-        assert_eq!(check(&good), Ok(()));
-        let small = DriverConfig {
-            submission_entries: 4,
-            completion_entries: 4,
-            ..good.clone()
-        };
-        assert_eq!(check(&small), Ok(()));
-        let bad = [
-            DriverConfig {
-                receive_buffers: 0,
-                ..good.clone()
-            },
-            DriverConfig {
-                receive_buffers: 3,
-                ..good.clone()
-            },
-            DriverConfig {
-                receive_buffers: 65_536,
-                ..good.clone()
-            },
-            DriverConfig {
-                receive_buffer_bytes: 0,
-                ..good.clone()
-            },
-            DriverConfig {
-                submission_entries: 1,
-                ..good.clone()
-            },
-            DriverConfig {
-                completion_entries: 2,
-                ..good.clone()
-            },
-            DriverConfig {
-                regions: vec![
-                    RegionConfig {
-                        pages: BUFFERS_MAX,
-                        ..RegionConfig::default()
-                    };
-                    2
-                ],
-                ..good
-            },
-        ];
-        for config in bad {
-            let refusal = check(&config).expect_err("impossible");
-            assert_eq!(refusal.cause, Cause::Configuration, "{config:?}");
-        }
     }
 }
