@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::{dist, face, loom, process, semver};
 
 mod changed;
+mod features;
 
 use changed::Decision;
 
@@ -53,7 +54,10 @@ pub(crate) enum Step {
     Musl,
     /// What is published compiles for the other processor too. Needs its target, as above.
     Aarch64,
-    /// What is published builds from its packages alone.
+    /// The libraries compile without a warning with each of their features alone, and with none.
+    Features,
+    /// What is published could be: its packages have what a registry asks for, and build from
+    /// themselves alone.
     Package,
     /// Nothing breaks programs that were written for the last release. Needs `cargo-semver-checks`.
     Semver,
@@ -170,14 +174,13 @@ fn run_step(step: Step) -> Result<()> {
         Step::Face => return face::run(&face::Options::default()),
         Step::Musl => check_for(&musl, None)?,
         Step::Aarch64 => check_for(AARCH64, Some(CRYPTOGRAPHY))?,
+        Step::Features => return features::run(),
         Step::Package => {
             forget_unpacked()?;
-            let mut command = process::cargo(&["package", "--quiet"]);
+            // In the order of a release: each crate after those that it depends on.
+            let mut command = process::cargo(&["publish", "--workspace", "--dry-run", "--quiet"]);
             // Outside of the workspace cargo's own profile holds; nobody debugs these builds.
             command.env("CARGO_PROFILE_DEV_DEBUG", "0");
-            for name in published()? {
-                command.args(["--package", &name]);
-            }
             command
         }
         Step::Semver => return semver::run(),
@@ -229,6 +232,13 @@ pub(crate) fn libraries() -> Result<Vec<String>> {
     names
         .map(|name| Ok(name.as_str().context("a name")?.to_owned()))
         .collect()
+}
+
+/// What cargo reads from the manifest of this published crate.
+pub(crate) fn manifest_of(name: &str) -> Result<Value> {
+    let mut packages = published_manifests()?.into_iter();
+    let package = packages.find(|package| package["name"] == name);
+    package.with_context(|| format!("no published crate {name}"))
 }
 
 /// What cargo reads from the manifests of published crates.

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod cost;
 mod dist;
 mod drill;
 mod face;
@@ -40,6 +41,8 @@ enum Command {
     Dist(dist::Options),
     /// Compare the public items of the published crates with the committed text
     Face(face::Options),
+    /// Build a small program with each feature of the library and without: seconds and bytes
+    Cost(cost::Options),
     /// Check the rules of the repository: headers, orderings, layers, lengths, names
     Style,
     /// Print circles of imports, imports through roots, and lines outside tests
@@ -83,6 +86,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Ci(options) => ci::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Face(options) => face::run(&options),
+        Command::Cost(options) => cost::run(&options),
         Command::Style => style::run(),
         Command::Metrics => metrics::run(),
         Command::Refused { arguments } => refused::run(&arguments),

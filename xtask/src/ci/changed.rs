@@ -18,9 +18,20 @@ const COVERED: &str = ".ci/covered";
 
 /// The steps, and the paths that each covers: a directory (with a slash at the end), or the end of
 /// a path.
-const COVERS: [(Step, &[&str]); 4] = [
+const COVERS: [(Step, &[&str]); 5] = [
     // A manifest decides what is in a package, and what a crate finds beside it.
     (Step::Package, &["Cargo.toml", "README.md", "LICENSE-MIT"]),
+    // A manifest has the features, a crate's first file most of what they leave out, and the others
+    // what is there in its place.
+    (
+        Step::Features,
+        &[
+            "Cargo.toml",
+            "src/lib.rs",
+            "off.rs",
+            "engine/src/open_driver.rs",
+        ],
+    ),
     // Types of the kernel's interface differ by processor; nothing above these names them.
     (Step::Aarch64, &["sys/", "driver/"]),
     // The bodies of models run without the checker with every change.
