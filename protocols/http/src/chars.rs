@@ -144,7 +144,7 @@ mod tests {
             let target = format!("/?{text}");
             assert!(is_query(text.as_bytes()), "{text}");
             assert!(PathAndQuery::try_from(&*target).is_ok(), "{text}");
-            assert!(!is_path(text.as_bytes()), "{text}");
+            assert_eq!(path_text(text.as_bytes()), PathText::Other, "{text}");
         }
     }
 
