@@ -68,6 +68,9 @@ pub(crate) struct Asker {
 impl Asker {
     /// A request that no owner was asked about yet.
     pub(crate) fn new(owners: &Owners) -> Self {
+        if owners.are_none() {
+            return Self::default();
+        }
         let first = |placed: &Placed| match placed.owner.gate_of() {
             Some(_) => Standing::Unasked,
             None => Standing::Admitted,

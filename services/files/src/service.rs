@@ -414,9 +414,7 @@ impl Service for Files {
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        if thread.cache.home_version() != self.versions.home() {
-            self.move_to_home(thread);
-        }
+        // That of `inline`, which was asked before.
         let Some(home) = thread.home.as_deref() else {
             return Disposition::Pooled;
         };

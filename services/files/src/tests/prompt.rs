@@ -21,6 +21,8 @@ fn attempt_on(
     let turn = Turn::new(site.turn, Duration::ZERO, Duration::from_secs(784_200_000));
     let input = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
     let pool = (&site.pool).into();
+    // Which is always asked first, and has the home.
+    testing::inline(&site.files, thread, turn, input.as_bytes()).expect("valid");
     testing::prompt(&site.files, thread, turn, input.as_bytes(), pool).expect("valid")
 }
 
