@@ -10,7 +10,7 @@
 //!   `age_ns_max` from the moment a worker last began to look. After a part of that time one
 //!   request, and no more, goes to a worker, whose answer renews the entry.
 //!
-//! All entries end when the home changes ([`Versions::home`](crate::homes::Versions::home)): with
+//! All entries end when the home changes ([`Versions::home`](crate::versions::Versions::home)): with
 //! another root, and when the mounts below the root are others, as a walk to the file might lead
 //! into a new one.
 //!
@@ -38,7 +38,7 @@ use crate::stat::Locality;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupStart {
     pub(crate) at: Instant,
-    /// [`Versions::home`](crate::homes::Versions::home) at that moment.
+    /// [`Versions::home`](crate::versions::Versions::home) at that moment.
     pub(crate) home_version: u64,
     /// How many files had been written through this service.
     pub(crate) writes: u64,

@@ -24,15 +24,16 @@ use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
 use crate::freshness::{LookupStart, Moment};
-use crate::homes::{Home, Homes, Stay, Versions};
+use crate::homes::{Home, Homes, Stay};
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::listing::Listing;
-use crate::mounts::MountLimits;
+use crate::mount_limits::MountLimits;
 use crate::owners::Owner;
 use crate::root::{Reach, Resolution};
 use crate::rules::{Explanation, InForce, Rules};
 use crate::siblings::Forms;
 use crate::target::{Hidden, Target};
+use crate::versions::Versions;
 use crate::writing::Writing;
 
 mod options;

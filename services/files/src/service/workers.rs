@@ -13,7 +13,7 @@ use super::Files;
 use crate::answer::Answerer;
 use crate::asker::{Asker, Next, Questions};
 use crate::form;
-use crate::homes::{Home, Stay, Versions};
+use crate::homes::{Home, Stay};
 use crate::limits::{FORM_DESCRIPTORS, PUT_DESCRIPTORS, TUS_DESCRIPTORS};
 use crate::put;
 use crate::responses::busy;
@@ -21,6 +21,7 @@ use crate::root::Reach;
 use crate::rules::{Changes, Held};
 use crate::tus;
 use crate::tus::ledger::Uploads;
+use crate::versions::Versions;
 use crate::visit::Visit;
 use crate::writing::{WriteOptions, Writing};
 
