@@ -107,17 +107,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     tell_ports(&running, &services);
     access_logs.shown_by(&admin);
     admin.source(std::mem::take(&mut services.counting).source(&running));
-    admin.slow(settings.slow);
-    let roots = Roots::default();
-    roots.set(&listeners);
-    admin.ready_unless(roots.missing(&services.exports));
-    admin.remarks(|| {
-        let silent = bounded_file::silent().into_iter();
-        silent
-            .map(|what| format!("{what} does not answer: reloads wait"))
-            .collect()
-    });
-    admin.attach(running.handle());
+    let roots = attach(&admin, &running, &settings, &listeners, &services);
     let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
     let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
     let reporters = reporters(&services, &running);
@@ -196,6 +186,28 @@ fn signals(admin: &Admin) -> Result<SignalWatch, Failure> {
     let report = report::start(admin.clone()).map_err(no_thread)?;
     let watch = SignalWatch::begin().and_then(|watch| watch.reporting(report));
     watch.map_err(|error| explain(&error))
+}
+
+/// Shows the server from now on. The directories that are reasons not to be ready.
+fn attach(
+    admin: &Admin,
+    running: &Running,
+    settings: &Settings,
+    listeners: &[Listener],
+    services: &Services,
+) -> Roots {
+    admin.slow(settings.slow);
+    let roots = Roots::default();
+    roots.set(listeners);
+    admin.ready_unless(roots.missing(&services.exports));
+    admin.remarks(|| {
+        let silent = bounded_file::silent().into_iter();
+        silent
+            .map(|what| format!("{what} does not answer: reloads wait"))
+            .collect()
+    });
+    admin.attach(running.handle());
+    roots
 }
 
 /// All servers of this process.
