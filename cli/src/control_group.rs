@@ -1,7 +1,7 @@
 //! What the control groups of this process allow it: memory.
 //!
-//! The limit of a group counts what `--memory` does not, socket buffers and page cache among it, and
-//! who goes beyond it is killed.
+//! The limit of a group counts what `--memory` does not, socket buffers and page cache among it,
+//! and who goes beyond it is killed.
 
 use std::fs;
 use std::path::Path;

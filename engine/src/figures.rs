@@ -25,8 +25,8 @@ use crate::statistics::{self, Durations, Statistics};
 pub struct Figures {
     /// Since it was started.
     pub uptime: Duration,
-    /// When it was started, since 1970, by the clock as it stood then: it is the same for as long as
-    /// the server runs, whatever is done to the clock.
+    /// When it was started, since 1970, by the clock as it stood then: it is the same for as long
+    /// as the server runs, whatever is done to the clock.
     pub started_at: Duration,
     /// How far its end has come.
     pub state: ServerState,

@@ -126,8 +126,8 @@ impl Handle {
     }
 
     /// Asks each network thread for a turn, also one that waits for something to happen. Those that
-    /// can take it count it ([`ThreadFigures::turns`](crate::figures::ThreadFigures::turns)): what a
-    /// watchdog of the whole process asks for. Returns at once.
+    /// can take it count it ([`ThreadFigures::turns`](crate::figures::ThreadFigures::turns)): what
+    /// a watchdog of the whole process asks for. Returns at once.
     pub fn ask_for_turns(&self) {
         self.0.tell_all();
     }

@@ -52,8 +52,8 @@ pub fn take() -> io::Result<Vec<(String, OwnedFd)>> {
     Ok(named.collect())
 }
 
-/// The process that sockets were passed to (`LISTEN_PID`), if it is another one: then [`take`] finds
-/// none.
+/// The process that sockets were passed to (`LISTEN_PID`), if it is another one: then [`take`]
+/// finds none.
 pub fn foreign() -> Option<String> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let (process, count) = (variable("LISTEN_PID"), variable("LISTEN_FDS"));

@@ -40,7 +40,8 @@ pub struct Finding {
     pub feature: &'static str,
     /// The driver's use of it.
     pub used: Use,
-    /// The version of Linux that brought it, as in `6.12`: for reports, nothing is concluded from it.
+    /// The version of Linux that brought it, as in `6.12`: for reports, nothing is concluded from
+    /// it.
     pub since: &'static str,
     /// What it costs to be without it.
     pub without: &'static str,
@@ -155,14 +156,16 @@ const TRIALS: &[Trial] = &[
     preferred(
         "limiting a ring to the operations in use",
         "5.19",
-        "who writes into the memory of the process could have the ring do more than the driver does",
+        "who writes into the memory of the process could have the ring do more than the driver \
+         does",
         rings::limited_operations,
     ),
     // IORING_ENTER_NO_IOWAIT.
     preferred(
         "waiting without counting as input and output",
         "6.15",
-        "an idle server shows as waiting for a disk (iowait) in top and in the load of some monitors",
+        "an idle server shows as waiting for a disk (iowait) in top and in the load of some \
+         monitors",
         rings::quiet_wait,
     ),
     // IOSQE_CQE_SKIP_SUCCESS.

@@ -1,5 +1,5 @@
-//! `--allow-origin` and rules of headers, as pages of other origins meet them: in Chromium, and field
-//! by field.
+//! `--allow-origin` and rules of headers, as pages of other origins meet them: in Chromium, and
+//! field by field.
 
 use std::fs;
 use std::path::Path;
@@ -141,7 +141,8 @@ fn all(reply: &Reply, name: &str) -> String {
 const APP: &str = "https://app.example";
 const PREFLIGHT: &str = "Access-Control-Request-Method: PUT\r\n";
 
-/// Named, foreign, `null`, two at once, none; kept answers of a network thread and those of workers.
+/// Named, foreign, `null`, two at once, none; kept answers of a network thread and those of
+/// workers.
 fn each_class_of_origin_gets_its_fields(driver: Driver) {
     let run = Site::new();
     let rules = "[[site.header]]\npath = \"/*\"\nset = { X-Rule = \"1\" }\n";

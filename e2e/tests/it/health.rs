@@ -1,4 +1,5 @@
-//! `flatpath health`: what images without a shell, and scripts, ask a server; and what monitors read.
+//! `flatpath health`: what images without a shell, and scripts, ask a server; and what monitors
+//! read.
 
 use std::process::{Command, Output};
 

@@ -121,8 +121,8 @@ impl<S> Guard<S> {
     }
 
     /// Changes refusals of these statuses ([`REFUSALS`](Self::REFUSALS) or some of them): to a page
-    /// of the service inside, say. `change` runs on a worker and may block. So such a refusal costs a job, where others
-    /// are answered on the network thread.
+    /// of the service inside, say. `change` runs on a worker and may block. So such a refusal costs
+    /// a job, where others are answered on the network thread.
     #[must_use]
     pub fn refusals(
         self,

@@ -1,5 +1,5 @@
-//! Answers in gzip for clients that take it, as Prometheus does: a tenth of the bytes. At the fastest
-//! level, because it is done while the network thread of the admin service waits.
+//! Answers in gzip for clients that take it, as Prometheus does: a tenth of the bytes. At the
+//! fastest level, because it is done while the network thread of the admin service waits.
 
 use flatpath_http::http::HeaderValue;
 use flatpath_http::http::header::{ACCEPT_ENCODING, VARY};

@@ -11,7 +11,8 @@ pub(crate) enum FilesError {
     /// Nothing that is served has this name. Also for hidden names, of links that lead out of
     /// the root, of FIFOs, sockets and devices: whether they exist is not revealed. 404.
     NotFound,
-    /// A name, or the whole path, is longer than any can be. 404, as nothing has it; of a write 414.
+    /// A name, or the whole path, is longer than any can be. 404, as nothing has it; of a write
+    /// 414.
     TooLong,
     /// A link leads to another mount, or out of the root; only where the reach excludes it.
     /// 404.

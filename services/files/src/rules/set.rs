@@ -299,8 +299,8 @@ impl Rules {
     }
 
     /// Changes headers of the responses to requests for these paths, as the client asked for them,
-    /// whatever their method and status: see [`HeaderChange`]. On an error, on an answer to a write,
-    /// and on the page of a fallback, a `Cache-Control` counts only if it has `no-store` or
+    /// whatever their method and status: see [`HeaderChange`]. On an error, on an answer to a
+    /// write, and on the page of a fallback, a `Cache-Control` counts only if it has `no-store` or
     /// `no-cache`, so that nothing is kept under the name of a file that is not there.
     ///
     /// # Errors

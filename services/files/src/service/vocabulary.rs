@@ -1,6 +1,6 @@
 //! What programs say to the service and read of its answers, besides what every page of a browser
-//! may: methods, and fields of PUT, of conditions and ranges, and of uploads by [`tus`](crate::tus).
-//! It is what a policy of cross-origin requests (CORS) has to name.
+//! may: methods, and fields of PUT, of conditions and ranges, and of uploads by
+//! [`tus`](crate::tus). It is what a policy of cross-origin requests (CORS) has to name.
 
 use http::Method;
 use http::header::{self, HeaderName};
