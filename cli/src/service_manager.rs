@@ -67,8 +67,8 @@ impl ServiceManager {
 /// dropped.
 ///
 /// Each is asked for a turn, also one that has nothing to do, and a third of the manager's time
-/// later is looked at. Where one of them has not taken it, the manager is told nothing, and ends the
-/// process when its time is over. A drain has a watchdog of its own, so it is not asked.
+/// later is looked at. Where one of them has not taken it, the manager is told nothing, and ends
+/// the process when its time is over. A drain has a watchdog of its own, so it is not asked.
 pub(crate) struct Pulse {
     /// Of the housekeeper.
     _task: Option<Task>,
