@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use flatpath_bench_common::options::Common;
 
-use crate::candidates::{Serve, observed};
+use crate::candidates::observed;
+use crate::candidates::serve::Serve;
 use crate::instructions::Launch;
 use crate::kind::Kind;
 use crate::loads::calls::Workload;

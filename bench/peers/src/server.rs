@@ -21,6 +21,8 @@ use crate::ground::{Documents, Ground, Pinning};
 use crate::instructions::{counted, this_program};
 use crate::kind::{Kind, Program};
 
+/// Few threads that may block: as many as the machine of the figures has cores.
+pub(crate) const FEW_WORKERS: u32 = 4;
 const SPARE_CONNECTIONS: u32 = 256;
 /// The listener that shows metrics.
 const ADMIN: &str = "admin";
@@ -94,6 +96,14 @@ impl Needs {
             driver: None,
             counts: None,
             state: None,
+        }
+    }
+
+    /// What a table calls the number of threads that may block.
+    pub(crate) fn pool(&self) -> String {
+        match self.workers {
+            Some(workers) => format!("{workers} workers"),
+            None => "workers by default".into(),
         }
     }
 

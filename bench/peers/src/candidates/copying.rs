@@ -16,7 +16,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use super::announce;
+use super::serve::announce;
 use super::share::{Share, attach};
 use crate::loads::ingest::{FLOWS, MESSAGE_BYTES};
 

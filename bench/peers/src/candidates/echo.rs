@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Builder;
 use tokio::task;
 
-use super::announce;
+use super::serve::announce;
 
 /// As much as the kernel allows: the burst is to test the accept path, not the queue before it.
 const BACKLOG: u32 = 65_535;

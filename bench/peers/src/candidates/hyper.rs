@@ -23,7 +23,7 @@ use tokio::task;
 
 use flatpath_bench_common::nginx::HELLO_BODY;
 
-use super::{SLEEP, SLEEP_PATH, announce};
+use super::serve::{SLEEP, SLEEP_PATH, announce};
 
 /// Threads of the runtime when handlers run beside it.
 pub(super) const NETWORK_THREADS: usize = 2;

@@ -11,11 +11,12 @@
 //! | `copying`, `share` | a tokio server that puts messages into the memory of consumers |
 //! | `bare` | the least that any relay has to ask of the kernel |
 //! | `observed` | NFS that reports what dispatch costs |
+//! | `serve` | what they share |
 //!
 //! `flatpath-peers serve KIND` runs them, but for the last.
 //!
 //! Those of a fixed reply give it for every path; where a server sleeps it is for the path
-//! [`SLEEP_PATH`] only. They run until they are ended from outside.
+//! `SLEEP_PATH` only. They run until they are ended from outside.
 
 pub(crate) mod app;
 mod bare;
@@ -26,62 +27,17 @@ pub(crate) mod observed;
 mod ours;
 pub(crate) mod rest;
 mod secured;
+pub(crate) mod serve;
 mod share;
 mod sockets;
 pub(crate) mod sse;
 mod tiny;
 
-use std::io::{self, Write};
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use flatpath::DriverChoice;
+use std::io;
 
 use self::copying::Copies;
+use self::serve::Serve;
 use crate::kind::Kind;
-
-/// The path whose handler sleeps.
-pub(crate) const SLEEP_PATH: &str = "/sleep";
-/// For how long: what a slow disk or a small query takes.
-pub(crate) const SLEEP: Duration = Duration::from_millis(10);
-
-/// The arguments of the hidden `serve` command.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Serve {
-    /// Which server.
-    kind: Kind,
-    /// Threads that may block.
-    #[arg(long)]
-    workers: Option<u32>,
-    /// The driver of a server that is Flatpath.
-    #[arg(long, default_value = "auto")]
-    driver: String,
-    /// Connections that must be possible.
-    #[arg(long, default_value_t = 1024)]
-    max_connections: u32,
-    /// Milliseconds between two server-sent events.
-    #[arg(long, default_value_t = 1000)]
-    every_ms: u32,
-    /// Where a relay listens.
-    #[arg(long, default_value = "127.0.0.1:0")]
-    address: SocketAddr,
-    /// Where consumers attach.
-    #[arg(long, default_value = "ingest")]
-    socket: PathBuf,
-    /// Where a server makes its database.
-    #[arg(long, default_value = "items.db")]
-    database: PathBuf,
-    /// The files of an application.
-    #[arg(long, default_value = "public")]
-    public: PathBuf,
-    /// The certificate of a server over TLS, in PEM.
-    #[arg(long, default_value = "certificate.pem")]
-    certificate: PathBuf,
-    /// Its key.
-    #[arg(long, default_value = "key.pem")]
-    key: PathBuf,
-}
 
 /// Runs the server until the process is ended.
 ///
@@ -117,27 +73,4 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
             Err(io::Error::new(io::ErrorKind::InvalidInput, message))
         }
     }
-}
-
-/// The driver of this name.
-///
-/// # Errors
-/// No driver has it.
-pub(crate) fn driver(name: &str) -> io::Result<DriverChoice> {
-    match name {
-        "auto" => Ok(DriverChoice::Auto),
-        "uring" => Ok(DriverChoice::Uring),
-        "epoll" => Ok(DriverChoice::Epoll),
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("no driver is named {name}"),
-        )),
-    }
-}
-
-/// Says where the server listens, in the words of `flatpath serve`.
-fn announce(name: &str, address: SocketAddr) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "listening {name} {address}\nready")?;
-    output.flush()
 }

@@ -13,7 +13,7 @@ use flatpath::Server;
 use flatpath_nfs::{Access, Nfs, Options, Squash};
 use flatpath_testkit::Child;
 
-use super::driver;
+use super::serve::driver;
 
 /// How long it may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);

@@ -15,7 +15,7 @@ use http::{HeaderValue, header};
 
 use flatpath_bench_common::nginx::HELLO_BODY;
 
-use super::{SLEEP, SLEEP_PATH, Serve, announce, driver};
+use super::serve::{SLEEP, SLEEP_PATH, Serve, announce, driver};
 
 /// Where the handler runs.
 #[derive(Clone, Copy, Debug)]

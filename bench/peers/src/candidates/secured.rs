@@ -26,7 +26,7 @@ use tokio::runtime::Builder;
 use tokio::task;
 use tokio_rustls::TlsAcceptor;
 
-use super::announce;
+use super::serve::announce;
 use crate::ground::{LARGE_PATH, SMALL_PATH, large_body, small_body};
 
 /// As nginx has it: a thousand clients come at once.

@@ -9,7 +9,7 @@ use tiny_http::{Response, Server};
 
 use flatpath_bench_common::nginx::HELLO_BODY;
 
-use super::{SLEEP, SLEEP_PATH, announce};
+use super::serve::{SLEEP, SLEEP_PATH, announce};
 
 /// The number its documentation uses.
 const THREADS: u32 = 4;

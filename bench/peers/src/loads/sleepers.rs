@@ -22,7 +22,7 @@ use flatpath_bench_common::servers::{CPU, ERRORS, Metric, RATE, Run};
 use flatpath_bench_common::usage::Reading;
 use hdrhistogram::Histogram;
 
-use crate::candidates::SLEEP_PATH;
+use crate::candidates::serve::SLEEP_PATH;
 use crate::comparison::{Load, Row, Turn};
 use crate::ground::Ground;
 use crate::server::Server;

@@ -59,7 +59,7 @@ fn table(
     load: impl Load + 'static,
     [rate, cpu, p99]: [Metric; 3],
 ) -> Comparison {
-    let about = format!("application: {what}, {}", super::pool(needs.workers));
+    let about = format!("application: {what}, {}", needs.pool());
     let ours = [Kind::AppUring, Kind::AppEpoll];
     let rows = Row::of(&[Kind::AppAxum, ours[0], ours[1]], &needs);
     let mut table = Comparison::new("app", about, rows, load);

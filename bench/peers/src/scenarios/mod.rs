@@ -17,6 +17,7 @@ use crate::comparison::{Comparison, Row};
 use crate::kind::{Kind, Program};
 use crate::loads::calls::Workload;
 use crate::options::{Options, Scenario};
+use crate::server::FEW_WORKERS;
 
 /// Descriptors for all but the clients of a relay that wait.
 const SPARE_DESCRIPTORS: u64 = 500;
@@ -88,17 +89,6 @@ fn tables(scenario: Scenario, options: &Options, machine: Machine) -> Vec<Compar
     }
 }
 
-/// Few threads that may block: as many as the machine of the figures has cores.
-const FEW_WORKERS: u32 = 4;
-
-/// What a table calls a number of threads that may block.
-fn pool(workers: Option<u32>) -> String {
-    match workers {
-        Some(workers) => format!("{workers} workers"),
-        None => "workers by default".into(),
-    }
-}
-
 fn workloads(options: &Options) -> Vec<Workload> {
     let all = Workload::value_variants().iter().copied();
     let chosen = &options.workload;
@@ -148,7 +138,8 @@ mod tests {
     const NAMED: [&str; 2] = [
         "--only",
         "files,alone,hello,pooled,rest,websocket,sleepers,busy,operate,put,idle,burst,app,sse,\
-         https,http2,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-match,relay-rate,relay-wait",
+         https,http2,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-match,relay-rate,\
+         relay-wait",
     ];
 
     fn of(arguments: &[&str]) -> Vec<Comparison> {

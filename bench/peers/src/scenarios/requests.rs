@@ -11,7 +11,7 @@ use crate::ground::{Pinning, SMALL_PATH, small_body};
 use crate::kind::Kind;
 use crate::loads::busy::Busy;
 use crate::loads::wrk::{Expected, Request, Wrk};
-use crate::server::{Needs, Service};
+use crate::server::{FEW_WORKERS, Needs, Service};
 
 const CONNECTIONS: [u32; 2] = [50, 200];
 /// What a proxy keeps open to one server, not a crowd.
@@ -139,12 +139,13 @@ pub(super) fn rest() -> Vec<Comparison> {
         ..Request::of("/items", "")
     };
     let table = |what: &str, request: &Request, workers: Option<u32>| {
-        let (pool, connections) = (super::pool(workers), CONNECTIONS[0]);
-        let about = format!("{what}, JSON and SQLite, {connections} connections, {pool}");
+        let connections = CONNECTIONS[0];
         let needs = Needs {
             workers,
             ..Needs::of(Service::Http, connections)
         };
+        let pool = needs.pool();
+        let about = format!("{what}, JSON and SQLite, {connections} connections, {pool}");
         let ours = [Kind::RestUring, Kind::RestEpoll];
         let rows = Row::of(&[Kind::RestAxum, ours[0], ours[1]], &needs);
         let axum = beside(Kind::RestAxum);
@@ -160,7 +161,7 @@ pub(super) fn rest() -> Vec<Comparison> {
                 )
             })
     };
-    let pools = [None, Some(super::FEW_WORKERS)];
+    let pools = [None, Some(FEW_WORKERS)];
     let reads = pools.map(|workers| table("GET by id", &read, workers));
     let adds = pools.map(|workers| table("POST that inserts", &add, workers));
     reads.into_iter().chain(adds).collect()

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use flatpath_example_bookmarks::database::Database;
 use flatpath_example_bookmarks::hash;
 
-use super::Serve;
+use super::serve::Serve;
 
 /// Who may sign in.
 pub(crate) const USER: &str = "ada";

@@ -5,7 +5,8 @@ use std::io;
 use flatpath_example_bookmarks::service;
 use flatpath_http::Http;
 
-use super::super::{Serve, ours};
+use super::super::ours;
+use super::super::serve::Serve;
 use super::{App, SECRET};
 
 /// Runs until the process is ended.

@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
 
-use super::super::{Serve, announce, hyper};
+use super::super::hyper;
+use super::super::serve::{Serve, announce};
 use super::{App, SECRET, axum};
 
 /// Runs until the process is ended.

@@ -15,7 +15,8 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::task;
 
-use super::super::{Serve, announce, hyper};
+use super::super::hyper;
+use super::super::serve::{Serve, announce};
 use super::{Item, NewItem, create, find, insert};
 
 /// Runs until the process is ended.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use flatpath_http::{Http, Json, Path as Parameter, Router, State};
 use http::StatusCode;
 
-use super::super::{Serve, ours};
+use super::super::ours;
+use super::super::serve::Serve;
 use super::{Item, NewItem, create, find, insert};
 
 /// Runs until the process is ended.

@@ -6,7 +6,7 @@ use flatpath::{Limits, Server, SignalWatch};
 use flatpath_http::{Http, Request};
 use flatpath_websocket::{Message, Socket, WebSocket};
 
-use super::super::{Serve, announce, driver};
+use super::super::serve::{Serve, announce, driver};
 
 /// Runs until the process is ended.
 ///

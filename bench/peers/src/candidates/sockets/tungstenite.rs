@@ -8,7 +8,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Builder;
 use tokio::task;
 
-use super::super::announce;
+use super::super::serve::announce;
 
 /// As much as the kernel allows: all clients come at once.
 const BACKLOG: u32 = 65_535;

@@ -19,7 +19,8 @@ use tokio_stream::{Stream, StreamExt};
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 
-use super::super::{Serve, announce, hyper};
+use super::super::hyper;
+use super::super::serve::{Serve, announce};
 use super::{EVENTS_PATH, event, interval};
 
 /// Events that a listener may be behind.

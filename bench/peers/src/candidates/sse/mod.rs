@@ -10,7 +10,7 @@ pub(super) mod ours;
 
 use std::time::Duration;
 
-use super::Serve;
+use super::serve::Serve;
 
 /// The path of those who listen.
 pub(crate) const EVENTS_PATH: &str = "/events";

@@ -8,7 +8,8 @@ use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, Response, Router, State};
 
-use super::super::{Serve, ours};
+use super::super::ours;
+use super::super::serve::Serve;
 use super::{EVENTS_PATH, event, interval};
 
 /// Runs until the process is ended.
