@@ -29,6 +29,7 @@ pub mod freeze;
 pub mod fuse;
 pub mod image;
 pub mod ingest;
+pub mod logged;
 pub mod lossy;
 pub mod mount;
 pub mod nfs;

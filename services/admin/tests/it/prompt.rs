@@ -1,37 +1,21 @@
 //! A handler that is tried on a network thread and sleeps there: its route loses the right, which
 //! the log and the metrics say, and nothing else does. On both drivers.
 
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use flatpath_admin::Admin;
 use flatpath_admin::flatpath::{DriverChoice, Error, Server, on_network_thread};
 use flatpath_http::{Http, Request, Router, routing};
+use flatpath_testkit::logged::Logged;
 use flatpath_testkit::skipped::cannot_run;
+use log::LevelFilter;
 
 use crate::get::get;
 
 /// Longer than any try should take, and so short that no other bound is met.
 const SLEEP: Duration = Duration::from_millis(20);
 const TRIES: usize = 5;
-
-static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Log;
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let line = record.args().to_string();
-        LOGGED.lock().expect("whole").push(line);
-    }
-
-    fn flush(&self) {}
-}
 
 fn place() -> &'static str {
     match on_network_thread() {
@@ -52,9 +36,7 @@ fn sleeps_in_vain(_: &Request) -> Option<&'static str> {
 }
 
 fn a_route_that_sleeps_loses_its_right(choice: DriverChoice) {
-    // The first one of this process counts.
-    let _ = log::set_logger(&Log);
-    log::set_max_level(log::LevelFilter::Warn);
+    let logged = Logged::begin(LevelFilter::Warn);
     let [slow, vain, quick] = ["slow", "vain", "quick"].map(|name| format!("/{name}-{choice:?}"));
     let router = Router::new()
         .route(&slow, routing::get(sleeps).prompt())
@@ -81,10 +63,8 @@ fn a_route_that_sleeps_loses_its_right(choice: DriverChoice) {
     };
     let names = |path: &str| {
         let start = format!("GET {path}: blocked the network thread for ");
-        let is_it = |line: &&String| {
-            line.starts_with(&start) && line.ends_with(" ms; using workers for 10 s")
-        };
-        LOGGED.lock().expect("whole").iter().filter(is_it).count()
+        let end = " ms; using workers for 10 s";
+        logged.count(|line| line.starts_with(&start) && line.ends_with(end))
     };
     let answers = |path: &str| -> Vec<bool> {
         let answered = (0..TRIES).map(|_| get(address, path).ends_with("network"));

@@ -1,10 +1,10 @@
 //! What comes back for one request.
 
-use std::sync::Mutex;
-
 use flatpath::DriverChoice;
 use flatpath_http::{Body, Disposition, Head, Http, Reply, Request, Response, Route, Service};
 use flatpath_testkit::Client;
+use flatpath_testkit::logged::Logged;
+use log::LevelFilter;
 
 use crate::on_each_driver;
 use crate::serve::{get, serve};
@@ -121,38 +121,6 @@ fn requests_one_byte_at_a_time_are_served(choice: DriverChoice) {
     }
 }
 
-/// What was logged by all tests of this process.
-struct Logged(Mutex<Vec<String>>);
-
-impl Logged {
-    fn begin() -> &'static Self {
-        static LOGGED: Logged = Logged(Mutex::new(Vec::new()));
-        log::set_max_level(log::LevelFilter::Error);
-        // The tests of the other driver may have set it.
-        let _ = log::set_logger(&LOGGED);
-        &LOGGED
-    }
-
-    fn contains(&self, line: &str) -> bool {
-        self.0.lock().expect("no panic").iter().any(|it| it == line)
-    }
-}
-
-impl log::Log for Logged {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        self.0
-            .lock()
-            .expect("no panic")
-            .push(record.args().to_string());
-    }
-
-    fn flush(&self) {}
-}
-
 fn panicking_handlers_are_a_500_and_the_server_lives(choice: DriverChoice) {
     let handler = |request: &Request| {
         assert!(
@@ -162,7 +130,7 @@ fn panicking_handlers_are_a_500_and_the_server_lives(choice: DriverChoice) {
         describe(request)
     };
     let by_value = move |request: Request| handler(&request);
-    let logged = Logged::begin();
+    let logged = Logged::begin(LevelFilter::Error);
     let servers = [
         serve(choice, Http::inline(handler)),
         serve(choice, Http::pooled(handler)),
@@ -181,7 +149,10 @@ fn panicking_handlers_are_a_500_and_the_server_lives(choice: DriverChoice) {
             assert_eq!(client.rest().0, b"");
         }
         let said = format!("the handler of GET {path} panicked; its client gets a 500");
-        assert!(logged.contains(&said), "it names the request");
+        assert!(
+            logged.count(|line| line == said) > 0,
+            "it names the request"
+        );
     }
 }
 
