@@ -83,7 +83,8 @@ impl Protocol for Speaker {
     }
 }
 
-fn ask(address: SocketAddr, word: &[u8]) -> std::io::Result<Vec<u8>> {
+/// Sends a word on a connection of its own: the beginning of what comes back.
+pub(crate) fn ask(address: SocketAddr, word: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut client = TcpStream::connect(address)?;
     client.set_read_timeout(Some(PATIENCE))?;
     client.write_all(word)?;

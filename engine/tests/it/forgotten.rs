@@ -1,12 +1,13 @@
 //! A protocol that forgets the phase between messages closes clients that only wait: the log says
 //! so, once. In processes of their own, whose logger is theirs.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use flatpath::simulation::{Client, ClientState, Conditions, SimulatedServer};
 use flatpath::{Context, Phase, Protocol, Received};
 use flatpath_testkit::in_child;
+use flatpath_testkit::logged::Logged;
+use log::LevelFilter;
 
 /// Repeats whole lines.
 struct Lines {
@@ -36,29 +37,10 @@ impl Protocol for Lines {
     }
 }
 
-static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Log;
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let line = record.args().to_string();
-        LOGGED.lock().expect("whole").push(line);
-    }
-
-    fn flush(&self) {}
-}
-
 /// How often the log has the hint for this protocol, after two clients that send this have been
 /// closed.
 fn hints(name: &'static str, restarts: bool, words: &[u8]) -> usize {
-    // The first one of this process counts.
-    let _ = log::set_logger(&Log);
-    log::set_max_level(log::LevelFilter::Warn);
+    let logged = Logged::begin(LevelFilter::Warn);
     let conditions = Conditions::calm(1);
     let times = [
         conditions.limits.head_timeout,
@@ -81,8 +63,7 @@ fn hints(name: &'static str, restarts: bool, words: &[u8]) -> usize {
         assert_ne!(client.state(), ClientState::Open, "{name}");
     }
     let begin = format!("{name}: the deadline for a message");
-    let logged = LOGGED.lock().expect("whole");
-    logged.iter().filter(|it| it.starts_with(&begin)).count()
+    logged.count(|line| line.starts_with(&begin))
 }
 
 #[test]

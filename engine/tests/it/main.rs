@@ -1,5 +1,28 @@
 //! The engine on real sockets and in simulations: one program, so that it is linked once.
 //! What changes the whole process runs in one of its own (`flatpath_testkit::in_child`).
+
+/// Tests of `run(seed, faults, lossless)`, with so many seeds each.
+macro_rules! in_each_world {
+    ($seeds:expr, $run:ident) => {
+        #[test]
+        fn sim_a_calm_world() {
+            each_seed($seeds, |seed| $run(seed, Faults::none(), true));
+        }
+
+        #[test]
+        fn sim_faults_without_losses() {
+            each_seed($seeds, |seed| {
+                $run(seed, Faults::mixed(seed).without_losses(), true)
+            });
+        }
+
+        #[test]
+        fn sim_faults_with_losses() {
+            each_seed($seeds, |seed| $run(seed, Faults::mixed(seed), false));
+        }
+    };
+}
+
 mod behind_proxy;
 mod connected;
 mod crowd;

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::panic::resume_unwind;
 use std::time::Duration;
 
+use crate::discards::ask;
 use crate::lines::on_both;
 use flatpath::{
     Bytes, Context, DriverChoice, Job, Limits, Protocol, Received, Server, Stall, WorkerScope,
@@ -223,16 +224,6 @@ impl Protocol for Fragile {
             explode();
         }
     }
-}
-
-fn ask(address: SocketAddr, word: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut client = TcpStream::connect(address)?;
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.write_all(word)?;
-    let mut answer = vec![0; 16];
-    let count = client.read(&mut answer)?;
-    answer.truncate(count);
-    Ok(answer)
 }
 
 /// Asks on a connection of its own, more than once where the first session may not be made.

@@ -194,22 +194,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
     assert_eq!(troupe.strangers.load(Relaxed), 0, "seed {seed}");
 }
 
-#[test]
-fn sim_a_calm_world() {
-    each_seed(SEEDS, |seed| run(seed, Faults::none(), true));
-}
-
-#[test]
-fn sim_faults_without_losses() {
-    each_seed(SEEDS, |seed| {
-        run(seed, Faults::mixed(seed).without_losses(), true);
-    });
-}
-
-#[test]
-fn sim_faults_with_losses() {
-    each_seed(SEEDS, |seed| run(seed, Faults::mixed(seed), false));
-}
+in_each_world!(SEEDS, run);
 
 /// A server with one balancer, and what its clients are to hear.
 fn heralds(limits: Limits) -> SimulatedServer {
