@@ -5,7 +5,7 @@ use std::io;
 use flatpath_example_bookmarks::service;
 use flatpath_http::Http;
 
-use super::super::ours;
+use super::super::ours::run_with;
 use super::super::serve::Serve;
 use super::{App, SECRET};
 
@@ -17,5 +17,5 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
     let App { database, public } = App::open(serve)?;
     let service =
         service(database, SECRET, &public).map_err(|error| io::Error::other(error.to_string()))?;
-    ours::run_with(serve, Http::service(service))
+    run_with(serve, Http::service(service))
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
 
-use super::super::hyper;
+use super::super::hyper::runtime;
 use super::super::serve::{Serve, announce};
 use super::{App, SECRET, axum};
 
@@ -15,7 +15,7 @@ use super::{App, SECRET, axum};
 /// If the database, the runtime or the listener cannot be made.
 pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
     let App { database, public } = App::open(serve)?;
-    hyper::runtime(serve.workers)?.block_on(async move {
+    runtime(serve.workers)?.block_on(async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         announce("http", listener.local_addr()?)?;
         let twin = axum::App::new(database, SECRET);

@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::task;
 
-use super::super::hyper;
+use super::super::hyper::runtime;
 use super::super::serve::{Serve, announce};
 use super::{Item, NewItem, create, find, insert};
 
@@ -30,7 +30,7 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
         .route("/items/{id}", get(read))
         .route("/items", post(add))
         .with_state(database);
-    hyper::runtime(serve.workers)?.block_on(async move {
+    runtime(serve.workers)?.block_on(async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         announce("http", listener.local_addr()?)?;
         // A socket that refuses only answers later.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flatpath_http::{Http, Json, Path as Parameter, Router, State};
 use http::StatusCode;
 
-use super::super::ours;
+use super::super::ours::run_with;
 use super::super::serve::Serve;
 use super::{Item, NewItem, create, find, insert};
 
@@ -22,7 +22,7 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
         .get("/items/{id}", read)
         .post("/items", add)
         .with_state(database);
-    ours::run_with(serve, Http::service(app))
+    run_with(serve, Http::service(app))
 }
 
 fn read(

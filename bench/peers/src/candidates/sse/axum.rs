@@ -19,7 +19,7 @@ use tokio_stream::{Stream, StreamExt};
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 
-use super::super::hyper;
+use super::super::hyper::NETWORK_THREADS;
 use super::super::serve::{Serve, announce};
 use super::{EVENTS_PATH, event, interval};
 
@@ -38,7 +38,7 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
         .route(HELLO_PATH, get(async || HELLO_BODY))
         .with_state(events.clone());
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(hyper::NETWORK_THREADS).enable_all();
+    builder.worker_threads(NETWORK_THREADS).enable_all();
     builder.build()?.block_on(async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         announce("http", listener.local_addr()?)?;

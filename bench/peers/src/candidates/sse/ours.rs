@@ -8,7 +8,7 @@ use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, Response, Router, State};
 
-use super::super::ours;
+use super::super::ours::run_with;
 use super::super::serve::Serve;
 use super::{EVENTS_PATH, event, interval};
 
@@ -25,7 +25,7 @@ pub(in super::super) fn run(serve: &Serve) -> io::Result<()> {
         .get(EVENTS_PATH, listen)
         .get(HELLO_PATH, || HELLO_BODY)
         .with_state(listeners);
-    ours::run_with(serve, Http::service(app))
+    run_with(serve, Http::service(app))
 }
 
 fn send_all(listeners: &Broadcast, every: Duration) {
