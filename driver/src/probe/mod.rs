@@ -114,9 +114,9 @@ const fn preferred(
 /// The ring itself, which every trial needs.
 const RING: Trial = required("io_uring", "5.1", || Ok(()));
 
-/// In the order of a connection's life, the required ones first. Versions are those of
+/// What io_uring is not used without, in the order of a connection's life. Versions are those of
 /// io_uring_enter(2), io_uring_setup(2) and liburing's manual pages.
-const TRIALS: &[Trial] = &[
+const REQUIRED: &[Trial] = &[
     // IORING_ENTER_EXT_ARG.
     required("waiting with a time-out", "5.11", rings::timed_wait),
     // IORING_FEAT_NODROP.
@@ -137,6 +137,11 @@ const TRIALS: &[Trial] = &[
     ),
     // The close is silent (IOSQE_CQE_SKIP_SUCCESS); links are of 5.3.
     required("a close linked after a send", "5.17", sockets::linked_close),
+];
+
+/// What is used where it is offered. A list of its own: only a program that shows what its machine
+/// offers has the code of these.
+const PREFERRED: &[Trial] = &[
     // IORING_SETUP_DEFER_TASKRUN.
     preferred(
         "deferred task work",
@@ -234,7 +239,7 @@ impl Probe {
         let mut findings = vec![RING.finding(ring.as_ref().err().cloned())];
         let task_run = ring.as_ref().ok().map(|(_, task_run)| *task_run);
         if ring.is_ok() {
-            let tried = TRIALS.iter();
+            let tried = REQUIRED.iter().chain(PREFERRED);
             findings.extend(tried.map(|trial| trial.finding(trial.attempted().err())));
         }
         Probe {
@@ -256,8 +261,7 @@ impl Probe {
 /// ends it.
 pub(crate) fn require(config: &DriverConfig) -> Result<(), Refusal> {
     drop(Uring::new(config)?);
-    let mut required = TRIALS.iter().filter(|it| it.used == Use::Required);
-    required.try_for_each(Trial::attempted)
+    REQUIRED.iter().try_for_each(Trial::attempted)
 }
 
 #[cfg(test)]
@@ -274,7 +278,11 @@ mod tests {
         let ring = &probe.findings[0];
         assert_eq!(
             listed.len(),
-            if ring.works() { 1 + TRIALS.len() } else { 1 }
+            if ring.works() {
+                1 + REQUIRED.len() + PREFERRED.len()
+            } else {
+                1
+            }
         );
         for finding in &probe.findings {
             match &finding.refusal {
@@ -321,15 +329,16 @@ mod tests {
 
     #[test]
     fn no_two_features_have_the_same_name() {
-        let mut names: Vec<_> = TRIALS.iter().map(|it| it.feature).collect();
+        let all = || REQUIRED.iter().chain(PREFERRED);
+        let mut names: Vec<_> = all().map(|it| it.feature).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), TRIALS.len());
+        assert_eq!(names.len(), all().count());
     }
 
     #[test]
     fn each_feature_knows_the_version_that_brought_it_and_what_its_absence_costs() {
-        for trial in TRIALS.iter().chain([&RING]) {
+        for trial in REQUIRED.iter().chain(PREFERRED).chain([&RING]) {
             let since = version(trial.since).expect(trial.feature);
             assert!(since >= (5, 1), "{}", trial.feature);
             assert_eq!(trial.without == EPOLL, trial.used == Use::Required);
