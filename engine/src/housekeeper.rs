@@ -27,6 +27,8 @@ use flatpath_structures::lock::Lock;
 use flatpath_structures::panics::{contain, drop_contained};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::threads;
+
 /// The name of the thread.
 const NAME: &str = "flatpath-keeper";
 
@@ -215,8 +217,7 @@ impl Keeper {
         let mut newcomers = self.newcomers.lock();
         if !newcomers.has_thread {
             let keeper = Arc::clone(&self);
-            let thread = std::thread::Builder::new().name(NAME.into());
-            thread.spawn(move || keeper.run())?;
+            threads::start(NAME.into(), move || keeper.run())?;
             newcomers.has_thread = true;
         }
         newcomers.tasks.push(running);

@@ -250,6 +250,7 @@ mod held;
 mod holders;
 mod start;
 mod subnet;
+mod threads;
 mod successor;
 #[cfg(feature = "tls")]
 pub mod tls;

@@ -31,13 +31,15 @@ use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use flatpath_structures::lock::Lock;
 
 use crate::episode::Episode;
 use crate::error::LeftBehind;
 use crate::limits::{GROWTH_PERIOD, GROWTH_RETRY_MAX};
+use crate::threads;
 use crate::worker::{Shared, work};
 use activity::activity_of;
 use growth::{Activity, Bounds, Growth, Sample, Step, WINDOW};
@@ -53,8 +55,11 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// The workers, and the thread that has them where their number may change.
 pub(crate) enum Scaler {
     Fixed(Vec<JoinHandle<()>>),
-    Thread(JoinHandle<Vec<JoinHandle<()>>>),
+    Thread(JoinHandle<()>, Arc<Workers>),
 }
+
+/// Where the workers are while the scaler's thread does not run: before it and after it.
+type Workers = Lock<Vec<JoinHandle<()>>>;
 
 impl Scaler {
     /// Starts the first workers, and the scaler if there may be more.
@@ -66,28 +71,25 @@ impl Scaler {
         if started.is_ok() && shared.workers_min == shared.workers_max {
             return Ok(Scaler::Fixed(workers));
         }
+        let workers = Arc::new(Workers::new(workers));
         let thread = started.and_then(|()| {
-            let (shared, (hand, handed)) = (Arc::clone(&shared), channel());
-            let thread = std::thread::Builder::new()
-                .name(format!("{}-scaler", shared.name))
-                .spawn(move || {
-                    let workers = handed.recv().unwrap_or_default();
-                    oversee(&shared, growth, workers)
-                })?;
-            // The thread is waiting for it.
-            let _ = hand.send(std::mem::take(&mut workers));
-            Ok(thread)
+            let (shared, workers) = (Arc::clone(&shared), Arc::clone(&workers));
+            threads::start(format!("{}-scaler", shared.name), move || {
+                let own = std::mem::take(&mut *workers.lock());
+                let own = oversee(&shared, growth, own);
+                *workers.lock() = own;
+            })
         });
         match thread {
             Ok(thread) => {
                 // No network thread runs yet, so nothing wakes it before the handle is there, and
                 // whatever starts a network thread orders this before its first wake-up.
                 let _ = shared.scaler.thread.set(thread.thread().clone());
-                Ok(Scaler::Thread(thread))
+                Ok(Scaler::Thread(thread, workers))
             }
             Err(cause) => {
                 shared.worker_pool.stop();
-                for worker in workers {
+                for worker in std::mem::take(&mut *workers.lock()) {
                     // There was no job, so it leaves at once.
                     let _ = worker.join();
                 }
@@ -105,7 +107,7 @@ impl Scaler {
                 shared.worker_pool.stop();
                 workers
             }
-            Scaler::Thread(thread) => {
+            Scaler::Thread(thread, workers) => {
                 // ORDER: Release pairs with the Acquire in `oversee`; the unpark is sticky.
                 shared.scaler.stop.store(true, Ordering::Release);
                 shared.scaler.unpark();
@@ -115,7 +117,8 @@ impl Scaler {
                     // A thread that it starts is what it waits for; the workers are its own.
                     return vec![unknown("the scaler")];
                 }
-                thread.join().unwrap_or_default()
+                let _ = thread.join();
+                std::mem::take(&mut *workers.lock())
             }
         };
         let mut stuck = 0;
@@ -155,9 +158,7 @@ fn start_all(shared: &Arc<Shared>, workers: &mut Vec<JoinHandle<()>>) -> io::Res
 
 fn start_worker(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
-    std::thread::Builder::new()
-        .name(format!("{}-worker", shared.name))
-        .spawn(move || work(&shared))
+    threads::start(format!("{}-worker", shared.name), move || work(&shared))
 }
 
 fn bounds(shared: &Shared) -> Bounds {

@@ -22,7 +22,6 @@ mod waited;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use flatpath_structures::panics::contain;
@@ -31,6 +30,7 @@ use signal_hook::iterator::Signals;
 
 use crate::error::Error;
 use crate::running::{Handle, Running};
+use crate::threads;
 
 use waited::Wait;
 
@@ -175,9 +175,9 @@ impl SignalWatch {
     ) -> Result<(), Error> {
         let handle = running.handle();
         let closer = self.signals.handle();
-        let watcher = thread::Builder::new()
-            .name("flatpath-signals".into())
-            .spawn(move || self.hand_on(&handle, stopping));
+        let watcher = threads::start("flatpath-signals".into(), move || {
+            self.hand_on(&handle, stopping);
+        });
         let watcher = watcher.map_err(Error::Thread)?;
         let outcome = running.ended();
         closer.close();

@@ -2,8 +2,7 @@
 //! which makes its own driver, because a ring belongs to one thread.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use flatpath_driver::{Cause, Driver, Listener, Selection};
@@ -36,6 +35,7 @@ use crate::scaler::Scaler;
 use crate::settings::{DatagramEndpoint, Endpoint, Options, Preamble, ProtocolFactory};
 use crate::signals::outlive_file_size_limit;
 use crate::sockets::{ListenAddress, Listening};
+use crate::threads::{self, Reporter, Reports};
 use crate::worker::{DEFAULT_NAME, ListenerName, Shared};
 
 pub(crate) fn start(
@@ -90,7 +90,7 @@ pub(crate) fn start(
         scaler: Some(scaler),
     };
     let preambles = preambles_of(&endpoints, &running.listening);
-    let (report, reports) = channel();
+    let reports = Arc::new(Reports::new());
     let per_thread = sockets.per_thread.into_iter().zip(datagrams.per_thread);
     for (thread, (listeners, datagrams)) in per_thread.enumerate() {
         let thread = NetworkThread {
@@ -106,12 +106,11 @@ pub(crate) fn start(
                 .map(|endpoint| (Arc::clone(&endpoint.protocol), endpoint.limits.clone()))
                 .collect(),
         };
-        match thread.spawn(report.clone()) {
+        match thread.spawn(reports.reporter()) {
             Ok(thread) => running.networks.push(thread),
             Err(cause) => return Err(running.abandon(Error::Thread(cause))),
         }
     }
-    drop(report);
     match await_reports(&reports, options.network_threads) {
         Ok(()) => Ok(running),
         Err(error) => Err(running.abandon(error)),
@@ -215,25 +214,26 @@ fn shared(options: &Options, listeners: Vec<ListenerName>) -> Shared {
 /// interrupts system calls of the thread that made them (EINTR) when it does.
 fn select(options: &Options) -> Result<Selection, Error> {
     let (choice, config) = (options.choice, options.driver.clone());
-    let prober = std::thread::Builder::new()
-        .name("flatpath-probe".into())
-        .spawn(move || flatpath_driver::select(choice, &config))
-        .map_err(Error::Thread)?;
-    match prober.join() {
-        Ok(selection) => selection.map_err(|refusal| match refusal.cause {
+    let selected = Arc::new(OnceLock::new());
+    let place = Arc::clone(&selected);
+    let prober = threads::start("flatpath-probe".into(), move || {
+        let _ = place.set(flatpath_driver::select(choice, &config));
+    });
+    let _ = prober.map_err(Error::Thread)?.join();
+    match Arc::into_inner(selected).and_then(OnceLock::into_inner) {
+        Some(selection) => selection.map_err(|refusal| match refusal.cause {
             Cause::NotBuilt => Error::DriverNotBuilt(refusal),
             _ => Error::Uring(refusal),
         }),
-        Err(_) => Err(Error::Driver(io::Error::other(
+        None => Err(Error::Driver(io::Error::other(
             "the probe panicked; this is a bug",
         ))),
     }
 }
 
 /// Waits until every network thread serves or has given up.
-fn await_reports(reports: &Receiver<io::Result<()>>, threads: usize) -> Result<(), Error> {
-    // Each thread drops its sender with its report, and one that panics without.
-    let reports: Vec<io::Result<()>> = reports.iter().collect();
+fn await_reports(reports: &Reports, threads: usize) -> Result<(), Error> {
+    let reports = reports.all();
     let count = reports.len();
     for report in reports {
         report.map_err(Error::Driver)?;
@@ -347,18 +347,16 @@ struct NetworkThread {
 }
 
 impl NetworkThread {
-    fn spawn(self, report: Sender<io::Result<()>>) -> io::Result<JoinHandle<()>> {
+    fn spawn(self, report: Reporter) -> io::Result<JoinHandle<()>> {
         let (thread, shared) = (self.thread, Arc::clone(&self.shared));
-        std::thread::Builder::new()
-            .name(format!("{}-net-{thread}", shared.name))
-            .spawn(move || {
-                let _network = OnNetworkThread::enter();
-                run_network(thread, &shared, move || self.run(report));
-            })
+        threads::start(format!("{}-net-{thread}", shared.name), move || {
+            let _network = OnNetworkThread::enter();
+            run_network(thread, &shared, move || self.run(report));
+        })
     }
 
     /// Makes the driver here, because a ring belongs to the thread that made it.
-    fn run(mut self, report: Sender<io::Result<()>>) -> io::Result<()> {
+    fn run(mut self, report: Reporter) -> io::Result<()> {
         let places = self.options.limits.connections_max + ACCEPT_ONE_BY_ONE;
         // Only for listeners that this thread accepts for.
         let protocols = self.listeners.iter().zip(&self.protocols);
@@ -387,7 +385,7 @@ impl NetworkThread {
         self,
         driver: D,
         (protocols, region_ids, datagram_region): (Vec<Box<dyn DynProtocol>>, Vec<u16>, u16),
-        report: Sender<io::Result<()>>,
+        report: Reporter,
     ) -> io::Result<()> {
         self.shared.mailboxes[usize::from(self.thread)].open(driver.waker());
         let numbers = self.listeners.iter().zip(0u16..);
@@ -421,8 +419,7 @@ impl NetworkThread {
             },
         );
         // The sockets listen already: whoever connects from now on is served.
-        let _ = report.send(Ok(()));
-        drop(report);
+        report.tell(Ok(()));
         loop {
             if network.turn()? == After::Done {
                 log::debug!(
@@ -453,8 +450,8 @@ fn run_network(thread: u16, shared: &Shared, serve: impl FnOnce() -> io::Result<
 }
 
 /// Reports why the thread cannot serve; the start returns it, so the thread itself ends in peace.
-fn give_up(cause: &io::Error, report: Sender<io::Result<()>>) -> io::Result<()> {
-    let _ = report.send(Err(io::Error::new(cause.kind(), cause.to_string())));
+fn give_up(cause: &io::Error, report: Reporter) -> io::Result<()> {
+    report.tell(Err(io::Error::new(cause.kind(), cause.to_string())));
     Ok(())
 }
 
