@@ -166,8 +166,12 @@
 //! `ARCHITECTURE.md` in the repository follows a connection through the code.
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(any(feature = "epoll", feature = "uring")),
-    allow(dead_code, unused_variables, reason = "what runs on a driver")
+    not(all(any(feature = "epoll", feature = "uring"), feature = "handover")),
+    allow(
+        dead_code,
+        unused_variables,
+        reason = "what a driver, or what hands sockets over, would use"
+    )
 )]
 
 pub mod access_log;
@@ -186,6 +190,7 @@ pub mod proxy_header;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod statistics;
+#[cfg(feature = "handover")]
 pub mod handover;
 #[doc(hidden)]
 pub mod episode;
