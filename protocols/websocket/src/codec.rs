@@ -128,6 +128,7 @@ mod with {
 #[cfg(not(feature = "deflate"))]
 mod without {
     use bytes::Bytes;
+    use flatpath::lock::Guard;
 
     use crate::encode::Frame;
     use crate::fault::Fault;
@@ -142,7 +143,7 @@ mod without {
             false
         }
 
-        pub(crate) fn compress(&self, _: &Message) -> Option<(Frame, ())> {
+        pub(crate) fn compress(&self, _: &Message) -> Option<(Frame, Guard<'_, ()>)> {
             None
         }
 
