@@ -163,6 +163,12 @@
 //! | [`statistics`]  | counters                                                            |
 //! | [`watch`]       | eventfds that call a function on a network thread                   |
 //!
+//! # Features
+//!
+//! On by default: the drivers `uring` and `epoll`, and `handover`, which is [`handover`]. `tls` is
+//! [`Server::with_tls`]; `simulation` is for the test kit. `docs/features.md` in the repository has
+//! what they are, and how to measure what each costs.
+//!
 //! `ARCHITECTURE.md` in the repository follows a connection through the code.
 #![forbid(unsafe_code)]
 #![cfg_attr(
