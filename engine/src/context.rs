@@ -192,7 +192,7 @@ impl<'a, P: Protocol> Context<'a, P> {
         self.send_with(job)
     }
 
-    /// As [`Context::dispatch_in`], for a job of a part that workers take after those of the others.
+    /// As [`Context::dispatch_in`], for a job of a part that workers take after those of others.
     #[cfg(feature = "tls")]
     pub(crate) fn dispatch_late_in(&mut self, mut job: Job<P>, part: u16) {
         self.goes(&mut job, Rank::Next);

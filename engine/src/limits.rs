@@ -303,9 +303,9 @@ pub const KEPT_PART: u32 = 16;
 /// of them, and whose handlers wait, leaves some to others.
 pub const OTHERS_PART: u32 = 8;
 
-/// Jobs of one network thread that wait or run, from which on it counts for which address, or fewer,
-/// if these are more than its part of [`JOBS_WEIGHED_PART`] of the workers. Each waits for so many
-/// at most, a few milliseconds.
+/// Jobs of one network thread that wait or run, from which on it counts for which address, or
+/// fewer, if these are more than its part of [`JOBS_WEIGHED_PART`] of the workers. Each waits for
+/// so many at most, a few milliseconds.
 pub(crate) const JOBS_WEIGHED: usize = 32;
 
 /// As many jobs may be of one address, or its part of [`JOBS_ADDRESS_PART`] of the workers; those

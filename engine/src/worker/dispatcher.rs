@@ -104,7 +104,7 @@ impl Dispatcher {
         result
     }
 
-    /// Takes one of the in-flight places for a listener, if one is left to it but for the last ones.
+    /// Takes one of the in-flight places for a listener, if one is left to it beside the last ones.
     pub(crate) fn reserve(&self, listener: u16) -> Option<Reservation> {
         if self.shared.bin.is_full() {
             return None;

@@ -10,9 +10,9 @@
 //! share of the jobs ([`Reservations::reserve_last`]): an address whose jobs all wait for workers
 //! keeps no other one from having a job.
 //!
-//! Of the places for what lasts an address has its share, and one that has little beside others gets one of a
-//! reserve (`address_limit.rs`), which is of those that are left to short requests. Those that pay
-//! for it pay in the same turn (`network/lasting.rs`).
+//! Of the places for what lasts an address has its share, and one that has little beside others
+//! gets one of a reserve (`address_limit.rs`), which is of those that are left to short requests.
+//! Those that pay for it pay in the same turn (`network/lasting.rs`).
 //!
 //! | may run beside | reserve, lasts | drop of a reservation |
 //! |----------------|----------------|-----------------------|
