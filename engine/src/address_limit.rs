@@ -1,8 +1,8 @@
 //! How much of a bound one address may have, and one listener.
 //!
-//! The rule, for each thing that is bounded (memory for buffers, descriptors of files, requests
-//! that last, connections, unfinished uploads): an address may have all of it but twice what others
-//! hold or wait for, and a half in any case; a listener likewise, and three quarters in any case.
+//! The rule, for each thing that is bounded ([`ByAddress`] lists them): an address may have all of
+//! it but twice what others hold or wait for, and a half in any case; a listener likewise, and
+//! three quarters in any case.
 //! So clients that come through one proxy, which are one address, have everything while no client
 //! comes from elsewhere, and a single small client beside them takes little off. What exceeds its
 //! share waits or is refused, and what it has held longest is ended where others need it
@@ -39,6 +39,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::addresses::Prefix;
+pub use crate::by_address::{ByAddress, Remedy};
 use crate::limits::{ADDRESS_ROW, LIGHT_PART};
 
 /// What a connection that waits for memory counts for, in smallest buffers: its longest input.

@@ -2,8 +2,9 @@
 //!
 //! Jobs come back one by one, and connections to be called are marked (`wakes.rs`): of these there
 //! are many. Everything else is rare: the state of the server, limits, watches of eventfds, memory
-//! that another thread is short of. It lies where it belongs, and whoever changes it *tells* the
-//! network threads that it concerns, each of which then looks at all of it.
+//! that another thread is short of, connections to end for others. It lies where it belongs, and
+//! whoever changes it *tells* the network threads that it concerns, each of which then looks at all
+//! of it.
 //!
 //! | may run beside | return_job | tell | take_news, jobs    |
 //! |----------------|------------|------|--------------------|
@@ -19,8 +20,10 @@
 use std::sync::{Arc, OnceLock};
 
 use flatpath_driver::Waker;
+use flatpath_structures::lock::Lock;
 use flatpath_structures::news::News;
 use flatpath_structures::queue::{Chain, Queue};
+use flatpath_structures::slots::Key;
 
 use crate::statistics::ThreadCounters;
 use crate::watch_queue::WatchQueue;
@@ -33,6 +36,8 @@ pub(crate) struct Mailbox {
     waker: OnceLock<Waker>,
     /// Watches that have changed.
     pub(crate) watches: WatchQueue,
+    /// Connections that others need to end, gone or not.
+    pub(crate) endings: Lock<Vec<Key>>,
     /// What the thread counts; there once it has been set up.
     pub(crate) counters: OnceLock<Arc<ThreadCounters>>,
 }
@@ -45,6 +50,7 @@ impl Mailbox {
             news: News::default(),
             waker: OnceLock::new(),
             watches: WatchQueue::default(),
+            endings: Lock::default(),
             counters: OnceLock::new(),
         }
     }

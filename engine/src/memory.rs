@@ -18,6 +18,7 @@ pub use flatpath_sys::allocator::bound_arenas;
 pub use crate::memory_share::{MemoryShare, ShareHold, SharePart};
 pub use crate::payload::{Copied, Part, Payload};
 pub use crate::pools::Wanted;
+pub use crate::turns::{Client, Turn, TurnLimit};
 
 use std::sync::Arc;
 

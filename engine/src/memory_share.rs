@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 use flatpath_structures::lock::Lock;
 
+use crate::turns::{Client, Turn, TurnLimit, Turns};
+
 /// A bounded number of bytes for work that is done now and then. A clone is the same share.
 ///
 /// ```
@@ -62,7 +64,10 @@ impl Part {
 /// The part of a [`MemoryShare`] that one kind of work has. A clone is the same part. By default it
 /// is of no share, and bounds nothing.
 #[derive(Clone, Debug, Default)]
-pub struct SharePart(Option<(Arc<Inner>, usize)>);
+pub struct SharePart {
+    of: Option<(Arc<Inner>, usize)>,
+    turns: Turns,
+}
 
 /// Bytes of a share, which are given back when this is dropped.
 #[derive(Debug)]
@@ -93,7 +98,10 @@ impl MemoryShare {
             own_bytes: own_bytes.min(inner.bytes_max - owned),
             held_bytes: 0,
         });
-        SharePart(Some((Arc::clone(inner), parts.len() - 1)))
+        SharePart {
+            of: Some((Arc::clone(inner), parts.len() - 1)),
+            turns: Turns::default(),
+        }
     }
 
     /// Bytes that are held now.
@@ -116,7 +124,7 @@ impl Inner {
 impl SharePart {
     /// Holds bytes for work that begins now; `None` if fewer are free.
     pub fn hold(&self, bytes: usize) -> Option<ShareHold> {
-        if let Some((inner, number)) = &self.0 {
+        if let Some((inner, number)) = &self.of {
             let mut parts = inner.parts.lock();
             let held_bytes = parts[*number].held_bytes.checked_add(bytes)?;
             if held_bytes > inner.room_of(&parts, *number) {
@@ -130,10 +138,18 @@ impl SharePart {
         })
     }
 
+    /// Holds bytes for work that lasts as long as its client takes, as one of its limit, in turn
+    /// with that of other addresses: see [`Turn`]. All turns of a part hold as many bytes. `None`:
+    /// there is no turn for this client now.
+    #[must_use]
+    pub fn turn(&self, limit: &TurnLimit, client: Client, bytes: usize) -> Option<Turn> {
+        self.turns.begin(limit, client, || self.hold(bytes))
+    }
+
     /// The most that it can hold: all but what other parts own.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
-        let Some((inner, number)) = &self.0 else {
+        let Some((inner, number)) = &self.of else {
             return usize::MAX;
         };
         let parts = inner.parts.lock();
@@ -150,7 +166,7 @@ impl SharePart {
 
 impl Drop for ShareHold {
     fn drop(&mut self) {
-        if let Some((inner, number)) = &self.part.0 {
+        if let Some((inner, number)) = &self.part.of {
             inner.parts.lock()[*number].held_bytes -= self.bytes;
         }
     }

@@ -1,10 +1,14 @@
 //! The services of a worker to the job that it runs: buffers, pauses, and permits of limits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::{BlockingLimit, Entry, Visitor};
-use crate::descriptors::{ConnectionDescriptors, DescriptorBudget};
-use crate::lifecycle::{Lifecycle, ServerState};
+use crate::connection_end::JobConnection;
+use crate::connection_handle::ConnectionId;
+use crate::descriptors::ConnectionDescriptors;
+use crate::lifecycle::ServerState;
+use crate::worker::Shared;
 use flatpath_structures::pool::PoolHandle;
 
 /// How long a job pauses: several turns of a network thread.
@@ -13,10 +17,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What a worker may use besides the job: buffers for the reply.
 pub struct WorkerScope<'a> {
     pub(crate) pool: PoolHandle<'a>,
-    pub(crate) descriptors: &'a DescriptorBudget,
-    /// The connection's place in the tables of all network threads.
-    pub(crate) place: usize,
-    pub(crate) lifecycle: &'a Lifecycle,
+    pub(crate) shared: &'a Arc<Shared>,
+    /// The job's connection.
+    pub(crate) home: ConnectionId,
     pub(crate) visitor: Visitor,
 }
 
@@ -32,9 +35,18 @@ impl<'a> WorkerScope<'a> {
 
     /// Where descriptors are held for files that outlive the job, for the job's connection.
     pub fn descriptors(&self) -> ConnectionDescriptors<'a> {
+        let ConnectionId { thread, key, .. } = self.home;
         ConnectionDescriptors {
-            budget: self.descriptors,
-            place: self.place,
+            budget: &self.shared.descriptors,
+            place: self.shared.pools.owner(thread, key.index) as usize,
+        }
+    }
+
+    /// The job's connection, which others may have to end.
+    pub fn connection(&self) -> JobConnection<'a> {
+        JobConnection {
+            shared: self.shared,
+            home: self.home,
         }
     }
 
@@ -42,7 +54,7 @@ impl<'a> WorkerScope<'a> {
     /// is cut off with its connection after
     /// [`Limits::drain_timeout`](crate::Limits::drain_timeout). One load.
     pub fn draining(&self) -> bool {
-        self.lifecycle.server_state() >= ServerState::Draining
+        self.shared.server_state() >= ServerState::Draining
     }
 
     /// Waits a few milliseconds, without spinning, for what another thread is about to do. The

@@ -248,6 +248,14 @@ impl Shared {
         self.lifecycle.server_state()
     }
 
+    /// Has the network thread of a connection end it for others.
+    pub(crate) fn end_for_others(&self, home: ConnectionId) {
+        if let Some(mailbox) = self.mailboxes.get(usize::from(home.thread)) {
+            mailbox.endings.lock().push(home.key); // OURS: each thing that is held is lost once.
+            mailbox.tell();
+        }
+    }
+
     /// Moves on to this state and tells every network thread. Going back does nothing.
     pub(crate) fn advance(&self, server_state: ServerState) {
         self.lifecycle.advance(server_state);
@@ -348,9 +356,8 @@ impl Shared {
         mark.runs(thread, home.listener, monotonic_coarse_ns());
         let mut scope = WorkerScope {
             pool: self.pool_for(home, &*task),
-            descriptors: &self.descriptors,
-            place: self.pools.owner(home.thread, home.key.index) as usize,
-            lifecycle: &self.lifecycle,
+            shared: self,
+            home,
             visitor: Visitor::new(self.workers_max, granted),
         };
         let has_run = contain(|| task.run(&mut scope)).is_some();

@@ -65,6 +65,9 @@ fn configured(mut arguments: impl Iterator<Item = String>) -> Result<Server, Str
             }
             "--receive-buffers" => driver.receive_buffers = number(&value)?,
             "--completion-entries" => driver.completion_entries = number(&value)?,
+            "--in-flight" => limits.in_flight_max = number(&value)?,
+            "--max-connections" => limits.connections_max = number(&value)?,
+            "--buffer-bytes" => limits.buffer_bytes_max = number(&value)?,
             "--body-grace" => limits.body_timeout = seconds(&value)?,
             "--body-rate-min" => limits.body_rate_min = number(&value)?,
             "--drain-delay" => limits.drain_delay = seconds(&value)?,

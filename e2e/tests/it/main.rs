@@ -9,6 +9,7 @@ mod attacks;
 mod behind_nginx;
 mod behind_proxy;
 mod bench;
+mod by_address;
 mod command;
 mod configuration;
 mod cross_origin;

@@ -76,6 +76,7 @@ impl<D: Driver> Network<D> {
             if has_news {
                 self.take_watches();
                 self.take_limits();
+                self.take_endings();
             }
             self.retry_sources();
             self.relimit_connections();

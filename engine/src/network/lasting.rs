@@ -7,7 +7,8 @@
 //! of what those that pay have held longest. Where nothing rests, a newcomer's place among the
 //! connections is made free likewise, by addresses that have more than their share of these. What
 //! was ended is given back by workers, so a round follows [`RELIEF_PERIOD_NS`] later at the
-//! earliest.
+//! earliest. What a service counts by address (`turns.rs`) is taken over by the newcomer at once,
+//! and its connection is ended when the thread is told.
 //!
 //! Invariants
 //! - A connection with a job that lasts is on the list, in the order in which the first such
@@ -155,6 +156,19 @@ impl<D: Driver> Network<D> {
             }
         }
         None
+    }
+
+    /// Ends the connections whose end other threads ask for ([`ConnectionEnd`]).
+    ///
+    /// [`ConnectionEnd`]: crate::connection_end::ConnectionEnd
+    pub(super) fn take_endings(&mut self) {
+        let endings = std::mem::take(&mut *self.thread.common.mailbox().endings.lock());
+        for key in endings {
+            let connection = self.connections.get(key);
+            if connection.is_some_and(|connection| !connection.is_closing()) {
+                self.end_lasting(key);
+            }
+        }
     }
 
     /// Ends a connection because its address holds more than its share, and others need some.

@@ -11,6 +11,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use flatpath::JobConnection;
 use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
 use flatpath::memory::{Buffer, PoolHandle};
@@ -68,6 +69,8 @@ pub(crate) struct Answerer<'a> {
     pub(crate) pool: PoolHandle<'a>,
     /// For bodies that are read while they are sent: none where only cached content is sent.
     pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
+    /// The client's connection, on a worker.
+    pub(crate) connection: Option<JobConnection<'a>>,
     pub(crate) began: LookupStart,
     pub(crate) reach: Reach,
     /// In whose name files are looked for.

@@ -18,17 +18,17 @@
 //!
 //! Invariants
 //! - X1: at most `ARCHIVES_MAX` archives are made at a time, each with one descriptor beside its
-//!   connection's, and at most `ARCHIVE_BYTES_MAX` of memory, which it takes from a share first.
+//!   connection's, and at most `ARCHIVE_BYTES_MAX` of memory, which it takes from a share first. An
+//!   address may have all that no other wants (`flatpath::memory::Turn`).
 //! - X2: no name in an archive is absolute or has `..`, and all are below one directory.
 //! - X3: no read does more than a chunk of one file, and the headers of a few entries.
 //!
 //! Threads: workers alone. That of a client that goes away is dropped by a worker, too.
 
 use std::fmt::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatpath::memory::{ShareHold, SharePart};
+use flatpath::address_limit::ByAddress;
+use flatpath::memory::{Client, SharePart, Turn, TurnLimit};
 use flatpath_http::{Body, Reader, Response};
 use http::header::{self, HeaderValue};
 use percent_encoding::percent_encode;
@@ -107,24 +107,21 @@ impl ArchiveFormat {
     }
 }
 
-/// The formats that are offered, and how many archives are made now.
-#[derive(Debug, Default)]
+/// The formats that are offered, and how many archives may be made at a time.
+#[derive(Debug)]
 pub(crate) struct Archives {
     words: Vec<&'static str>,
-    open: Arc<AtomicUsize>,
+    limit: TurnLimit,
     pub(crate) memory: SharePart,
 }
 
-/// One of the archives that may be made at a time, until it is dropped, with its memory.
-#[derive(Debug)]
-pub(crate) struct ArchivePlace {
-    open: Arc<AtomicUsize>,
-    _memory: ShareHold,
-}
-
-impl Drop for ArchivePlace {
-    fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+impl Default for Archives {
+    fn default() -> Self {
+        Self {
+            words: Vec::new(),
+            limit: TurnLimit::new(ByAddress::Archives, ARCHIVES_MAX),
+            memory: SharePart::default(),
+        }
     }
 }
 
@@ -161,17 +158,15 @@ impl Archives {
             .find(|it| it.word().as_bytes() == word)
     }
 
-    /// `None`: there are as many as may be.
-    pub(crate) fn enter(&self) -> Option<ArchivePlace> {
-        let memory = self.memory.hold(ARCHIVE_BYTES_MAX)?;
-        let more = |open| (open < ARCHIVES_MAX).then_some(open + 1);
-        let entered = self
-            .open
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        entered.ok().map(|_| ArchivePlace {
-            open: Arc::clone(&self.open),
-            _memory: memory,
-        })
+    /// Whether there are any: then the addresses of clients are looked up.
+    pub(crate) fn are_offered(&self) -> bool {
+        !self.words.is_empty()
+    }
+
+    /// One of the archives that may be made at a time, until it is dropped, with its memory.
+    /// `None`: there are as many as may be, and the client has its share of them.
+    pub(crate) fn enter(&self, client: Client) -> Option<Turn> {
+        self.memory.turn(&self.limit, client, ARCHIVE_BYTES_MAX)
     }
 }
 
@@ -275,14 +270,21 @@ mod tests {
         }
     }
 
+    impl Archives {
+        /// For a client without an address.
+        pub(crate) fn enter_any(&self) -> Option<Turn> {
+            self.enter(Client::default())
+        }
+    }
+
     #[test]
     fn as_many_archives_as_may_be_are_made_at_a_time() {
         let archives = Archives::default();
-        let mut places: Vec<_> = (0..ARCHIVES_MAX).map(|_| archives.enter()).collect();
+        let mut places: Vec<_> = (0..ARCHIVES_MAX).map(|_| archives.enter_any()).collect();
         assert!(places.iter().all(Option::is_some));
-        assert!(archives.enter().is_none());
+        assert!(archives.enter_any().is_none());
         places.pop();
-        assert!(archives.enter().is_some());
+        assert!(archives.enter_any().is_some());
     }
 
     #[test]
@@ -294,11 +296,11 @@ mod tests {
             ..Archives::default()
         };
         let (one, other) = (of_site(), of_site());
-        let places = [one.enter(), other.enter()];
+        let places = [one.enter_any(), other.enter_any()];
         assert!(places.iter().all(Option::is_some));
-        assert!(one.enter().is_none() && other.enter().is_none());
+        assert!(one.enter_any().is_none() && other.enter_any().is_none());
         drop(places);
         assert_eq!(share.held_bytes(), 0);
-        assert!(other.enter().is_some());
+        assert!(other.enter_any().is_some());
     }
 }

@@ -74,6 +74,8 @@ pub struct Files {
     archives: Archives,
     cache: CacheLimits,
     writing: Writing,
+    /// Each request is planned alike: nothing is written, and no archives are made.
+    is_plain: bool,
     tags: EntityTags,
     rules: Rules,
 }
@@ -113,6 +115,7 @@ impl Files {
             archives: Archives::default(),
             cache: CacheLimits::default(),
             writing: Writing::default(),
+            is_plain: true,
             tags: EntityTags::default(),
             rules: Rules::default(),
         })
@@ -127,7 +130,13 @@ impl Files {
             Writing::Refused => None,
             Writing::Allowed(options) => Some(options),
         });
-        Self { writing, ..self }
+        Self { writing, ..self }.planned()
+    }
+
+    /// The same, once what its plans depend on has been set.
+    fn planned(self) -> Self {
+        let is_plain = self.writing == Writing::Refused && !self.archives.are_offered();
+        Self { is_plain, ..self }
     }
 
     /// Names the directories that other services of the server have, of which some may lie below
@@ -262,7 +271,10 @@ impl Files {
         if limit.is_none() {
             let descriptors = Some(scope.descriptors());
             let within = (Reach::OwnMount, asker);
-            let answerer = self.answerer(stay, (scope.pool(), descriptors), within, None);
+            let answerer = Answerer {
+                connection: Some(scope.connection()),
+                ..self.answerer(stay, (scope.pool(), descriptors), within, None)
+            };
             if let Some(answered) = answer(&answerer) {
                 return Some(answered);
             }
@@ -276,7 +288,10 @@ impl Files {
         let descriptors = Some(scope.descriptors());
         let within = (Reach::Everywhere, asker);
         let resources = (scope.pool(), descriptors);
-        answer(&self.answerer(stay, resources, within, Some(limit)))
+        answer(&Answerer {
+            connection: Some(scope.connection()),
+            ..self.answerer(stay, resources, within, Some(limit))
+        })
     }
 
     pub(crate) fn answerer<'a>(
@@ -299,6 +314,7 @@ impl Files {
             rule_files: &home.rule_files,
             pool,
             descriptors,
+            connection: None,
             reach,
             asker,
             limit,
@@ -345,6 +361,9 @@ impl Service for Files {
     }
 
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
+        if self.is_plain {
+            return Plan::default();
+        }
         let streams =
             self.writing != Writing::Refused && matches!(head.method(), "PUT" | "POST" | "PATCH");
         Plan {
@@ -356,8 +375,9 @@ impl Service for Files {
                 }
                 false => BodyPlan::Unread,
             },
-            // An upload by tus is kept with the address that began it.
-            asks_peer: streams && head.method() == "POST",
+            // An upload by tus is kept with the address that began it, and archives have turns by
+            // address.
+            asks_peer: streams && head.method() == "POST" || self.archives.are_offered(),
             ..Plan::default()
         }
     }

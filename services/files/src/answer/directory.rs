@@ -1,6 +1,9 @@
 //! What a GET of a directory gets that has no index: a listing, or an archive of it.
 
-use flatpath_http::{Reader, Response};
+use flatpath::address_limit::subscriber;
+use flatpath::memory::Client;
+use flatpath::{ConnectionEnd, JobConnection};
+use flatpath_http::{Peer, Reader, Request, Response};
 use http::StatusCode;
 use http::header;
 use rustix::fs::{Access, AtFlags};
@@ -38,7 +41,7 @@ impl Answerer<'_> {
             return Err(FilesError::NotFound);
         }
         if let Some(format) = self.archives.asked(query) {
-            return self.archive(path, directory, format);
+            return self.archive(path, directory, (format, visit.request));
         }
         let view = View::of_query(query);
         let entries = Entries::read(self.finder(), path, directory, self.names(), &view)?;
@@ -97,10 +100,15 @@ impl Answerer<'_> {
         &self,
         path: &[u8],
         directory: &Opened,
-        format: ArchiveFormat,
+        (format, request): (ArchiveFormat, &Request),
     ) -> Result<Response, FilesError> {
-        let (Some(place), Some(hold)) = (
-            self.archives.enter(),
+        let connection = self.connection.as_ref();
+        let client = Client {
+            address: Peer::of(request).map(subscriber),
+            end: connection.map_or_else(ConnectionEnd::default, JobConnection::end),
+        };
+        let (Some(turn), Some(hold)) = (
+            self.archives.enter(client),
             self.descriptors
                 .and_then(|it| it.hold(DOWNLOAD_DESCRIPTORS)),
         ) else {
@@ -122,7 +130,7 @@ impl Answerer<'_> {
             reach: self.reach,
             asker: self.asker.clone(),
         };
-        let Ok(archive) = Archive::new(format, origin, directory, plan, place, hold) else {
+        let Ok(archive) = Archive::new(format, origin, directory, plan, turn, hold) else {
             return Ok(refused(&Refusal::NamesTooLong));
         };
         let reader = self.within_limit(Reader::new(Box::new(archive), None));

@@ -6,9 +6,10 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use flatpath::descriptors::DescriptorHold;
+use flatpath::memory::Turn;
 
 use super::plan::Plan;
-use super::{ArchiveFormat, ArchivePlace, base_name};
+use super::{ArchiveFormat, base_name};
 use crate::asker::{Asker, Finder};
 use crate::deferred_close::Source;
 use crate::error::FilesError;
@@ -72,7 +73,7 @@ pub(crate) struct Archive {
     /// What of the output has been read.
     read_bytes: usize,
     is_finished: bool,
-    _place: ArchivePlace,
+    turn: Turn,
     /// Of the file that is open. Given back after it is closed.
     _hold: DescriptorHold,
 }
@@ -105,7 +106,7 @@ impl Archive {
         origin: Origin,
         directory: &Opened,
         plan: Plan,
-        place: ArchivePlace,
+        turn: Turn,
         hold: DescriptorHold,
     ) -> io::Result<Self> {
         let mut frame = frame(format);
@@ -119,7 +120,7 @@ impl Archive {
             output: Vec::new(),
             read_bytes: 0,
             is_finished: false,
-            _place: place,
+            turn,
             _hold: hold,
         })
     }
@@ -128,6 +129,9 @@ impl Archive {
     fn fill(&mut self) -> io::Result<()> {
         self.output.clear();
         self.read_bytes = 0;
+        if self.turn.is_lost() {
+            return Err(io::Error::other("another client has its place now"));
+        }
         while self.output.is_empty() && !self.is_finished {
             if self.open.is_some() {
                 self.copy_chunk()?;

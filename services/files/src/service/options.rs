@@ -24,17 +24,21 @@ impl Files {
     ///
     /// A directory with more than [`ARCHIVE_TAR_ENTRIES_MAX`] or [`ARCHIVE_ZIP_ENTRIES_MAX`]
     /// entries, or with a file that this process may not read, is refused (403). At most
-    /// [`ARCHIVES_MAX`] are made at a time: the next client gets a 503 with `Retry-After`.
+    /// [`ARCHIVES_MAX`] are made at a time: the next client gets a 503 with `Retry-After`, unless
+    /// its address has few of them; then one that has lasted long for another address is broken off
+    /// for it. So one address may have all that no other wants. The addresses of clients are looked
+    /// up for that.
     ///
     /// [`ARCHIVES_MAX`]: crate::limits::ARCHIVES_MAX
     /// [`ARCHIVE_TAR_ENTRIES_MAX`]: crate::limits::ARCHIVE_TAR_ENTRIES_MAX
     /// [`ARCHIVE_ZIP_ENTRIES_MAX`]: crate::limits::ARCHIVE_ZIP_ENTRIES_MAX
     #[must_use]
     pub fn archives(self, formats: impl IntoIterator<Item = ArchiveFormat>) -> Self {
-        Self {
+        let files = Self {
             archives: Archives::of(formats).within(self.archives.memory),
             ..self
-        }
+        };
+        files.planned()
     }
 
     /// Takes the memory of archives from this part of a share, in turn with all else that has it,

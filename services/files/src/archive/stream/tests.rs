@@ -58,7 +58,7 @@ impl Site {
             reach,
             asker: asker.clone(),
         };
-        let place = self.archives.enter().expect("a place");
+        let place = self.archives.enter_any().expect("a place");
         let hold = self.descriptors.hold(1).expect("a descriptor");
         Archive::new(format, origin, &directory, plan, place, hold).expect("an archive")
     }
