@@ -10,7 +10,13 @@
 //! - A turn has eight tries, and none once they took 200 microseconds.
 //! - The *place* of the request (a mount, a route) has the right. A [`PromptRight`] is one place's.
 //!
-//! Which file systems keep the promise is told by [`FileSystem`].
+//! Which file systems keep the promise is told by [`FileSystem`]. A program that has to permit each
+//! access, such as a virus scanner, can make any of them wait, and the kernel does not tell which
+//! files it watches. So the right for a directory is [unproven](PromptRight::unproven) at first:
+//! workers answer until a thread has opened and read a file there and was quick, which is when a
+//! request wants to be tried, and again after each loss (`prompt/proof.rs`). A program that hangs
+//! later, when the right is there, stops the network thread until it goes on: no call bounds an
+//! open(2), and the right is lost only then.
 //!
 //! The promise is watched. A try of two milliseconds or more may have waited, or this thread was
 //! preempted: its place is on trial for the next 64 tries, in which the thread's sleeps are
@@ -39,7 +45,10 @@
 
 mod file_system;
 mod layers;
+mod proof;
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::io::Io;
@@ -49,9 +58,14 @@ use crate::limits::{
 };
 
 pub use file_system::{FileSystem, FileTimes};
+use proof::Proof;
+pub use proof::look_into;
 
-/// No try was long of late. What is between the two is the number of tries left on trial.
+/// No try was long of late. What is between this and the next is the number of tries left on trial.
 const GRANTED: u8 = 0;
+/// A look is under way; none was yet; a try was long. Nothing is tried in these.
+const PROVING: u8 = UNPROVEN - 1;
+const UNPROVEN: u8 = LOST - 1;
 const LOST: u8 = u8::MAX;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -62,12 +76,14 @@ pub struct PromptRight {
     /// A [`State`], packed.
     state: AtomicU64,
     place: Box<str>,
+    /// What shows that the place keeps the promise; `None`: nothing has to.
+    proof: Option<Proof>,
 }
 
 /// What is known of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
-    /// [`GRANTED`], [`LOST`], or tries left on trial.
+    /// [`GRANTED`], [`PROVING`], [`UNPROVEN`], [`LOST`], or tries left on trial.
     phase: u8,
     /// Losses that the next pause is doubled for.
     losses: u8,
@@ -120,9 +136,36 @@ impl PromptRight {
 
     /// For a place that keeps the promise; the log calls it by this name.
     pub fn granted(place: impl Into<Box<str>>) -> PromptRight {
+        PromptRight::begins(GRANTED, place.into(), None)
+    }
+
+    /// For a place that keeps the promise unless a program that permits accesses hangs. Nothing is
+    /// tried there before `look` was quick: a thread calls it when a request wants to be tried, and
+    /// again after each loss. It does what a try does, and may block. [`look_into`] makes one for
+    /// a directory.
+    pub fn unproven(
+        place: impl Into<Box<str>>,
+        look: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) -> PromptRight {
+        let proof = Proof::by(Arc::new(look));
+        PromptRight::begins(UNPROVEN, place.into(), Some(proof))
+    }
+
+    /// Another right for the place of this one, as it was when it was made.
+    #[must_use]
+    pub fn anew(&self) -> PromptRight {
+        let place = self.place.clone();
+        match &self.proof {
+            Some(proof) => PromptRight::begins(UNPROVEN, place, Some(proof.again())),
+            None => PromptRight::granted(place),
+        }
+    }
+
+    fn begins(phase: u8, place: Box<str>, proof: Option<Proof>) -> PromptRight {
         PromptRight {
-            state: AtomicU64::new(u64::from(GRANTED)),
-            place: place.into(),
+            state: AtomicU64::new(u64::from(phase)),
+            place,
+            proof,
         }
     }
 
@@ -131,6 +174,7 @@ impl PromptRight {
         PromptRight {
             state: AtomicU64::new(PromptRight::REFUSED),
             place: place.into(),
+            proof: None,
         }
     }
 
@@ -140,9 +184,16 @@ impl PromptRight {
         self.set(PromptRight::REFUSED);
     }
 
-    /// As if it had just been granted: its place is another one now.
+    /// As it was when it was made, unless that was refused: its place is another one now.
     pub fn grant(&self) {
-        self.set(u64::from(GRANTED));
+        self.set(u64::from(self.first_phase()));
+    }
+
+    fn first_phase(&self) -> u8 {
+        match self.proof {
+            Some(_) => UNPROVEN,
+            None => GRANTED,
+        }
     }
 
     fn set(&self, state: u64) {
@@ -156,7 +207,8 @@ impl PromptRight {
         &self.place
     }
 
-    /// True when nothing is tried here: never, or until a request comes after the pause.
+    /// True when nothing is tried here: never, or until a request comes after the pause. A right
+    /// that has to be proven first is not lost.
     pub fn is_lost(&self) -> bool {
         self.phase() == LOST
     }
@@ -168,18 +220,70 @@ impl PromptRight {
         self.state.load(Ordering::Relaxed) as u8
     }
 
-    /// Gives a lost right back, on trial, if its pause is over; true then.
+    /// Gives a right that is not there: a lost one on trial, if its pause is over, one that was
+    /// proven as it is. True then.
     #[cold]
     fn resume(&self, now_ns: u64) -> bool {
-        let next = |word| {
-            let state = State::unpack(word);
-            let is_over = state.phase != LOST || now_ns / NS_PER_MS >= state.until_ms;
-            let phase = state.phase.min(PROMPT_TRIAL_TRIES);
-            is_over.then(|| State { phase, ..state }.pack())
+        // ORDER: it guards nothing else.
+        let word = self.state.load(Ordering::Relaxed);
+        let (state, now_ms) = (State::unpack(word), now_ns / NS_PER_MS);
+        let is_over = state.phase != LOST || now_ms >= state.until_ms;
+        match &self.proof {
+            Some(proof) if state.phase == PROVING => self.conclude(proof, now_ms),
+            Some(proof) if state.phase >= UNPROVEN => {
+                let proving = State {
+                    phase: PROVING,
+                    ..state
+                };
+                if is_over && self.moves(word, proving) {
+                    proof.begin();
+                }
+                false
+            }
+            Some(_) => true,
+            None => {
+                let phase = state.phase.min(PROMPT_TRIAL_TRIES);
+                is_over && self.moves(word, State { phase, ..state })
+            }
+        }
+    }
+
+    /// What comes of a look: the right, if it was quick; on trial, if it was lost before.
+    fn conclude(&self, proof: &Proof, now_ms: u64) -> bool {
+        let Some(took_ns) = proof.verdict() else {
+            return false;
         };
+        // ORDER: it guards nothing else. No other thread has the verdict.
+        let word = self.state.load(Ordering::Relaxed);
+        let state = State::unpack(word);
+        if took_ns >= PROMPT_BLOCKED_NS {
+            let (lost, pause_ms) = state.lost(now_ms);
+            self.moves(word, lost);
+            let (place, took_ms, pause_s) = (&self.place, took_ns / NS_PER_MS, pause_ms / 1000);
+            match took_ns == u64::MAX - 1 {
+                true => log::warn!("{place}: no file can be read; using workers for {pause_s} s"),
+                false => log::warn!(
+                    "{place}: a first open and read took {took_ms} ms; \
+                     using workers for {pause_s} s"
+                ),
+            }
+            return false;
+        }
+        let phase = match state.losses {
+            0 => GRANTED,
+            _ => PROMPT_TRIAL_TRIES,
+        };
+        self.moves(word, State { phase, ..state })
+    }
+
+    /// Exchanges the state, if it is still this one.
+    fn moves(&self, before: u64, after: State) -> bool {
         // ORDER: it guards nothing else.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.state.fetch_update(set, fetch, next).is_ok()
+        let moved = self
+            .state
+            .compare_exchange(before, after.pack(), set, fetch);
+        moved.is_ok()
     }
 
     /// Draws the consequence of a try that ended now. `Some`: it cost the place its right for this
@@ -195,7 +299,7 @@ impl PromptRight {
             let state = State::unpack(word);
             let on_trial = |phase| State { phase, ..state };
             let next = match (state.phase, is_long, observed.slept) {
-                (LOST, ..) => return None,
+                (PROVING.., ..) => return None,
                 _ if is_blocked => state.lost(now_ms).0,
                 (_, true, _) => on_trial(PROMPT_TRIAL_TRIES),
                 (GRANTED, false, _) | (_, false, None) => return None,
@@ -261,7 +365,7 @@ impl Io<'_> {
     pub fn prompt(&mut self, right: &PromptRight) -> Option<Prompt> {
         let phase = right.phase();
         if self.connection.jobs_out() > 0
-            || (phase == LOST && !right.resume(self.common.turn.now_ns))
+            || (phase >= PROVING && !right.resume(self.common.turn.now_ns))
             || !self.common.tries.take(self.common.turn.number)
         {
             return None;
@@ -348,6 +452,76 @@ mod tests {
         assert!(!judge(&right, LONG, None));
         assert!(!judge(&right, PROMPT_BLOCKED_NS, Some(false)), "preempted");
         assert!(judge(&right, PROMPT_BLOCKED_NS, Some(true)));
+    }
+
+    /// Asks for the right until it is decided; whether it is there then. The look takes so long.
+    fn prove(right: &PromptRight, now_ms: u64, took_ns: u64) -> bool {
+        assert!(!right.resume(now_ms * NS_PER_MS), "a thread looks first");
+        assert!(right.phase() == PROVING && !right.is_lost());
+        let proof = right.proof.as_ref();
+        proof.expect("it needs one").ends_after(took_ns);
+        right.resume(now_ms * NS_PER_MS)
+    }
+
+    #[test]
+    fn nothing_is_tried_before_a_look_was_quick_and_each_loss_asks_for_another_one() {
+        let looks = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&looks);
+        let right = PromptRight::unproven("a directory", move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(right.phase() >= PROVING && !right.is_lost());
+        assert!(prove(&right, 0, PROMPT_BLOCKED_NS - 1) && right.phase() == GRANTED);
+        assert!(right.resume(0) && looks.load(Ordering::Relaxed) == 1);
+        assert!(judge(&right, PROMPT_BLOCKED_NS, None) && right.is_lost());
+        assert!(!right.resume((MIN_MS - 1) * NS_PER_MS), "the pause");
+        assert!(right.is_lost() && looks.load(Ordering::Relaxed) == 1);
+        assert!(prove(&right, MIN_MS, 0));
+        assert_eq!(right.phase(), PROMPT_TRIAL_TRIES);
+        assert_eq!(looks.load(Ordering::Relaxed), 2);
+        let another = right.anew();
+        assert_eq!(
+            (another.phase(), another.place()),
+            (UNPROVEN, right.place())
+        );
+    }
+
+    #[test]
+    fn a_look_that_hangs_gives_no_right_and_holds_up_nothing() {
+        let (open, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let right = PromptRight::unproven("a scanner's", move || {
+            let _closed = wait.lock().expect("sound").recv();
+            Ok(())
+        });
+        for now_ms in [0, 1, MAX_MS] {
+            assert!(!right.resume(now_ms * NS_PER_MS) && right.phase() == PROVING);
+            assert!(judge_at(&right, now_ms, LONG, Some(true)).is_none());
+        }
+        drop(open);
+    }
+
+    #[test]
+    fn a_look_that_is_slow_or_fails_costs_the_right_for_a_pause() {
+        let slow = PromptRight::unproven("a scanner's", || Ok(()));
+        assert!(!prove(&slow, 0, PROMPT_BLOCKED_NS) && slow.is_lost());
+        assert!(!slow.resume((MIN_MS - 1) * NS_PER_MS) && slow.is_lost());
+        assert!(!prove(&slow, MIN_MS, PROMPT_BLOCKED_NS) && slow.is_lost());
+        assert!(!slow.resume(2 * MIN_MS * NS_PER_MS), "twice as long");
+        assert!(slow.is_lost() && prove(&slow, 3 * MIN_MS, 0));
+        let unable = PromptRight::unproven("gone", || Err(io::ErrorKind::NotFound.into()));
+        assert!(!prove(&unable, 0, u64::MAX) && unable.is_lost());
+    }
+
+    #[test]
+    fn a_look_into_a_directory_reads_a_file_where_there_is_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let look = look_into(directory.path());
+        look().expect("there is none");
+        std::fs::create_dir(directory.path().join("sub")).expect("made");
+        std::fs::write(directory.path().join("file"), "text").expect("written");
+        look().expect("read");
     }
 
     #[test]

@@ -226,6 +226,8 @@ fn five_hundred_producers_leave_descriptors_to_newcomers_and_consumers(driver: D
         .with(["--http", "127.0.0.1:0", "--workers", "1..4"])
         .directory(site.path())
         .start();
+    // It is in the cache then, and later answered at once.
+    assert_eq!(server.client().get("/small").text(), SMALL);
     let half = message(1, 1000);
     let producers = (0..PRODUCERS).map(|_| {
         let mut producer = Client::connect(server.address("ingest"));

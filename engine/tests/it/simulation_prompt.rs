@@ -2,8 +2,8 @@
 //! goes to a worker, and how a place loses the right. Whether a try took long, and whether the
 //! thread slept in it, is said by the request.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::{Duration, Instant};
 
 use flatpath::prompt::PromptRight;
 use flatpath::simulation::{Client, Conditions, SimulatedServer, World};
@@ -26,8 +26,12 @@ struct Reply(u8);
 
 impl Tried {
     fn server() -> (SimulatedServer, Tried) {
+        Tried::server_with(PromptRight::granted("the test"))
+    }
+
+    fn server_with(right: PromptRight) -> (SimulatedServer, Tried) {
         let tried = Tried {
-            right: Arc::new(PromptRight::granted("the test")),
+            right: Arc::new(right),
             world: Arc::default(),
         };
         let server = SimulatedServer::new(Conditions::calm(1), tried.clone());
@@ -199,4 +203,31 @@ fn sim_one_try_that_hangs_among_short_ones_costs_the_right_until_a_pause_is_over
     // On trial, so that a short sleep is enough.
     assert_eq!(after(&mut server, Duration::from_secs(81), b"s"), "t");
     assert!(tried.right.is_lost());
+}
+
+#[test]
+fn sim_workers_answer_until_a_look_at_the_place_was_quick() {
+    let (open, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let look = move || {
+        let _closed = wait.lock().expect("sound").recv();
+        Ok(())
+    };
+    let (mut server, tried) = Tried::server_with(PromptRight::unproven("the test", look));
+    let client = server.connect();
+    for _ in 0..3 {
+        assert_eq!(ask(&mut server, &client, b"."), "j", "the look hangs");
+    }
+    assert!(!tried.right.is_lost());
+    drop(open);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut heard = "j".to_owned();
+    while heard == "j" {
+        assert!(Instant::now() < deadline, "it is not proven");
+        // The look hung by the real clock, and may have cost the right for a while.
+        server.world().advance(Duration::from_secs(3600));
+        let client = server.connect();
+        heard = ask(&mut server, &client, b".");
+    }
+    assert_eq!(heard, "t");
 }

@@ -141,7 +141,7 @@ impl LiveSites {
             return None;
         }
         let rights = self.rights.iter();
-        let mut rights = rights.map(|it| it.get_or_init(|| PromptRight::granted(inner.place())));
+        let mut rights = rights.map(|it| it.get_or_init(|| inner.anew()));
         rights.find(|right| right.place() == inner.place())
     }
 

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use flatpath::blocking::{BlockingLimit, WaitLimits};
 use flatpath::housekeeper::Task;
 use flatpath::lock::Lock;
-use flatpath::prompt::PromptRight;
+use flatpath::prompt::{PromptRight, look_into};
 
 use crate::asker::Asker;
 use crate::conditional::EntityTags;
@@ -108,8 +108,11 @@ impl Homes {
         let resolution = followed
             .directory()
             .map(|it| Resolution::beneath(it.as_fd()));
+        let place = format!("the directory {}", path.display());
+        let right = PromptRight::unproven(place, look_into(path));
+        right.refuse();
         let homes = Arc::new(Self {
-            right: PromptRight::refused(format!("the directory {}", path.display())),
+            right,
             resolution: resolution.unwrap_or(Resolution::Kernel),
             versions: Versions::new(),
             linked: BlockingLimit::new("mounts that links lead to", WaitLimits::MOUNT),

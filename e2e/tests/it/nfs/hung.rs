@@ -6,12 +6,13 @@ use std::time::Duration;
 use flatpath_testkit::fuse::{self, Content};
 use flatpath_testkit::mount::Mounted;
 use flatpath_testkit::nfs::{Connection, getattr, lookup, read};
-use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, scanner};
+use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, scanner, until};
 
 each_driver!(
     a_hung_export_does_not_take_all_workers,
     an_overlay_over_a_mount_that_hangs_stops_no_network_thread,
     a_permission_scanner_stops_a_network_thread_once,
+    a_scanner_that_hangs_before_the_first_try_stops_no_network_thread,
 );
 
 const LATER: u32 = 10_008;
@@ -169,4 +170,36 @@ fn a_permission_scanner_stops_a_network_thread_once(driver: Driver) {
     }
     assert!(beside > 3 * FILES, "{beside} answers beside {FILES} scans");
     drop((server, scanner));
+}
+
+/// A thread of its own finds that out before anything is tried.
+fn a_scanner_that_hangs_before_the_first_try_stops_no_network_thread(driver: Driver) {
+    const HANGS: Duration = Duration::from_secs(3);
+    let state = Site::new();
+    let Some(mounted) = Mounted::tmpfs() else {
+        return;
+    };
+    std::fs::write(mounted.path().join("scanned"), "text").expect("a file");
+    let server = serve_beside_echo(driver, mounted.path(), &state);
+    let mut innocent = server.echo_client();
+    let Some(scanner) = scanner::try_watch(mounted.path(), HANGS) else {
+        return;
+    };
+    let mut waiting = server.client();
+    waiting.request("GET", "/scanned", &[]);
+    let mut beside = 0;
+    while scanner.seen() == 0 {
+        innocent.send(b"hello");
+        assert_eq!(innocent.exactly(5), b"hello");
+        beside += 1;
+    }
+    assert!(beside > 100, "{beside} answers beside an open that hangs");
+    drop(scanner);
+    assert_eq!(waiting.reply().text(), "text");
+    until("the look to be judged", || {
+        // What is in the cache is not tried.
+        assert_eq!(server.client().get("/missing").status, 404);
+        let is_judged = server.log().contains("a first open and read took");
+        is_judged.then_some(())
+    });
 }

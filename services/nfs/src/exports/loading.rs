@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flatpath::blocking::BlockingLimit;
-use flatpath::prompt::PromptRight;
+use flatpath::prompt::{PromptRight, look_into};
 
 use super::{Common, Entry, Naming, Table, list_of};
 use crate::export::Export;
@@ -175,7 +175,7 @@ impl State {
             false => Some(BlockingLimit::of_mount(mount_of(directory)?, &*place)),
         };
         let right = match export.files.is_local() {
-            true => PromptRight::granted(place),
+            true => PromptRight::unproven(place, look_into(directory)),
             false => PromptRight::refused(place),
         };
         let export = Arc::new(export);
