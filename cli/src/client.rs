@@ -20,6 +20,8 @@ pub(crate) struct Question<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
+    /// The line with the status, without what a terminal would follow.
+    pub(crate) line: String,
     /// Without the framing that a reply in chunks has.
     pub(crate) body: Vec<u8>,
 }
@@ -94,9 +96,10 @@ fn parse(reply: &[u8]) -> Result<Reply, String> {
         (Some("HTTP/1.1"), Some(status)) => status.parse().ok(),
         _ => None,
     };
-    let status = status.ok_or_else(|| format!("it answers {}", line.escape_default()))?;
+    let line = line.escape_default().to_string();
+    let status = status.ok_or_else(|| format!("it answers {line}"))?;
     let body = body[END.len()..].to_vec();
-    Ok(Reply { status, body })
+    Ok(Reply { status, line, body })
 }
 
 #[cfg(test)]
@@ -106,8 +109,12 @@ mod tests {
     #[test]
     fn only_what_speaks_http_answers() {
         let reply = parse(b"HTTP/1.1 503 Service Unavailable\r\na: b\r\n\r\ndraining\n");
-        let body = b"draining\n".to_vec();
-        assert_eq!(reply, Ok(Reply { status: 503, body }));
+        let (line, body) = (
+            "HTTP/1.1 503 Service Unavailable".into(),
+            b"draining\n".to_vec(),
+        );
+        let status = 503;
+        assert_eq!(reply, Ok(Reply { status, line, body }));
         for (reply, why) in [
             (&b"SSH-2.0-x\r\n"[..], "does not speak HTTP"),
             (b"", "does not speak HTTP"),

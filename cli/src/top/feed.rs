@@ -46,7 +46,7 @@ pub(super) fn ask(address: &ListenAddress) -> Answer {
 #[expect(clippy::needless_pass_by_value, reason = "it is used up")]
 fn read(reply: Reply) -> Answer {
     if reply.status != 200 {
-        return Err(format!("it answers {}", reply.status));
+        return Err(format!("it answers {}", reply.line));
     }
     let status = serde_json::from_slice::<Value>(&reply.body).ok();
     let status = status.filter(|status| status["metrics"].is_object());
@@ -60,12 +60,12 @@ mod tests {
     #[test]
     fn only_metrics_are_an_answer() {
         let read = |status, body: &str| {
-            let body = body.into();
-            read(Reply { status, body })
+            let (line, body) = (format!("HTTP/1.1 {status} Words"), body.into());
+            read(Reply { status, line, body })
         };
         assert!(read(200, "{\"metrics\":{}}").is_ok());
         for (status, body, why) in [
-            (404, "", "answers 404"),
+            (404, "", "answers HTTP/1.1 404 Words"),
             (200, "{}", "no metrics"),
             (200, "{\"metrics\":{", "no metrics"),
         ] {
