@@ -109,9 +109,9 @@ enum Source {
 /// The process that a listener was taken over from, which may still accept from it. Clones are the
 /// same fact.
 ///
-/// The kernel wakes one of those that wait for connections exclusively, and the one that began first.
-/// A predecessor that hangs with an accept armed takes each of these wake-ups and accepts nothing.
-/// So a listener that is shared with one is polled without exclusion, until the predecessor is gone.
+/// Of those that wait for connections exclusively the kernel wakes the one that began first. A
+/// predecessor that hangs with an accept armed takes each of these wake-ups and accepts nothing. So
+/// a listener that is shared with one is polled without exclusion until it is gone.
 #[derive(Clone, Debug, Default)]
 pub struct Predecessor(Arc<AtomicBool>);
 
@@ -141,8 +141,8 @@ pub(crate) struct SharedListener {
     pub(crate) predecessor: Predecessor,
 }
 
-/// Connections that one listener brings in one turn at most, where the driver accepts them itself: a
-/// millisecond of it. The caller orders crowds by address, and cannot order what is still in the
+/// Connections that one listener brings in one turn at most, where the driver accepts them itself:
+/// a millisecond of it. The caller orders crowds by address, and cannot order what is still in the
 /// backlog.
 pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 512;
 

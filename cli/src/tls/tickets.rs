@@ -14,8 +14,8 @@ use crate::bounded_file;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// Bytes that a key may have: 48 and 80 as those of nginx (`ssl_session_ticket_key`), and 256 and 512
-/// bits.
+/// Bytes that a key may have: 48 and 80 as those of nginx (`ssl_session_ticket_key`), and those of
+/// 256 and 512 bits.
 const KEY_BYTES: [usize; 4] = [32, 48, 64, 80];
 
 /// Files with keys, as the settings have them: the first seals, all of them open.

@@ -6,8 +6,8 @@
 //! which the probe of `multishot_accept` tries; and a listener that does not block can be shared
 //! with an epoll driver.
 //!
-//! The kernel's accept waits exclusively. On a listener that another process may accept from as well
-//! `accept_shared` is used instead.
+//! The kernel's accept waits exclusively. On a listener that another process may accept from as
+//! well `accept_shared` is used instead.
 
 use io_uring::types;
 

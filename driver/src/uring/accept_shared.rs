@@ -1,11 +1,11 @@
 //! Accept from a listener that is shared with a [`Predecessor`](crate::Predecessor): a poll, and
 //! the calls that take what has come.
 //!
-//! An accept of the ring waits exclusively (`poll_exclusive` in the kernel's `io_uring/opdef.c`), after
-//! the predecessor's. If that hangs, its ring takes each wake-up, and the connections wait until it
-//! ends. A poll without EPOLLEXCLUSIVE is woken in any case. It is armed again after each turn, and
-//! then looks at the backlog, so nothing is missed. Once the predecessor is gone, the accept ends with
-//! ECANCELED, and the caller's next one is that of `accept`.
+//! An accept of the ring waits exclusively (`poll_exclusive` in the kernel's `io_uring/opdef.c`),
+//! after the predecessor's. If that hangs, its ring takes each wake-up, and the connections wait
+//! until it ends. A poll without EPOLLEXCLUSIVE is woken in any case. It is armed again after each
+//! turn, and then looks at the backlog, so nothing is missed. Once the predecessor is gone, the
+//! accept ends with ECANCELED, and the caller's next one is that of `accept`.
 //!
 //! Invariants
 //! - SA1: an entry of the table holds the listener open from `start_shared_accept` to the final

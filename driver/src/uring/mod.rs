@@ -4,7 +4,8 @@
 //! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
 //! operations need until they end, `origin` says whose completion it is, and each operation has
 //! a file: `accept` (and `accept_shared`), `receive`, `recv_into`, `datagrams`, `send`,
-//! `poll_eventfd`, `close` (with abort and shutdown_write), `cancel`, `wake`. `teardown` is the drop.
+//! `poll_eventfd`, `close` (with abort and shutdown_write), `cancel`, `wake`. `teardown` is the
+//! drop.
 //!
 //! Invariants
 //! - U1: `outstanding` counts accepts, receives (of datagrams as well), recv_intos, sends and

@@ -5,8 +5,8 @@
 //! request. Clients that keep a connection are told by `Connection: close` to open another.
 //!
 //! The promise holds where the delay of the drain is longer than HAProxy takes to notice. On a
-//! machine that is busy with other tests it may be shorter: then what clients have seen says nothing,
-//! and it all begins anew with a longer one.
+//! machine that is busy with other tests it may be shorter: then what clients have seen says
+//! nothing, and it all begins anew with a longer one.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};

@@ -1,7 +1,7 @@
 //! The socket at the path of a handover, where the next process connects.
 //!
-//! Its file is a name that others can remove: cleaners of `/tmp` and `/run`, a deploy that makes the
-//! directory anew. So the process that waits looks once a second whether its file is there, and
+//! Its file is a name that others can remove: cleaners of `/tmp` and `/run`, a deploy that makes
+//! the directory anew. So the process that waits looks once a second whether its file is there, and
 //! listens at the path anew if it is not. A directory that is no longer safe is not used.
 
 use std::io;

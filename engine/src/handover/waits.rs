@@ -1,5 +1,5 @@
-//! The thread at the path of a handover: it hears the server before this one out, and then waits for
-//! the one after it.
+//! The thread at the path of a handover: it hears the server before this one out, and then waits
+//! for the one after it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -116,11 +116,14 @@ fn packets() -> OwnedFd {
     socket.expect("a socket")
 }
 
+/// What happens at a path, in words.
+type Event = (&'static str, fn(&Path));
+
 /// Each is a take-over that fails after the sockets were offered.
-const FAILURES: [(&str, fn(&Path)); 4] = [
+const FAILURES: [Event; 4] = [
     ("it ends", |path| drop(Voice::takes_sockets(path))),
     ("it ends before it has heard all", |path| {
-        Voice::new_at(path).say(HELLO)
+        Voice::new_at(path).say(HELLO);
     }),
     ("it says nonsense", |path| {
         let voice = Voice::takes_sockets(path);
@@ -164,12 +167,12 @@ fn a_socket_for_a_handover_that_was_removed_is_made_again() {
     let start = server(DriverChoice::Auto, "127.0.0.1:0").start();
     let mut current = wait_at(&path, None, start.expect("it starts"));
     let at = address(&current.running);
-    let removals: [(&str, fn(&Path)); 3] = [
+    let removals: [Event; 3] = [
         ("the file", |run| {
-            std::fs::remove_file(run.join("next")).expect("removed")
+            std::fs::remove_file(run.join("next")).expect("removed");
         }),
         ("the directory", |run| {
-            std::fs::remove_dir_all(run).expect("removed")
+            std::fs::remove_dir_all(run).expect("removed");
         }),
         ("a dead socket in its place", |run| {
             let path = run.join("next");
