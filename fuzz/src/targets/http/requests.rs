@@ -6,7 +6,7 @@
 //!   find every accepted request at the same place with the same body: nothing can be smuggled.
 //! - An accepted request that is written again is accepted again and is the same.
 
-use flatpath_http::{Decoder, Fault, Framing, Limits, Piece, Scan, testing};
+use flatpath_http::{Decoder, Fault, Framing, Limits, Piece, Scan, testing, without_dot_segments};
 
 use super::second::{self, Manner};
 use crate::random::pieces;
@@ -149,7 +149,7 @@ pub(crate) fn run(data: &[u8]) {
             );
             assert_eq!(found.body, taken.body, "{manner:?} finds another body");
             assert_eq!(
-                found.line,
+                without_dots(&found.line),
                 format!("{} {}", taken.method, taken.target),
                 "{manner:?}"
             );
@@ -157,6 +157,20 @@ pub(crate) fn run(data: &[u8]) {
         write_again(taken);
         from = taken.end;
     }
+}
+
+/// A method and a target without the dot segments of its path, which no service sees.
+fn without_dots(line: &str) -> String {
+    let (before, query) = line.split_at(line.find('?').unwrap_or(line.len()));
+    let from = before.find(' ').map_or(0, |at| at + 1);
+    let authority = match before[from..].starts_with('/') {
+        true => from,
+        false => before.find("://").map_or(from, |at| at + 3),
+    };
+    let at = before[authority..].find('/').map(|at| authority + at);
+    let (begin, path) = before.split_at(at.unwrap_or(before.len()));
+    let path = without_dot_segments(path).expect("it was taken");
+    format!("{begin}{path}{query}")
 }
 
 /// Writes a request with its body in the plainest way and reads that.

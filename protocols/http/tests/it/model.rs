@@ -226,7 +226,10 @@ fn found_in_pieces(random: &mut Random, input: &[u8]) -> Found {
 /// The target that a service gets: without the dot segments of its path.
 fn without_dots(target: &str) -> Result<String, Fault> {
     let (before, query) = target.split_at(target.find('?').unwrap_or(target.len()));
-    let authority = before.find("://").map_or(0, |at| at + 3);
+    let authority = match before.starts_with('/') {
+        true => 0,
+        false => before.find("://").map_or(0, |at| at + 3),
+    };
     let at = before[authority..].find('/').map(|at| authority + at);
     let (begin, path) = before.split_at(at.unwrap_or(before.len()));
     Ok(format!("{begin}{}{query}", without_dot_segments(path)?))

@@ -78,7 +78,7 @@ fn sim_directories_are_mounted_below_prefixes() {
                     ("", "301", "Location: PREFIX/\r\n"),
                     ("?a", "301", "Location: PREFIX/?a\r\n"),
                     ("/", "200", "href=\"./a.txt\""),
-                    ("/../a.txt", "400", ""),
+                    ("/none/./../a.txt", "200", "a file\n"),
                 ] {
                     let head = format!("GET {prefix}{path} HTTP/1.1");
                     let reply = reply_to(&mut server, &head, "");
@@ -90,6 +90,10 @@ fn sim_directories_are_mounted_below_prefixes() {
                 }
             }
         }
+        // Dots that lead from one to the other lead through the layers of that one.
+        let reply = reply_to(&mut server, "GET /one/../layered/a.txt HTTP/1.1", "");
+        assert!(reply.contains("X-Layer: 1\r\n"), "{reply}");
+        assert!(reply.ends_with("a file\n"), "{reply}");
         let reply = reply_to(&mut server, "PUT /one/sub/new HTTP/1.1", "new\n");
         assert!(reply.starts_with("HTTP/1.1 201 "), "{reply}");
         let reply = reply_to(&mut server, "GET /two/deep/sub/new HTTP/1.1", "");
