@@ -54,7 +54,8 @@ impl Connection {
 
     /// Starts a phase that is over at `end_ns`.
     pub(crate) fn start_phase_until(&mut self, phase: Phase, end_ns: u64, limits: &Limits) {
-        let time = limits.of_phase(phase).unwrap_or_default();
+        let time = self.limits_within(limits).of_phase(phase);
+        let time = time.unwrap_or_default();
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.start_phase(phase, end_ns.saturating_sub(time_ns));
         if end_ns < self.clocks.armed_ns {
@@ -222,7 +223,7 @@ impl Connection {
 
     /// The deadlines of its listener, but for those of its own. Those of a server that drains hold
     /// for all.
-    fn limits_within<'l>(&self, listener: &'l Limits) -> Cow<'l, Limits> {
+    pub(crate) fn limits_within<'l>(&self, listener: &'l Limits) -> Cow<'l, Limits> {
         let own = self.rare.as_ref().and_then(|rare| rare.timeouts.as_ref());
         let Some(own) = own else {
             return Cow::Borrowed(listener);

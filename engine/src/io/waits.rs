@@ -21,11 +21,17 @@ impl Io<'_> {
 
     /// Says what the connection waits for, and when that is over, in the time of `Turn::now`: for
     /// a protocol that waits for several things at a time, each with a deadline of its own
-    /// ([`Pace`](crate::Pace), `Limits::of_phase`).
+    /// ([`Pace`](crate::Pace), [`Io::time_of`]).
     pub fn phase_until(&mut self, phase: Phase, end: Duration) {
         let end_ns = u64::try_from(end.as_nanos()).unwrap_or(u64::MAX);
         self.connection
             .start_phase_until(phase, end_ns, self.limits);
+    }
+
+    /// How long the connection may be in a phase, by [its own deadlines](Io::timeouts) where it has
+    /// some; `None` for no limit.
+    pub fn time_of(&self, phase: Phase) -> Option<Duration> {
+        self.connection.limits_within(self.limits).of_phase(phase)
     }
 
     /// Offers no input until a reason is over that arose outside of

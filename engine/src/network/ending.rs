@@ -152,6 +152,8 @@ impl<D: Driver> Network<D> {
             self.thread
                 .common
                 .bound_shortest(shortest_of(&self.listeners));
+            // The wheel may hold the times of before.
+            self.relimited = 0;
             self.stop_listening();
         }
         let keys = self.connections.iter().map(|(key, _)| key);

@@ -61,6 +61,7 @@ mod simulation_causes;
 mod simulation_chores;
 mod simulation_crowd;
 mod simulation_datagrams;
+mod simulation_deadlines;
 mod simulation_drain;
 mod simulation_excess;
 mod simulation_hand_over;

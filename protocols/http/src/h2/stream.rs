@@ -175,9 +175,8 @@ impl<S: Service> Stream<S> {
         {
             return Some((end, Phase::Timed));
         }
-        let limits = connection.limits();
-        let time = limits.of_phase(self.phase)?;
-        Some((self.pace.end(time, limits), self.phase))
+        let time = connection.time_of(self.phase)?;
+        Some((self.pace.end(time, connection.limits()), self.phase))
     }
 
     /// That time is over.

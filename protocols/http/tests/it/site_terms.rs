@@ -6,6 +6,7 @@ use flatpath::ListenerLimits;
 use flatpath_http::{Http, Origins, SiteTerms, Sites};
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
 
+use crate::h2_frames::{END_HEADERS, HEADERS, frame, greeting, whole_frames};
 use crate::layers::Teller;
 use crate::sites::{answers, ends, request};
 
@@ -92,6 +93,30 @@ fn sim_a_deadline_that_is_shorter_than_all_of_the_listener_is_kept_too() {
         server.run_until(|| !is_open(&late));
         assert!(is_open(&other), "seed {seed}");
     });
+}
+
+/// Over HTTP/2, whose streams have deadlines each: that of the site, not of the listener.
+#[test]
+fn sim_an_upload_over_http2_has_the_deadline_of_its_site() {
+    const HEAD: &[u8] = b"\x83\x86\x84\x41\x09a.example";
+    for (body_seconds, until_seconds) in [(10, 10), (100, 100)] {
+        let terms = [idle(200, body_seconds), SiteTerms::new(), SiteTerms::new()];
+        let mut server = TestServer::new(Conditions::calm(1), Http::service(sites(terms)));
+        server.set_wait_max(Duration::from_secs(300));
+        let client = server.connect();
+        client.write(&greeting());
+        client.write(&frame(HEADERS, END_HEADERS, 1, HEAD));
+        server.settle();
+        let begun = server.world().now();
+        let mut heard = Vec::new();
+        server.run_until(|| {
+            heard.extend(client.read());
+            whole_frames(&heard).iter().any(|it| it.stream == 1)
+        });
+        let waited = (server.world().now() - begun).as_secs();
+        let is_due = (until_seconds - 1..=until_seconds + 1).contains(&waited);
+        assert!(is_due, "{waited} seconds instead of {until_seconds}");
+    }
 }
 
 #[test]
