@@ -91,6 +91,8 @@ pub(crate) struct Connection {
     clocks: Clocks,
     /// A deadline has passed; it is counted once, however many follow while it closes.
     expired: bool,
+    /// Its protocol is told of the drain when the client's first words were offered.
+    is_late: bool,
 
     /// The queues that it is in.
     pub(crate) waits: WaitSet,
@@ -135,6 +137,7 @@ impl Connection {
             low_power: OUTPUT_LOW_POWER,
             clocks: Clocks::new(now_ns),
             expired: false,
+            is_late: false,
             waits: WaitSet::default(),
             holds: Holds::default(),
             noted: deadlines::NOTHING_NOTED,
@@ -186,6 +189,21 @@ impl Connection {
         let rare = self.rare();
         rare.introduced = Some(header.client);
         rare.becomes = Some(Becomes::Introduced);
+    }
+
+    /// Its protocol is to be told of the drain late: see `network/ending.rs`. False: it is so
+    /// already.
+    pub(crate) fn comes_late(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_late, true)
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// It is told now.
+    pub(crate) fn is_told(&mut self) {
+        self.is_late = false;
     }
 
     pub(crate) fn phase(&self) -> Phase {

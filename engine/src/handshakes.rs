@@ -16,6 +16,8 @@
 //! - The listener's protocol is called for no connection before its handshake is complete.
 //! - A handshake has the deadline of a head, from accept; the protocol's own begin behind it.
 //! - A client whose first records are not whole costs the server what it has sent, and no more.
+//! - A handshake is begun once: records that arrive while a worker has it wait, whatever the reason
+//!   for which they are offered.
 //!
 //! Cost: for a connection two jobs, and [`HANDSHAKE_BYTES`] of memory while it lasts; more where
 //! the client's messages are long, charged before they are read.
@@ -98,10 +100,28 @@ impl Current {
 /// A client's.
 #[derive(Default)]
 pub(crate) struct Session {
-    handshake: Option<Box<dyn Handshake>>,
+    state: State,
     /// Of all its records so far.
     bytes: usize,
     charge: Option<Charge>,
+}
+
+/// How far a client's handshake has come. That it is with a worker is a state like the others:
+/// only a client of which nothing was taken begins one.
+///
+/// | state  | records that arrive | what ends it                |
+/// |--------|---------------------|-----------------------------|
+/// | New    | begin it            | the first whole record      |
+/// | AtWork | wait                | the worker's answer         |
+/// | Waits  | continue it         | the next whole records      |
+/// | Over   | wait                | the connection's next state |
+#[derive(Default)]
+enum State {
+    #[default]
+    New,
+    AtWork,
+    Waits(Box<dyn Handshake>),
+    Over,
 }
 
 impl Session {
@@ -128,17 +148,19 @@ impl Session {
 /// Records of a client on their way to a worker, and what follows from them on the way back.
 #[derive(Default)]
 pub(crate) struct Work {
-    config: Option<Arc<ServerConfig>>,
-    handshake: Option<Box<dyn Handshake>>,
+    step: Step,
     records: Vec<u8>,
     reply: Vec<u8>,
-    outcome: Outcome,
 }
 
+/// What a worker is to do with the records, and then what it has come to.
 #[derive(Default)]
-enum Outcome {
+enum Step {
     #[default]
-    Waits,
+    Nothing,
+    Begins(Arc<ServerConfig>),
+    Continues(Box<dyn Handshake>),
+    Waits(Box<dyn Handshake>),
     Done(Box<Established>),
     Failed(Failure),
 }
@@ -170,6 +192,13 @@ impl Protocol for Handshakes {
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        let stalled = |consumed, on| Received::Blocked { consumed, on };
+        match context.session.state {
+            State::New | State::Waits(_) => {}
+            State::AtWork => return stalled(0, Stall::Step),
+            // They are the next protocol's.
+            State::Over => return Received::NeedMore { consumed: 0 },
+        }
         // Those of a handshake are not encrypted, or no longer than those of TLS 1.2.
         let Ok((whole, _)) = whole_records(input, PAYLOAD_BYTES_MAX_12) else {
             return self.refuse_plain(context, input);
@@ -177,51 +206,45 @@ impl Protocol for Handshakes {
         if whole == 0 {
             return Received::NeedMore { consumed: 0 };
         }
-        let stalled = |on| Received::Blocked { consumed: 0, on };
         let Some(mut job) = context.job() else {
-            return stalled(Stall::Jobs);
+            return stalled(0, Stall::Jobs);
         };
         let pool = context.io.pool().for_bulk();
         if !context.session.charge(whole, pool) {
             context.recycle(job);
-            return stalled(Stall::Memory);
+            return stalled(0, Stall::Memory);
         }
         job.records.extend_from_slice(&input[..whole]);
-        job.handshake = context.session.handshake.take();
-        if job.handshake.is_none() {
-            job.config = Some(context.thread.get(self));
-        }
+        let before = std::mem::replace(&mut context.session.state, State::AtWork);
+        job.step = match before {
+            State::Waits(handshake) => Step::Continues(handshake),
+            _ => Step::Begins(context.thread.get(self)),
+        };
         let part = self.part;
         context.dispatch_late_in(job, part);
-        Received::Blocked {
-            consumed: whole,
-            on: Stall::Step,
-        }
+        stalled(whole, Stall::Step)
     }
 
     fn run(&self, job: &mut Work, _scope: &mut WorkerScope<'_>) {
-        let begun = match (job.handshake.take(), job.config.take()) {
-            (Some(handshake), _) => Ok(handshake),
-            (None, Some(config)) => Rustls::begin(config, self.oldest).map_err(Failure::from),
-            (None, None) => Err(Failure::other("a handshake is gone")),
+        let begun = match std::mem::take(&mut job.step) {
+            Step::Begins(config) => Rustls::begin(config, self.oldest).map_err(Failure::from),
+            Step::Continues(handshake) => Ok(handshake),
+            _ => Err(Failure::other("a handshake is gone")),
         };
-        job.outcome = match begun {
+        job.step = match begun {
             Ok(handshake) => match handshake.advance(&job.records, &mut job.reply) {
-                Progress::Waits(handshake) => {
-                    job.handshake = Some(handshake);
-                    Outcome::Waits
-                }
-                Progress::Done(established) => Outcome::Done(established),
-                Progress::Failed(cause) => Outcome::Failed(cause),
+                Progress::Waits(handshake) => Step::Waits(handshake),
+                Progress::Done(established) => Step::Done(established),
+                Progress::Failed(cause) => Step::Failed(cause),
             },
-            Err(cause) => Outcome::Failed(cause),
+            Err(cause) => Step::Failed(cause),
         };
         job.records.clear();
     }
 
     fn panicked(&self, job: &mut Work) {
         job.clear();
-        job.outcome = Outcome::Failed(Failure::other("the handshake panicked; this is a bug"));
+        job.step = Step::Failed(Failure::other("the handshake panicked; this is a bug"));
     }
 
     fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
@@ -230,19 +253,23 @@ impl Protocol for Handshakes {
             let reply = std::mem::take(&mut job.reply);
             context.write_held(reply.into());
         }
-        context.session.handshake = job.handshake.take();
-        match std::mem::take(&mut job.outcome) {
-            Outcome::Waits => {}
-            Outcome::Done(mut established) => {
+        context.session.state = State::Over;
+        match std::mem::take(&mut job.step) {
+            Step::Waits(handshake) => context.session.state = State::Waits(handshake),
+            Step::Done(mut established) => {
                 context.session.charge = None;
                 match charge_certificate(context, &mut established) {
                     true => context.io.secure(established),
                     false => context.abort(),
                 }
             }
-            Outcome::Failed(cause) => {
+            Step::Failed(cause) => {
                 context.io.handshake_failed(&cause);
                 context.close_lingering();
+            }
+            Step::Nothing | Step::Begins(_) | Step::Continues(_) => {
+                debug_assert!(false, "no worker had it");
+                context.abort();
             }
         }
         job.clear();
@@ -255,10 +282,10 @@ impl Protocol for Handshakes {
 
     /// One whose first record is on its way is served.
     fn draining(&self, context: &mut Context<'_, Self>) {
-        let is_under_way = context.io.connection.has_received() || context.jobs_out() > 0;
-        match is_under_way {
-            true => context.restart_phase(Phase::Head),
-            false => context.close_after_output(),
+        let is_new = matches!(context.session.state, State::New);
+        match is_new && !context.io.connection.has_received() {
+            true => context.close_after_output(),
+            false => context.restart_phase(Phase::Head),
         }
     }
 }

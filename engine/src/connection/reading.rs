@@ -205,7 +205,8 @@ impl Connection {
         self.stream = self.stream.max(Stream::Live);
     }
 
-    /// Of the client of a load balancer nothing has come yet but what its header left.
+    /// Of what the protocol that begins is to be told nothing has come yet but what the one before
+    /// it has left.
     pub(crate) fn begin_stream(&mut self) {
         if self.stream == Stream::Live && self.input.is_none() && !self.holds_pieces() {
             self.stream = Stream::Silent;

@@ -135,9 +135,7 @@ impl<D: Driver> Network<D> {
         let connection = Connection::new(socket, number, (successor, session), pages, now_ns);
         match self.connections.insert(connection) {
             Ok(key) => {
-                if server_state == ServerState::Draining {
-                    self.late.push_back((key, now_ns));
-                }
+                self.comes_late(key);
                 self.thread.common.counters(number).opened.add(1);
                 self.thread.admission.enter(key.index, number);
                 self.note_answered(key);

@@ -54,6 +54,15 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
+    /// A connection's protocol begins: if the server drains, it is told so when the client's first
+    /// words were offered.
+    pub(super) fn comes_late(&mut self) {
+        let drains = self.thread.common.server_state == ServerState::Draining;
+        if drains && self.connection.comes_late() {
+            self.thread.late.push(self.key);
+        }
+    }
+
     fn count_expired(&self, overdue: Overdue) {
         let counters = self.counters();
         let count = match overdue {
@@ -179,7 +188,7 @@ impl<D: Driver> Network<D> {
                 break;
             };
             if self.is_fresh(key) {
-                self.late.push_back((key, self.thread.now_ns()));
+                self.comes_late(key);
                 continue;
             }
             self.on(key, |event| {
@@ -188,11 +197,20 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Whether a client has just connected and its first words may be on their way.
+    /// See [`Event::comes_late`].
+    pub(super) fn comes_late(&mut self, key: Key) {
+        if let Some(mut event) = self.event(key) {
+            event.comes_late();
+        }
+    }
+
+    /// Whether a client has just connected and its first words may be on their way, or it is told
+    /// of the drain late anyway.
     fn is_fresh(&self, key: Key) -> bool {
         let connection = self.connections.get(key);
         connection.is_some_and(|one| {
-            !one.has_received() && self.thread.now_ns() < self.late_ends_ns(one.phase_ns())
+            let is_silent = !one.has_received();
+            one.is_late() || is_silent && self.thread.now_ns() < self.late_ends_ns(one.phase_ns())
         })
     }
 
@@ -201,23 +219,26 @@ impl<D: Driver> Network<D> {
     /// has been silent for as long as one of an idle connection may be.
     pub(super) fn tell_late(&mut self) {
         let now_ns = self.thread.now_ns();
-        let mut late = std::mem::take(&mut self.late);
-        late.retain(|&(key, since_ns)| {
+        let mut late = std::mem::take(&mut self.thread.late);
+        late.retain(|&key| {
             let Some(connection) = self.connections.get(key) else {
                 return false;
             };
             let is_due = match connection.has_received() {
                 true => connection.was_offered_all(),
-                false => now_ns >= self.late_ends_ns(since_ns),
+                false => now_ns >= self.late_ends_ns(connection.phase_ns()),
             };
             if is_due {
                 self.on(key, |event| {
+                    event.connection.is_told();
                     event.call(|protocol, io| protocol.draining(io));
                 });
             }
             !is_due
         });
-        self.late = late;
+        // Some may have begun another protocol meanwhile.
+        late.append(&mut self.thread.late);
+        self.thread.late = late;
     }
 
     fn late_ends_ns(&self, since_ns: u64) -> u64 {
@@ -226,11 +247,9 @@ impl<D: Driver> Network<D> {
 
     /// When the first of them will have been silent for that long.
     pub(super) fn late_told_ns(&self) -> Option<u64> {
-        let is_silent = |key| {
-            let connection = self.connections.get(key);
-            connection.is_some_and(|one| !one.has_received())
-        };
-        let (_, since_ns) = self.late.iter().find(|(key, _)| is_silent(*key))?;
-        Some(self.late_ends_ns(*since_ns))
+        let late = self.thread.late.iter();
+        let open = late.filter_map(|key| self.connections.get(*key));
+        let silent = open.filter(|one| !one.has_received());
+        silent.map(|one| self.late_ends_ns(one.phase_ns())).min()
     }
 }

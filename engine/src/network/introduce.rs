@@ -9,7 +9,6 @@ use flatpath_structures::slots::Key;
 
 use crate::behind_proxy::Balancers;
 use crate::connection::Closing;
-use crate::lifecycle::ServerState;
 
 use super::thread::{Event, Network, Thread};
 
@@ -56,11 +55,7 @@ impl<D: Driver> Network<D> {
         } else {
             event.connection.close(Closing::Abort);
         }
-        let common = &self.thread.common;
-        let is_known = || self.late.iter().any(|(late, _)| *late == key);
-        if common.server_state == ServerState::Draining && !is_known() {
-            self.late.push_back((key, common.turn.now_ns));
-        }
+        self.comes_late(key);
         self.on(key, |event| {
             if !event.connection.is_closing() {
                 event.begin_line();

@@ -101,7 +101,8 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// Bytes that were under way when the connection stalled: copied, so that stalled connections
-    /// do not hold the receive buffers of the others. Held only when they do not fit.
+    /// do not hold the receive buffers of the others. Held only when they do not fit. The stall
+    /// stays what it is: its own reason is over before anything is offered.
     fn keep(&mut self, piece: Piece) {
         let connection = &mut *self.connection;
         let common = &self.thread.common;
@@ -113,9 +114,7 @@ impl<D: Driver> Event<'_, D> {
             let phase = connection.phase();
             let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, phase, needed));
             let Some(mut larger) = larger.flatten() else {
-                connection.hold(piece);
-                self.stall(Stall::Memory);
-                return;
+                return connection.hold(piece);
             };
             if let Some(input) = connection.input() {
                 larger.append(input.filled());

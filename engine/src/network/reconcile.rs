@@ -8,7 +8,6 @@ use flatpath_driver::{Driver, Operation, OperationMode};
 
 use crate::connection::{Closing, NextReceive, Receive};
 use crate::hand_over::{Becomes, HandOver};
-use crate::lifecycle::ServerState;
 use crate::phase::{Phase, Stall};
 use crate::tls::Established;
 use crate::waits::{Wait, wait_for};
@@ -130,17 +129,14 @@ impl<D: Driver> Event<'_, D> {
         self.end_session();
         let now_ns = self.thread.now_ns();
         self.connection.change_protocol(successor, session, now_ns);
+        self.connection.begin_stream();
         self.begin_protocol();
     }
 
     /// The protocol that has taken the connection over is called for the first time.
     fn begin_protocol(&mut self) {
         self.call(|protocol, io| protocol.connected(io));
-        if self.thread.common.server_state >= ServerState::Draining
-            && self.connection.may_be_offered()
-        {
-            self.call(|protocol, io| protocol.draining(io));
-        }
+        self.comes_late();
         self.offer_left();
     }
 
@@ -183,6 +179,9 @@ impl<D: Driver> Event<'_, D> {
         self.connection.secure(records, terms);
         if !self.keep_first(came, left) {
             return self.connection.close(Closing::Abort);
+        }
+        if self.connection.input().is_some() {
+            self.connection.note_received();
         }
         self.begin_line();
         self.call(|protocol, io| protocol.secured(io));

@@ -43,9 +43,6 @@ pub(crate) struct Network<D: Driver> {
     pub(super) state_began_ns: u64,
     /// Connections that were open when the drain began, and whose protocols are to be told of it.
     pub(super) untold: VecDeque<Key>,
-    /// Connections that came just before the drain or during it, and since when their protocols
-    /// are to be told of it, oldest first; see `tell_late`.
-    pub(super) late: VecDeque<(Key, u64)>,
     pub(super) accept_mode: OperationMode,
     /// The first place whose connection has not been looked at since limits changed.
     pub(super) relimited: u32,
@@ -94,6 +91,9 @@ pub(super) struct Thread<D: Driver> {
     /// The number among them that connections begin with whose PROXY header is awaited; 0
     /// where no listener has load balancers.
     pub(super) proxy_header: u16,
+    /// Connections that came just before the drain or during it, or whose protocol began then, and
+    /// is to be told of it; see `tell_late`.
+    pub(super) late: Vec<Key>,
     /// Common pages with input of connections that are stalled.
     pub(super) pages_held: usize,
     pub(super) receive_buffer_bytes: usize,

@@ -69,6 +69,8 @@ mod simulation_limits;
 mod simulation_lingering;
 mod simulation_memory;
 mod simulation_parked;
+#[cfg(feature = "tls")]
+mod simulation_phases;
 mod simulation_prompt;
 mod simulation_room;
 mod simulation_slow;

@@ -6,6 +6,7 @@ mod deadlines;
 mod deferred;
 mod dots;
 mod drain;
+mod drain_phases;
 mod drops;
 mod events;
 mod extractors;

@@ -55,13 +55,18 @@ impl Programs for Reads {
 }
 
 /// A call of procedure 1 without arguments.
-fn call(xid: u32) -> Vec<u8> {
+pub(crate) fn call(xid: u32) -> Vec<u8> {
     call_of(1, xid)
 }
 
-/// A call without arguments (RFC 5531, section 9), in a record of its own.
 fn call_of(procedure: u32, xid: u32) -> Vec<u8> {
-    let words = [xid, 0, 2, 1, 1, procedure, 0, 0, 0, 0];
+    call_with(procedure, xid, 0)
+}
+
+/// A call without arguments (RFC 5531, section 9), with an empty credential of this flavor, in a
+/// record of its own.
+pub(crate) fn call_with(procedure: u32, xid: u32, flavor: u32) -> Vec<u8> {
+    let words = [xid, 0, 2, 1, 1, procedure, flavor, 0, 0, 0];
     let marker = 1 << 31 | u32::try_from(4 * words.len()).expect("short");
     let words = [marker].into_iter().chain(words);
     words.flat_map(u32::to_be_bytes).collect()

@@ -1,0 +1,3 @@
+//! RPC in simulations.
+mod drain;
+mod simulation;
