@@ -3,10 +3,11 @@
 //! One that is missing is named, and the test passes without it; where `CI=true` it fails: there
 //! the tools are installed, and a test left out would go unnoticed.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use crate::deadline::Deadline;
@@ -118,7 +119,65 @@ pub fn run(command: &mut Command, time_max: Duration) -> Output {
     panic!("{command:?} did not end within {time_max:?}");
 }
 
-fn read_all(stream: Option<impl io::Read>) -> Vec<u8> {
+/// Runs `command`, and says `words` to it. Its input ends when what it has written is enough, or
+/// when it has ended: for a client that leaves with its input, however long the reply takes.
+/// Returns what it wrote; its errors are dropped.
+pub fn converse(
+    command: &mut Command,
+    words: &[u8],
+    is_enough: impl Fn(&[u8]) -> bool,
+    time_max: Duration,
+) -> Output {
+    let deadline = Deadline::after(time_max);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut input = child.stdin.take();
+    if let Some(input) = &mut input {
+        // It may have ended already.
+        let _ = input.write_all(words);
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut output = child.stdout.take();
+    let reader = std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Some(Ok(count @ 1..)) = output.as_mut().map(|output| output.read(&mut piece))
+            && sender.send(piece[..count].to_vec()).is_ok()
+        {}
+    });
+    let mut stdout = Vec::new();
+    let status = loop {
+        match receiver.recv_timeout(deadline.left()) {
+            Ok(piece) => {
+                stdout.extend(piece);
+                if is_enough(&stdout) {
+                    input = None;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                drop(input);
+                break child.wait();
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // It may have ended this very moment.
+                let _ = child.kill();
+                panic!("{command:?} did not end within {time_max:?}: {stdout:?}");
+            }
+        }
+    };
+    reader.join().expect("the reader does not panic");
+    Output {
+        status: status.unwrap_or_else(|error| panic!("{command:?}: {error}")),
+        stdout,
+        stderr: Vec::new(),
+    }
+}
+
+fn read_all(stream: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut stream) = stream {
         // What came before an error is still worth showing.
@@ -130,6 +189,7 @@ fn read_all(stream: Option<impl io::Read>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::PATIENCE;
 
     #[test]
     fn a_file_that_cannot_run_is_not_a_program() {
@@ -137,6 +197,21 @@ mod tests {
         std::fs::write(directory.path().join("wrk"), "text").expect("written");
         let found = locate_in([directory.path().to_path_buf()].into_iter(), "wrk");
         assert_eq!(found, None);
+    }
+
+    #[test]
+    fn the_input_of_a_program_stays_open_until_its_words_are_enough() {
+        let mut shell = Command::new("sh");
+        // What it says last it says when its input has ended.
+        shell.args(["-c", "read a; echo $a; read b; echo $a $b; cat; echo end"]);
+        let is_enough = |said: &[u8]| said.ends_with(b"one two\n");
+        let output = converse(&mut shell, b"one\ntwo\n", is_enough, PATIENCE);
+        assert_eq!(output.stdout, b"one\none two\nend\n");
+        assert!(output.status.success());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exit 3"]);
+        let output = converse(&mut shell, b"", |_| false, PATIENCE);
+        assert_eq!((output.status.code(), output.stdout), (Some(3), vec![]));
     }
 
     #[test]

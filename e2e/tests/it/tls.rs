@@ -32,10 +32,6 @@ each_driver!(
 const ASKS: &str = "printf 'GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n\
     Connection: close\\r\\n\\r\\n' | \"$@\" 2>&1";
 
-/// The same for a client that ends with its input, which stays open until the reply has come.
-const ASKS_AND_STAYS: &str = "{ printf 'GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n\
-    Connection: close\\r\\n\\r\\n'; sleep 1; } | \"$@\" 2>&1";
-
 /// A directory with certificates.
 pub(crate) struct Authority(Site);
 
@@ -315,16 +311,16 @@ fn gnutls_is_served(driver: Driver) {
         "NORMAL:-VERS-ALL:+VERS-TLS1.3",
         "NORMAL:-VERS-ALL:+VERS-TLS1.2",
     ] {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(ASKS_AND_STAYS);
-        command
-            .arg("sh")
-            .arg(&program)
-            .arg("--x509cafile")
-            .arg(authority.at("site.crt"));
+        let mut command = Command::new(&program);
+        command.arg("--x509cafile").arg(authority.at("site.crt"));
         command.args(["--port", &server.address("https").port().to_string()]);
         command.args(["--priority", priority, "localhost"]);
-        let said = text(&mut command);
+        // It ends with its input, which stays open until the reply has come.
+        let request = b"GET /file HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let is_whole = |said: &[u8]| said.ends_with(b"contents of it");
+        let output = tools::converse(&mut command, request, is_whole, PATIENCE);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{priority}: {said}");
         assert!(said.contains("contents of it"), "{priority}: {said}");
     }
     server.end();
@@ -520,16 +516,11 @@ fn tables_of_the_file_have_their_own(driver: Driver) {
         assert_eq!(output(curl.arg(url(&server, "/file"))), b"contents");
     }
     if let Some(openssl) = tools::find("openssl") {
-        let mut command = Command::new("sh");
-        command
-            .arg("-c")
-            .arg("{ echo hello there; sleep 1; } | \"$@\"")
-            .arg("sh");
-        command
-            .arg(openssl)
-            .args(["s_client", "-quiet", "-no_ign_eof", "-connect"]);
+        let mut command = Command::new(openssl);
+        command.args(["s_client", "-quiet", "-no_ign_eof", "-connect"]);
         command.arg(server.address("echo").to_string());
-        let echoed = tools::run(&mut command, PATIENCE).stdout;
+        let (words, is_whole) = (b"hello there\n", |said: &[u8]| said.ends_with(b"\n"));
+        let echoed = tools::converse(&mut command, words, is_whole, PATIENCE).stdout;
         assert!(echoed.starts_with(b"hello there\n"), "{echoed:?}");
     }
     server.end();

@@ -255,17 +255,13 @@ fn a_table_has_its_own_clients(driver: Driver) {
     server.await_log("client certificates required");
     if let Some(openssl) = tools::find("openssl") {
         for (name, is_taken) in [("good", true), ("foreign", false)] {
-            let mut command = Command::new("sh");
-            command.arg("-c");
-            command
-                .arg("{ echo hello there; sleep 1; } | \"$@\"")
-                .arg("sh");
-            command.arg(&openssl);
+            let mut command = Command::new(&openssl);
             command.args(["s_client", "-quiet", "-no_ign_eof", "-connect"]);
             command.arg(server.address("echo").to_string());
             command.arg("-cert").arg(office.at(&format!("{name}.crt")));
             command.arg("-key").arg(office.at(&format!("{name}.key")));
-            let echoed = tools::run(&mut command, PATIENCE).stdout;
+            let (words, is_whole) = (b"hello there\n", |said: &[u8]| said.ends_with(b"\n"));
+            let echoed = tools::converse(&mut command, words, is_whole, PATIENCE).stdout;
             assert_eq!(echoed.starts_with(b"hello there\n"), is_taken, "{name}");
         }
     }
