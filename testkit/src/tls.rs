@@ -46,7 +46,12 @@ fn certificate_of(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).expect("in PEM")
 }
 
-fn connection(config: &Arc<ClientConfig>) -> ClientConnection {
+/// A client's connection, with nothing said yet.
+///
+/// # Panics
+/// When it is no configuration of a client's.
+#[must_use]
+pub fn client_of(config: &Arc<ClientConfig>) -> ClientConnection {
     let name = ServerName::try_from("localhost").expect("a name");
     ClientConnection::new(Arc::clone(config), name).expect("a configuration")
 }
@@ -59,7 +64,7 @@ pub fn handshake(
     config: &Arc<ClientConfig>,
     stream: TcpStream,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let mut stream = StreamOwned::new(connection(config), stream);
+    let mut stream = StreamOwned::new(client_of(config), stream);
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
     }
@@ -92,7 +97,7 @@ impl TlsClient {
     #[must_use]
     pub fn new(config: &Arc<ClientConfig>) -> TlsClient {
         TlsClient {
-            tls: connection(config),
+            tls: client_of(config),
             heard: Vec::new(),
             broken: None,
         }

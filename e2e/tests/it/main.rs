@@ -27,6 +27,7 @@ mod handlers;
 mod handover;
 mod handover_ends;
 mod handover_streams;
+mod handover_tls;
 mod hangs;
 mod health;
 mod hosts;
