@@ -356,6 +356,32 @@ fn until(server: &mut SimulatedServer, time: Duration) {
 }
 
 /// What fired otherwise than foretold.
+fn wrong(
+    plans: &[Plan],
+    history: &[(Duration, Change)],
+    is_unsent: bool,
+    fired: &BTreeMap<usize, (Phase, Duration)>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (number, plan) in plans.iter().enumerate() {
+        let what = || format!("{plan:?}, {history:?}, unsent: {is_unsent}");
+        let fired = fired.get(&number).map(|(phase, at)| (*phase, *at - BEGAN));
+        match (foretold(*plan, history, is_unsent), fired) {
+            (None, None) => {}
+            (Some((phase, least, most)), Some((fired, at))) => {
+                let is_right = phase == fired && least <= at && at <= most;
+                if !is_right {
+                    let due = format!("{phase:?} is due at {least:?} to {most:?}");
+                    wrong.push(format!("{}: {due}, {fired:?} fired at {at:?}", what()));
+                }
+            }
+            other => wrong.push(format!("{}: foretold, fired: {other:?}", what())),
+        }
+    }
+    wrong
+}
+
+/// What fired otherwise than foretold.
 fn run(history: &[(Duration, Change)], is_unsent: bool) -> Vec<String> {
     let plans = Arc::new(plans());
     let (fired, stalled) = (Fired::default(), Stalled::default());
@@ -408,23 +434,7 @@ fn run(history: &[(Duration, Change)], is_unsent: bool) -> Vec<String> {
             }
         }
     }
-    let (fired, mut wrong) = (fired.lock().expect("whole"), Vec::new());
-    for (number, plan) in plans.iter().enumerate() {
-        let what = || format!("{plan:?}, {history:?}, unsent: {is_unsent}");
-        let fired = fired.get(&number).map(|(phase, at)| (*phase, *at - BEGAN));
-        match (foretold(*plan, history, is_unsent), fired) {
-            (None, None) => {}
-            (Some((phase, least, most)), Some((fired, at))) => {
-                let is_right = phase == fired && least <= at && at <= most;
-                if !is_right {
-                    let due = format!("{phase:?} is due at {least:?} to {most:?}");
-                    wrong.push(format!("{}: {due}, {fired:?} fired at {at:?}", what()));
-                }
-            }
-            other => wrong.push(format!("{}: foretold, fired: {other:?}", what())),
-        }
-    }
-    drop(fired);
+    let wrong = wrong(&plans, history, is_unsent, &fired.lock().expect("whole"));
     drop(clients);
     server.force();
     server.end(1_000);
