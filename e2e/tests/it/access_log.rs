@@ -17,6 +17,7 @@ use serde_json::Value;
 each_driver!(
     every_reply_has_its_line,
     lines_of_both_formats_hold_what_clients_send,
+    refused_requests_have_what_came_of_them_and_are_counted_by_reason,
     pipelined_replies_of_workers_have_their_lines_in_order,
     a_reply_that_is_broken_off_is_marked,
     connections_of_other_protocols_have_a_line,
@@ -96,7 +97,7 @@ fn every_reply_has_its_line(driver: Driver) {
     assert_eq!(rest[2], "\"GET /big HTTP/1.1\" 200 3000000 \"-\" \"-\"");
     assert_eq!(rest[3], "\"HEAD /small HTTP/1.1\" 200 0 \"-\" \"-\"");
     assert_eq!(rest[5], "\"GET /small HTTP/1.0\" 200 5 \"-\" \"-\"");
-    assert!(rest[6].starts_with("\"-\" 400 "), "{}", rest[6]);
+    assert!(rest[6].starts_with("\"nonsense\" 400 "), "{}", rest[6]);
     assert_eq!(rest.len(), 7);
 }
 
@@ -107,7 +108,7 @@ fn fields(line: &str) -> [String; 5] {
         let line = concat!(
             r#"^([^ ]+) ([^ ]+) ([^ ]+) "#,
             r#"\[([0-9]{2}/[A-Z][a-z]{2}/[0-9]{4}(?::[0-9]{2}){3} [-+][0-9]{4})\] "#,
-            r#""([^"]*)" ([0-9]{3}) ([0-9]+) "([^"]*)" "([^"]*)"$"#
+            r#""([^"]*)" ([0-9]{3}) ([0-9]+) "([^"]*)" "([^"]*)"(?: "[a-z_]+")?$"#
         );
         Regex::new(line).expect("a regular expression")
     });
@@ -128,7 +129,7 @@ fn lines_of_both_formats_hold_what_clients_send(driver: Driver) {
         client.send(b"GET /a'b%22%0a HTTP/1.1\r\nHost: localhost\r\nReferer: \" 200 1 \"\r\n");
         client.send(b"User-Agent: \xff\"\\\t] \xc3\xa4\r\n\r\n");
         client.reply();
-        // It is refused, and has nothing of it in its line.
+        // It is refused, and its line has it all the same.
         client.send(format!("GET {TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         assert_eq!(client.reply().status, 400);
         // What was refused lingers for as long as its client is there.
@@ -142,7 +143,9 @@ fn lines_of_both_formats_hold_what_clients_send(driver: Driver) {
             assert_eq!(referer, r"\x22 200 1 \x22");
             assert_eq!(agent, r"\xFF\x22\x5C\x09] \xC3\xA4");
             let [request, status, ..] = fields(&lines[1]);
-            assert_eq!((request.as_str(), status.as_str()), ("-", "400"));
+            assert_eq!(request, r"GET /a'b%22%0a?<\x5C>\x22 HTTP/1.1");
+            assert_eq!(status, "400");
+            assert!(lines[1].ends_with(" \"target\""), "{}", lines[1]);
         } else {
             let lines = json(&lines);
             assert_eq!(lines[0]["target"], "/a'b%22%0a");
@@ -152,9 +155,141 @@ fn lines_of_both_formats_hold_what_clients_send(driver: Driver) {
             assert_eq!(lines[0]["peer"], "127.0.0.1");
             assert_eq!(lines[0]["aborted"], false);
             assert!(lines[0]["seconds"].as_f64().is_some_and(|it| it >= 0.0));
-            assert_eq!(lines[1]["method"], Value::Null);
-            assert_eq!(lines[1]["status"], 400);
+            assert_eq!(lines[1]["target"], TARGET);
+            assert_eq!(
+                (&lines[1]["status"], &lines[1]["reason"]),
+                (&400.into(), &"target".into())
+            );
         }
+    }
+}
+
+/// What is sent, its status, what its line has in the place of the request line, and why.
+const REFUSED: &[(&str, u16, &str, &str)] = &[
+    ("nonsense\r\n\r\n", 400, "nonsense", "request_line"),
+    (
+        "\u{16}\u{3}\u{1}hello",
+        400,
+        r"\x16\x03\x01hello",
+        "request_line",
+    ),
+    (
+        "GET /a b HTTP/1.1\r\n\r\n",
+        400,
+        "GET /a b HTTP/1.1",
+        "request_line",
+    ),
+    ("GET /a HTTP/3.0\r\n\r\n", 505, "GET /a HTTP/3.0", "version"),
+    (
+        "\r\nGET /a HTTP/1.1\r\n\r\n",
+        400,
+        "GET /a HTTP/1.1",
+        "host_missing",
+    ),
+    (
+        "GET /a HTTP/1.1\r\nHost: h\r\n x\r\n\r\n",
+        400,
+        "GET /a HTTP/1.1",
+        "folded_header",
+    ),
+    (
+        "GET /a HTTP/1.1\nHost: h\n\n",
+        400,
+        "GET /a HTTP/1.1",
+        "bare_line_feed",
+    ),
+    (
+        "GET /../a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        400,
+        "GET /../a HTTP/1.1",
+        "dot_segments",
+    ),
+    (
+        "GET /a HTTP/1.1\r\nHost: elsewhere\r\n\r\n",
+        421,
+        "GET /a HTTP/1.1",
+        "host_foreign",
+    ),
+    (
+        "CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n",
+        501,
+        "CONNECT h:1 HTTP/1.1",
+        "tunnel",
+    ),
+    (
+        "PUT /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+         5\r\nhello\r\nz\r\n",
+        400,
+        "PUT /a HTTP/1.1",
+        "chunk_size",
+    ),
+    (
+        "GET /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n",
+        413,
+        "GET /a HTTP/1.1",
+        "body_too_long",
+    ),
+];
+
+fn refused_requests_have_what_came_of_them_and_are_counted_by_reason(driver: Driver) {
+    let (site, directory) = (Site::new(), tempfile::tempdir().expect("a directory"));
+    let log = directory.path().join("access");
+    let launch = launch(driver, &site, &log).with(["--writable", "--admin", "127.0.0.1:0"]);
+    let server = launch.with(["--head-timeout", "1s"]).start();
+    let refused = |sent: &[u8], status: u16| {
+        let mut client = server.client();
+        client.send(sent);
+        assert_eq!(client.reply().status, status, "{sent:?}");
+    };
+    for (sent, status, ..) in REFUSED {
+        refused(sent.as_bytes(), *status);
+    }
+    let long = format!("GET /{}", "x".repeat(20_000));
+    refused(long.as_bytes(), 414);
+    refused(b"GET /late HTTP/1.1\r\nHost: lo", 408);
+    let metrics = Client::connect(server.address("admin")).get("/metrics");
+    let count = |reason: &str| {
+        let mut lines = metrics.text().lines();
+        let reason = format!("reason=\"{reason}\"");
+        let line = lines.find(|line| {
+            line.starts_with("flatpath_requests_refused_total{listener=\"http\"")
+                && line.contains(&reason)
+        });
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    for (_, _, _, reason) in REFUSED {
+        let expected = REFUSED.iter().filter(|(.., other)| other == reason).count();
+        assert_eq!(count(reason), Some(expected as u64), "{reason}");
+    }
+    assert_eq!(
+        [count("target_too_long"), count("head_timeout")],
+        [Some(1); 2]
+    );
+    assert_eq!(count("chunk_end"), Some(0), "each reason is there");
+    let lines = lines_at_end(server, &log);
+    let of_client = lines.iter().map(|line| behind_time(line));
+    let lines: Vec<&str> = of_client
+        .filter(|line| !line.contains("/metrics"))
+        .collect();
+    let shown = &long[..1024];
+    let others = [
+        (shown, 414, "target_too_long"),
+        ("GET /late HTTP/1.1", 408, "head_timeout"),
+    ];
+    let all = REFUSED
+        .iter()
+        .map(|(_, status, line, reason)| (*line, *status, *reason));
+    let all: Vec<_> = all.chain(others).collect();
+    assert_eq!(lines.len(), all.len(), "{lines:#?}");
+    for (logged, (line, status, reason)) in lines.iter().zip(all) {
+        assert!(
+            logged.starts_with(&format!("\"{line}\" {status} ")),
+            "{logged}"
+        );
+        assert!(
+            logged.ends_with(&format!("\"-\" \"-\" \"{reason}\"")),
+            "{logged}"
+        );
     }
 }
 

@@ -18,7 +18,7 @@ each_driver!(
 const STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
 /// nginx with this configuration below the lines that each has.
-fn nginx(directory: &Path, configuration: &str) -> Option<Child> {
+pub(crate) fn nginx(directory: &Path, configuration: &str) -> Option<Child> {
     let program = tools::find("nginx")?;
     let file = directory.join("nginx.conf");
     // One process: a worker of its own would be another user's, without a right to the sockets.
@@ -41,7 +41,7 @@ fn serve(driver: Driver, site: &Site, directory: &Path, options: &[&str]) -> Ser
         .start()
 }
 
-fn free() -> SocketAddr {
+pub(crate) fn free() -> SocketAddr {
     child::free_address().expect("an address")
 }
 

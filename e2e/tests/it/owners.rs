@@ -24,7 +24,7 @@ each_driver!(
 );
 
 /// `ada` with `pass:word`, as `htpasswd -nbB` makes it.
-const ADA: &str = "ada:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy\n";
+pub(crate) const ADA: &str = "ada:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy\n";
 pub(crate) const ADAS: &str = "Authorization: Basic YWRhOnBhc3M6d29yZA==\r\n";
 
 /// What is in each protected file, and in the name of one.
@@ -184,9 +184,13 @@ fn configuration(rules: &str, dot: &str) -> String {
 /// The ways that read: what each is, how a refusal looks, the request, its host, and its headers.
 /// `DOT` is that of the names.
 #[rustfmt::skip]
-const READING: [(&str, Kind, &str, &str, &str); 20] = [
+const READING: [(&str, Kind, &str, &str, &str); 24] = [
     ("another host", Kind::File, "GET /private/DOTa.txt", "other.example", ""),
     ("an escape", Kind::File, "GET /%70rivate/DOT%61.txt", "other.example", ""),
+    ("a dot", Kind::File, "GET /./private/./DOTa.txt", "other.example", ""),
+    ("two dots", Kind::File, "GET /style/../private/DOTa.txt", "pub.example", ""),
+    ("escaped dots", Kind::File, "GET /style/%2E./%2e/private/DOTa.txt", "other.example", ""),
+    ("two dots after a rewrite", Kind::File, "GET /r/../private/DOTa.txt", "rewrite.example", ""),
     ("a rewrite", Kind::File, "GET /r/DOTa.txt", "rewrite.example", ""),
     ("a named placeholder", Kind::File, "GET /n/a.txt", "rewrite.example", ""),
     ("an expression", Kind::File, "GET /x/private/DOTa.txt", "rewrite.example", ""),
@@ -234,6 +238,12 @@ fn ways(dot: &str) -> Vec<Way> {
         (
             "a PUT by a link",
             "PUT /links/DOTevil2",
+            "pub.example",
+            length,
+        ),
+        (
+            "a PUT by two dots",
+            "PUT /style/../private/DOTevil5",
             "pub.example",
             length,
         ),
@@ -374,6 +384,10 @@ fn what_is_not_there_is_refused_as_what_is(driver: Driver) {
         let found = if target.contains("none") { 404 } else { 200 };
         assert_eq!(reply.status, found, "{target}");
     }
+    // Dots that lead out of it again are gone before a site is chosen.
+    let line = "GET /private/../open.txt";
+    let reply = exchange(&server, line, "pub.example", "", "");
+    assert_eq!((reply.status, reply.text()), (200, "open"));
     // A link that only passes through it leads to what all may have.
     let reply = exchange(&server, "GET /one/round/open.txt", "other.example", "", "");
     assert_eq!((reply.status, reply.text()), (200, "open"));

@@ -1,12 +1,16 @@
 //! Nothing outside the served directory is reachable, whatever the bytes of the request say.
 
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
+use flatpath_testkit::deadline::PATIENCE;
 use flatpath_testkit::reply::Asked;
-use flatpath_testkit::{Driver, Launch, Over, Site, each_driver};
+use flatpath_testkit::{Driver, Launch, Over, Site, each_driver, tools};
 
 each_driver!(
     no_spelling_of_dot_dot_leads_out,
+    dot_segments_that_stay_inside_are_removed,
+    rclone_copies_a_name_with_a_colon,
     symbolic_links_that_lead_out_are_not_followed,
     a_directory_swapped_for_a_link_in_mid_walk_leads_nowhere,
     special_files_are_not_opened,
@@ -100,6 +104,105 @@ fn no_spelling_of_dot_dot_leads_out(driver: Driver) {
         );
     }
     assert_eq!(server.client().get("/inside.txt").text(), "inside");
+}
+
+/// As clients send them that put addresses together: over HTTP/1 and HTTP/2, to read and to write.
+fn dot_segments_that_stay_inside_are_removed(driver: Driver) {
+    let (site, run) = (site(), Site::new());
+    let server = Launch::serve(driver)
+        .with(["--writable", "--access-log"])
+        .with([run.at("log")])
+        .directory(&site.at("public"))
+        .start();
+    let inside = [
+        ("/./inside.txt", "inside"),
+        ("/deep/../inside.txt", "inside"),
+        ("/none/../inside.txt", "inside"),
+        ("/deep/%2e%2E/inside.txt", "inside"),
+        ("/deep/er/../../deep/./er/file.txt", "deep"),
+        ("/./deep/er/.%2e/er/file.txt?x=/../y", "deep"),
+    ];
+    let mut client = server.client();
+    let mut targets = Vec::new();
+    for (target, contents) in inside {
+        // The second answer is a kept one.
+        for _ in 0..2 {
+            assert_eq!(client.get(target).text(), contents, "{target}");
+            targets.push(target.to_owned());
+        }
+        let absolute = format!("http://localhost{target}");
+        assert_eq!(client.get(&absolute).text(), contents, "{absolute}");
+        targets.push(absolute);
+    }
+    // What a directory is told of is where it is.
+    let reply = client.get("/none/../deep");
+    assert_eq!(
+        (reply.status, reply.field("location")),
+        (301, Some("/deep/")),
+        "{reply:?}"
+    );
+    client
+        .send("PUT /deep/./../new.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nnew");
+    assert_eq!(client.reply().status, 201);
+    assert_eq!(client.get("/new.txt").text(), "new");
+    targets.extend(["/none/../deep", "/deep/./../new.txt", "/new.txt"].map(str::to_owned));
+    if let Some(curl) = tools::find("curl") {
+        for (target, contents) in inside {
+            let mut command = Command::new(&curl);
+            command.args(["-sS", "--path-as-is", "--http2-prior-knowledge"]);
+            let output = tools::run(
+                command.arg(format!("http://{}{target}", server.address("http"))),
+                PATIENCE,
+            );
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                contents,
+                "{target}: {output:?}"
+            );
+            targets.push(target.to_owned());
+        }
+    }
+    for above in [
+        "/..",
+        "/../inside.txt",
+        "/deep/../../public/inside.txt",
+        "/%2e%2e/",
+    ] {
+        let mut client = server.client();
+        assert_eq!(client.get(above).status, 400, "{above}");
+        targets.push(above.to_owned());
+    }
+    server.end();
+    // The log has what came.
+    let log = std::fs::read_to_string(run.at("log")).expect("a log");
+    let logged = log
+        .lines()
+        .map(|line| line.split(' ').nth(6).expect("a target"));
+    let logged: Vec<&str> = logged.collect();
+    assert_eq!(logged, targets);
+}
+
+/// rclone asks for `/./a:b`, as what is before a colon would be a scheme.
+fn rclone_copies_a_name_with_a_colon(driver: Driver) {
+    let Some(rclone) = tools::find("rclone") else {
+        return;
+    };
+    let (from, to) = (
+        Site::new()
+            .with("log 12:30.txt", "one")
+            .with("plain", "two"),
+        Site::new(),
+    );
+    let server = Launch::serve(driver).directory(from.path()).start();
+    let mut command = Command::new(rclone);
+    command.args(["--config", "/dev/null", "--http-url"]);
+    command.arg(format!("http://{}/", server.address("http")));
+    let output = tools::run(command.args(["copy", ":http:"]).arg(to.path()), PATIENCE);
+    assert!(output.status.success(), "{output:?}");
+    for (name, contents) in [("log 12:30.txt", "one"), ("plain", "two")] {
+        let copied = std::fs::read_to_string(to.at(name)).expect(name);
+        assert_eq!(copied, contents, "{output:?}");
+    }
 }
 
 fn symbolic_links_that_lead_out_are_not_followed(driver: Driver) {
