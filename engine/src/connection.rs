@@ -44,7 +44,7 @@ use crate::phase::Phase;
 use crate::proxy_header::Header;
 use crate::waits::WaitSet;
 
-use state::{Clocks, Peer, Rare, Reading, Stream, Writing};
+use state::{Clocks, Marks, Peer, Rare, Reading, Stream, Writing};
 
 pub(crate) use deadlines::{Overdue, shortest_ns};
 pub(crate) use layer::Front;
@@ -89,10 +89,7 @@ pub(crate) struct Connection {
     low_power: u8,
 
     clocks: Clocks,
-    /// A deadline has passed; it is counted once, however many follow while it closes.
-    expired: bool,
-    /// Its protocol is told of the drain when the client's first words were offered.
-    is_late: bool,
+    marks: Marks,
 
     /// The queues that it is in.
     pub(crate) waits: WaitSet,
@@ -136,8 +133,7 @@ impl Connection {
             notifies_drained: false,
             low_power: OUTPUT_LOW_POWER,
             clocks: Clocks::new(now_ns),
-            expired: false,
-            is_late: false,
+            marks: Marks::default(),
             waits: WaitSet::default(),
             holds: Holds::default(),
             noted: deadlines::NOTHING_NOTED,
@@ -194,16 +190,16 @@ impl Connection {
     /// Its protocol is to be told of the drain late: see `network/ending.rs`. False: it is so
     /// already.
     pub(crate) fn comes_late(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_late, true)
+        !self.marks.set(Marks::LATE, true)
     }
 
     pub(crate) fn is_late(&self) -> bool {
-        self.is_late
+        self.marks.has(Marks::LATE)
     }
 
     /// It is told now.
     pub(crate) fn is_told(&mut self) {
-        self.is_late = false;
+        self.marks.set(Marks::LATE, false);
     }
 
     pub(crate) fn phase(&self) -> Phase {

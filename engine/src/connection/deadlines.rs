@@ -28,7 +28,7 @@ use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
 
 use super::Connection;
-use super::state::Closing;
+use super::state::{Closing, Marks};
 
 /// No phase in which a connection may rest.
 pub(super) const NOTHING_NOTED: (Phase, u64) = (Phase::Work, 0);
@@ -98,7 +98,7 @@ impl Connection {
 
     /// A deadline has passed. False: it is not the first one.
     pub(crate) fn expire(&mut self) -> bool {
-        !std::mem::replace(&mut self.expired, true)
+        !self.marks.set(Marks::EXPIRED, true)
     }
 
     /// The wheel holds no deadline any more.

@@ -175,6 +175,28 @@ pub(super) struct Rare {
     pub(super) spared: u8,
 }
 
+/// What is true of a connection or is not, a bit each: eight of them take the place of one `bool`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks(u8);
+
+impl Marks {
+    /// A deadline has passed; it is counted once, however many follow while it closes.
+    pub(super) const EXPIRED: u8 = 1;
+    /// Its protocol is told of the drain when the client's first words were offered.
+    pub(super) const LATE: u8 = 1 << 1;
+
+    pub(super) fn has(self, mark: u8) -> bool {
+        self.0 & mark != 0
+    }
+
+    /// Sets it, or takes it away; how it was before.
+    pub(super) fn set(&mut self, mark: u8, is_set: bool) -> bool {
+        let before = self.has(mark);
+        self.0 = if is_set { self.0 | mark } else { self.0 & !mark };
+        before
+    }
+}
+
 /// Since when each deadline runs, in the driver's nanoseconds.
 #[derive(Debug)]
 pub(super) struct Clocks {

@@ -74,7 +74,7 @@ pub struct Files {
     archives: Archives,
     cache: CacheLimits,
     writing: Writing,
-    /// Each request is planned alike: nothing is written, and no archives are made.
+    /// Requests without a body are planned alike: nothing is written, and no archives are made.
     is_plain: bool,
     tags: EntityTags,
     rules: Rules,
@@ -361,7 +361,8 @@ impl Service for Files {
     }
 
     fn plan(&self, head: &Head<'_>) -> Plan<'_> {
-        if self.is_plain {
+        let has_body = head.framing() != Framing::Empty;
+        if self.is_plain && !has_body {
             return Plan::default();
         }
         let streams =
@@ -370,10 +371,8 @@ impl Service for Files {
             body: match streams {
                 true => BodyPlan::Streamed,
                 // A body of these means nothing (RFC 9110 section 9.3).
-                false if head.framing() == Framing::Empty || reads(head.method()) => {
-                    BodyPlan::default()
-                }
-                false => BodyPlan::Unread,
+                false if has_body && !reads(head.method()) => BodyPlan::Unread,
+                false => BodyPlan::default(),
             },
             // An upload by tus is kept with the address that began it, and archives have turns by
             // address.

@@ -33,7 +33,7 @@ const OVERFLOWS: Metric = Metric::sum("overflows");
 /// The server gets this long to see the last connections close; it counts as the server's time.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// So many clients.
+/// This many clients.
 pub(crate) struct Burst {
     clients: u32,
     /// What has counted system calls.

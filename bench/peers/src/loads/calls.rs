@@ -241,7 +241,7 @@ fn histogram() -> io::Result<Histogram<u64>> {
 /// The calls of a workload.
 pub(crate) struct Calls(pub(crate) Workload);
 
-/// The same against ours with so many workers, whose dispatch is observed.
+/// The same against ours with this many workers, whose dispatch is observed.
 pub(crate) struct Observed(pub(crate) Workload);
 
 impl Load for Calls {

@@ -43,7 +43,7 @@ const READ_BYTES: u32 = 4096;
 /// Small enough for one reply.
 const LIST_BYTES: u32 = 32 << 10;
 
-/// So many connections that ask for something, again and again.
+/// This many connections that ask for something, again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct Fixed {
     /// What is asked for by rows that ask for nothing of their own.
@@ -59,7 +59,7 @@ pub(crate) struct Fixed {
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Figure {
-    /// CPU time, over so many requests a second: about what a core serves.
+    /// CPU time, over this many requests a second: about what a core serves.
     Time(u64),
     /// Instructions and system calls.
     Instructions,

@@ -1,4 +1,4 @@
-//! A full handshake, a request for the small file, and a close, so many at a time.
+//! A full handshake, a request for the small file, and a close, this many at a time.
 //!
 //! The load is the harness's own. wrk resumes sessions: of its connections to `openssl s_server`
 //! with `Connection: close`, all but the first ones did.

@@ -36,7 +36,7 @@ const PEAK: Metric = Metric::most("peak B/conn");
 /// How long a server gets to put buffers back after the last reply.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// So many connections. What they ask is what the row of the table has the kind for.
+/// This many connections. What they ask is what the row of the table has the kind for.
 pub(crate) struct Idle {
     pub(crate) connections: u32,
     pub(crate) asked: fn(Kind) -> Request,

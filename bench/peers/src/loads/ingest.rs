@@ -62,7 +62,7 @@ pub(crate) struct Produce {
     messages: u32,
 }
 
-/// So many messages of each producer.
+/// This many messages of each producer.
 pub(crate) struct Messages(pub(crate) u32);
 
 impl Load for Messages {

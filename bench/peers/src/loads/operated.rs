@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_millis(1500);
 const USER_AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
                           Chrome/131.0.0.0 Safari/537.36";
 
-/// So many connections that ask, and beside one of the servers so many that wait.
+/// This many connections that ask, and beside one of the servers this many that wait.
 pub(crate) struct Operated {
     pub(crate) connections: u32,
     pub(crate) crowd: u32,

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Name of the stored file.
 const PATH: &str = "/stored";
 
-/// A file of so many MiB.
+/// A file of this many MiB.
 pub(crate) struct Put(pub(crate) u64);
 
 impl Load for Put {

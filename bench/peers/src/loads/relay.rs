@@ -35,13 +35,13 @@ const SETTLING: Duration = Duration::from_millis(100);
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relayed {
-    /// One stream of so many GiB.
+    /// One stream of this many GiB.
     Stream(usize),
-    /// So many pairs.
+    /// This many pairs.
     Pairs(usize, Span),
     /// The same while the relay is always busy.
     Busy(usize),
-    /// So many wait for their partners.
+    /// This many wait for their partners.
     Wait(usize),
 }
 

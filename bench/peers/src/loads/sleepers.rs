@@ -40,7 +40,7 @@ const SLEEPERS_PER_MILLE: u32 = 100;
 /// Traffic before each count: the closed loop finds its balance.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// So many connections.
+/// This many connections.
 pub(crate) struct Sleepers(pub(crate) u32);
 
 impl Load for Sleepers {

@@ -49,7 +49,7 @@ const REQUESTS_PER_SECOND: f64 = 1_000.0;
 /// Events until everybody has had some, and buffers are put back.
 const SETTLE: f64 = 2.5;
 
-/// So many listeners, for so long.
+/// This many listeners, for so long.
 pub(crate) struct Sse {
     pub(crate) listeners: u32,
     pub(crate) time: Duration,

@@ -41,7 +41,7 @@ const UNSHAKEN: Metric = Metric::sum("unshaken");
 /// Of the newcomers, before the calm clients begin.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// So many calm clients, and newcomers at once. See the module.
+/// This many calm clients, and newcomers at once. See the module.
 pub(crate) struct Storms {
     pub(crate) calm: u32,
     pub(crate) newcomers: u32,

@@ -21,13 +21,13 @@ use crate::server::{Server, Service};
 const WARM_UP_CONNECTIONS: u32 = 50;
 const WARM_UP_SECONDS: u32 = 1;
 
-/// So many connections, and requests at once on each.
+/// This many connections, and requests at once on each.
 pub(crate) struct Streams {
     pub(crate) connections: u32,
     pub(crate) streams: u32,
 }
 
-/// So many connections that asked once and wait.
+/// This many connections that asked once and wait.
 pub(crate) struct Waiting(pub(crate) u32);
 
 impl Load for Streams {

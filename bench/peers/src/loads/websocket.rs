@@ -21,10 +21,10 @@ const THREADS: usize = 2;
 pub(crate) const CONNECTIONS: usize = 50;
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Messages of so many bytes, which come back.
+/// Messages of this many bytes, which come back.
 pub(crate) struct Echoes(pub(crate) usize);
 
-/// So many sockets that wait, after an echo of so many bytes.
+/// This many sockets that wait, after an echo of this many bytes.
 pub(crate) struct Idle(pub(crate) u32, pub(crate) usize);
 
 impl Load for Echoes {

@@ -121,7 +121,7 @@ impl Request {
 }
 
 impl Wrk {
-    /// A request on so many connections that are kept.
+    /// A request on this many connections that are kept.
     pub(crate) fn kept(request: Request, connections: u32) -> Self {
         Self {
             request,

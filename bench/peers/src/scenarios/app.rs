@@ -16,7 +16,7 @@ use crate::server::{Needs, Service};
 
 const CONNECTIONS: u32 = 50;
 
-/// With these numbers of threads that may block (nothing: each library's own default), and so many
+/// With these numbers of threads that may block (nothing: each library's own default), and this many
 /// who listen.
 pub(super) fn tables(pools: &[Option<u32>], listeners: u32) -> Vec<Comparison> {
     let asks = [

@@ -50,7 +50,7 @@ pub(super) fn sleepers() -> Comparison {
     .wants(ours, QUICK, &theirs, Below(1.0))
 }
 
-/// Memory of so many connections that wait.
+/// Memory of this many connections that wait.
 pub(super) fn idle(connections: u32) -> Comparison {
     let about = format!("{connections} idle keep-alive connections");
     let kinds = [
@@ -77,7 +77,7 @@ pub(super) fn idle(connections: u32) -> Comparison {
         .wants(ours, IDLE, &Beside::Nothing, AtMost(1024.0))
 }
 
-/// So many clients connect at once.
+/// This many clients connect at once.
 pub(super) fn burst(clients: u32) -> Comparison {
     let about = format!("{clients} clients at once, 128-byte echo");
     let kinds = [Kind::TokioEcho, Kind::EchoSingle, Kind::EchoMultishot];
@@ -90,7 +90,7 @@ pub(super) fn burst(clients: u32) -> Comparison {
         .wants(&kinds[1..], LOST, &Beside::Nothing, AtMost(0.0))
 }
 
-/// A file of so many MiB is stored.
+/// A file of this many MiB is stored.
 pub(super) fn put(mebibytes: u64) -> Comparison {
     let about = format!("PUT of {mebibytes} MiB");
     let kinds = [Kind::NginxDav, Kind::NginxDavTuned, Kind::FlatpathPut];
@@ -140,7 +140,7 @@ pub(super) fn operate(crowd: u32) -> Comparison {
         .wants(ours, CPU, &beside(Kind::Flatpath), AtMost(1.03))
 }
 
-/// Server-sent events to so many, one after each interval, for so long.
+/// Server-sent events to this many, one after each interval, for so long.
 pub(super) fn sse(listeners: u32, every: Duration, time: Duration) -> Comparison {
     let about = format!("{listeners} listeners of server-sent events, one a second to all");
     let needs = Needs {
@@ -165,7 +165,7 @@ pub(super) fn sse(listeners: u32, every: Duration, time: Duration) -> Comparison
     table
 }
 
-/// Messages over WebSockets, and so many sockets that wait.
+/// Messages over WebSockets, and this many sockets that wait.
 pub(super) fn websocket(clients: u32) -> Vec<Comparison> {
     /// A line of a chat, and a page of JSON. The header of the frame is extra.
     const MESSAGES: [usize; 2] = [100, 4000];

@@ -22,7 +22,7 @@ use crate::server::{Needs, Service};
 
 const OURS: [Kind; 2] = [Kind::FlatpathUring, Kind::FlatpathEpoll];
 
-/// So many messages of each producer.
+/// This many messages of each producer.
 pub(super) fn ingest(messages: u32) -> Comparison {
     let about = format!("{FLOWS} x {messages} messages of {MESSAGE_BYTES} bytes");
     let others = [
@@ -53,7 +53,7 @@ pub(super) fn ingest(messages: u32) -> Comparison {
     table
 }
 
-/// One stream of so many GiB.
+/// One stream of this many GiB.
 pub(super) fn stream(gibibytes: usize) -> Comparison {
     let others = [Kind::Python, Kind::Socat, Kind::Haproxy];
     let about = format!("one stream of {gibibytes} GiB");
@@ -66,7 +66,7 @@ pub(super) fn stream(gibibytes: usize) -> Comparison {
     table
 }
 
-/// So many pairs: from the handshakes to their `ok`, and from connecting to leaving.
+/// This many pairs: from the handshakes to their `ok`, and from connecting to leaving.
 pub(super) fn pairs(pairs: usize) -> [Comparison; 2] {
     let others = [Kind::Python];
     let about = format!("{pairs} pairs, from the handshakes to their ok");
@@ -76,14 +76,14 @@ pub(super) fn pairs(pairs: usize) -> [Comparison; 2] {
     [a_tenth(matches), visits]
 }
 
-/// So many pairs while the relay is always busy.
+/// This many pairs while the relay is always busy.
 pub(super) fn busy(pairs: usize) -> Comparison {
     let about = format!("{pairs} pairs come and go, the relay always busy");
     let others = [Kind::Python, Kind::Bare];
     a_tenth(relay(about, &others, Relayed::Busy(pairs), MICROS))
 }
 
-/// So many clients wait.
+/// This many clients wait.
 pub(super) fn wait(count: usize) -> Comparison {
     let about = format!("{count} clients wait");
     relay(about, &[Kind::Python], Relayed::Wait(count), BYTES).wants(

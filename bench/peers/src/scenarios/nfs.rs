@@ -12,7 +12,7 @@ use crate::loads::calls::{CONNECTIONS, CPU, Calls, DISPATCH, OPERATIONS, Observe
 use crate::loads::listing::{LISTING, Listing};
 use crate::server::{Needs, Service};
 
-/// Ours and nfs-ganesha, with these workloads, and so many files to list.
+/// Ours and nfs-ganesha, with these workloads, and this many files to list.
 pub(super) fn compare(workloads: &[Workload], files: u32) -> Vec<Comparison> {
     let workloads = workloads.iter().copied();
     let (data, lists): (Vec<_>, Vec<_>) = workloads.partition(|it| it.is_data());

@@ -167,7 +167,7 @@ fn refusals(by_instructions: bool) -> Comparison {
         .wants([hidden, denied], metric, &beside("404"), AtMost(1.0))
 }
 
-/// The row is to reach so many of the other's instructions; the first to is shown as a ratio.
+/// The row is to reach this many of the other's instructions; the first to is shown as a ratio.
 fn at_most(table: Comparison, row: &str, to: &str, most: f64) -> Comparison {
     let shown: &[_] = if table.ratios.is_empty() {
         &[INSTRUCTIONS]

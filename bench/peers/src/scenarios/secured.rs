@@ -30,7 +30,7 @@ const CONNECTIONS_PER_MIB: u32 = 8;
 const OURS: [Kind; 2] = [Kind::HttpsUring, Kind::HttpsEpoll];
 const OURS_PLAIN: [Kind; 2] = [Kind::FlatpathUring, Kind::FlatpathEpoll];
 
-/// HTTP/1.1 over TLS, with so many connections that wait, and newcomers at once.
+/// HTTP/1.1 over TLS, with this many connections that wait, and newcomers at once.
 pub(super) fn https(clients: u32, newcomers: u32) -> Vec<Comparison> {
     let small = || Request::of(SMALL_PATH, small_body());
     let large = Request::of(LARGE_PATH, large_body());
@@ -97,7 +97,7 @@ fn beside_nginx(table: Comparison, most: f64) -> Comparison {
     )
 }
 
-/// HTTP/2, with so many connections that wait.
+/// HTTP/2, with this many connections that wait.
 pub(super) fn http2(clients: u32) -> Vec<Comparison> {
     let secured = [Kind::Http2Nginx, Kind::HttpsHyper, OURS[0], OURS[1]];
     let plain = [Kind::Http2Nginx, OURS_PLAIN[0], OURS_PLAIN[1]];
