@@ -218,10 +218,11 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// is shorter now. [`Io::draining`](crate::Io::draining) is true from the beginning on. By
     /// default: close after the output.
     ///
-    /// For a connection that has just been accepted, or whose protocol has just begun (behind a
-    /// PROXY header, a handshake of TLS, an upgrade), this is called after its first bytes were
-    /// offered, or when it has said nothing for as long as
-    /// [`Limits::drain_idle_timeout`](crate::Limits::drain_idle_timeout).
+    /// For a connection that has just been accepted, or whose PROXY header or handshake of TLS has
+    /// just come to its end, this is called after its first bytes were offered, or when it has said
+    /// nothing for as long as [`Limits::drain_idle_timeout`](crate::Limits::drain_idle_timeout).
+    /// One that was handed over is told after what had come was offered: its client may be one that
+    /// only listens.
     fn draining(&self, context: &mut Context<'_, Self>) {
         context.close_after_output();
     }

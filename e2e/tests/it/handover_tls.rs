@@ -57,7 +57,7 @@ fn upload(
     );
     let mut request = head.into_bytes();
     request.resize(request.len() + bytes, b'u');
-    let is_behind = name % 2 == 0;
+    let is_behind = name.is_multiple_of(2);
     if !is_behind {
         connection.writer().write_all(&request).expect("in memory");
     }

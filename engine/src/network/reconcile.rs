@@ -129,7 +129,6 @@ impl<D: Driver> Event<'_, D> {
         self.end_session();
         let now_ns = self.thread.now_ns();
         self.connection.change_protocol(successor, session, now_ns);
-        self.connection.begin_stream();
         self.begin_protocol();
     }
 

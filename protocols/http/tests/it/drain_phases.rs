@@ -5,7 +5,7 @@
 //! case the request is answered. For the server that hands over, a hand-over is this drain.
 
 use bytes::Bytes;
-use flatpath::{Context, Protocol, Received, Successor};
+use flatpath::{Context, Phase, Protocol, Received, Successor};
 use flatpath_http::{Http, Request, Router, routing, upgrade};
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
 
@@ -16,7 +16,7 @@ use crate::h2_frames::{
 const TURNS_MAX: usize = 10_000;
 const BODY_BYTES: usize = 20_000;
 
-/// Sends back a line in capitals; told of a drain, it takes one that has begun to its end.
+/// Sends back a line in capitals; told of a drain, it waits for one as long as it may.
 struct Shout;
 
 impl Protocol for Shout {
@@ -34,6 +34,7 @@ impl Protocol for Shout {
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         *context.session = !input.ends_with(b"\n");
         if *context.session {
+            context.phase(Phase::Head);
             return Received::NeedMore { consumed: 0 };
         }
         context.write(&input.to_ascii_uppercase()).expect("room");
@@ -42,7 +43,7 @@ impl Protocol for Shout {
 
     fn draining(&self, context: &mut Context<'_, Self>) {
         if !*context.session {
-            context.close_after_output();
+            context.restart_phase(Phase::Idle);
         }
     }
 }
