@@ -84,13 +84,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::named_in(&settings, &file)?;
     warn(arguments, &listeners, &file);
-    let parts = demands(&settings, &listeners).divide()?;
-    parts.log();
-    let limit = control_group::memory_bytes();
-    let used = demands(&settings, &listeners).bytes;
-    if let Some(why) = limit.and_then(|limit| control_group::warning(used, limit)) {
-        log::warn!("{why}");
-    }
+    let parts = divided(&settings, &listeners)?;
     let restart = Restart::begin(&settings, &passed)?;
     let access_logs = AccessLogs::of(&settings)?;
     let mut services = Services::with(&passed, &file, &listeners, (&parts, &access_logs))?;
@@ -106,12 +100,12 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     refuse_strangers(&passed)?;
     tell_ports(&running, &services);
     access_logs.shown_by(&admin);
-    admin.source(std::mem::take(&mut services.counting).source(&running));
-    let roots = attach(&admin, &running, &settings, &listeners, &services);
+    let roots = attach(&admin, &running, &settings, &listeners, &mut services);
     let slow = SlowWatch::start(running.handle(), settings.slow).map_err(no_thread)?;
     let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
     let reporters = reporters(&services, &running);
     let renewal = Renewal::begin(&services.certificates, reload_period(&settings));
+    let watches = watches(&manager, &running)?;
     // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
     let relieved = watchdog.on_stopping(drain_times.timeout());
@@ -141,17 +135,13 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         parts,
         manager: manager.clone(),
     };
-    let pulse = Pulse::begin(&manager, running.handle()).map_err(no_thread)?;
-    let silence = bounded_file::Watch::begin().map_err(no_thread)?;
     let watch = watch.reloading(reload.on_signal(access_logs.reopener()));
     let outcome = watch.run_with(running, move |stopping| {
         end_in_time(stopping);
         manager.stopping();
         withdraw();
     });
-    drop((
-        handover, reporters, renewal, rpcbind, services, silence, pulse,
-    ));
+    drop((handover, reporters, renewal, rpcbind, services, watches));
     // The last one, so that it shows the end of the others.
     drop(admin_server);
     access_logs.end();
@@ -169,6 +159,29 @@ fn configured(arguments: &ArgMatches) -> Result<(Settings, Configuration), Failu
     let settings = file.settings.clone().replaced_by(arguments);
     logging::set_levels(settings.log.as_deref());
     Ok((settings, file))
+}
+
+/// The parts of the memory, which the log shows.
+fn divided(settings: &Settings, listeners: &[Listener]) -> Result<Parts, Failure> {
+    let demands = demands(settings, listeners);
+    let limit = control_group::memory_bytes();
+    let warning = limit.and_then(|limit| control_group::warning(demands.bytes, limit));
+    let parts = demands.divide()?;
+    parts.log();
+    if let Some(why) = warning {
+        log::warn!("{why}");
+    }
+    Ok(parts)
+}
+
+/// What looks after the network threads and after the files of the configuration.
+fn watches(
+    manager: &ServiceManager,
+    running: &Running,
+) -> Result<(Pulse, bounded_file::Watch), Failure> {
+    let pulse = Pulse::begin(manager, running.handle()).map_err(no_thread)?;
+    let silence = bounded_file::Watch::begin().map_err(no_thread)?;
+    Ok((pulse, silence))
 }
 
 /// Says what is allowed, and hardly meant.
@@ -194,8 +207,9 @@ fn attach(
     running: &Running,
     settings: &Settings,
     listeners: &[Listener],
-    services: &Services,
+    services: &mut Services,
 ) -> Roots {
+    admin.source(std::mem::take(&mut services.counting).source(running));
     admin.slow(settings.slow);
     let roots = Roots::default();
     roots.set(listeners);

@@ -192,7 +192,7 @@ impl Refusal {
     pub(crate) fn of_feature(self, since: &str, running: Option<(u32, u32)>) -> Refusal {
         let is_told = self.cause == Cause::Unsupported
             || matches!(self.cause, Cause::Other | Cause::Inoperative);
-        let is_older = match (running, crate::probe::version(since)) {
+        let is_older = match (running, version(since)) {
             (Some(running), Some(since)) => running < since,
             _ => false,
         };
@@ -256,6 +256,12 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// The first two numbers of a text such as `6.12` or `5.10.0-28-amd64`.
+pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(['.', '-']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,10 @@ use flatpath_driver::{DriverChoice, DriverConfig};
 use crate::settings::Options;
 
 /// A driver that is open; none can be where none is built.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a thread has one, for as long as it runs"
+)]
 pub(crate) enum OpenDriver {
     #[cfg(feature = "uring")]
     Uring(Uring),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::{BlockingLimit, Entry, Visitor};
-use crate::connection_end::JobConnection;
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::ConnectionDescriptors;
 use crate::lifecycle::ServerState;
+use crate::turns::ConnectionEnd;
 use crate::worker::Shared;
 use flatpath_structures::pool::PoolHandle;
 
@@ -25,6 +25,31 @@ pub struct WorkerScope<'a> {
 
 flatpath_structures::opaque_debug! {
     impl[] WorkerScope<'_> as "WorkerScope";
+}
+
+/// The connection of a job while a worker runs it: see [`WorkerScope::connection`].
+#[derive(Clone, Copy)]
+pub struct JobConnection<'a> {
+    shared: &'a Arc<Shared>,
+    home: ConnectionId,
+}
+
+flatpath_structures::opaque_debug! {
+    impl[] JobConnection<'_> as "JobConnection";
+}
+
+impl JobConnection<'_> {
+    /// What ends the connection, from any thread and at any time, because others need what it
+    /// holds.
+    #[must_use]
+    pub fn end(&self) -> ConnectionEnd {
+        let (shared, home) = (Arc::downgrade(self.shared), self.home);
+        ConnectionEnd::by(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.end_for_others(home);
+            }
+        })
+    }
 }
 
 impl<'a> WorkerScope<'a> {

@@ -27,7 +27,6 @@ use flatpath_structures::lock::Lock;
 
 use crate::address_limit::share;
 use crate::by_address::ByAddress;
-use crate::connection_end::ConnectionEnd;
 use crate::memory_share::ShareHold;
 
 /// Who gets a turn.
@@ -40,7 +39,30 @@ pub struct Client {
     pub end: ConnectionEnd,
 }
 
-/// So many turns at a time, of one kind of work. A clone is the same limit.
+/// Ends a connection for others, from any thread and at any time; see
+/// [`JobConnection::end`](crate::JobConnection::end). By default that of none.
+#[derive(Clone, Default)]
+pub struct ConnectionEnd(Option<Arc<dyn Fn() + Send + Sync>>);
+
+flatpath_structures::opaque_debug! {
+    impl[] ConnectionEnd as "ConnectionEnd";
+}
+
+impl ConnectionEnd {
+    /// One that does this.
+    pub(crate) fn by(end: impl Fn() + Send + Sync + 'static) -> ConnectionEnd {
+        ConnectionEnd(Some(Arc::new(end)))
+    }
+
+    /// The connection ends in its thread's next turn: what it is being sent breaks off.
+    pub fn end(&self) {
+        if let Some(end) = &self.0 {
+            end();
+        }
+    }
+}
+
+/// A number of turns at a time, of one kind of work. A clone is the same limit.
 #[derive(Clone, Debug)]
 pub struct TurnLimit(Arc<Limit>);
 

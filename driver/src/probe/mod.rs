@@ -16,7 +16,7 @@ pub(crate) mod datagrams;
 use std::io;
 
 use crate::config::DriverConfig;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, version};
 use crate::uring::Uring;
 use crate::uring::setup::{self, TaskRun};
 
@@ -218,12 +218,6 @@ impl Trial {
 /// The version of the kernel that runs: its first two numbers.
 fn running() -> Option<(u32, u32)> {
     version(&rustix::system::uname().release().to_string_lossy())
-}
-
-/// The first two numbers of a text such as `6.12` or `5.10.0-28-amd64`.
-pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.split(['.', '-']).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 impl Probe {

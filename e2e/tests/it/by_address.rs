@@ -70,11 +70,11 @@ fn connections(driver: Driver) {
 }
 
 fn jobs(driver: Driver) {
-    let flags = ["--workers", "1..8", "--in-flight", "32"];
+    let flags = ["--workers", "1..16", "--in-flight", "32"];
     let server = handlers(driver, &flags);
     let _crowd = crowd(&server, 48, "/never");
     until("all that it may have run", || {
-        (active(&server) == 6).then_some(())
+        (active(&server) == 13).then_some(())
     });
     for _ in 0..4 {
         assert_eq!(from(NEWCOMER, &server).get("/pooled").text(), "pooled");
@@ -85,12 +85,12 @@ fn workers(driver: Driver) {
     let server = handlers(driver, &["--workers", "1..16"]);
     let _crowd = crowd(&server, 40, "/never");
     until("all that it may have run", || {
-        (active(&server) == 12).then_some(())
+        (active(&server) == 13).then_some(())
     });
     for _ in 0..4 {
         assert_eq!(from(NEWCOMER, &server).get("/pooled").text(), "pooled");
     }
-    assert_eq!(active(&server), 12);
+    assert_eq!(active(&server), 13);
 }
 
 fn lasting(driver: Driver) {

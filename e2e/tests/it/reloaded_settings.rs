@@ -137,10 +137,30 @@ const LARGE_BYTES: usize = 12 << 20;
 /// `ada` with `pass:word`, as `htpasswd -nbB` makes it.
 const ADA: &str = "ada:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy\n";
 
-#[rustfmt::skip]
+fn scene(
+    name: &'static str,
+    at: At,
+    lines: [&'static str; 2],
+    seen: [&'static str; 2],
+    sees: fn(&Seen<'_>) -> String,
+) -> Scene {
+    Scene {
+        name,
+        at,
+        lines,
+        sees,
+        seen,
+    }
+}
+
 fn scenes() -> Vec<Scene> {
-    use At::{Above, Site};
-    let scene = |name, at, lines, seen, sees| Scene { name, at, lines, sees, seen };
+    let parts = [of_files(), of_uploads(), of_sites(), of_connections()];
+    parts.into_iter().flatten().collect()
+}
+
+#[rustfmt::skip]
+fn of_files() -> Vec<Scene> {
+    use At::Site;
     vec![
         scene("dir", Site, ["dir = \"site\"", "dir = \"other\""], ["site", "other"],
             |it| it.ask("GET /name", "", "").text().into()),
@@ -174,6 +194,13 @@ fn scenes() -> Vec<Scene> {
             assert_ne!(one, "none");
             if one == other { "same" } else { "differ" }.into()
         }),
+    ]
+}
+
+#[rustfmt::skip]
+fn of_uploads() -> Vec<Scene> {
+    use At::Site;
+    vec![
         scene("put-max", Site, ["writable = true", "writable = true\nput-max = \"1K\""],
             ["stored", "413"], |it| it.put(2_000)),
         scene("uploads-max", Site, ["writable = true", "writable = true\nuploads-max = 1"],
@@ -210,6 +237,13 @@ fn scenes() -> Vec<Scene> {
                 if months > 2 { "in months" } else { "soon" }.into()
             }),
         scene("writable", Site, ["", "writable = true"], ["405", "stored"], |it| it.put(10)),
+    ]
+}
+
+#[rustfmt::skip]
+fn of_sites() -> Vec<Scene> {
+    use At::Site;
+    vec![
         scene("access-log", Site, ["access-log = \"one.log\"", "access-log = \"two.log\""],
             ["one.log", "two.log"], |it| {
                 let target = format!("/logged-{}", it.round);
@@ -244,6 +278,13 @@ fn scenes() -> Vec<Scene> {
             ["stays", "ended"], sends_half_a_body),
         scene("idle-timeout", Site, ["", "idle-timeout = 0.1"], ["stays", "ended"], idles),
         scene("write-timeout", Site, ["", "write-timeout = 0.1"], ["whole", "cut off"], reads_late),
+    ]
+}
+
+#[rustfmt::skip]
+fn of_connections() -> Vec<Scene> {
+    use At::Above;
+    vec![
         scene("head-timeout", Above, ["", "head-timeout = 0.1"], ["stays", "ended"],
             |it| it.stays(it.client(), "GET /page HTTP/1.1\r\n")),
         scene("idle-timeout", Above, ["", "idle-timeout = 0.1"], ["stays", "ended"], idles),

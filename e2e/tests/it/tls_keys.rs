@@ -41,7 +41,7 @@ fn signed_by(server: &Server, version: &str, signatures: &str) -> Option<String>
     let kind = said
         .lines()
         .find_map(|line| line.strip_prefix("Peer signature type: "));
-    Some(kind.map_or_else(|| format!("none: {said}"), |kind| kind.to_lowercase()))
+    Some(kind.map_or_else(|| format!("none: {said}"), str::to_lowercase))
 }
 
 fn each_client_gets_a_key_whose_signatures_it_takes(driver: Driver) {

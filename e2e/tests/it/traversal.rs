@@ -5,7 +5,7 @@ use std::process::Command;
 
 use flatpath_testkit::deadline::PATIENCE;
 use flatpath_testkit::reply::Asked;
-use flatpath_testkit::{Driver, Launch, Over, Site, each_driver, tools};
+use flatpath_testkit::{Driver, Launch, Over, Server, Site, each_driver, tools};
 
 each_driver!(
     no_spelling_of_dot_dot_leads_out,
@@ -106,6 +106,23 @@ fn no_spelling_of_dot_dot_leads_out(driver: Driver) {
     assert_eq!(server.client().get("/inside.txt").text(), "inside");
 }
 
+/// Asks for each target over HTTP/2, as it is; returns those that were asked for.
+fn asked_by_curl(server: &Server, inside: &[(&str, &str)]) -> Vec<String> {
+    let Some(curl) = tools::find("curl") else {
+        return Vec::new();
+    };
+    let ask = |&(target, contents): &(&str, &str)| {
+        let mut command = Command::new(&curl);
+        command.args(["-sS", "--path-as-is", "--http2-prior-knowledge"]);
+        command.arg(format!("http://{}{target}", server.address("http")));
+        let output = tools::run(&mut command, PATIENCE);
+        let body = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(body, contents, "{target}: {output:?}");
+        target.to_owned()
+    };
+    inside.iter().map(ask).collect()
+}
+
 /// As clients send them that put addresses together: over HTTP/1 and HTTP/2, to read and to write.
 fn dot_segments_that_stay_inside_are_removed(driver: Driver) {
     let (site, run) = (site(), Site::new());
@@ -146,22 +163,7 @@ fn dot_segments_that_stay_inside_are_removed(driver: Driver) {
     assert_eq!(client.reply().status, 201);
     assert_eq!(client.get("/new.txt").text(), "new");
     targets.extend(["/none/../deep", "/deep/./../new.txt", "/new.txt"].map(str::to_owned));
-    if let Some(curl) = tools::find("curl") {
-        for (target, contents) in inside {
-            let mut command = Command::new(&curl);
-            command.args(["-sS", "--path-as-is", "--http2-prior-knowledge"]);
-            let output = tools::run(
-                command.arg(format!("http://{}{target}", server.address("http"))),
-                PATIENCE,
-            );
-            assert_eq!(
-                String::from_utf8_lossy(&output.stdout),
-                contents,
-                "{target}: {output:?}"
-            );
-            targets.push(target.to_owned());
-        }
-    }
+    targets.extend(asked_by_curl(&server, &inside));
     for above in [
         "/..",
         "/../inside.txt",

@@ -109,13 +109,13 @@ fn a_kept_part_is_one_for_all_listeners_and_whatever_is_asked_for_these() {
 }
 
 #[test]
-fn a_crowd_leaves_half_of_a_kept_part_and_an_eighth_of_all_workers() {
+fn a_crowd_leaves_half_of_a_kept_part_and_a_sixteenth_of_all_workers() {
     let parts = [part(PartSize::Kept)];
     let mut limit = ConcurrencyLimit::with_parts(64, &[&parts]);
     assert_eq!(enter(&mut limit, 0), 60);
     assert_eq!(enter_as(&mut limit, 1, Rank::AfterOthers), 2);
     assert_eq!(enter(&mut limit, 1), 2);
-    for (workers, most) in [(1, 1), (7, 7), (8, 7), (128, 112)] {
+    for (workers, most) in [(1, 1), (15, 15), (16, 15), (128, 120)] {
         let mut alone = ConcurrencyLimit::divided(workers, 1);
         assert_eq!(enter_as(&mut alone, 0, Rank::AfterOthers), most);
         assert_eq!(enter(&mut alone, 0), 1000, "others have what there is");

@@ -192,7 +192,11 @@ impl Marks {
     /// Sets it, or takes it away; how it was before.
     pub(super) fn set(&mut self, mark: u8, is_set: bool) -> bool {
         let before = self.has(mark);
-        self.0 = if is_set { self.0 | mark } else { self.0 & !mark };
+        self.0 = if is_set {
+            self.0 | mark
+        } else {
+            self.0 & !mark
+        };
         before
     }
 }

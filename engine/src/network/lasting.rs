@@ -160,7 +160,7 @@ impl<D: Driver> Network<D> {
 
     /// Ends the connections whose end other threads ask for ([`ConnectionEnd`]).
     ///
-    /// [`ConnectionEnd`]: crate::connection_end::ConnectionEnd
+    /// [`ConnectionEnd`]: crate::turns::ConnectionEnd
     pub(super) fn take_endings(&mut self) {
         let endings = std::mem::take(&mut *self.thread.common.mailbox().endings.lock());
         for key in endings {

@@ -95,14 +95,16 @@ impl Proof {
 
 impl fmt::Debug for Proof {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Proof").field(&*self.took.lock()).finish()
+        formatter
+            .debug_tuple("Proof")
+            .field(&*self.took.lock())
+            .finish()
     }
 }
 
 /// What looks at a directory, by its name, so that it does not keep it: opens a regular file in it
 /// and reads a byte, if there is one among the first [`LOOK_ENTRIES_MAX`] entries. Some ten system
 /// calls.
-#[must_use]
 pub fn look_into(directory: &Path) -> impl Fn() -> io::Result<()> + Send + Sync + use<> {
     let directory = directory.to_owned();
     move || {

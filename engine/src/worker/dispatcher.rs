@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::address_limit::{AddressLimit, Cells};
 use crate::discard::discard;
 use crate::limits::{
-    JOBS_ADDRESS_PART, JOBS_PER_ADDRESS, JOBS_WEIGHED, JOBS_WEIGHED_PART, OTHERS_PART,
+    JOBS_ADDRESS_PARTS, JOBS_PER_ADDRESS, JOBS_WEIGHED, JOBS_WEIGHED_PART, OTHERS_PART,
 };
 use crate::mark::JobState;
 use crate::pools::Wanted;
@@ -415,10 +415,12 @@ fn weighed(workers_max: u32, threads: usize) -> (usize, usize) {
     if workers_max < OTHERS_PART {
         return (JOBS_WEIGHED, JOBS_PER_ADDRESS);
     }
-    let part = |divisor: usize| (workers_max as usize / divisor / threads).max(1);
+    let workers = workers_max as usize;
+    let weighed = workers / JOBS_WEIGHED_PART;
+    let of_one = workers * JOBS_ADDRESS_PARTS / 16 - weighed;
     (
-        JOBS_WEIGHED.min(part(JOBS_WEIGHED_PART)),
-        JOBS_PER_ADDRESS.min(part(JOBS_ADDRESS_PART)),
+        JOBS_WEIGHED.min((weighed / threads).max(1)),
+        JOBS_PER_ADDRESS.min((of_one / threads).max(1)),
     )
 }
 

@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_last_places_are_for_those_with_no_more_than_their_share() {
-        for (in_flight_max, listeners, most) in [(64, 1, 56), (7, 1, 7), (128, 4, 128 - 24 - 16)] {
+        for (in_flight_max, listeners, most) in [(64, 1, 60), (15, 1, 15), (128, 4, 128 - 24 - 8)] {
             let places = Reservations::new(in_flight_max, listeners, 1);
             let all: Vec<_> = std::iter::from_fn(|| places.reserve(0)).collect();
             assert_eq!(all.len(), most);

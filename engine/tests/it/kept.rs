@@ -64,13 +64,13 @@ fn handlers_of_one_address_that_wait_leave_workers_to_others() {
         let running = server.start().expect("started");
         let mut crowd = client_from(CROWD, address_of(&running));
         crowd.write_all(&[b'w'; 40]).expect("written");
-        // It leaves an eighth.
-        gate.await_waiting(14);
+        // It leaves a sixteenth.
+        gate.await_waiting(15);
         for newcomer in 1..5 {
             let mut newcomer = client_from(newcomer, address_of(&running));
             assert_eq!(hears(&mut newcomer, b'q'), b'd');
         }
-        assert_eq!(gate.waiting_max(), 14);
+        assert_eq!(gate.waiting_max(), 15);
     });
 }
 
@@ -83,12 +83,12 @@ fn jobs_of_one_address_leave_places_to_those_of_others() {
             in_flight_max: 32,
             ..Limits::default()
         };
-        let server = Server::new().driver(choice).workers(1..=8).limits(limits);
+        let server = Server::new().driver(choice).workers(1..=16).limits(limits);
         let server = server.listen("127.0.0.1:0", Gated(gate.clone()));
         let running = server.start().expect("started");
         let mut crowd = client_from(CROWD, address_of(&running));
         crowd.write_all(&[b'w'; 64]).expect("written");
-        gate.await_waiting(7);
+        gate.await_waiting(15);
         for newcomer in 1..5 {
             let mut newcomer = client_from(newcomer, address_of(&running));
             assert_eq!(hears(&mut newcomer, b'q'), b'd');

@@ -39,7 +39,7 @@ fn lingering(server: &mut SimulatedServer) -> Client {
 
 /// Sends so much, a piece at a time, as the server takes it.
 fn send(server: &mut SimulatedServer, client: &Client, mut bytes: usize) {
-    const PIECE: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+    static PIECE: [u8; 64 * 1024] = [b'x'; 64 * 1024];
     while bytes > 0 {
         let piece = bytes.min(PIECE.len());
         client.write(&PIECE[..piece]);

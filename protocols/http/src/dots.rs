@@ -16,7 +16,7 @@
 use std::borrow::Cow;
 
 use crate::fault::Fault;
-use crate::parse;
+use crate::scan::empty_lines_bytes;
 use crate::target::path_range;
 
 /// Whether a path surely has no dot segment.
@@ -128,7 +128,7 @@ pub fn without_dot_segments(path: &str) -> Result<Cow<'_, str>, Fault> {
 /// [`Fault::DotSegments`]: it leads above the root.
 #[cold]
 pub(crate) fn remove_from_head<'h>(head: &'h [u8], out: &mut Vec<u8>) -> Result<&'h str, Fault> {
-    let line_from = parse::empty_lines_bytes(head);
+    let line_from = empty_lines_bytes(head);
     let mut words = head[line_from..].splitn(3, |byte| *byte == b' ');
     let (Some(method), Some(target)) = (words.next(), words.next()) else {
         return Err(Fault::RequestLine);

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::framing;
 use crate::head::{Head, HeaderSlots, header_slots};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
-use crate::scan::Scan;
+use crate::scan::{Scan, empty_lines_bytes};
 use crate::target::parse_target;
 
 /// Parses a complete head, as [`Scan::head`](crate::Scan::head) gives it. The connection must end
@@ -101,15 +101,6 @@ pub(crate) fn parse_resolved<'a>(
         bytes: head.len(),
         ..parsed
     })
-}
-
-/// Bytes of the empty lines before the request line.
-pub(crate) fn empty_lines_bytes(head: &[u8]) -> usize {
-    let mut rest = head;
-    while let Some(after) = rest.strip_prefix(b"\r\n") {
-        rest = after;
-    }
-    head.len() - rest.len()
 }
 
 /// Which rule a head broke that httparse refused.

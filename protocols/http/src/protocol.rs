@@ -238,7 +238,7 @@ impl<S: Service> Protocol for Http<S> {
             #[cfg(feature = "http2")]
             _ if connection.session.stage == Stage::Http2 => crate::h2::expired(connection, phase),
             Phase::Head if !connection.session.scan.is_untouched() => {
-                refuse::head_too_late(connection)
+                refuse::head_too_late(connection);
             }
             Phase::Body => refuse::fault(connection, Fault::BodyTimeout),
             Phase::Push => push::keep_alive(connection),

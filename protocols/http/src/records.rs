@@ -22,8 +22,8 @@ use crate::client::{Client, Proxies};
 use crate::head::Head;
 use crate::limits::{MALFORMED_LOGGED_BYTES_MAX, SPARES_MAX, UNSENT_BYTES_MAX};
 use crate::outgoing::Outgoing;
-use crate::parse::empty_lines_bytes;
 use crate::request_id::RequestId;
+use crate::scan::empty_lines_bytes;
 
 /// What a connection remembers for its lines.
 pub(crate) struct Records {

@@ -168,6 +168,15 @@ fn position(at: usize) -> u16 {
     at as u16
 }
 
+/// Bytes of the empty lines before the request line.
+pub(crate) fn empty_lines_bytes(head: &[u8]) -> usize {
+    let mut rest = head;
+    while let Some(after) = rest.strip_prefix(b"\r\n") {
+        rest = after;
+    }
+    head.len() - rest.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,8 +16,8 @@ use crate::server::{Needs, Service};
 
 const CONNECTIONS: u32 = 50;
 
-/// With these numbers of threads that may block (nothing: each library's own default), and this many
-/// who listen.
+/// With these numbers of threads that may block (nothing: each library's own default), and this
+/// many who listen.
 pub(super) fn tables(pools: &[Option<u32>], listeners: u32) -> Vec<Comparison> {
     let asks = [
         ("GET one bookmark", Asks::Find),

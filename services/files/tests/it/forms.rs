@@ -156,7 +156,7 @@ fn sim_what_a_put_may_not_write_no_form_does() {
             ("/", &[file("good", ""), file("sub", "")], 409),
             ("/", &[file("good", ""), file("link", "")], 409),
             ("/", &[file("good", ""), file("good", "")], 409),
-            ("/", &[file("good", ""), file(&long, "")], 404),
+            ("/", &[file("good", ""), file(&long, "")], 414),
             ("/", &[file("good", ""), file("long", &all)], 413),
             ("/", &[file("good", ""), ("directory", None, "d")], 400),
             ("/", &[("replace", None, "yes")], 400),

@@ -90,7 +90,7 @@ fn ask(server: &mut TestServer, (method, target, headers, body, status): Case<'_
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    let reply = request.body(body.to_owned()).send();
+    let reply = request.body(body).send();
     assert_eq!(reply.status, status, "{method} {target}: {reply:?}");
     reply
 }
