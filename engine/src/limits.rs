@@ -299,8 +299,7 @@ pub const AFTER_OTHERS_PART: u64 = 8;
 pub const KEPT_PART: u32 = 16;
 
 /// The part of the workers, and of the places for jobs, that jobs which come after others leave to
-/// those that do not: none of fewer workers than that. So an address that has more than its share
-/// of them, and whose handlers wait, leaves some to others.
+/// those that do not, if there are so many: so an address whose handlers wait leaves some to others.
 pub const OTHERS_PART: u32 = 16;
 
 /// Jobs of one network thread that wait or run, from which on it counts for which address, or
@@ -308,10 +307,9 @@ pub const OTHERS_PART: u32 = 16;
 /// so many at most, a few milliseconds.
 pub(crate) const JOBS_WEIGHED: usize = 32;
 
-/// As many jobs may be of one address, or [`JOBS_ADDRESS_PARTS`] of the workers with those that were
-/// not counted; those above its share come after others.
+/// As many jobs may be of one address, or [`JOBS_ADDRESS_PARTS`] of the workers with those that
+/// were not counted; those above its share come after others.
 pub(crate) const JOBS_PER_ADDRESS: usize = 64;
-
 /// A quarter of the workers is taken before it is counted by whom.
 pub(crate) const JOBS_WEIGHED_PART: usize = 4;
 /// Thirteen sixteenths: a listener beside others may have fourteen, see `concurrency_limit.rs`.

@@ -1,14 +1,11 @@
 //! The services of a worker to the job that it runs: buffers, pauses, and permits of limits.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::blocking::{BlockingLimit, Entry, Visitor};
 use crate::connection_handle::ConnectionId;
 use crate::descriptors::ConnectionDescriptors;
-use crate::lifecycle::ServerState;
 use crate::turns::ConnectionEnd;
-use crate::worker::Shared;
 use flatpath_structures::pool::PoolHandle;
 
 /// How long a job pauses: several turns of a network thread.
@@ -17,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What a worker may use besides the job: buffers for the reply.
 pub struct WorkerScope<'a> {
     pub(crate) pool: PoolHandle<'a>,
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) host: &'a dyn Host,
     /// The job's connection.
     pub(crate) home: ConnectionId,
     pub(crate) visitor: Visitor,
@@ -27,10 +24,18 @@ flatpath_structures::opaque_debug! {
     impl[] WorkerScope<'_> as "WorkerScope";
 }
 
+/// What a server has for the jobs of its connections.
+pub(crate) trait Host {
+    fn descriptors(&self, home: ConnectionId) -> ConnectionDescriptors<'_>;
+    fn is_draining(&self) -> bool;
+    /// What ends the connection for others.
+    fn end_of(&self, home: ConnectionId) -> ConnectionEnd;
+}
+
 /// The connection of a job while a worker runs it: see [`WorkerScope::connection`].
 #[derive(Clone, Copy)]
 pub struct JobConnection<'a> {
-    shared: &'a Arc<Shared>,
+    host: &'a dyn Host,
     home: ConnectionId,
 }
 
@@ -43,12 +48,7 @@ impl JobConnection<'_> {
     /// holds.
     #[must_use]
     pub fn end(&self) -> ConnectionEnd {
-        let (shared, home) = (Arc::downgrade(self.shared), self.home);
-        ConnectionEnd::by(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.end_for_others(home);
-            }
-        })
+        self.host.end_of(self.home)
     }
 }
 
@@ -60,17 +60,13 @@ impl<'a> WorkerScope<'a> {
 
     /// Where descriptors are held for files that outlive the job, for the job's connection.
     pub fn descriptors(&self) -> ConnectionDescriptors<'a> {
-        let ConnectionId { thread, key, .. } = self.home;
-        ConnectionDescriptors {
-            budget: &self.shared.descriptors,
-            place: self.shared.pools.owner(thread, key.index) as usize,
-        }
+        self.host.descriptors(self.home)
     }
 
     /// The job's connection, which others may have to end.
     pub fn connection(&self) -> JobConnection<'a> {
         JobConnection {
-            shared: self.shared,
+            host: self.host,
             home: self.home,
         }
     }
@@ -79,7 +75,7 @@ impl<'a> WorkerScope<'a> {
     /// is cut off with its connection after
     /// [`Limits::drain_timeout`](crate::Limits::drain_timeout). One load.
     pub fn draining(&self) -> bool {
-        self.shared.server_state() >= ServerState::Draining
+        self.host.is_draining()
     }
 
     /// Waits a few milliseconds, without spinning, for what another thread is about to do. The

@@ -46,7 +46,7 @@ use crate::blocking::{BlockingLimit, Home, Permit, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::concurrency_limit::Listeners;
 use crate::connection_handle::ConnectionId;
-use crate::descriptors::DescriptorBudget;
+use crate::descriptors::{ConnectionDescriptors, DescriptorBudget};
 use crate::discard::{Bin, has_gathered};
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::{BUFFER_CLASSES, Limits};
@@ -56,9 +56,10 @@ use crate::memory::Memory;
 use crate::options::WorkersPart;
 use crate::pools::Pools;
 use crate::relief::Relief;
-use crate::scope::WorkerScope;
+use crate::scope::{Host, WorkerScope};
 use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
+use crate::turns::ConnectionEnd;
 
 pub(crate) use dispatcher::{Dispatcher, MemoryQueue};
 use job_queue::JobQueue;
@@ -356,7 +357,7 @@ impl Shared {
         mark.runs(thread, home.listener, monotonic_coarse_ns());
         let mut scope = WorkerScope {
             pool: self.pool_for(home, &*task),
-            shared: self,
+            host: self,
             home,
             visitor: Visitor::new(self.workers_max, granted),
         };
@@ -473,6 +474,31 @@ impl Shared {
         if let Some(counters) = self.mailboxes[usize::from(home.thread)].counters.get() {
             counters.of(home.listener).handler_panics.add_from_any(1);
         }
+    }
+}
+
+impl Host for Arc<Shared> {
+    fn descriptors(
+        &self,
+        ConnectionId { thread, key, .. }: ConnectionId,
+    ) -> ConnectionDescriptors<'_> {
+        ConnectionDescriptors {
+            budget: &self.descriptors,
+            place: self.pools.owner(thread, key.index) as usize,
+        }
+    }
+
+    fn is_draining(&self) -> bool {
+        self.server_state() >= ServerState::Draining
+    }
+
+    fn end_of(&self, home: ConnectionId) -> ConnectionEnd {
+        let shared = Arc::downgrade(self);
+        ConnectionEnd::by(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.end_for_others(home);
+            }
+        })
     }
 }
 

@@ -11,8 +11,8 @@
 //!   request, and no more, goes to a worker, whose answer renews the entry.
 //!
 //! All entries end when the home changes ([`Versions::home`](crate::versions::Versions::home)):
-//! with another root, and when the mounts below the root are others, as a walk to the file might lead
-//! into a new one.
+//! with another root, and when the mounts below the root are others, as a walk to the file might
+//! lead into a new one.
 //!
 //! An answer depends on more than the file that is sent: no directory above it may have become a
 //! link, no better compressed sibling may have appeared, and the plain file must still be beside
