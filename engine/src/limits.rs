@@ -299,7 +299,7 @@ pub const AFTER_OTHERS_PART: u64 = 8;
 pub const KEPT_PART: u32 = 16;
 
 /// The part of the workers, and of the places for jobs, that jobs which come after others leave to
-/// those that do not, if there are so many: so an address whose handlers wait leaves some to others.
+/// those that do not, if there are so many: an address whose handlers wait leaves some to others.
 pub const OTHERS_PART: u32 = 16;
 
 /// Jobs of one network thread that wait or run, from which on it counts for which address, or
