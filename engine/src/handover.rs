@@ -19,7 +19,7 @@
 //! |----------------------|-----------------------------------------------------------------------|
 //! | the new one, unready | its sockets are polled without exclusion, so it takes no wake-up of   |
 //! |                      | the old one's; it is refused after five minutes, or for a later one   |
-//! | the old one          | the new one serves ([`Predecessor`](flatpath_driver::Predecessor)),   |
+//! | the old one          | the new one serves ([`Predecessor`]),                                 |
 //! |                      | and takes the rest when the old one has ended                         |
 //!
 //! Each side accepts the other only if it is of the same user, or root's: who sends a socket

@@ -103,8 +103,7 @@ impl fmt::Debug for Proof {
 }
 
 /// What looks at a directory, by its name, so that it does not keep it: opens a regular file in it
-/// and reads a byte, if there is one among the first [`LOOK_ENTRIES_MAX`] entries. Some ten system
-/// calls.
+/// and reads a byte, if there is one among the first 64 entries. Some ten system calls.
 pub fn look_into(directory: &Path) -> impl Fn() -> io::Result<()> + Send + Sync + use<> {
     let directory = directory.to_owned();
     move || {
