@@ -26,12 +26,14 @@ pub(super) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The features of a crate, the set of the defaults left out.
+/// The features of a crate that a program may ask for: the set of the defaults is none, nor are
+/// those that are parts of others, whose names begin with an underscore.
 fn names(package: &str) -> Result<Vec<String>> {
     let manifest = manifest_of(package)?;
     let features = manifest["features"].as_object();
     let names = features.into_iter().flat_map(|all| all.keys());
-    Ok(names.filter(|name| *name != "default").cloned().collect())
+    let is_asked_for = |name: &&String| *name != "default" && !name.starts_with('_');
+    Ok(names.filter(is_asked_for).cloned().collect())
 }
 
 /// What is checked of a crate with these features; a crate without any is checked with every
