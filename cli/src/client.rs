@@ -5,7 +5,16 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use clap::Arg;
 use flatpath::sockets::ListenAddress;
+
+use crate::units;
+
+/// The argument `address`: which server is asked.
+pub(crate) fn address(help: &'static str) -> Arg {
+    let address = Arg::new("address").value_name("ADDRESS").required(true);
+    address.value_parser(units::listen_address).help(help)
+}
 
 /// More than any server has to say.
 const REPLY_BYTES_MAX: u64 = 64 << 20;

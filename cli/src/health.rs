@@ -23,14 +23,10 @@ pub(crate) fn command() -> Command {
     let command = Command::new("health")
         .about("Ask a running server whether it is well, and tell by the exit code")
         .args([
-            Arg::new("address")
-                .value_name("ADDRESS")
-                .required(true)
-                .value_parser(units::listen_address)
-                .help(
-                    "Where the server answers: what its --admin was given, HOST:PORT, PORT or \
-                     unix:PATH; or one of its listeners, with --path",
-                ),
+            client::address(
+                "Where the server answers: what its --admin was given, HOST:PORT, PORT or \
+                 unix:PATH; or one of its listeners, with --path",
+            ),
             option("path", "PATH").default_value("/readyz").help(
                 "What to ask for: /readyz, whether new clients should be sent there; /healthz, \
                  whether it needs a restart; or a file that it serves",

@@ -23,6 +23,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use flatpath::sockets::ListenAddress;
 use serde_json::Value;
 
+use crate::client;
 use crate::failure::Failure;
 use crate::logging;
 use crate::units;
@@ -45,14 +46,10 @@ pub(crate) fn command() -> Command {
     Command::new("top")
         .about("Show the metrics of a running server in a terminal, live, from its --admin address")
         .args([
-            Arg::new("address")
-                .value_name("ADDRESS")
-                .required(true)
-                .value_parser(units::listen_address)
-                .help(
-                    "Where the server answers: what its --admin was given, HOST:PORT, PORT or \
-                     unix:PATH",
-                ),
+            client::address(
+                "Where the server answers: what its --admin was given, HOST:PORT, PORT or \
+                 unix:PATH",
+            ),
             flag("once").help(
                 "Show the metrics once and end. Rates are those since the start of the server",
             ),

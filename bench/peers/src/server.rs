@@ -411,7 +411,7 @@ impl Place<'_> {
         command
     }
 
-    /// A relay that is told its address; socat and haproxy also where to connect to.
+    /// A relay, with its own address; socat and haproxy also get that of the target.
     fn relay(&self, home: TempDir) -> io::Result<Server> {
         let address = free_address()?;
         let target = match self.kind {

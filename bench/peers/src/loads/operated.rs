@@ -122,7 +122,7 @@ fn lines(mut log: File, wanted: u64) -> io::Result<u64> {
     Ok(lines)
 }
 
-/// Asks for metrics until it is told to end.
+/// Asks for metrics until the run ends.
 struct Scraper {
     thread: JoinHandle<io::Result<u64>>,
     end: Sender<()>,

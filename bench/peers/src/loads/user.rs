@@ -49,7 +49,7 @@ pub(crate) enum Asks {
     File,
 }
 
-/// A user who asks so, on this many connections.
+/// Requests of this kind, on this many connections.
 pub(crate) struct Asking(pub(crate) Asks, pub(crate) u32);
 
 /// Users who listen to events, while bookmarks are added as fast as all of them hear of it.

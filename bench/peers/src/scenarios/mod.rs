@@ -29,8 +29,8 @@ pub(crate) struct Machine {
     pub(crate) descriptors: u64,
 }
 
-/// All that was asked for, and of whom: the short ones that need nothing special first. What no
-/// server of was asked for is left out.
+/// The comparisons that the options ask for, each with its servers; those that are short and need
+/// nothing special come first. A comparison without any server is left out.
 pub(crate) fn wanted(options: &Options, machine: Machine) -> Vec<Comparison> {
     let all = Scenario::value_variants().iter().copied();
     let wanted = all.filter(|scenario| options.wants(*scenario));

@@ -72,8 +72,8 @@ fn list(page_bytes: u32, files: u32) -> Comparison {
         .wants(ours, PEAK_MIB, &ganesha, AtMost(1.0))
 }
 
-/// Ours with more and more workers: throughput must not fall, nor dispatch become dearer. Runs of
-/// one round are compared with each other: the machine changes more between rounds.
+/// Ours with more and more workers: throughput must not fall, nor the cost of dispatch rise. Runs
+/// of one round are compared with each other: the machine changes more between rounds.
 pub(super) fn sweep(workloads: &[Workload], workers: &[u32]) -> Vec<Comparison> {
     let row = |workers: &u32| {
         let needs = Needs {
