@@ -66,7 +66,7 @@ fn pool(in_use: usize, threads: usize) -> (Pool, Vec<Buffer>) {
     let pool = Pool::new(PoolConfig {
         classes: vec![BUFFER_BYTES],
         budget_bytes: (in_use + idle) * BUFFER_BYTES,
-        zero: Zero::WrittenOnPut,
+        zero: Zero::WhenLent,
     });
     let held = (0..in_use).map_while(|_| Recycler::take(&pool)).collect();
     (pool, held)

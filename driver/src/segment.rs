@@ -341,7 +341,7 @@ mod tests {
         let pool = Pool::new(PoolConfig {
             classes: vec![64],
             budget_bytes: 64,
-            zero: Zero::WrittenOnPut,
+            zero: Zero::WhenLent,
         });
         let mut buffer = pool.take(10).expect("one fits");
         buffer.append(b"0123456789");

@@ -329,7 +329,7 @@ mod tests {
         Pool::new(PoolConfig {
             classes: vec![64, 256],
             budget_bytes,
-            zero: Zero::WrittenOnPut,
+            zero: Zero::WhenLent,
         })
     }
 

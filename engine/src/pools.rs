@@ -115,7 +115,7 @@ impl Pools {
         let config = |budget_bytes, classes: &[usize]| PoolConfig {
             classes: classes.to_vec(),
             budget_bytes,
-            zero: Zero::WrittenOnPut,
+            zero: Zero::WhenLent,
         };
         let classes = BUFFER_CLASSES.into_iter();
         let piece_bytes_max = (reserve_bytes / PIECE_PART).max(RESERVE_TAKE_MAX);

@@ -18,8 +18,12 @@
 //!
 //! Invariants
 //! - `from` <= `to` <= `written` <= capacity.
-//! - Nothing was written at or after `written`; so zeroing up to there makes all zeros again.
-//!   What was lent out to be filled counts as written, whatever became of it.
+//! - Nobody has written at or after `written` since the block was made, this holder or one before:
+//!   there it is zeros. What was lent out to be filled counts as written, whatever became of it.
+//! - What a holder before has left is never shown (P3 of the pool): what is filled was written by
+//!   this one, and room is zeroed when it is lent as bytes. Who writes before it reads needs no
+//!   zeros: `append` and
+//!   [`overwrite_mut`](Buffer::overwrite_mut).
 //!
 //! Not a ring: room in front comes back only when all was consumed.
 
@@ -35,11 +39,7 @@ pub struct Buffer {
 impl Buffer {
     #[inline]
     pub(crate) fn new(block: OwnedBlock) -> Buffer {
-        debug_assert_eq!(
-            block.marks().written,
-            0,
-            "a block begins with a block of zeros"
-        );
+        debug_assert_eq!(block.marks().to, 0, "a block begins empty");
         Buffer { block }
     }
 
@@ -95,9 +95,9 @@ impl Buffer {
 
     /// All the room, to be filled from its front; [`advance`](Buffer::advance) says by how much.
     ///
-    /// The bytes are initialised: zeros if the pool zeroes, otherwise whatever was there. All of it
-    /// counts as written and will be zeroed; ask for less with
-    /// [`spare_up_to`](Buffer::spare_up_to).
+    /// The bytes are zeros if the pool zeroes, otherwise whatever was there. That is what it costs:
+    /// ask for less with [`spare_up_to`](Buffer::spare_up_to), or for none with
+    /// [`overwrite_mut`](Buffer::overwrite_mut).
     #[inline]
     pub fn spare_mut(&mut self) -> &mut [u8] {
         self.spare_up_to(usize::MAX)
@@ -108,10 +108,26 @@ impl Buffer {
     #[inline]
     pub fn spare_up_to(&mut self, bytes_max: usize) -> &mut [u8] {
         let bytes = bytes_max.min(self.room());
+        let zeroes = self.block.zeroes();
         let (memory, marks) = self.block.parts();
         let spare = marks.to as usize..marks.to as usize + bytes;
+        if zeroes {
+            let written = spare.end.min(marks.written as usize);
+            memory[spare.start.min(written)..written].fill(0);
+        }
         marks.written = marks.written.max(spare.end as u32);
         &mut memory[spare]
+    }
+
+    /// All the room, for what writes it without reading, as a system call does;
+    /// [`advance`](Buffer::advance) then says how much that was. Nothing is zeroed: beyond what is
+    /// written lies what a holder before may have left, so it is lent to nobody else.
+    #[inline]
+    pub fn overwrite_mut(&mut self) -> &mut [u8] {
+        let (memory, marks) = self.block.parts();
+        let room = &mut memory[marks.to as usize..];
+        marks.written = marks.to + room.len() as u32;
+        room
     }
 
     /// Counts the first `bytes` of the room as filled.
@@ -140,8 +156,7 @@ impl Buffer {
         }
     }
 
-    /// Keeps the first `bytes` of what is filled, and drops the others. O(1): zeroing waits for the
-    /// return.
+    /// Keeps the first `bytes` of what is filled, and drops the others. O(1).
     ///
     /// # Panics
     /// If less is filled.
@@ -152,8 +167,7 @@ impl Buffer {
         marks.to = marks.from + bytes as u32;
     }
 
-    /// Drops all that is filled; the room is the capacity again. O(1): zeroing waits for the
-    /// return.
+    /// Drops all that is filled; the room is the capacity again. O(1).
     #[inline]
     pub fn clear(&mut self) {
         let (_, marks) = self.block.parts();
@@ -177,15 +191,8 @@ impl io::Write for Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        // Before the block is returned: the next holder must not see what was here.
-        if self.block.marks().written > 0 {
-            let zeroes = self.block.zeroes();
-            let (memory, marks) = self.block.parts();
-            if zeroes {
-                memory[..marks.written as usize].fill(0);
-            }
-            *marks = Marks::default();
-        }
+        // The next holder begins with nothing filled.
+        self.clear();
     }
 }
 
@@ -197,34 +204,65 @@ mod tests {
         Pool::new(PoolConfig {
             classes: vec![bytes],
             budget_bytes: bytes,
-            zero: Zero::WrittenOnPut,
+            zero: Zero::WhenLent,
         })
     }
 
-    #[test]
-    fn only_what_was_written_is_zeroed() {
-        let pool = pool(64);
+    /// What a holder leaves: ten bytes that it wrote, and six that were lent to it.
+    fn used(pool: &Pool) {
         let mut buffer = pool.take(64).expect("room");
-        // Behind the buffer's back: what it does not know of, it does not zero.
-        buffer.block.parts().0.fill(9);
         buffer.append(&[1; 10]);
-        buffer.spare_up_to(6);
-        drop(buffer);
-        let buffer = pool.take(64).expect("room");
-        let (zeroed, left) = buffer.block.memory().split_at(16);
-        assert!(zeroed.iter().all(|&byte| byte == 0));
-        assert!(left.iter().all(|&byte| byte == 9));
+        buffer.spare_up_to(6).fill(2);
     }
 
     #[test]
-    fn what_was_lent_to_be_filled_counts_as_written_whatever_became_of_it() {
-        let pool = pool(16);
-        let mut buffer = pool.take(16).expect("room");
-        buffer.spare_mut()[15] = 7;
-        assert!(buffer.is_empty());
-        drop(buffer);
-        let buffer = pool.take(16).expect("room");
-        assert_eq!(buffer.block.memory(), [0; 16]);
+    fn room_is_zeroed_when_it_is_lent_and_only_as_far_as_it_was_written() {
+        let pool = pool(64);
+        used(&pool);
+        let mut buffer = pool.take(64).expect("room");
+        // Behind the buffer's back: what it does not know of, it does not zero.
+        buffer.block.parts().0[16..].fill(9);
+        buffer.append(b"mine");
+        assert_eq!(buffer.spare_up_to(8), [0; 8]);
+        assert_eq!(
+            buffer.block.memory()[12..16],
+            [2; 4],
+            "not lent, so not zeroed"
+        );
+        assert_eq!(buffer.spare_mut()[8..12], [0; 4]);
+        assert_eq!(buffer.block.memory()[16..], [9; 48], "nobody wrote there");
+        assert_eq!(buffer.filled(), b"mine");
+    }
+
+    #[test]
+    fn what_was_lent_counts_as_written_whatever_became_of_it() {
+        let lend: [fn(&mut crate::pool::Buffer); 2] = [
+            |buffer| buffer.spare_mut()[15] = 7,
+            |buffer| buffer.overwrite_mut()[15] = 7,
+        ];
+        for lend in lend {
+            let pool = pool(16);
+            let mut buffer = pool.take(16).expect("room");
+            lend(&mut buffer);
+            assert!(buffer.is_empty());
+            drop(buffer);
+            let mut buffer = pool.take(16).expect("room");
+            assert_eq!(buffer.spare_mut(), [0; 16]);
+        }
+    }
+
+    #[test]
+    fn what_is_overwritten_is_not_zeroed_first() {
+        let pool = pool(64);
+        used(&pool);
+        let mut buffer = pool.take(64).expect("room");
+        assert!(buffer.is_empty(), "a new holder has nothing filled");
+        buffer.append(b"head");
+        let room = buffer.overwrite_mut();
+        assert_eq!((room.len(), room[0]), (60, 1));
+        room[..4].copy_from_slice(b"body");
+        buffer.advance(4);
+        assert_eq!(buffer.filled(), b"headbody");
     }
 
     #[test]

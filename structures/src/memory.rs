@@ -96,7 +96,8 @@ struct BlockHeader {
     watch: Watch,
 }
 
-/// How far a block was filled. All 0 when a block is handed out.
+/// How far a block is filled, `from` and `to`: 0 when it is handed out. `written` is for the block's
+/// life.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     pub(crate) from: u32,
@@ -133,7 +134,7 @@ pub(crate) struct OwnedBlock {
 }
 
 impl Budget {
-    /// `zeroes`: whether what was written in a block is to be zeroed before it is returned.
+    /// `zeroes`: whether room of a block is zeroed before it is lent.
     pub(crate) fn new(bytes_max: usize, zeroes: bool, owners: Owners) -> Budget {
         Budget {
             bytes_max,

@@ -12,8 +12,8 @@
 //! Invariants
 //! - P1: the bytes of all blocks, in use and idle, and of all charges never exceed the budget.
 //! - P2: a block belongs to its size class for life and returns to that one.
-//! - P3: with [`Zero::WrittenOnPut`] a block that is idle is all zeros: it is zeroed before others
-//!   can find it, and only as far as it was written.
+//! - P3: with [`Zero::WhenLent`] nobody is shown what another holder left: room is zeroed before it
+//!   is lent, and only as far as anybody has written it.
 //! - P4: nothing is refused or degraded while an idle buffer of the size stays where it is, in
 //!   whatever thread's magazine.
 //! - P5: blocks are freed when the last `Pool` is dropped, those in use when they come back. No
@@ -23,8 +23,8 @@
 //! allocate and to free.
 //!
 //! Cost: reuse is one uncontended swap and return a plain store, whatever the number of buffers in
-//! use (see `depot`), plus the zeroing of what was written. Statistics are counted per thread and
-//! added up when asked for, O(threads). Dropping the last `Pool` is a system call per size.
+//! use (see `depot`); what is appended is not zeroed before or after. Statistics are counted per
+//! thread and added up when asked for, O(threads). Dropping the last `Pool` is a system call per size.
 //!
 //! What it does not do: wait for a buffer, shrink by itself (see [`Pool::trim`]), or keep memory of
 //! another size for a request that could use it.
@@ -52,7 +52,7 @@ pub struct PoolConfig {
     pub classes: Vec<usize>,
     /// Most bytes that all buffers together may have, in use and idle.
     pub budget_bytes: usize,
-    /// Whether a buffer is zeroed between two users.
+    /// Whether a buffer shows one user what another left.
     pub zero: Zero,
 }
 
@@ -62,18 +62,18 @@ impl Default for PoolConfig {
         PoolConfig {
             classes: vec![4 << 10, 16 << 10, 64 << 10],
             budget_bytes: 64 << 20,
-            zero: Zero::WrittenOnPut,
+            zero: Zero::WhenLent,
         }
     }
 }
 
-/// The treatment of a returned buffer's contents.
+/// What becomes of what the holder of a buffer before has left in it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Zero {
-    /// The written part is zeroed before the next take can have the buffer. For buffers that
-    /// serve one peer after the other.
-    WrittenOnPut,
+    /// It is zeroed where room is lent as bytes ([`Buffer::spare_mut`]), and never shown. For
+    /// buffers that serve one peer after the other.
+    WhenLent,
     /// The next user finds what the last one left.
     Never,
 }
@@ -151,7 +151,7 @@ impl Pool {
             !classes.is_empty() && classes.iter().all(is_possible),
             "impossible classes"
         );
-        let zeroes = config.zero == Zero::WrittenOnPut;
+        let zeroes = config.zero == Zero::WhenLent;
         let budget = Arc::new(Budget::new(config.budget_bytes, zeroes, owners));
         let size_class = |&bytes| Arc::new(SizeClass::new(bytes, Arc::clone(&budget)));
         let size_classes: Box<[Arc<SizeClass>]> = classes.iter().map(size_class).collect();

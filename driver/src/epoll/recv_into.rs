@@ -53,7 +53,7 @@ impl Epoll {
         let Receive { user_data, .. } = receive.expect("a buffer is that of a receive");
         let read = if entry.readable {
             self.counters.system_calls += 1;
-            entry.read(buffer.spare_mut())
+            entry.read(buffer.overwrite_mut())
         } else {
             Err(Errno::AGAIN)
         };

@@ -195,7 +195,7 @@ impl World {
             unreachable!("a recv_into completes once")
         };
         if readable > 0 {
-            let bytes = self.read(socket, buffer.spare_mut());
+            let bytes = self.read(socket, buffer.overwrite_mut());
             buffer.advance(bytes);
         }
         self.complete(number, false, Outcome::ReceivedInto(buffer));

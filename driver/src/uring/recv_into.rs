@@ -31,7 +31,7 @@ impl Uring {
         );
         assert!(buffer.room() > 0, "a recv_into of a full buffer");
         self.outstanding += 1;
-        let spare = buffer.spare_mut();
+        let spare = buffer.overwrite_mut();
         let (start, length) = (spare.as_mut_ptr(), spare.len() as u32);
         let entry = opcode::Recv::new(fd_of(socket), start, length)
             .flags(libc::MSG_DONTWAIT)

@@ -22,7 +22,7 @@ mod cases {
         Pool::new(PoolConfig {
             classes: vec![64 * 1024],
             budget_bytes: 1 << 20,
-            zero: Zero::WrittenOnPut,
+            zero: Zero::WhenLent,
         })
     }
 

@@ -64,7 +64,7 @@ impl<S: Programs> RpcDatagrams<S> {
             pool: Pool::new(PoolConfig {
                 classes: BUFFER_CLASSES[..2].to_vec(),
                 budget_bytes: DATAGRAM_REPLIES_BYTES,
-                zero: Zero::WrittenOnPut,
+                zero: Zero::WhenLent,
             }),
         }
     }

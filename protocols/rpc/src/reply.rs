@@ -122,7 +122,7 @@ impl Reply {
             self.pieces[0] = larger;
         }
         let front = &mut self.pieces[0];
-        // No more than was asked for: what is lent counts as written, and is zeroed later.
+        // No more than was asked for: what is lent is zeroed.
         let mut writer = Writer::new(front.spare_up_to(bytes_max));
         encode(&mut writer);
         if writer.overflowed() {

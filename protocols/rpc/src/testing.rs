@@ -10,7 +10,7 @@ pub(crate) fn pool(budget_bytes: usize) -> Pool {
     Pool::new(PoolConfig {
         classes,
         budget_bytes,
-        zero: Zero::WrittenOnPut,
+        zero: Zero::WhenLent,
     })
 }
 

@@ -395,7 +395,7 @@ impl Answerer<'_> {
             return Ok(Some(finish(verdict, headers, size, body)));
         };
         let length = usize::try_from(size).expect("a buffer was taken for it");
-        let room = &mut buffer.spare_mut()[..length];
+        let room = &mut buffer.overwrite_mut()[..length];
         let Opened { file, identity, .. } = &chosen.opened;
         let at_hand = self.is_at_hand().then(|| self.root.file_system());
         let stability = content::read_whole(file, at_hand, identity, room)?;

@@ -21,7 +21,7 @@ pub(crate) fn pool() -> Pool {
     Pool::new(PoolConfig {
         classes,
         budget_bytes: 64 << 20,
-        zero: Zero::WrittenOnPut,
+        zero: Zero::WhenLent,
     })
 }
 

@@ -41,7 +41,7 @@ impl<S: Programs> Rpc<S> {
             return Progress::Stalled(Stall::Memory);
         };
         let counts = &context.thread.counts;
-        let room = &mut buffer.spare_mut()[..INLINE_REPLY_BYTES_MAX];
+        let room = buffer.spare_up_to(INLINE_REPLY_BYTES_MAX);
         let mut writer = Writer::new(&mut *room);
         match routed {
             Ok((call, arguments_at, _)) => {

@@ -72,7 +72,7 @@ fn idle_buffers_of_other_sizes_make_room() {
 }
 
 #[test]
-fn what_was_written_is_zeroed_before_the_next_take() {
+fn what_a_holder_before_left_is_not_shown() {
     let pool = pool(&[64], 64);
     for round in 0..3_u8 {
         let mut buffer = pool.take(64).expect("room");
@@ -212,7 +212,7 @@ fn teardown_in_any_order_frees_everything_once() {
 }
 
 #[test]
-fn truncate_keeps_the_front_and_what_is_dropped_is_zeroed() {
+fn truncate_keeps_the_front_and_what_is_dropped_is_not_shown() {
     let pool = pool(&[16], 16);
     let mut buffer = pool.take(16).expect("room");
     buffer.append(b"kept, drop");
