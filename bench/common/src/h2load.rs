@@ -18,20 +18,30 @@ use flatpath_testkit::child::{self, Child};
 
 /// What may pass beyond the asked time before h2load counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// No number of requests takes longer.
+const REQUESTS_TIME: Duration = Duration::from_secs(100);
 
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Over TLS it takes any certificate, and HTTP/2 by ALPN; else by prior knowledge.
     pub scheme: Scheme,
     pub address: SocketAddr,
-    pub path: &'static str,
+    pub path: String,
     pub connections: u32,
     /// Requests at once on each of them.
     pub streams: u32,
-    /// How long.
-    pub seconds: u32,
+    pub amount: Amount,
     /// The cores h2load may use; all if empty.
     pub cores: Vec<usize>,
+}
+
+/// How much is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Amount {
+    /// As much as goes in this time; what is not whole at its end is not counted.
+    Seconds(u32),
+    /// This many requests, however long they take.
+    Requests(u64),
 }
 
 /// What came of it.
@@ -41,6 +51,8 @@ pub struct Counted {
     pub requests: u64,
     /// All others that were begun before the time was over.
     pub errors: u64,
+    /// Of bodies, also of those that were not whole.
+    pub body_bytes: u64,
     /// Microseconds from a request to the end of its reply.
     pub latencies: Histogram<u64>,
 }
@@ -73,28 +85,36 @@ impl H2load {
         command
             .arg(format!("--clients={}", load.connections))
             .arg(format!("--max-concurrent-streams={}", load.streams))
-            .arg(format!("--duration={}", load.seconds))
+            .arg(match load.amount {
+                Amount::Seconds(seconds) => format!("--duration={seconds}"),
+                Amount::Requests(requests) => format!("--requests={requests}"),
+            })
             .arg("--log-file")
             .arg(&log)
             .arg(format!("{}{}", load.scheme.origin(load.address), load.path));
-        let limit = Duration::from_secs(load.seconds.into()) + PATIENCE;
+        let time = match load.amount {
+            Amount::Seconds(seconds) => Duration::from_secs(seconds.into()),
+            Amount::Requests(_) => REQUESTS_TIME,
+        };
+        let limit = time + PATIENCE;
         let output = Child::start(&mut command)?.finish(limit);
         let text = output.map_err(|error| named(&error.to_string()))?;
         let counts = parse(&text);
-        let (requests, errors) =
+        let (requests, errors, body_bytes) =
             counts.ok_or_else(|| named(&format!("printed no figures: {}", text.trim())))?;
         let latencies = latencies(&fs::read_to_string(&log)?)?;
         fs::remove_file(&log)?;
         Ok(Counted {
             requests,
             errors,
+            body_bytes,
             latencies,
         })
     }
 }
 
-/// Requests that were answered, and that were not.
-fn parse(text: &str) -> Option<(u64, u64)> {
+/// Requests that were answered, and that were not; bytes of bodies.
+fn parse(text: &str) -> Option<(u64, u64, u64)> {
     let begins = |mark| text.lines().find_map(|line| line.strip_prefix(mark));
     let requests = begins("requests: ")?;
     let answers = begins("status codes: ")?;
@@ -105,7 +125,10 @@ fn parse(text: &str) -> Option<(u64, u64)> {
         count(answers, "4xx")?,
         count(answers, "5xx")?,
     ];
-    Some((count(answers, "2xx")?, wrong.iter().sum()))
+    // `484.00MB (507510784) data`
+    let bodies = begins("traffic: ")?.split('(').next_back()?;
+    let body_bytes = bodies.strip_suffix(") data")?.parse().ok()?;
+    Some((count(answers, "2xx")?, wrong.iter().sum(), body_bytes))
 }
 
 /// The number before a word, in a list with commas.
@@ -138,12 +161,13 @@ mod tests {
 finished in 2.00s, 25827.50 req/s, 242.07MB/s
 requests: 100 total, 115 started, 108 done, 104 succeeded, 4 failed, 1 errored, 2 timeout
 status codes: 97 2xx, 7 3xx, 3 4xx, 1 5xx
-traffic: 484.15MB (507667320) total
+traffic: 484.15MB (507667320) total, 91.19KB (93376) headers (space savings 95%), \
+484.00MB (507510784) data
 ";
 
     #[test]
     fn what_was_not_answered_well_is_an_error() {
-        assert_eq!(parse(OUTPUT), Some((97, 4 + 2 + 7 + 3 + 1)));
+        assert_eq!(parse(OUTPUT), Some((97, 4 + 2 + 7 + 3 + 1, 507_510_784)));
         assert_eq!(parse("finished in 2.00s\n"), None);
     }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// More header fields than any server here sends.
 const HEADERS_MAX: usize = 32;
-/// Longer than the head and body of any reply here.
-const REPLY_BYTES_MAX: usize = 2 << 20;
+/// Longer than any body here that is kept.
+const REPLY_BYTES_MAX: u64 = 2 << 20;
 /// How long a single reply may take.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -30,42 +30,59 @@ impl Framed {
     }
 }
 
-/// The reply at the front, or `None` if some of it has yet to arrive.
+/// The head of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub status: u16,
+    /// Of the head itself.
+    pub bytes: usize,
+    /// Of the body that follows.
+    pub body_bytes: u64,
+}
+
+/// The head at the front, or `None` if some of it has yet to arrive.
 ///
 /// # Errors
 /// `InvalidData` if it is not HTTP or names no length.
-pub fn frame(received: &[u8]) -> io::Result<Option<Framed>> {
+pub fn head(received: &[u8]) -> io::Result<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut headers);
     let parsed = head
         .parse(received)
         .map_err(|error| invalid(&error.to_string()))?;
-    let httparse::Status::Complete(head_bytes) = parsed else {
+    let httparse::Status::Complete(bytes) = parsed else {
         return Ok(None);
     };
     let status = head.code.unwrap_or(0);
-    // RFC 9112 section 6.3: no body, whatever the headers say.
-    let is_empty = matches!(status, 204 | 304);
-    let named = head
-        .headers
-        .iter()
-        .find(|header| header.name.eq_ignore_ascii_case("content-length"))
-        .and_then(|header| {
-            std::str::from_utf8(header.value)
-                .ok()?
-                .trim()
-                .parse::<usize>()
-                .ok()
-        });
-    let length = match named {
-        _ if is_empty => 0,
+    let mut fields = head.headers.iter();
+    let named = fields.find(|field| field.name.eq_ignore_ascii_case("content-length"));
+    let named = named.and_then(|field| std::str::from_utf8(field.value).ok()?.trim().parse().ok());
+    let body_bytes = match named {
+        // RFC 9112 section 6.3: no body, whatever the headers say.
+        _ if matches!(status, 204 | 304) => 0,
         Some(length) => length,
         None => return Err(invalid("the reply names no length")),
     };
-    if length > REPLY_BYTES_MAX {
+    Ok(Some(Head {
+        status,
+        bytes,
+        body_bytes,
+    }))
+}
+
+/// The reply at the front, or `None` if some of it has yet to arrive.
+///
+/// # Errors
+/// As [`head`]; `InvalidData` for a body that is too long for those who keep it.
+pub fn frame(received: &[u8]) -> io::Result<Option<Framed>> {
+    let Some(head) = head(received)? else {
+        return Ok(None);
+    };
+    if head.body_bytes > REPLY_BYTES_MAX {
         return Err(invalid("the reply is too long"));
     }
-    let body = head_bytes..head_bytes + length;
+    let body = head.bytes..head.bytes + head.body_bytes as usize;
+    let status = head.status;
     Ok((received.len() >= body.end).then_some(Framed { status, body }))
 }
 

@@ -30,6 +30,10 @@ pub const WRK: Tool = tool("wrk", "wrk", "-v");
 pub const H2LOAD: Tool = tool("h2load", "nghttp2-client", "--version");
 /// The competitor for files and fixed replies.
 pub const NGINX: Tool = tool("nginx", "nginx", "-v");
+/// A competitor for large files; TLS is in a package of its own.
+pub const LIGHTTPD: Tool = tool("lighttpd", "lighttpd lighttpd-mod-openssl", "-v");
+/// A competitor for large files.
+pub const H2O: Tool = tool("h2o", "h2o", "-v");
 /// Counts system calls.
 pub const STRACE: Tool = tool("strace", "strace", "--version");
 /// Counts system calls and disturbs them less.

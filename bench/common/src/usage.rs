@@ -156,6 +156,25 @@ pub fn group_memory(group: u32) -> io::Result<Memory> {
     Ok(sum)
 }
 
+/// Open descriptors of every process of the group, added up.
+///
+/// # Errors
+/// As [`group_memory`].
+pub fn group_descriptors(group: u32) -> io::Result<usize> {
+    let members = members(group)?;
+    Ok(members.iter().flat_map(|(it, _)| it.fd_count()).sum())
+}
+
+/// Bytes that every process of the group had read from disks, added up.
+///
+/// # Errors
+/// As [`group_memory`].
+pub fn group_read_bytes(group: u32) -> io::Result<u64> {
+    let members = members(group)?;
+    let each = members.iter().flat_map(|(process, _)| process.io());
+    Ok(each.map(|io| io.read_bytes).sum())
+}
+
 /// The processes of a group. One may end at any moment of the walk.
 fn members(group: u32) -> io::Result<Vec<(Process, Stat)>> {
     let all = all_processes().map_err(io::Error::other)?;
@@ -262,6 +281,7 @@ mod tests {
         let members = members(group).expect("own group");
         assert!(members.iter().any(|member| member.1.pid == own.pid));
         assert!(group_memory(group).expect("own memory").peak_kib > 0);
+        assert!(group_descriptors(group).expect("own descriptors") > 2);
         assert!(Ticks::of_machine().expect("/proc/stat") > Ticks::default());
         let times = thread_times(std::process::id()).expect("own threads");
         assert!(times.since(&ThreadTimes::default()) > Duration::ZERO);

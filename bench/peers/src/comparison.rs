@@ -59,6 +59,8 @@ pub(crate) enum Beside {
     Row(String),
     /// The same, run by run, and the median of these ratios: the machine changes between runs.
     Paired(String),
+    /// The same figure of the row that has the lowest of these.
+    Best(Vec<String>),
     /// Another figure of the same row.
     Own(Metric),
 }

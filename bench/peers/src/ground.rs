@@ -80,6 +80,8 @@ pub(crate) enum Documents {
     Rules,
     /// The same, and what was compressed before.
     Compressed,
+    /// Files of the lengths that were asked for.
+    Large,
     /// A directory of the server's own in a memory file system, empty at first.
     Memory,
 }
@@ -161,7 +163,34 @@ impl Ground {
             Documents::Ordinary | Documents::Memory => "ordinary",
             Documents::Rules => "rules",
             Documents::Compressed => "compressed",
+            Documents::Large => "large",
         })
+    }
+
+    /// The file of this length among the large ones, whose name is its length. What is written the
+    /// first time is on the disk when this returns.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn large(&self, bytes: u64) -> io::Result<PathBuf> {
+        let directory = self.documents(Documents::Large);
+        let path = directory.join(bytes.to_string());
+        if path.exists() {
+            return Ok(path);
+        }
+        fs::create_dir_all(&directory)?;
+        let (mut random, mut chunk) = (fastrand::Rng::with_seed(bytes), vec![0; LARGE_BYTES]);
+        let mut file = File::create(&path)?;
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(LARGE_BYTES as u64);
+            random.fill(&mut chunk);
+            file.write_all(&chunk[..length as usize])?;
+            left -= length;
+        }
+        file.set_modified(SystemTime::now() - SETTLED)?;
+        file.sync_all()?;
+        Ok(path)
     }
 
     /// The file of the certificate.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use flatpath_bench_common::nginx::{AccessLog, Files};
+use flatpath_bench_common::tools::{H2O, LIGHTTPD, Tool};
 
 /// A server the bench can start. Its name is the one of the command line, in tables too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -16,6 +17,12 @@ pub(crate) enum Kind {
     NginxDav,
     /// The same with a body buffer of 1 MiB.
     NginxDavTuned,
+    /// nginx as its manual tunes it for large files, sent and stored; over TLS also with HTTP/2.
+    NginxLarge,
+    /// lighttpd with `sendfile`.
+    Lighttpd,
+    /// h2o on one thread.
+    H2o,
     /// nginx with its access log, a write for each line.
     NginxLog,
     /// The same with a buffer of 64 KiB.
@@ -135,6 +142,8 @@ pub(crate) enum Program {
     Own,
     /// The `flatpath-peers` of another build.
     OwnBefore,
+    /// A server with this configuration, whose places in braces are filled in.
+    Configured(Tool, &'static str),
     Ganesha,
     Python,
     Socat,
@@ -152,6 +161,11 @@ impl Kind {
             Self::NginxTuned => Nginx(Files::Tuned, AccessLog::Off),
             Self::NginxDav => Nginx(Files::Stored, AccessLog::Off),
             Self::NginxDavTuned => Nginx(Files::StoredTuned, AccessLog::Off),
+            Self::NginxLarge => Nginx(Files::Large, AccessLog::Off),
+            Self::Lighttpd => {
+                Program::Configured(LIGHTTPD, include_str!("candidates/lighttpd.conf"))
+            }
+            Self::H2o => Program::Configured(H2O, include_str!("candidates/h2o.yaml")),
             Self::NginxLog => Nginx(Files::Debian, AccessLog::Lines),
             Self::NginxLogBuffered => Nginx(Files::Debian, AccessLog::Buffered),
             Self::Http2Nginx => Nginx(Files::Streamed, AccessLog::Off),
@@ -192,6 +206,11 @@ impl Kind {
         let name = self.to_string();
         let mut drivers = ["uring", "epoll"].into_iter();
         drivers.find(|driver| name.ends_with(&format!("-{driver}")))
+    }
+
+    /// Whether nginx is told to speak HTTP/2: without TLS it then speaks nothing else.
+    pub(crate) fn speaks_http2(self, is_secured: bool) -> bool {
+        self == Self::Http2Nginx || (self == Self::NginxLarge && is_secured)
     }
 
     /// Whether it writes an access log.

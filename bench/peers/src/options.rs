@@ -84,6 +84,8 @@ pub(crate) enum Scenario {
     Https,
     /// HTTP/2 with and without TLS: files, connections that wait; only if named
     Http2,
+    /// Files of 16 KiB to 1 GiB beside nginx, lighttpd and h2o; only if named
+    Large,
     /// Hello world and axum's: crates, time to build, size; only if named
     Adopt,
     /// Compression, passwords, redirects, sites, groups of NFS callers; only if named

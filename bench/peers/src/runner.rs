@@ -47,9 +47,21 @@ fn compare(report: &mut BenchReport, wish: &Wish) {
         beside,
         wanted,
     } = wish;
+    let best;
     let reference = match beside {
         Beside::Nothing => None,
         Beside::Row(other) => Some((other as &dyn Display, *metric)),
+        Beside::Best(others) => {
+            let table = &report.tables[0];
+            let known = others
+                .iter()
+                .filter_map(|it| Some((it, table.of(it, *metric)?)));
+            let Some((lowest, _)) = known.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+                return;
+            };
+            best = lowest;
+            Some((best as &dyn Display, *metric))
+        }
         Beside::Own(other) => Some((row as &dyn Display, *other)),
         Beside::Paired(other) => {
             let ratio = report.tables[0].paired(row, other, *metric);
@@ -106,6 +118,11 @@ mod tests {
             (Beside::Nothing, 1.0),
             (Beside::Paired("theirs".into()), 0.5),
             (Beside::Row("absent".into()), 1.0),
+            (
+                Beside::Best(vec!["absent".into(), "ours".into(), "theirs".into()]),
+                1.0,
+            ),
+            (Beside::Best(vec!["absent".into()]), 1.0),
         ] {
             table = table.wants(["ours"], CPU, &beside, AtMost(most));
         }
@@ -123,6 +140,7 @@ mod tests {
             ("ours CPU us/req / ours p99 us", "0.25", true),
             ("ours CPU us/req", "2", false),
             ("ours CPU us/req / theirs", "0.5", true),
+            ("ours CPU us/req / ours", "1", true),
         ];
         assert_eq!(
             targets,

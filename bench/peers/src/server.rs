@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use flatpath_bench_common::nginx::{ACCESS_LOG, Config, Tls};
 use flatpath_bench_common::servers::{GENERATOR, OTHERS, PEAK_MIB, Run};
-use flatpath_bench_common::tools::{GANESHA, HAPROXY, RPCBIND, SOCAT};
+use flatpath_bench_common::tools::{GANESHA, HAPROXY, LIGHTTPD, RPCBIND, SOCAT, Tool};
 use flatpath_bench_common::usage::{self, Reading, Used};
 use flatpath_testkit::child::{self, Child, free_address, is_listening};
 use tempfile::TempDir;
@@ -168,12 +168,13 @@ impl Server {
                     files,
                     access_log: log,
                     tls: (needs.service == Service::Https).then_some(tls),
-                    http2: kind == Kind::Http2Nginx,
+                    http2: kind.speaks_http2(needs.service == Service::Https),
                     server: &ground.placed(&needs.settings),
                 };
                 let mut command = config.command(&ground.server_cores(needs.pinning))?;
                 Self::at(&mut command, config.address, home)?
             }
+            Program::Configured(tool, text) => place.configured(tool, text, home)?,
             Program::Ganesha => place.ganesha(home)?,
             Program::Python | Program::Socat | Program::Haproxy => place.relay(home)?,
         };
@@ -255,6 +256,22 @@ impl Server {
     /// If the server is gone.
     pub(crate) fn memory(&self) -> io::Result<usage::Memory> {
         usage::group_memory(self.group())
+    }
+
+    /// Open descriptors of all its processes.
+    ///
+    /// # Errors
+    /// If the server is gone.
+    pub(crate) fn descriptors(&self) -> io::Result<usize> {
+        usage::group_descriptors(self.group())
+    }
+
+    /// Bytes that all its processes had read from disks.
+    ///
+    /// # Errors
+    /// If the server is gone.
+    pub(crate) fn read_bytes(&self) -> io::Result<u64> {
+        usage::group_read_bytes(self.group())
     }
 
     /// CPU time of its threads, in nanoseconds.
@@ -452,6 +469,49 @@ impl Place<'_> {
         let mut server = Server::at(&mut command, address, home)?;
         server.target = target;
         Ok(server)
+    }
+
+    /// lighttpd or h2o. Lines that begin with `{tls}` are for TLS, with `{root}` for root.
+    fn configured(&self, tool: Tool, text: &str, home: TempDir) -> io::Result<Server> {
+        let (ground, address) = (self.ground, free_address()?);
+        let is_root = rustix::process::geteuid().is_root();
+        let lines = [
+            ("{tls}", self.needs.service == Service::Https),
+            ("{root}", is_root),
+        ];
+        let connections = self.needs.connections.unwrap_or(0);
+        let mut filled = String::new();
+        for line in text.lines() {
+            let marked = lines.iter().find(|(mark, _)| line.starts_with(mark));
+            match marked {
+                None => filled += line,
+                Some((mark, true)) => filled += &line[mark.len()..],
+                Some((_, false)) => continue,
+            }
+            filled += "\n";
+        }
+        for (place, value) in [
+            ("{ip}", address.ip().to_string()),
+            ("{port}", address.port().to_string()),
+            ("{documents}", self.documents.display().to_string()),
+            ("{connections}", connections.to_string()),
+            // Of each the socket, and the file.
+            (
+                "{descriptors}",
+                (2 * connections + SPARE_CONNECTIONS).to_string(),
+            ),
+            ("{certificate}", ground.certificate().display().to_string()),
+            ("{key}", ground.key().display().to_string()),
+        ] {
+            filled = filled.replace(place, &value);
+        }
+        let file = home.path().join("server.conf");
+        fs::write(&file, filled)?;
+        let cores = ground.server_cores(self.needs.pinning);
+        let mut command = child::command(tool.find()?, &cores);
+        // Both stay in the foreground.
+        let option = if tool == LIGHTTPD { "-Df" } else { "-c" };
+        Server::at(command.arg(option).arg(file), address, home)
     }
 
     fn ganesha(&self, home: TempDir) -> io::Result<Server> {

@@ -253,6 +253,38 @@ fn every_table_of_http2_is_measured() {
 }
 
 #[test]
+fn every_table_of_large_files_is_measured() {
+    let peers = ["nginx", "lighttpd", "h2o", "h2load"];
+    if peers.iter().any(|peer| tools::find(peer).is_none()) {
+        return;
+    }
+    let servers = "nginx-large,lighttpd,h2o,flatpath-uring,flatpath-epoll";
+    let report = measured(&["--quick", "--only", "large", "--servers", servers]);
+    let [whole @ .., stored, unread] = benches(&report) else {
+        panic!("{report}");
+    };
+    // Whole and in part, over TLS, by HTTP/2, by one client, and from the disk.
+    assert_eq!(whole.len(), 7, "{report}");
+    for bench in whole {
+        assert_eq!(rows(bench), 5, "{bench}");
+        for row in 0..5 {
+            assert!(figure(bench, row, "MiB/s") > 0.0, "{bench}");
+        }
+    }
+    for row in 0..3 {
+        assert!(figure(stored, row, "wall ms") > 0.0, "{stored}");
+    }
+    for row in 0..5 {
+        assert_eq!(figure(unread, row, "served"), 50.0, "{unread}");
+        // The connection itself.
+        assert!(
+            figure(unread, row, "descriptors/download") >= 1.0,
+            "{unread}"
+        );
+    }
+}
+
+#[test]
 fn latencies_while_busy_loops_run_are_measured() {
     if tools::find("wrk").is_none() {
         return;

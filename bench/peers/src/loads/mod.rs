@@ -7,6 +7,7 @@
 //! | `handshakes`, `storm` | TLS: a handshake for each request; a thousand at once |
 //! | `newcomers`, `calm` | clients of TLS that come and go, and that stay |
 //! | `tls`, `http2` | the harness's own clients |
+//! | `large` | files that are not small |
 //! | `idle`, `burst`, `websocket` | many connections |
 //! | `sse`, `user`, `listeners` | events to many who listen |
 //! | `sleepers`, `put`, `operated`, `busy` | what else a server is busy with |
@@ -25,6 +26,7 @@ mod http2;
 pub(crate) mod idle;
 pub(crate) mod ingest;
 mod listeners;
+pub(crate) mod large;
 pub(crate) mod listing;
 mod newcomers;
 mod nfs;

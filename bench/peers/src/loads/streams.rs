@@ -4,7 +4,7 @@
 use std::io;
 use std::net::TcpStream;
 
-use flatpath_bench_common::h2load::{self, Counted, H2load};
+use flatpath_bench_common::h2load::{self, Amount, Counted, H2load};
 use flatpath_bench_common::http;
 use flatpath_bench_common::servers::{CPU, ERRORS, P50, P99, RATE, REPLY_BYTES};
 use flatpath_bench_common::tools::{self, Tool};
@@ -38,13 +38,16 @@ impl Load for Streams {
             let load = h2load::Load {
                 connections: self.connections,
                 streams: self.streams,
-                seconds: ground.pace.seconds,
+                amount: Amount::Seconds(ground.pace.seconds),
                 ..clients.load(&server)
             };
             let (counted, used) = server.watch(|| clients.drive(&load))?;
             let quantile = |it| counted.latencies.value_at_quantile(it) as f64;
             let run = vec![
-                (RATE, counted.requests as f64 / f64::from(load.seconds)),
+                (
+                    RATE,
+                    counted.requests as f64 / f64::from(ground.pace.seconds),
+                ),
                 (CPU, used.server_micros_over(counted.requests)),
                 (P50, quantile(0.5)),
                 (P99, quantile(0.99)),
@@ -108,10 +111,10 @@ impl Clients {
         h2load::Load {
             scheme: self.scheme,
             address: server.address,
-            path: SMALL_PATH,
+            path: SMALL_PATH.to_owned(),
             connections: WARM_UP_CONNECTIONS,
             streams: 1,
-            seconds: WARM_UP_SECONDS,
+            amount: Amount::Seconds(WARM_UP_SECONDS),
             cores: Vec::new(),
         }
     }

@@ -4,6 +4,7 @@
 mod app;
 mod builds;
 mod connections;
+mod large;
 mod messages;
 mod nfs;
 mod requests;
@@ -76,6 +77,7 @@ fn tables(scenario: Scenario, options: &Options, machine: Machine) -> Vec<Compar
         }
         Scenario::Https => secured::https(clients, options.sized(1000, 200)),
         Scenario::Http2 => secured::http2(clients),
+        Scenario::Large => large::tables(options.common.quick),
         Scenario::Adopt => vec![builds::adopt()],
         Scenario::Rules if options.instructions => rules::by_instructions(),
         Scenario::Rules => rules::by_time(),
@@ -107,20 +109,19 @@ pub(crate) fn tools(comparisons: &[Comparison]) -> Vec<Tool> {
             .flat_map(|it| &it.rows)
             .filter_map(|row| row.kind)
     };
-    let starts = |kind: Kind| -> &[Tool] {
-        match kind.program() {
-            Program::Nginx(..) => &[tools::NGINX],
-            Program::Ganesha => &[tools::GANESHA, tools::RPCBIND],
-            Program::Socat => &[tools::SOCAT],
-            Program::Haproxy => &[tools::HAPROXY],
-            _ => &[],
-        }
+    let starts = |kind: Kind| match kind.program() {
+        Program::Nginx(..) => vec![tools::NGINX],
+        Program::Configured(tool, _) => vec![tool],
+        Program::Ganesha => vec![tools::GANESHA, tools::RPCBIND],
+        Program::Socat => vec![tools::SOCAT],
+        Program::Haproxy => vec![tools::HAPROXY],
+        _ => Vec::new(),
     };
     let drive = comparisons.iter().flat_map(|it| it.load.tools());
     let mut needed: Vec<Tool> = Vec::new();
-    for tool in drive.chain(kinds().flat_map(starts)) {
-        if !needed.contains(tool) {
-            needed.push(*tool);
+    for tool in drive.copied().chain(kinds().flat_map(starts)) {
+        if !needed.contains(&tool) {
+            needed.push(tool);
         }
     }
     needed
@@ -138,7 +139,7 @@ mod tests {
     const NAMED: [&str; 2] = [
         "--only",
         "files,alone,hello,pooled,rest,websocket,sleepers,busy,operate,put,idle,burst,app,sse,\
-         https,http2,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-match,relay-rate,\
+         https,http2,large,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-match,relay-rate,\
          relay-wait",
     ];
 
@@ -243,8 +244,10 @@ mod tests {
             let mut named: Vec<&str> = comparison.ratios.iter().map(|it| &*it.1).collect();
             for wish in &comparison.wishes {
                 named.push(&wish.row);
-                if let Beside::Row(other) | Beside::Paired(other) = &wish.beside {
-                    named.push(other);
+                match &wish.beside {
+                    Beside::Row(other) | Beside::Paired(other) => named.push(other),
+                    Beside::Best(others) => named.extend(others.iter().map(String::as_str)),
+                    Beside::Nothing | Beside::Own(_) => {}
                 }
             }
             for name in named {
