@@ -31,6 +31,8 @@ pub enum ByAddress {
     Archives,
     /// Unfinished resumable uploads.
     Uploads,
+    /// Bytes of unfinished resumable uploads.
+    UploadBytes,
     /// Bodies that are compressed while they are sent.
     Compressed,
 }
@@ -49,7 +51,7 @@ pub enum Remedy {
 
 impl ByAddress {
     /// Each of them.
-    pub const ALL: [ByAddress; 10] = [
+    pub const ALL: [ByAddress; 11] = [
         ByAddress::Connections,
         ByAddress::Jobs,
         ByAddress::Workers,
@@ -59,6 +61,7 @@ impl ByAddress {
         ByAddress::Datagrams,
         ByAddress::Archives,
         ByAddress::Uploads,
+        ByAddress::UploadBytes,
         ByAddress::Compressed,
     ];
 
@@ -75,6 +78,7 @@ impl ByAddress {
             ByAddress::Datagrams => "datagrams at work",
             ByAddress::Archives => "archives",
             ByAddress::Uploads => "unfinished uploads",
+            ByAddress::UploadBytes => "bytes of unfinished uploads",
             ByAddress::Compressed => "bodies that are compressed",
         }
     }
@@ -89,7 +93,10 @@ impl ByAddress {
             | ByAddress::Files
             | ByAddress::Archives
             | ByAddress::Uploads => Remedy::Ends,
-            ByAddress::Jobs | ByAddress::Workers | ByAddress::Datagrams => Remedy::Leaves,
+            ByAddress::Jobs
+            | ByAddress::Workers
+            | ByAddress::Datagrams
+            | ByAddress::UploadBytes => Remedy::Leaves,
             ByAddress::Compressed => Remedy::DoesWithout,
         }
     }

@@ -27,6 +27,7 @@ fn a_newcomer_is_served_where_one_address_has_all(driver: Driver) {
             ByAddress::Datagrams => datagrams(driver),
             ByAddress::Archives => archives(driver),
             ByAddress::Uploads => uploads(driver),
+            ByAddress::UploadBytes => upload_bytes(driver),
             ByAddress::Compressed => compressed(driver),
             other => panic!("{other:?} has no scene"),
         }
@@ -184,6 +185,32 @@ fn uploads(driver: Driver) {
     assert!((0..8).all(|number| create(CROWD, number) == 201));
     assert_ne!(create(CROWD, 8), 201, "it has all");
     assert!((0..2).all(|number| create(NEWCOMER, number) == 201));
+}
+
+/// Also after a restart: who has what is on the disk.
+fn upload_bytes(driver: Driver) {
+    let site = site();
+    let flags = ["--writable", "--uploads-bytes", "1M"];
+    let begin = |server: &Server, host, name: &str| {
+        let body = "x".repeat(30_000);
+        let fields = "Tus-Resumable: 1.0.0\r\nUpload-Length: 60000\r\n\
+                      Content-Type: application/offset+octet-stream\r\n";
+        let head = format!("POST /{name} HTTP/1.1\r\nHost: test\r\n{fields}");
+        let mut client = from(host, server);
+        client.send(&format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()));
+        client.reply()
+    };
+    let server = serve(driver, &site, &flags);
+    let all = (0..40).map(|number| begin(&server, CROWD, &format!("crowd-{number}")).status);
+    let taken = all.take_while(|status| *status == 201).count();
+    assert!((30..=33).contains(&taken), "all but a sixteenth: {taken}");
+    drop(server);
+    let server = serve(driver, &site, &flags);
+    let refused = begin(&server, CROWD, "more");
+    assert_eq!(refused.status, 507);
+    assert!(refused.text().contains("this address"), "{}", refused.text());
+    assert_eq!(begin(&server, NEWCOMER, "new").status, 201);
+    assert_eq!(begin(&server, CROWD, "more").status, 507);
 }
 
 fn compressed(driver: Driver) {

@@ -60,7 +60,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// Resumable uploads that may be unfinished at once.
     pub unfinished_max: usize,
-    /// Bytes that all unfinished uploads may have together; `None`: half of the file system.
+    /// Bytes that all unfinished uploads may have together; `None`: half of the file system. Those
+    /// of one address leave an [`OTHERS_PART`](flatpath::limits::OTHERS_PART) of them to others.
     pub unfinished_bytes_max: Option<u64>,
     /// How long an unfinished upload is kept after its last byte.
     pub expires: Duration,

@@ -31,7 +31,7 @@ use crate::writing::{
 };
 
 use super::headers::{self, number_of};
-use super::ledger::Uploads;
+use super::ledger::{Uploads, of_one_max};
 use super::metadata;
 use super::patch::{self, Begun, Patch};
 use super::record::Record;
@@ -94,7 +94,7 @@ fn make(uploads: &Uploads, id: Id, directory: File, record: &Record) -> Result<U
     let counting = COUNTING.lock(&(stat.st_dev, stat.st_ino));
     uploads.ledger.read(&uploads.root, &store);
     make_room(uploads, &store, record.from)?;
-    expect_bytes(uploads, record.length)?;
+    expect_bytes(uploads, record)?;
     store.write(&id, record, durability)?;
     uploads.ledger.enter(&id, 0);
     uploads.ledger.is_from(&id, record.from);
@@ -124,17 +124,14 @@ fn make(uploads: &Uploads, id: Id, directory: File, record: &Record) -> Result<U
 }
 
 /// Refuses an upload for which there is no room now or ever, before its client sends it.
-fn expect_bytes(uploads: &Uploads, length: Option<u64>) -> Result<()> {
-    let (total, bytes_max) = (uploads.ledger.total(), uploads.bytes_max());
-    let length = length.unwrap_or_default();
-    if length > bytes_max {
-        let reason = "the upload is longer than all unfinished ones together may be";
+fn expect_bytes(uploads: &Uploads, record: &Record) -> Result<()> {
+    let (length, bytes_max) = (record.length.unwrap_or_default(), uploads.bytes_max());
+    if length > of_one_max(bytes_max) {
+        let reason = "the upload is longer than all unfinished ones of an address may be";
         return Err(Refusal::because(StatusCode::PAYLOAD_TOO_LARGE, reason));
     }
-    match total.saturating_add(length) > bytes_max {
-        true => Err(refuse_bytes(total, bytes_max)),
-        false => Ok(()),
-    }
+    let room = uploads.ledger.room(record.from, length, bytes_max);
+    refuse_bytes(room, bytes_max)
 }
 
 /// Refuses one upload too many of all, or of its address, which has its share of them. Those that

@@ -10,6 +10,19 @@
 //! - L1: within this process an upload grows only by bytes that were entered before, so all of them
 //!   together never exceed the bound.
 //! - L2: an upload leaves the ledger when it is published, removed or found gone.
+//! - L3: `of_address` has the sum of each address that has bytes, and their sum is `total`.
+//!
+//! Bytes are those of the address that began the upload, whoever sends them: its record has it, so
+//! a server that starts anew counts as before. Uploads without an address (of a Unix socket, of a
+//! record of an older server) are together those of one. A byte that was taken is not given up for
+//! a newcomer, as a client may be about to go on: so an address *leaves* a part
+//! (`flatpath::address_limit`):
+//!
+//! | an address may have                      | while                                   |
+//! |------------------------------------------|-----------------------------------------|
+//! | all but twice what others have, or half  | others have some                        |
+//! | all but an [`OTHERS_PART`], in any case  | more is that of others                  |
+//! | an [`OTHERS_PART`]                       | of all bytes no more than such are left |
 //!
 //! All `Files` of one directory share a ledger. Cost: one short lock for each piece of a body.
 
@@ -20,6 +33,7 @@ use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Duration;
 
 use flatpath::address_limit;
+use flatpath::limits::OTHERS_PART;
 use flatpath::lock::{Guard, Lock};
 use http::StatusCode;
 use rustix::fs::AtFlags;
@@ -65,7 +79,33 @@ pub(crate) struct Uploads {
 #[derive(Debug, Default)]
 struct Sizes {
     of: HashMap<Id, Size>,
+    of_address: HashMap<Option<IpAddr>, u64>, // OURS: as many as uploads may be unfinished.
     total: u64,
+}
+
+/// Whether an upload may have as many bytes as it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Enough,
+    /// All together would have too many, or what is left is for addresses that have little.
+    Full {
+        total: u64,
+    },
+    /// Those of its address would have more than its share, which leaves some to others.
+    AddressFull {
+        own: u64,
+    },
+}
+
+/// The bytes that those of one address may have, whatever others have.
+pub(super) fn of_one_max(bytes_max: u64) -> u64 {
+    bytes_max - bytes_max / u64::from(OTHERS_PART)
+}
+
+fn share(bytes_max: u64, others: u64) -> u64 {
+    let few = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let share = address_limit::share(few(bytes_max), few(others));
+    (share as u64).min(of_one_max(bytes_max))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,12 +156,54 @@ impl Uploads {
 impl Sizes {
     fn enter(&mut self, id: &Id, bytes: u64) {
         let size = self.of.entry(id.clone()).or_default();
-        self.total = self.total - size.bytes + bytes;
+        let (before, from) = (size.bytes, size.from);
         size.bytes = bytes;
+        self.count(from, before, bytes);
     }
 
     fn leave(&mut self, id: &Id) {
-        self.total -= self.of.remove(id).unwrap_or_default().bytes;
+        let size = self.of.remove(id).unwrap_or_default();
+        self.count(size.from, size.bytes, 0);
+    }
+
+    fn is_from(&mut self, id: &Id, from: Option<IpAddr>) {
+        if let Some(size) = self.of.get_mut(id) {
+            let (bytes, before) = (size.bytes, size.from);
+            size.from = from;
+            self.count(before, bytes, 0);
+            self.count(from, 0, bytes);
+        }
+    }
+
+    /// L3: one of an address had `before` bytes, and has `after`.
+    fn count(&mut self, from: Option<IpAddr>, before: u64, after: u64) {
+        self.total = self.total - before + after;
+        let own = self.of_address(from) - before + after;
+        match own {
+            0 => self.of_address.remove(&from),
+            own => self.of_address.insert(from, own),
+        };
+    }
+
+    fn of_address(&self, from: Option<IpAddr>) -> u64 {
+        self.of_address.get(&from).copied().unwrap_or_default()
+    }
+
+    /// Whether an upload of an address that has `before` bytes may have `after`.
+    fn room(&self, from: Option<IpAddr>, (before, after): (u64, u64), bytes_max: u64) -> Room {
+        let own = self.of_address(from);
+        let others = self.total - own;
+        let own_after = (own - before).saturating_add(after);
+        let total_after = others.saturating_add(own_after);
+        let most = of_one_max(bytes_max);
+        if own_after > share(bytes_max, others) {
+            return Room::AddressFull { own };
+        }
+        let is_little = own_after <= bytes_max - most;
+        match total_after > bytes_max || total_after > most && !is_little {
+            true => Room::Full { total: self.total },
+            false => Room::Enough,
+        }
     }
 }
 
@@ -166,30 +248,37 @@ impl Ledger {
         });
     }
 
+    #[cfg(test)]
     pub(super) fn total(&self) -> u64 {
         self.sizes().total
+    }
+
+    /// Whether a new upload of an address may have so many bytes.
+    pub(super) fn room(&self, from: Option<IpAddr>, bytes: u64, bytes_max: u64) -> Room {
+        self.sizes().room(from, (0, bytes), bytes_max)
     }
 
     pub(super) fn enter(&self, id: &Id, bytes: u64) {
         self.sizes().enter(id, bytes);
     }
 
-    /// The upload is about to have `bytes`; false if all would have too many together (L1).
-    pub(super) fn grow(&self, id: &Id, bytes: u64, bytes_max: u64) -> bool {
+    /// The upload is about to have `bytes`, which are entered if there is room (L1).
+    pub(super) fn grow(&self, id: &Id, bytes: u64, bytes_max: u64) -> Room {
         let mut sizes = self.sizes();
-        let others = sizes.total - sizes.of.get(id).copied().unwrap_or_default().bytes;
-        let fits = others.saturating_add(bytes) <= bytes_max;
-        if fits {
+        let Size {
+            bytes: before,
+            from,
+        } = sizes.of.get(id).copied().unwrap_or_default();
+        let room = sizes.room(from, (before, bytes), bytes_max);
+        if room == Room::Enough {
             sizes.enter(id, bytes);
         }
-        fits
+        room
     }
 
     /// Which address began an upload that is entered.
     pub(super) fn is_from(&self, id: &Id, from: Option<IpAddr>) {
-        if let Some(size) = self.sizes().of.get_mut(id) {
-            size.from = from;
-        }
+        self.sizes().is_from(id, from);
     }
 
     /// Unfinished uploads of an address, and of others.

@@ -19,7 +19,7 @@ use crate::responses::{Refusal, Result, bare, with};
 use crate::root::Kind;
 
 use super::headers;
-use super::ledger::Uploads;
+use super::ledger::{Room, Uploads};
 use super::record::Record;
 use super::store::{Id, Store, time_of};
 
@@ -221,14 +221,13 @@ impl Locked<'_> {
         store.write(id, &self.record, self.upload.uploads.options.durability)
     }
 
-    /// Reserves `bytes` of what all unfinished uploads together may have; 507 if there are less.
+    /// Reserves `bytes` of what all unfinished uploads together may have, and those of one address;
+    /// 507 if there are less.
     pub(super) fn reserve(&self, bytes: u64) -> Result<()> {
         let Upload { uploads, id, .. } = self.upload;
-        let (ledger, bytes_max) = (&uploads.ledger, uploads.bytes_max());
-        match ledger.grow(id, self.size.saturating_add(bytes), bytes_max) {
-            true => Ok(()),
-            false => Err(refuse_bytes(ledger.total(), bytes_max)),
-        }
+        let bytes_max = uploads.bytes_max();
+        let bytes = self.size.saturating_add(bytes);
+        refuse_bytes(uploads.ledger.grow(id, bytes, bytes_max), bytes_max)
     }
 
     /// Less was written than was reserved.
@@ -323,16 +322,28 @@ pub(super) fn elsewhere(offset: u64) -> Refusal {
 }
 
 /// "507 Insufficient Storage": it is temporary, so clients that retry do so (RFC 4918, 11.5).
-pub(super) fn refuse_bytes(total: u64, bytes_max: u64) -> Refusal {
+pub(super) fn refuse_bytes(room: Room, bytes_max: u64) -> Result<()> {
     static REFUSED: Episode = Episode::new();
+    let (whose, bytes, reason) = match room {
+        Room::Enough => return Ok(()),
+        Room::Full { total } => (
+            "unfinished uploads",
+            total,
+            "unfinished uploads have as many bytes as they may; continue later",
+        ),
+        Room::AddressFull { own } => (
+            "unfinished uploads of one address",
+            own,
+            "unfinished uploads of this address have its share of the bytes; finish or end some",
+        ),
+    };
     if let Some(refused) = REFUSED.tells() {
         log::warn!(
-            "unfinished uploads have {total} of {bytes_max} bytes, more are refused \
-             (--uploads-bytes); {refused} others since the last such line"
+            "{whose} have {bytes} of {bytes_max} bytes, more are refused (--uploads-bytes); \
+             {refused} others since the last such line"
         );
     }
-    let reason = "unfinished uploads have as many bytes as they may; continue later";
-    Refusal::because(StatusCode::INSUFFICIENT_STORAGE, reason)
+    Err(Refusal::because(StatusCode::INSUFFICIENT_STORAGE, reason))
 }
 
 /// Whether something was written longer ago than this. A time in the future is not.
