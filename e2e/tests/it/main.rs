@@ -27,6 +27,7 @@ mod first_page;
 mod handlers;
 mod handover;
 mod handover_ends;
+mod handover_h2;
 mod handover_streams;
 mod handover_tls;
 mod hangs;

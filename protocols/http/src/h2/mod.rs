@@ -118,7 +118,7 @@ pub(crate) fn finished<S: Service>(connection: &mut Connection<'_, S>, job: Job<
 pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Phase) {
     let mut ends = false;
     moved(connection, |connection, session| {
-        ends = session.expired(connection);
+        ends = session.expired(connection, phase);
     });
     if ends {
         close(connection);

@@ -196,7 +196,7 @@ impl<S: Service> Session<S> {
     }
 
     fn turn(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
-        if connection.leaving() {
+        if connection.leaving() && self.has_asked {
             self.leave();
         }
         let stall = self.run(connection);
@@ -356,10 +356,11 @@ impl<S: Service> Session<S> {
         if let Some((end, phase)) = self.deadline(connection) {
             return connection.phase_until(phase, end);
         }
-        let phase = match self.has_asked && !self.has_part && !self.frames.is_within_head() {
+        let is_within_head = self.has_part || self.frames.is_within_head();
+        let phase = match self.has_asked || connection.leaving() {
             _ if !self.streams.is_empty() => Phase::Work,
-            true => Phase::Idle,
-            false => Phase::Head,
+            true if !is_within_head => Phase::Idle,
+            _ => Phase::Head,
         };
         match had_streams {
             true => connection.restart_phase(phase),
@@ -407,7 +408,9 @@ impl<S: Service> Session<S> {
         stream.send_job(connection, job);
     }
 
-    /// The client is to ask no more on this connection: GOAWAY, and what runs is finished.
+    /// The client is to ask no more on this connection: GOAWAY, and what runs is finished (RFC 9113
+    /// section 6.8). One that has asked for nothing yet may be about to: where its first request
+    /// has come it is told, or when it has been silent for as long as an idle one may be.
     fn leave(&mut self) {
         if let State::Open(open) = &mut self.state
             && !self.is_leaving
@@ -417,15 +420,14 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// The server drains.
+    /// The server drains; the next turn says it to the client.
     pub(super) fn drain(&mut self, connection: &mut Connection<'_, S>) {
-        self.leave();
         let streams = self.streams.iter_mut();
         streams.for_each(|stream| stream.drain(connection));
     }
 
     /// A deadline has passed. True: the connection ends.
-    pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>) -> bool {
+    pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>, phase: Phase) -> bool {
         if !connection.is_evicted() && !self.streams.is_empty() {
             let now = connection.turn().now();
             for stream in &mut self.streams {
@@ -437,6 +439,11 @@ impl<S: Service> Session<S> {
                 }
             }
             return false;
+        }
+        let is_told_now = phase == Phase::Idle && connection.draining() && !self.is_leaving;
+        if is_told_now && !connection.is_evicted() {
+            self.leave();
+            return !self.is_leaving;
         }
         if let State::Open(open) = &mut self.state {
             open.abrupt_shutdown(Reason::NO_ERROR);

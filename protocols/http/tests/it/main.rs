@@ -14,6 +14,7 @@ mod h2;
 mod h2_bodies;
 mod h2_bounds;
 mod h2_client;
+mod h2_drain;
 mod h2_frames;
 mod h2_held_back;
 mod h2_memory;
