@@ -17,6 +17,7 @@ use flatpath_sys::tcp::Delivery;
 use crate::completion::{Completion, Piece};
 use crate::datagram::DatagramSocket;
 use crate::eventfd::Eventfd;
+use crate::file_range::FileRange;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
@@ -240,7 +241,17 @@ pub trait Driver {
     /// A list of more than 64 KiB shows its progress with completions that have `more`; what they
     /// count adds up to the list. A shorter one may complete in one step however slow the peer is.
     /// An empty one completes with zero bytes. The caller's list is empty afterwards.
+    ///
+    /// Failed(IO) also when a file in the list has become shorter than its range, or cannot be
+    /// read; the file is told before ([`SentFile::broke_off`](crate::SentFile::broke_off)).
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend);
+
+    /// Whether this range may be sent: no call for it waits for a disk. What is not at hand is not
+    /// to be put in a list, as all other connections would wait with it. System calls as
+    /// [`SentFile::is_at_hand`](crate::SentFile::is_at_hand) has them.
+    fn is_at_hand(&mut self, range: &FileRange) -> bool {
+        range.file().is_at_hand(range.range())
+    }
 
     /// The next [`Driver::wait`] ends for the completion of any send (D7). Holds for one wait.
     fn hurry(&mut self);

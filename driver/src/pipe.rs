@@ -341,9 +341,9 @@ pub(crate) fn move_pipe(
     }
 }
 
-/// Makes a call on a socket that is not to wait for it: whether a splice does is a property of the
-/// socket, not of the call. `mode` is the mode the socket is in, and stays in.
-fn without_waiting(
+/// Makes a call on a socket that is not to wait for it: whether a splice or a sendfile does is a
+/// property of the socket, not of the call. `mode` is the mode the socket is in, and stays in.
+pub(crate) fn without_waiting(
     socket: BorrowedFd<'_>,
     mode: Mode,
     call: impl FnOnce() -> Result<usize, Errno>,

@@ -16,6 +16,7 @@ use flatpath_structures::panics::drop_contained;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
+use crate::file_range::{FileRange, move_range};
 use crate::pipe::{Piped, move_pipe};
 use crate::socket::Mode;
 
@@ -39,6 +40,8 @@ pub enum Segment {
     },
     /// Bytes in a pipe.
     Piped(Piped),
+    /// Bytes of a file.
+    File(FileRange),
 }
 
 /// Counted bytes to send. They may have an owner with a `Drop` of its own
@@ -72,6 +75,7 @@ impl Segment {
             Segment::Shared(shared) => shared.0.len(),
             Segment::Pooled { from, to, .. } => (to - from) as usize,
             Segment::Piped(piped) => piped.len(),
+            Segment::File(range) => usize::try_from(range.bytes()).unwrap_or(usize::MAX),
         }
     }
 
@@ -80,14 +84,14 @@ impl Segment {
         self.len() == 0
     }
 
-    /// The rest to send; `None` if it is in a pipe.
+    /// The rest to send; `None` if it is in a pipe or in a file.
     pub fn memory(&self) -> Option<&[u8]> {
         match self {
             Segment::Shared(shared) => Some(&shared.0),
             Segment::Pooled { buffer, from, to } => {
                 Some(&buffer.filled()[*from as usize..*to as usize])
             }
-            Segment::Piped(_) => None,
+            Segment::Piped(_) | Segment::File(_) => None,
         }
     }
 
@@ -110,6 +114,7 @@ impl Segment {
             Segment::Shared(shared) => shared.0.advance(count),
             Segment::Pooled { from, .. } => *from += count as u32,
             Segment::Piped(piped) => piped.moved(count),
+            Segment::File(range) => range.advance(count as u64),
         }
     }
 }
@@ -181,20 +186,26 @@ impl SendList {
         self.bytes == 0
     }
 
-    /// The rest to send, segment by segment, up to the first pipe.
+    /// The rest to send, segment by segment, up to the first that is not in memory.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.segments.iter().flatten().map_while(Segment::memory)
     }
 
-    /// True when something of it lies in a pipe.
-    pub(crate) fn has_pipe(&self) -> bool {
+    /// True when something of it is not in memory: it is moved by calls of its own.
+    pub(crate) fn needs_calls(&self) -> bool {
         let mut left = self.segments.iter().flatten();
-        left.any(|segment| matches!(segment, Segment::Piped(_)))
+        left.any(|segment| matches!(segment, Segment::Piped(_) | Segment::File(_)))
     }
 
-    /// Moves the front to a socket with one call that does not block: what lies in memory before
-    /// the first pipe, or what is in a pipe. The list is left as it is; returns how many bytes
-    /// went. `mode` is the mode the socket is in; `closes`: the socket is closed after the list.
+    /// The segment that is sent next.
+    pub(crate) fn front(&self) -> Option<&Segment> {
+        self.segments.iter().flatten().next()
+    }
+
+    /// Moves the front to a socket with one call that does not block for it: what lies in memory
+    /// before the first pipe or file, or what is in one of these. The list is left as it is;
+    /// returns how many bytes went. `mode` is the mode the socket is in; `closes`: the socket is
+    /// closed after the list.
     pub(crate) fn write_front(
         &self,
         socket: BorrowedFd<'_>,
@@ -202,12 +213,17 @@ impl SendList {
         closes: bool,
     ) -> Result<usize, Errno> {
         let is_one = self.segments() == 1;
-        if let Some(Segment::Piped(piped)) = self.segments.iter().flatten().next() {
-            return move_pipe(socket, piped, mode, !is_one || closes);
+        match self.front() {
+            Some(Segment::Piped(piped)) => {
+                return move_pipe(socket, piped, mode, !is_one || closes);
+            }
+            Some(Segment::File(range)) => return move_range(socket, range, mode),
+            _ => {}
         }
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if closes || self.has_pipe() {
-            // The next operation, a close or a pipe, takes the last bytes along in one segment.
+        if closes || self.needs_calls() {
+            // The next operation, a close, a pipe or a file, takes the last bytes along in one
+            // segment.
             flags |= SendFlags::MORE;
         }
         if is_one {

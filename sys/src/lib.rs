@@ -1,6 +1,7 @@
 //! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
 //! process, file handles, file identities and sleeps of threads, TCP's options,
-//! datagrams with their addresses, passed descriptors, close with its result, the allocator.
+//! datagrams with their addresses, passed descriptors, close with its result, what of a file is cached,
+//! the allocator.
 //!
 //! ```
 //! use flatpath_sys::shared_memory::{Access, SharedWords};
@@ -28,6 +29,7 @@ pub mod file_handle;
 pub mod file_identity;
 pub mod mapping;
 pub mod mount_table;
+pub mod page_cache;
 pub mod passed;
 pub mod shared_memory;
 pub mod tcp;

@@ -45,8 +45,8 @@ impl Epoll {
         self.unasked.push(Completion::last(user_data, outcome));
     }
 
-    /// Writes up to a bound, each time all that is left of the list up to the first pipe; waits for
-    /// an event when there is no room (T3).
+    /// Writes up to a bound, each time all that is left of the list up to the first pipe or file;
+    /// waits for an event when there is no room (T3).
     pub(super) fn run_send(&mut self, descriptor: RawFd, completions: &mut Vec<Completion>) {
         for _ in 0..WRITES_PER_TURN_MAX {
             let entry = &mut self.entries[descriptor as usize];

@@ -39,15 +39,20 @@ pub enum Fault {
     Overflow,
     /// A cancelled operation comes to something before the cancel reaches it.
     CancelRace,
+    /// A range of a file is not at hand: it is to be read ahead.
+    NotAtHand,
+    /// A file that is sent cannot be read (EIO).
+    FileError,
 }
 
 use Fault::{
-    Aborted, CancelRace, Duplicate, EarlyEnd, Late, NoBuffer, NoDescriptor, NoFile, Overflow,
-    ReceiveReset, ReceiveTimeOut, SendPipe, SendReset, ShortReceive, ShortSend,
+    Aborted, CancelRace, Duplicate, EarlyEnd, FileError, Late, NoBuffer, NoDescriptor, NoFile,
+    NotAtHand, Overflow, ReceiveReset, ReceiveTimeOut, SendPipe, SendReset, ShortReceive,
+    ShortSend,
 };
 
 /// Every fault in the order of the enum, with how often a frequent one strikes, in thousandths.
-const FREQUENT: [(Fault, u16); 15] = [
+const FREQUENT: [(Fault, u16); 17] = [
     (ShortReceive, 500),
     (ShortSend, 500),
     (ReceiveReset, 20),
@@ -63,11 +68,13 @@ const FREQUENT: [(Fault, u16); 15] = [
     (Duplicate, 300),
     (Overflow, 100),
     (CancelRace, 500),
+    (NotAtHand, 300),
+    (FileError, 20),
 ];
 
 /// Those that a client notices: something is reset, lost or timed out, or an accept lacks a
 /// descriptor, for which a server may close another connection.
-const LOSSES: [Fault; 7] = [
+const LOSSES: [Fault; 8] = [
     ReceiveReset,
     ReceiveTimeOut,
     SendPipe,
@@ -75,6 +82,7 @@ const LOSSES: [Fault; 7] = [
     Aborted,
     NoDescriptor,
     NoFile,
+    FileError,
 ];
 
 /// How often each fault strikes.

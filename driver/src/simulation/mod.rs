@@ -46,6 +46,7 @@ use crate::config::DriverConfig;
 use crate::datagram::{DatagramSocket, room_in_page};
 use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
+use crate::file_range::FileRange;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
@@ -262,6 +263,11 @@ impl Driver for Simulation {
             after,
         };
         self.start(user_data, kind, OperationMode::Single);
+    }
+
+    fn is_at_hand(&mut self, range: &FileRange) -> bool {
+        !self.network.world().strikes(Fault::NotAtHand)
+            && range.file().is_at_hand(range.range())
     }
 
     fn delivery(&self, socket: Socket) -> Option<Delivery> {

@@ -9,10 +9,15 @@ use crate::buffers::Buffers;
 use crate::completion::{Errno, Outcome};
 use crate::driver::{AfterSend, OperationMode};
 use crate::eventfd::Eventfd;
+use crate::file_range::failed;
+use crate::segment::Segment;
 use crate::socket::{Handle, Socket};
 
 /// Completions of one operation per turn at most.
 const COMPLETIONS_PER_TURN_MAX: usize = 8;
+
+/// Bytes of a file that one call moves at most.
+const FILE_CALL_BYTES: usize = 64 * 1024;
 
 impl World {
     /// Completes every operation that can complete now.
@@ -273,8 +278,11 @@ impl World {
         if let Some(errno) = self.loses_connection(socket, losses) {
             return self.fail(number, errno);
         }
-        let left = match &self.operations.at(number).kind {
-            Kind::Send { list, .. } => list.bytes(),
+        let (left, is_file) = match &self.operations.at(number).kind {
+            Kind::Send { list, .. } => {
+                let is_file = matches!(list.front(), Some(Segment::File(_)));
+                (list.bytes(), is_file)
+            }
             Kind::Accept { .. }
             | Kind::Receive { .. }
             | Kind::PollEventfd { .. }
@@ -289,15 +297,38 @@ impl World {
         if bytes > 1 && self.strikes(Fault::ShortSend) {
             bytes = 1 + self.random.below(bytes);
         }
-        self.carry_out_send(number, socket, bytes, arrival_ns);
+        let fails = is_file && self.strikes(Fault::FileError);
+        match self.first_bytes(number, bytes, fails) {
+            Ok(taken) => self.carry_out_send(number, socket, &taken, arrival_ns),
+            Err(errno) => return self.fail(number, errno),
+        }
         true
     }
 
-    fn carry_out_send(&mut self, number: u64, socket: u32, bytes: usize, arrival_ns: u64) {
+    /// What a call takes from the front of a send: a copy of what is in memory, or what is read of
+    /// a file, up to `count` bytes.
+    fn first_bytes(&mut self, number: u64, count: usize, fails: bool) -> Result<Vec<u8>, Errno> {
+        let Kind::Send { list, .. } = &self.operations.at(number).kind else {
+            unreachable!("send")
+        };
+        let Some(Segment::File(range)) = list.front() else {
+            return Ok(first_bytes(list.slices(), count));
+        };
+        let range = range.clone();
+        let mut bytes = vec![0; count.min(FILE_CALL_BYTES)];
+        let read = match fails {
+            true => Err(Errno::IO.into()),
+            false => range.clone().read(&mut bytes),
+        };
+        bytes.truncate(read.map_err(|cause| failed(&range, &cause))?);
+        Ok(bytes)
+    }
+
+    fn carry_out_send(&mut self, number: u64, socket: u32, taken: &[u8], arrival_ns: u64) {
         let Kind::Send { list, after, .. } = &mut self.operations.at(number).kind else {
             unreachable!("send")
         };
-        let taken = first_bytes(list.slices(), bytes);
+        let bytes = taken.len();
         list.advance(bytes);
         let (over, after) = (list.is_empty(), *after);
         let full_bytes = if self.drains_first {
@@ -310,7 +341,7 @@ impl World {
             // Sent into the void; the answer to it is a reset, and the next send fails.
             connection.reset_ns.get_or_insert(arrival_ns);
         } else {
-            connection.to_client.write(&taken, arrival_ns);
+            connection.to_client.write(taken, arrival_ns);
             connection.is_full = connection.to_client.unread() >= full_bytes;
         }
         let closed = over && after == AfterSend::Close;

@@ -6,9 +6,9 @@
 //! longer list is sent without: each completion then says how far a slow peer has come, and the
 //! rest is submitted again, after a poll, because the socket was just found full.
 //!
-//! A list with a pipe in it is written by this thread, with calls that do not block: as an entry a
-//! splice would go through a kernel thread, which a slow peer then holds. Between the calls a poll
-//! waits for room.
+//! A list with a pipe or a file in it is written by this thread, with calls that do not block: as an
+//! entry a splice would go through a kernel thread, which a slow peer then holds, and `sendfile` is
+//! none. Between the calls a poll waits for room.
 //!
 //! Invariants
 //! - P1: an entry of the table is live from `start_send` to its final completion; what the kernel
@@ -36,7 +36,7 @@ use crate::driver::{AfterSend, OperationMode};
 use crate::segment::SendList;
 use crate::socket::{Mode, Socket};
 
-/// Calls for one list with a pipe before the others get their turn.
+/// Calls for one list with a pipe or a file before the others get their turn.
 const CALLS_MAX: usize = 16;
 
 /// IORING_RECVSEND_POLL_FIRST of the kernel's header: wait for room before the first attempt.
@@ -54,11 +54,11 @@ impl Uring {
             self.send_nothing(socket, user_data, after);
             return;
         }
-        let piped = list.has_pipe();
+        let is_called = list.needs_calls();
         let index = self.sends.insert(socket, user_data, list, after);
         self.sockets.start_send(socket, index);
         self.outstanding += 1;
-        if piped {
+        if is_called {
             // Completions come out of a wait only.
             let mut unasked = std::mem::take(&mut self.unasked);
             self.continue_writing(index, &mut unasked);
@@ -68,8 +68,8 @@ impl Uring {
         }
     }
 
-    /// Writes what the socket takes of a list with a pipe; a poll waits for room for the rest. What
-    /// lies after the last pipe is sent like any list.
+    /// Writes what the socket takes of a list with pipes or files; a poll waits for room for the
+    /// rest. What lies after the last of them is sent like any list.
     fn continue_writing(&mut self, index: u32, completions: &mut Vec<Completion>) {
         let send = self.sends.at(index);
         // SAFETY: the table says that the descriptor is open and ours during a send (C3).
@@ -78,7 +78,7 @@ impl Uring {
         let mut written = 0;
         let mut failed = None;
         for _ in 0..CALLS_MAX {
-            if !send.list.has_pipe() {
+            if !send.list.needs_calls() {
                 break;
             }
             self.counters.system_calls += 1;
@@ -94,7 +94,7 @@ impl Uring {
                 }
             }
         }
-        let (user_data, pipe_left) = (send.user_data, send.list.has_pipe());
+        let (user_data, some_left) = (send.user_data, send.list.needs_calls());
         if send.list.is_empty() {
             self.end_complete_send(index, written, completions);
             return;
@@ -109,7 +109,7 @@ impl Uring {
         }
         if let Some(errno) = failed {
             self.end_send(index, Outcome::Failed(errno), completions);
-        } else if pipe_left {
+        } else if some_left {
             self.poll_for_room(index);
         } else {
             self.submit_send(index, 0);

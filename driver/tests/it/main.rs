@@ -5,6 +5,7 @@ mod rig;
 mod allocation;
 mod behaviour;
 mod datagrams;
+mod files;
 mod keeping;
 mod limits;
 mod listeners;
