@@ -12,9 +12,8 @@ use std::time::Duration;
 use crate::Stage;
 use crate::published;
 use flatpath::OperationMode;
-use flatpath_bench_common::crowd::{self, Arrival, Outcome};
+use flatpath_bench_common::crowd::{self, Outcome};
 use flatpath_bench_common::measure::per_operation;
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::Profile;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 use server::Server;
@@ -53,7 +52,7 @@ impl Load {
     fn visit(self, server: &Server) -> io::Result<Outcome> {
         let address = server.address();
         match self {
-            Self::AtOnce(count) => crowd::at_once(address, count, Arrival::QUEUED, || Ok(())),
+            Self::AtOnce(count) => crowd::at_once(address, count),
             Self::OneByOne(count) => crowd::one_by_one(address, count),
         }
     }
@@ -80,16 +79,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
         rows(&mut table, load, &both);
         targets(report, &table, load);
     }
-    // One picture for each unit.
-    let x = "clients, figure";
-    for (name, unit, are_calls) in [
-        ("cost", "us per connection", false),
-        ("calls", "system calls per connection", true),
-    ] {
-        let mut plot = Plot::bars_of(name, &table, x, |labels| (labels[1] == CALLS) == are_calls);
-        plot.y = unit.into();
-        report.plot(plot);
-    }
     report.tables.push(table);
     report.note(
         "one by one there is nothing to save in system calls: a single accept is armed with the \
@@ -102,7 +91,7 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
         "published: 10,000 clients, clock() of client and server together; a CPU figure includes \
          everything a connection costs the server, of which accept is one part. At most {} clients \
          have their connection in the making at a time: the kernel's queue holds no more",
-        Arrival::QUEUED.connecting_max
+        crowd::CONNECTING_MAX
     ));
     if profile != Profile::Full {
         report.note(format!("{} runs instead of 20", runs[0]));

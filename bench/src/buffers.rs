@@ -16,7 +16,6 @@ use crate::baseline::buffer_list::BufferList;
 use crate::competitors::pools;
 use crate::published;
 use flatpath_bench_common::measure::{IN_TRANSIT_MAX, Turn, hammer, hand_over};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::{Profile, cores};
 use flatpath_bench_common::report::{BenchReport, Role, Table, Wanted, ratio};
 
@@ -115,13 +114,7 @@ impl Load {
 
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let walked = walked(stage);
-    for (threads, name) in [("1", "walk-1-thread"), ("2", "walk-2-threads")] {
-        let mut plot = Plot::lines(name, &walked, &[threads], "buffers in use");
-        plot.title = format!("{}, threads: {threads}", walked.title);
-        report.plot(plot);
-    }
     let few = few(stage);
-    report.plot(Plot::lines("few", &few, &["1"], "threads"));
     let split = split_roles(stage);
     targets(report, &walked, &few, &split);
     report.tables = vec![walked, few, split];

@@ -23,7 +23,6 @@ use flatpath_pairing::{Callback, Endpoint, EventSource, Item, Pairing, Pairings,
 use crate::Stage;
 use crate::dispatch::{Dispatcher, Workers, join};
 use flatpath_bench_common::measure::{Turn, median, samples};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
 /// Long enough for all threads to go to sleep.
@@ -246,7 +245,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
             }
         }
     }
-    report.plot(Plot::bars("latency", &table, "driver, sources"));
     for driver in ["uring", "epoll"] {
         let labels = [driver, "1"];
         let reached = ratio(table.figure(&labels, WORKER), table.figure(&labels, OURS));

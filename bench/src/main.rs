@@ -1,7 +1,7 @@
 //! `flatpath-bench`: the program that `flatpath bench` runs.
 //!
-//! A program of its own, so that the server links no plots and none of the crates that are measured
-//! beside ours. It starts the server as a child where a whole server is measured.
+//! A program of its own, so that the server links none of the crates that are measured beside ours.
+//! It starts the server as a child where a whole server is measured.
 #![forbid(unsafe_code)]
 
 mod command;

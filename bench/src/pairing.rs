@@ -20,7 +20,6 @@ use hdrhistogram::Histogram;
 use crate::baseline::pairing_lists::PairingLists;
 use crate::{Stage, published};
 use flatpath_bench_common::measure::{Turn, hammer, histogram, per_operation, shuffled, timed};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
 /// Pairs of the publication.
@@ -392,11 +391,7 @@ fn few<R: Registers>(pairs: u32, slice: Duration) -> f64 {
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let candidates = candidates();
     let few = few_table(stage, &candidates);
-    report.plot(Plot::lines("few", &few, &[], "pairs registered"));
     let (bursts, details) = bursts(stage, &candidates, &mut report.notes);
-    let mut plot = Plot::lines("at-once", &bursts, &["144"], "pairs");
-    plot.title += ", 144 threads";
-    report.plot(plot);
     targets(report, &few, &bursts, &details);
     extrapolate(&mut report.notes, &bursts);
     report.tables = vec![few, bursts, details];

@@ -31,7 +31,6 @@ use std::time::{Duration, Instant};
 use flatpath::{DriverChoice, Protocol, Running, Server};
 use flatpath_bench_common::http;
 use flatpath_bench_common::measure::{Turn, median, samples};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 use flatpath_files::Files;
 use flatpath_http::Http;
@@ -243,7 +242,6 @@ fn run_bound(stage: &mut Stage, report: &mut BenchReport, all: &CpuSet) -> io::R
             }
         }
     }
-    report.plot(Plot::bars("latency", &table, "driver, what"));
     report.note(
         "the client's thread is woken for every reply in all of them; a worker's reply wakes two \
          threads more",

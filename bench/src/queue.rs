@@ -18,7 +18,6 @@ use crate::baseline::locked_queue::LockedQueue;
 use flatpath_bench_common::measure::{
     CLOCK_MEAN_NS, Padded, Turn, figures, per_operation, raw_timed, samples,
 };
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Role, Table, Wanted, ratio};
 
 /// Numbers of one producer.
@@ -187,8 +186,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
         walls.push(&labels, figures(&samples, |passed| passed.wall_ns));
         pushes.push(&labels, figures(&samples, |passed| passed.push_ns));
     }
-    report.plot(Plot::bars("wall", &walls, "producers, consumers"));
-    report.plot(Plot::bars("push", &pushes, "producers, consumers"));
     targets(report, &walls, &pushes);
     report.tables = vec![walls, pushes];
     report.note(

@@ -19,7 +19,6 @@ use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::Stage;
 use flatpath_bench_common::measure::{Turn as Measured, hammer};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Role, Table, Wanted};
 
 const FILE: &str = "/long.bin";
@@ -119,7 +118,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
         let wanted = Wanted::AtMost(RULE_NS_MAX);
         report.target(format!("{}, more", load.name), "ns", wanted, Some(more));
     }
-    report.plots = vec![Plot::bars("rules", &table, "rule")];
     report.tables.push(table);
     Ok(())
 }

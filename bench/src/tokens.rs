@@ -17,7 +17,6 @@ use crate::baseline::token_region::CountedRegion;
 use crate::baseline::token_tree::TreeRegion;
 use crate::published;
 use flatpath_bench_common::measure::{Hammered, Turn, figures, hammered, hand_over, samples};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 
 /// 2 GiB of 4 KiB pages.
@@ -189,17 +188,6 @@ fn death<R: Opens>(region: &R, held: u32) -> (f64, usize) {
 pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()> {
     let costs = costs(stage);
     let (ends, bytes) = ends(stage);
-    report.plot(Plot::bars("cost", &costs, "tokens outstanding, flows"));
-    report.plot(Plot::bars("reclaim", &ends, "tokens left behind"));
-    for (name, unit, holders) in [
-        ("memory", "bytes of one holder", "1"),
-        ("memory-of-all", "MiB of 10,000 holders", "10000"),
-    ] {
-        let x = "tokens held, holders";
-        let mut plot = Plot::bars_of(name, &bytes, x, |labels| labels[1] == holders);
-        plot.y = unit.into();
-        report.plot(plot);
-    }
     targets(report, &costs, &ends, &bytes);
     report.tables = vec![costs, ends, bytes];
     report.note(

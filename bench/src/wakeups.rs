@@ -23,7 +23,6 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Stage;
 use flatpath_bench_common::measure::{Turn, figures, histogram, samples, thread_cpu_ns};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::report::{BenchReport, Role, Table};
 
 /// How long the waker sleeps between two wake-ups; timers add about 50 us.
@@ -321,8 +320,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
         }
         drop(loops);
     }
-    report.plot(Plot::bars("median", &tables[0], "machine, pause"));
-    report.plot(Plot::bars("cpu", &tables[3], "machine, pause"));
     report.tables = tables.into();
     Ok(())
 }

@@ -12,7 +12,6 @@ use crate::Stage;
 use crate::baseline::timer_heap::TimerHeap;
 use crate::baseline::timer_tree::TimerTree;
 use flatpath_bench_common::measure::{per_operation, shuffled};
-use flatpath_bench_common::plot::Plot;
 use flatpath_bench_common::profile::Profile;
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted};
 
@@ -161,14 +160,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
             let what = "worst tick, 1,000,000 timers";
             report.target(what, "us", Wanted::AtMost(200.0), worst);
         }
-        // One picture for each unit.
-        let of_unit = |(name, wanted): (&'static str, &str)| {
-            let is_wanted = |labels: &[String]| labels[1] == wanted;
-            let mut plot = Plot::bars_of(name, &table, "operation", is_wanted);
-            plot.y = format!("{wanted} per operation");
-            plot
-        };
-        report.plots = [("most", "ns"), ("ticks", "us")].map(of_unit).into();
         report.tables.push(table);
     }
     report.note(

@@ -314,7 +314,6 @@ mod tests {
         assert!(crates.len() > 14, "{tree}");
         for foreign in [
             "flatpath-bench",
-            "plotters",
             // Of tokio the traits are there, for `h2`; this is what its runtime waits with.
             "mio",
             "hyper",

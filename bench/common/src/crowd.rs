@@ -18,27 +18,11 @@ const MESSAGE_BYTES: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// Clients dialled between two looks at what has arrived. No client sends before a look.
-    pub dials_per_look: u32,
-    /// Clients dialled that have not ended yet, at most.
-    pub connecting_max: u32,
-}
-
-impl Arrival {
-    /// As many at a time as the kernel's queue of a listener (4,096) takes: a full one drops
-    /// connections, which then take a second longer.
-    pub const QUEUED: Self = Self {
-        dials_per_look: 64,
-        connecting_max: 4_000,
-    };
-    /// No client sends before all have begun to connect, so that all are there together.
-    pub const TOGETHER: Self = Self {
-        dials_per_look: u32::MAX,
-        connecting_max: u32::MAX,
-    };
-}
+/// Clients dialled between two looks at what has arrived. No client sends before a look.
+const DIALS_PER_LOOK: u32 = 64;
+/// Clients dialled that have not ended yet, at most: as many as the kernel's queue of a listener
+/// (4,096) takes. A full one drops connections, which then take a second longer.
+pub const CONNECTING_MAX: u32 = 4_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -50,29 +34,20 @@ pub struct Outcome {
     pub wall: Duration,
 }
 
-/// `count` clients connect as fast as `arrival` lets them.
-///
-/// `proceed` is asked before each look, every 50 ms at least.
+/// `count` clients connect as fast as the kernel's queue lets them.
 ///
 /// # Errors
-/// If sockets cannot be made, or what `proceed` returns; what happens to the clients afterwards is
-/// counted.
-pub fn at_once(
-    server: SocketAddr,
-    count: u32,
-    arrival: Arrival,
-    proceed: impl Fn() -> io::Result<()>,
-) -> io::Result<Outcome> {
+/// If sockets cannot be made; what happens to the clients afterwards is counted.
+pub fn at_once(server: SocketAddr, count: u32) -> io::Result<Outcome> {
     let mut clients = Clients::new()?;
     let mut source = Source::fresh();
     let (mut dialled, mut ended, mut served) = (0, 0, 0);
     let begin = Instant::now();
     let mut last = begin;
     while ended < count && begin.elapsed() < PATIENCE {
-        proceed()?;
-        let may_dial = |dialled, ended| dialled < count && dialled - ended < arrival.connecting_max;
+        let may_dial = |dialled, ended| dialled < count && dialled - ended < CONNECTING_MAX;
         let dialled_before = dialled;
-        while may_dial(dialled, ended) && dialled - dialled_before < arrival.dials_per_look {
+        while may_dial(dialled, ended) && dialled - dialled_before < DIALS_PER_LOOK {
             let socket = source.dial(server, SocketFlags::NONBLOCK)?;
             let index = dialled as usize;
             clients.insert(index, socket.into(), message(index).to_vec())?;
@@ -166,10 +141,8 @@ mod tests {
                 let _ = socket.read(&mut bytes);
             }
         });
-        for arrival in [Arrival::QUEUED, Arrival::TOGETHER] {
-            let outcome = at_once(address, 100, arrival, || Ok(())).expect("sockets");
-            assert_eq!((outcome.served, outcome.lost), (100, 0));
-        }
+        let outcome = at_once(address, 100).expect("sockets");
+        assert_eq!((outcome.served, outcome.lost), (100, 0));
         let outcome = one_by_one(address, 3).expect("sockets");
         assert_eq!((outcome.served, outcome.lost), (3, 0));
     }
@@ -185,20 +158,10 @@ mod tests {
             }
         });
         for address in [wrong, server(drop)] {
-            let outcome = at_once(address, 4, Arrival::TOGETHER, || Ok(())).expect("sockets");
+            let outcome = at_once(address, 4).expect("sockets");
             assert_eq!((outcome.served, outcome.lost), (0, 4));
             assert_eq!(one_by_one(address, 2).expect("sockets").lost, 2);
         }
-    }
-
-    #[test]
-    fn a_crowd_that_is_told_to_stop_stops() {
-        let told = || Err(io::ErrorKind::Interrupted.into());
-        let stopped = at_once(server(drop), 4, Arrival::QUEUED, told);
-        assert_eq!(
-            stopped.expect_err("told").kind(),
-            io::ErrorKind::Interrupted
-        );
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //! | [`generator`], [`wrk`], [`h2load`] | load over HTTP |
 //! | [`measure`] | medians, interleaved rounds, operations hammered by threads |
 //! | [`servers`] | interleaved runs of servers, metrics, what makes figures doubtful |
-//! | [`report`] | tables and targets as data; [`text`] and [`plot`] show them |
+//! | [`report`] | tables and targets as data; [`text`] shows them |
 //! | [`machine`] | on what it was measured |
 //!
 //! A bench of servers: `Common::begin`, [`servers::interleave`] for each comparison, which
@@ -46,7 +46,6 @@ pub mod measure;
 pub mod namespace;
 pub mod nginx;
 pub mod options;
-pub mod plot;
 pub mod profile;
 pub mod report;
 pub mod scheduling;

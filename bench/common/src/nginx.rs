@@ -7,9 +7,8 @@
 //! |---|---|---|
 //! | Debian | `sendfile on; tcp_nopush on` | the package's own; the competitor of the targets |
 //! | streamed | `sendfile off` | with it HTTP/2 without TLS waits 40 ms for each reply |
-//! | stored | `dav_methods PUT` | the package's own; the competitor of the target for PUT |
-//! | stored, tuned | also `client_body_buffer_size 1m` | fewer and longer calls |
-//! | large | `sendfile on; tcp_nopush on; open_file_cache`; PUT as "stored, tuned" | the manual's, all |
+//! | stored | `dav_methods PUT` | the package's own |
+//! | large | `sendfile on; tcp_nopush on; open_file_cache`; PUT by 1 MiB | as its manual says |
 //! | tuned | `sendfile off; open_file_cache` | the cheapest found for a file of 1 KiB: one write |
 //!
 //! Over TLS: versions 1.2 and 1.3, sessions in tickets and none in a cache. All else is as nginx
@@ -47,8 +46,6 @@ pub enum Files {
     Tuned,
     /// Sent as the package does, and stored by PUT.
     Stored,
-    /// The same with a body buffer of 1 MiB.
-    StoredTuned,
     /// As cheaply as nginx can large ones, sent and stored.
     Large,
 }
@@ -114,10 +111,6 @@ impl Config<'_> {
             Files::Debian => "    sendfile on;\n    tcp_nopush on;\n",
             Files::Streamed => "    sendfile off;\n",
             Files::Stored => "    dav_methods PUT;\n    client_max_body_size 0;\n",
-            Files::StoredTuned => {
-                "    dav_methods PUT;\n    client_max_body_size 0;\n    \
-                 client_body_buffer_size 1m;\n"
-            }
             Files::Large => {
                 "    sendfile on;\n    tcp_nopush on;\n    open_file_cache max=1000 \
                  inactive=10m;\n    open_file_cache_valid 10m;\n    dav_methods PUT;\n    \

@@ -33,9 +33,6 @@ pub struct Common {
     /// Also write everything, every single run too, as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Draw the figures as SVG files into this directory, which is made if need be
-    #[arg(long, value_name = "DIR")]
-    pub plot: Option<PathBuf>,
 }
 
 impl Common {
@@ -57,14 +54,10 @@ impl Common {
     /// the namespace. `Some`: the bench ran within, and this is how it ended.
     ///
     /// # Errors
-    /// `InvalidInput` for a file or directory that cannot be written; no namespace; no signals.
+    /// `InvalidInput` for a file that cannot be written; no namespace; no signals.
     pub fn begin(&self) -> io::Result<Option<ExitCode>> {
-        if let Some(directory) = &self.plot {
-            std::fs::create_dir_all(directory)
-                .map_err(|cause| unusable("--plot", directory, &cause))?;
-        }
         if let Some(file) = &self.json {
-            std::fs::write(file, "").map_err(|cause| unusable("--json", file, &cause))?;
+            std::fs::write(file, "").map_err(|cause| unusable(file, &cause))?;
         }
         if let Some(code) = halt_poll::enter(&self.halt_poll)? {
             return Ok(Some(code));
@@ -93,18 +86,13 @@ impl Common {
         })
     }
 
-    /// Prints the report, and writes and draws it where that was asked for.
+    /// Prints the report, and writes it where that was asked for.
     pub fn deliver(&self, report: &Report) -> io::Result<()> {
         let mut output = io::stdout().lock();
         output.write_all(report.text().as_bytes())?;
         output.flush()?;
         if let Some(file) = &self.json {
             report.write(file)?;
-        }
-        if let Some(directory) = &self.plot {
-            for file in report.draw(directory)? {
-                eprintln!("drawn {}", file.display());
-            }
         }
         Ok(())
     }
@@ -122,7 +110,7 @@ pub fn exit_code(program: &str, outcome: io::Result<ExitCode>) -> ExitCode {
     })
 }
 
-fn unusable(flag: &str, path: &Path, cause: &io::Error) -> io::Error {
-    let message = format!("{flag} {}: {cause}", path.display());
+fn unusable(path: &Path, cause: &io::Error) -> io::Error {
+    let message = format!("--json {}: {cause}", path.display());
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }

@@ -1,7 +1,7 @@
 //! Reports: what was measured, and what was published, as data.
 //!
 //! A report has benches, a bench has tables and targets, a table has rows of figures. `text.rs`
-//! prints it, serde writes it, `plot.rs` draws it. The layout of the JSON is that of these types.
+//! prints it, serde writes it. The layout of the JSON is that of these types.
 //!
 //! | a table of | rows | columns |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | servers (`servers.rs`) | candidates | metrics, the same as [`Role::Detail`] |
 
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 use std::{fs, io};
 
@@ -17,7 +17,6 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::measure::median;
-use crate::plot::{self, Plot};
 use crate::profile::Profile;
 use crate::text;
 
@@ -65,29 +64,6 @@ impl Report {
         fs::write(file, serde_json::to_string_pretty(self)? + "\n")
             .map_err(|cause| io::Error::new(cause.kind(), format!("{}: {cause}", file.display())))
     }
-
-    /// Draws every picture as SVG into `directory`, which must exist; returns the files.
-    pub fn draw(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
-        let source = self.source();
-        let files = self
-            .benches
-            .iter()
-            .map(|bench| plot::write(bench, &source, directory));
-        Ok(files.collect::<io::Result<Vec<_>>>()?.concat())
-    }
-
-    /// Where and when, in one line.
-    fn source(&self) -> String {
-        let Machine {
-            cpu,
-            cores,
-            kernel,
-            build,
-            ..
-        } = &self.machine;
-        let (date, profile) = (&self.date, self.profile);
-        format!("{cpu}, cores: {cores}, Linux {kernel}; {build} build, {profile} run, {date}")
-    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -103,20 +79,12 @@ pub struct BenchReport {
     pub notes: Vec<String>,
     /// Share of one core that other processes used meanwhile, in percent: noise.
     pub others_percent: f64,
-    /// Pictures of the tables.
-    #[serde(skip)]
-    pub plots: Vec<Plot>,
 }
 
 impl BenchReport {
-    /// Adds to what is compared, and to its pictures' names, the setting it was measured under.
+    /// Adds to what is compared the setting it was measured under.
     pub fn name_setting(&mut self, setting: &str) {
-        let added = format!(", {setting}");
-        self.about += &added;
-        for plot in &mut self.plots {
-            plot.title += &added;
-            plot.name += &added.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
-        }
+        self.about += &format!(", {setting}");
     }
 }
 
@@ -336,10 +304,6 @@ impl BenchReport {
     /// Adds what to know when reading the figures.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
-    }
-
-    pub fn plot(&mut self, plot: Plot) {
-        self.plots.push(plot);
     }
 
     /// Notes what was reached, if it was measured at all in this profile.

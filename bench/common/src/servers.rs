@@ -8,7 +8,6 @@ use std::fmt::Display;
 use std::io;
 
 use crate::measure::{median, turns};
-use crate::plot::Plot;
 use crate::report::{BenchReport, Column, Figure, Ratio, Role, Row, Table, Target, Wanted, ratio};
 use flatpath_testkit::child::refuse_if_interrupted;
 
@@ -277,17 +276,11 @@ impl Table {
 }
 
 impl BenchReport {
-    /// The report of one comparison of servers, with what makes it doubtful, and a picture of what
-    /// is shown as a ratio.
+    /// The report of one comparison of servers, with what makes it doubtful.
     pub fn of_servers(name: &'static str, about: impl Into<String>, table: Table) -> Self {
-        let about = about.into();
-        let ratios = table.ratios.first().into_iter();
         Self {
             name,
-            plots: ratios
-                .map(|ratio| Plot::servers(&about, &table, &ratio.column))
-                .collect(),
-            about,
+            about: about.into(),
             notes: table.doubts(),
             tables: vec![table],
             ..Self::default()
@@ -363,8 +356,6 @@ mod tests {
     fn medians_ratios_and_spread_are_shown() {
         let report = measured(TWO, &[(ERRORS, 0.0)]);
         let text = crate::text::of_bench(&report);
-        let svg = crate::plot::draw(&report.plots[0], "a machine").expect("drawn");
-        assert!(svg.contains("nginx") && svg.contains("CPU us/req"), "{svg}");
         for line in [
             "server    CPU us/req  errors  CPU us/req / nginx  spread",
             "nginx           5.00       0                1.00   100 %",

@@ -13,10 +13,6 @@ pub(crate) enum Kind {
     Nginx,
     /// The cheapest way found for a small file: no sendfile, descriptors kept open.
     NginxTuned,
-    /// nginx with WebDAV's PUT, as Debian configures it.
-    NginxDav,
-    /// The same with a body buffer of 1 MiB.
-    NginxDavTuned,
     /// nginx as its manual tunes it for large files, sent and stored; over TLS also with HTTP/2.
     NginxLarge,
     /// lighttpd with `sendfile`.
@@ -33,8 +29,6 @@ pub(crate) enum Kind {
     FlatpathUring,
     /// The same on epoll.
     FlatpathEpoll,
-    /// The `flatpath` command with `--writable`.
-    FlatpathPut,
     /// The `flatpath` command with `--access-log FILE`.
     FlatpathLog,
     /// The same with JSON lines.
@@ -77,12 +71,6 @@ pub(crate) enum Kind {
     SseEpoll,
     /// axum's `Sse` over a tokio broadcast, on two tokio threads.
     SseAxum,
-    /// nginx over TLS, else as Debian configures it.
-    HttpsNginx,
-    /// The `flatpath` command over TLS on io_uring, whatever `--driver` says.
-    HttpsUring,
-    /// That on epoll.
-    HttpsEpoll,
     /// hyper over tokio-rustls, on one tokio thread.
     HttpsHyper,
     /// nginx with HTTP/2, without `sendfile`.
@@ -95,12 +83,6 @@ pub(crate) enum Kind {
     HyperRouted,
     /// `tiny_http` with a fixed number of threads.
     TinyHttp,
-    /// `flatpath serve --echo --accept single`.
-    EchoSingle,
-    /// `flatpath serve --echo --accept multishot`.
-    EchoMultishot,
-    /// An echo on one tokio thread.
-    TokioEcho,
     /// The `flatpath` command of `--before`.
     FlatpathBefore,
     /// A fixed reply through the library of `--before-peers`.
@@ -157,10 +139,8 @@ impl Kind {
         const LOG: &str = "--access-log={state}/access.log";
         const ADMIN: &str = "--admin=127.0.0.1:0";
         match self {
-            Self::Nginx | Self::HttpsNginx => Nginx(Files::Debian, AccessLog::Off),
+            Self::Nginx => Nginx(Files::Debian, AccessLog::Off),
             Self::NginxTuned => Nginx(Files::Tuned, AccessLog::Off),
-            Self::NginxDav => Nginx(Files::Stored, AccessLog::Off),
-            Self::NginxDavTuned => Nginx(Files::StoredTuned, AccessLog::Off),
             Self::NginxLarge => Nginx(Files::Large, AccessLog::Off),
             Self::Lighttpd => {
                 Program::Configured(LIGHTTPD, include_str!("candidates/lighttpd.conf"))
@@ -169,19 +149,13 @@ impl Kind {
             Self::NginxLog => Nginx(Files::Debian, AccessLog::Lines),
             Self::NginxLogBuffered => Nginx(Files::Debian, AccessLog::Buffered),
             Self::Http2Nginx => Nginx(Files::Streamed, AccessLog::Off),
-            Self::Flatpath
-            | Self::FlatpathBefore
-            | Self::FlatpathUring
-            | Self::FlatpathEpoll
-            | Self::HttpsUring
-            | Self::HttpsEpoll => Command(&[]),
-            Self::FlatpathPut => Command(&["--writable"]),
+            Self::Flatpath | Self::FlatpathBefore | Self::FlatpathUring | Self::FlatpathEpoll => {
+                Command(&[])
+            }
             Self::FlatpathLog => Command(&[LOG]),
             Self::FlatpathLogJson => Command(&[LOG, "--access-log-format=json"]),
             Self::FlatpathScraped => Command(&[ADMIN]),
             Self::FlatpathOperated => Command(&[LOG, ADMIN]),
-            Self::EchoSingle => Command(&["--accept=single"]),
-            Self::EchoMultishot => Command(&["--accept=multishot"]),
             Self::LibraryBefore => Program::OwnBefore,
             Self::Ganesha => Program::Ganesha,
             Self::Python => Program::Python,

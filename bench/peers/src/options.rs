@@ -70,12 +70,8 @@ pub(crate) enum Scenario {
     Busy,
     /// What an access log, scrapes and a crowd that waits add to a request
     Operate,
-    /// A large file is stored
-    Put,
     /// Memory of connections that do nothing
     Idle,
-    /// All clients connect at once
-    Burst,
     /// An application of real size, and its twin in axum; only if named
     App,
     /// Many listen to server-sent events; only if named
@@ -98,9 +94,7 @@ pub(crate) enum Scenario {
     Ingest,
     /// CPU time of a relay per GiB of one stream; only if named
     RelayStream,
-    /// CPU time of a relay per pair of clients; only if named
-    RelayMatch,
-    /// The same while the relay is always busy; only if named
+    /// CPU time of a relay per pair of clients while it is always busy; only if named
     RelayRate,
     /// Memory of clients that wait for their partner; only if named
     RelayWait,
@@ -165,7 +159,7 @@ impl Options {
         match scenario {
             Scenario::Builds => self.before.is_some(),
             Scenario::Idle => !self.instructions,
-            scenario => scenario <= Scenario::Burst && self.before.is_none(),
+            scenario => scenario <= Scenario::Idle && self.before.is_none(),
         }
     }
 
@@ -246,8 +240,8 @@ mod tests {
     #[test]
     fn everything_is_measured_unless_something_is_named() {
         assert!(parse(&[]).wants(Scenario::Idle) && !parse(&[]).wants(Scenario::Nfs));
-        let only = parse(&["--only", "hello,burst,nfs"]);
-        assert!(only.wants(Scenario::Burst) && only.wants(Scenario::Nfs));
+        let only = parse(&["--only", "hello,sleepers,nfs"]);
+        assert!(only.wants(Scenario::Sleepers) && only.wants(Scenario::Nfs));
         assert!(!only.wants(Scenario::Idle));
     }
 

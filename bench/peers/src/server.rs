@@ -41,7 +41,6 @@ pub(crate) enum Service {
     Nfs,
     Relay,
     Ingest,
-    Echo,
 }
 
 /// What a candidate is started with.
@@ -346,7 +345,7 @@ impl Place<'_> {
                 fs::write(&file, ground.placed(&needs.settings))?;
                 command.arg("--config").arg(file);
             }
-            Service::Relay | Service::Ingest | Service::Echo => {}
+            Service::Relay | Service::Ingest => {}
         }
         command.args([needs.service.flag(), "127.0.0.1:0"]);
         match needs.service {
@@ -365,7 +364,7 @@ impl Place<'_> {
                     .arg(state.join(INGEST_SOCKET));
                 command.env("RUST_LOG", "warn");
             }
-            Service::Http | Service::Relay | Service::Echo => {}
+            Service::Http | Service::Relay => {}
         }
         let state = state.display().to_string();
         command.args(arguments.iter().map(|it| it.replace("{state}", &state)));
@@ -548,7 +547,6 @@ impl Service {
             Self::Nfs => "--nfs",
             Self::Relay => "--relay",
             Self::Ingest => "--ingest",
-            Self::Echo => "--echo",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The harness itself, with tiny inputs: it measures, and it leaves no process behind.
 //!
-//! No figure is judged here. A test that needs wrk or strace passes without them, and fails where
-//! CI=true.
+//! No figure is judged here. A test that needs wrk or another program passes without it, and fails
+//! where CI=true.
 
 #![forbid(unsafe_code)]
 
@@ -337,24 +337,13 @@ fn sleepers_are_told_apart_from_the_others() {
 
 #[test]
 fn a_small_crowd_is_served_and_its_memory_measured() {
-    if tools::find("strace").is_none() {
-        return;
-    }
-    let arguments = [
-        "--quick",
-        "--only",
-        "idle,burst",
-        "--servers",
-        "hyper,tokio-echo",
-    ];
+    let arguments = ["--quick", "--only", "idle", "--servers", "hyper"];
     let report = measured(&[&arguments[..], &["--clients", "50", "--runs", "2"]].concat());
-    let [idle, burst] = benches(&report) else {
+    let [idle] = benches(&report) else {
         panic!("{report}");
     };
     assert_eq!(figure(idle, 0, "served"), 100.0, "{report}");
-    assert_eq!(figure(burst, 0, "served"), 100.0, "{report}");
-    assert_eq!(figure(burst, 0, "lost"), 0.0, "{report}");
-    assert!(figure(burst, 0, "wall ms") > 0.0, "{report}");
+    assert_eq!(figure(idle, 0, "lost"), 0.0, "{report}");
 }
 
 #[test]

@@ -1,9 +1,8 @@
-//! The tables, targets and pictures of `bench dispatch`.
+//! The tables and targets of `bench dispatch`.
 
 use super::{Enqueued, FIXED, Flow, Load, Measured, OURS, WALK, candidates};
 use crate::{Stage, published};
 use flatpath_bench_common::measure::{Turn, figures, samples};
-use flatpath_bench_common::plot::{Better, Plot};
 use flatpath_bench_common::report::{BenchReport, Figure, Role, Table, Wanted, ratio};
 use std::io;
 
@@ -52,7 +51,6 @@ pub(crate) fn run(stage: &mut Stage, report: &mut BenchReport) -> io::Result<()>
             &format!("{title}, {} workers", sizes[sizes.len() - 1]),
             &last,
         );
-        report.plots.extend(plots(flow, &means, &shares));
         targets(report, flow, &means, &details);
         report.tables.extend([means, details, shares]);
     }
@@ -76,24 +74,6 @@ fn notes() -> [String; 3] {
         flatpath_bench_common::profile::cores()
     );
     [saturated.into(), published, cores]
-}
-
-fn plots(flow: Flow, means: &Table, shares: &Table) -> [Plot; 2] {
-    let names = match flow {
-        Flow::Saturated => ("saturated", "saturated-histogram"),
-        Flow::Paced => ("paced", "paced-histogram"),
-    };
-    let x = "ns: from here to twice as many";
-    let mut histogram = Plot::lines(names.1, shares, &[], x);
-    histogram.y = "% of enqueues".into();
-    histogram.better = Better::Neither;
-    for series in &mut histogram.series {
-        // The colours of the other picture.
-        if let Some(column) = means.columns.iter().find(|it| it.name == series.name) {
-            series.role = column.role;
-        }
-    }
-    [Plot::lines(names.0, means, &[], "workers"), histogram]
 }
 
 fn details(title: &str) -> Table {
@@ -207,35 +187,6 @@ fn targets(report: &mut BenchReport, flow: Flow, means: &Table, details: &Table)
             report.target(what, "%", AtMost(3.0), of("% found nothing"));
             let what = format!("wakes per item, {workers} workers, paced");
             report.target(what, "", AtMost(1.0), of("wakes per item"));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_candidate_has_the_same_colour_in_both_pictures() {
-        let roles = [
-            (WALK, Role::Baseline),
-            (FIXED, Role::Fixed),
-            (OURS, Role::Ours),
-        ];
-        let mut means = Table::new("means", "ns", &["workers"], roles);
-        let mut shares = Table::new(
-            "shares",
-            "%",
-            &["ns"],
-            roles.map(|it| (it.0, Role::Competitor)),
-        );
-        for table in [&mut means, &mut shares] {
-            table.push(&[&8], [1.0, 2.0, 3.0].map(Figure::once));
-        }
-        let plots = plots(Flow::Paced, &means, &shares);
-        for plot in &plots {
-            let drawn = plot.series.iter().map(|it| (it.name.as_str(), it.role));
-            assert_eq!(drawn.collect::<Vec<_>>(), roles, "{}", plot.name);
         }
     }
 }

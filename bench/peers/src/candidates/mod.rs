@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `ours`, `hyper`, `tiny`, `echo` | a fixed reply, or an echo |
+//! | `ours`, `hyper`, `tiny` | a fixed reply |
 //! | `secured` | files over TLS, in hyper and tokio-rustls |
 //! | `rest` | JSON and SQLite: ours, and axum |
 //! | `app` | the example `bookmarks`, and its twin in axum |
@@ -21,7 +21,6 @@
 pub(crate) mod app;
 mod bare;
 mod copying;
-mod echo;
 mod hyper;
 pub(crate) mod observed;
 mod ours;
@@ -55,15 +54,14 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::FlatpathRouted => ours::run(serve, ours::Place::Routed),
         Kind::RestUring | Kind::RestEpoll => rest::ours::run(serve),
         Kind::RestAxum => rest::axum::run(serve),
-        Kind::AppUring | Kind::AppEpoll => app::ours::run(serve),
-        Kind::AppAxum => app::twin::run(serve),
-        Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours::run(serve),
-        Kind::SocketsTungstenite => sockets::tungstenite::run(),
+        Kind::AppUring | Kind::AppEpoll => app::ours(serve),
+        Kind::AppAxum => app::twin(serve),
+        Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours(serve),
+        Kind::SocketsTungstenite => sockets::tungstenite(),
         Kind::SseUring | Kind::SseEpoll => sse::ours::run(serve),
         Kind::SseAxum => sse::axum::run(serve),
         Kind::HttpsHyper => secured::run(&serve.certificate, &serve.key),
         Kind::TinyHttp => tiny::run(serve.workers),
-        Kind::TokioEcho => echo::run(),
         Kind::TokioCopying => copying::run(&serve.socket, 1, Copies::Once),
         Kind::TokioCopyingTwo => copying::run(&serve.socket, 2, Copies::Once),
         Kind::TokioStraight => copying::run(&serve.socket, 1, Copies::Never),

@@ -1,11 +1,11 @@
-//! Files that are not small, read again and again by clients that drop what they read, and downloads
-//! that no client reads.
+//! Files that are not small, read again and again by clients that drop what they read, and
+//! downloads that no client reads.
 //!
 //! A client is a thread with a connection that is kept. Of each reply it checks status and length,
-//! and the first and the last bytes of the body against the file; once for each server, before it is
-//! measured, the whole body. What is between is dropped by the kernel (`MSG_TRUNC`), so the clients
-//! cost next to nothing; over TLS they have to decrypt it. HTTP/2 is driven by h2load, which reads
-//! 16 KiB at a time: there the lengths are checked.
+//! and the first and the last bytes of the body against the file; once for each server, before it
+//! is measured, the whole body. What is between is dropped by the kernel (`MSG_TRUNC`), so the
+//! clients cost next to nothing; over TLS they have to decrypt it. HTTP/2 is driven by h2load,
+//! which reads 16 KiB at a time: there the lengths are checked.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

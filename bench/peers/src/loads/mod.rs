@@ -8,14 +8,13 @@
 //! | `newcomers`, `calm` | clients of TLS that come and go, and that stay |
 //! | `tls`, `http2` | the harness's own clients |
 //! | `large` | files that are not small |
-//! | `idle`, `burst`, `websocket` | many connections |
+//! | `idle`, `websocket` | many connections |
 //! | `sse`, `user`, `listeners` | events to many who listen |
 //! | `sleepers`, `put`, `operated`, `busy` | what else a server is busy with |
 //! | `calls`, `listing`, `nfs` | NFS |
 //! | `relay`, `ingest` | a relay, and messages to other processes |
 //! | `hello` | hello world is built |
 
-pub(crate) mod burst;
 pub(crate) mod busy;
 mod calm;
 pub(crate) mod calls;

@@ -37,9 +37,7 @@ const SETTLING: Duration = Duration::from_millis(100);
 pub(crate) enum Relayed {
     /// One stream of this many GiB.
     Stream(usize),
-    /// This many pairs.
-    Pairs(usize, Span),
-    /// The same while the relay is always busy.
+    /// This many pairs, while the relay is always busy.
     Busy(usize),
     /// This many wait for their partners.
     Wait(usize),
@@ -51,7 +49,6 @@ impl Load for Relayed {
             let relay = row.start(ground)?;
             let figure = match *self {
                 Self::Stream(gib) => (SECONDS, stream(&relay, gib)?),
-                Self::Pairs(pairs, span) => (MICROS, matches(&relay, pairs, span)?),
                 Self::Busy(pairs) => (MICROS, rate(&relay, pairs)?),
                 Self::Wait(count) => (BYTES, wait(&relay, count)?),
             };
@@ -130,43 +127,6 @@ fn stream(relay: &Server, gib: usize) -> io::Result<f64> {
         .map_err(|_| io::Error::other("the writer panicked"))?;
     drop(ended?);
     Ok(spent.as_secs_f64() / gib as f64)
-}
-
-/// What belongs to a match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Span {
-    /// From the handshakes of clients that are connected to their `ok`.
-    Match,
-    /// The connecting before and the leaving after it, too.
-    Visit,
-}
-
-/// Processor microseconds per pair.
-fn matches(relay: &Server, pairs: usize, span: Span) -> io::Result<f64> {
-    let (mut done, mut spent) = (0, Duration::ZERO);
-    while done < pairs {
-        let mut before = relay.threads()?;
-        let mut streams = Vec::with_capacity(2 * BATCH);
-        for _ in 0..2 * BATCH {
-            streams.push(connect(relay.address)?);
-        }
-        if span == Span::Match {
-            thread::sleep(SETTLING);
-            before = relay.threads()?;
-        }
-        for (number, stream) in streams.iter_mut().enumerate() {
-            stream.write_all(please(1 + done + number / 2).as_bytes())?;
-        }
-        for stream in &mut streams {
-            hear_ok(stream)?;
-        }
-        let stay = (span == Span::Match).then_some(streams);
-        thread::sleep(SETTLING);
-        spent += relay.threads()?.since(&before);
-        drop(stay);
-        done += BATCH;
-    }
-    Ok(spent.as_secs_f64() * 1e6 / done as f64)
 }
 
 /// Processor microseconds per pair while the relay is busy: several threads let pairs come, match

@@ -1,19 +1,17 @@
-//! Many connections, long requests, and what it costs to operate a server: what is not one request
+//! Many connections, and what it costs to operate a server: what is not one request
 //! again and again by HTTP.
 
 use std::time::Duration;
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_bench_common::report::Wanted::{AtMost, Below};
-use flatpath_bench_common::servers::{CPU, LOST};
+use flatpath_bench_common::servers::CPU;
 
 use crate::comparison::{Beside, Comparison, Row, beside};
 use crate::ground::{Pinning, SMALL_PATH, small_body};
 use crate::kind::Kind;
-use crate::loads::burst::{self, Burst};
 use crate::loads::idle::{IDLE, Idle};
 use crate::loads::operated::Operated;
-use crate::loads::put::{self, Put};
 use crate::loads::sleepers::{ALONE, PACED, QUICK, Sleepers};
 use crate::loads::sse::{self, Sse};
 use crate::loads::websocket::{self, Echoes};
@@ -75,35 +73,6 @@ pub(super) fn idle(connections: u32) -> Comparison {
         .runs(3)
         .crowd(connections)
         .wants(ours, IDLE, &Beside::Nothing, AtMost(1024.0))
-}
-
-/// This many clients connect at once.
-pub(super) fn burst(clients: u32) -> Comparison {
-    let about = format!("{clients} clients at once, 128-byte echo");
-    let kinds = [Kind::TokioEcho, Kind::EchoSingle, Kind::EchoMultishot];
-    let rows = Row::of(&kinds, &Needs::of(Service::Echo, clients));
-    Comparison::new("burst", about, rows, Burst::of(clients))
-        .runs(20)
-        .crowd(clients)
-        .ratios(Kind::EchoSingle, &[burst::CPU_EACH])
-        .note("served and lost: sums over all runs")
-        .wants(&kinds[1..], LOST, &Beside::Nothing, AtMost(0.0))
-}
-
-/// A file of this many MiB is stored.
-pub(super) fn put(mebibytes: u64) -> Comparison {
-    let about = format!("PUT of {mebibytes} MiB");
-    let kinds = [Kind::NginxDav, Kind::NginxDavTuned, Kind::FlatpathPut];
-    let rows = Row::of(&kinds, &Needs::of(Service::Http, 1));
-    Comparison::new("put", about, rows, Put(mebibytes))
-        .ratios(Kind::NginxDav, &[put::CPU])
-        .note("nginx: as Debian ships it, a body buffer of 16 KiB; tuned: one of 1 MiB")
-        .wants(
-            [Kind::FlatpathPut],
-            put::CPU,
-            &beside(Kind::NginxDav),
-            AtMost(0.8),
-        )
 }
 
 /// What an access log, scrapes and a crowd that waits add to a request.

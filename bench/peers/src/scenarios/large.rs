@@ -1,5 +1,5 @@
-//! Files that are not small: whole and in part, in the clear, over TLS and by HTTP/2, from the disk,
-//! stored, and downloads that no client reads.
+//! Files that are not small: whole and in part, in the clear, over TLS and by HTTP/2, from the
+//! disk, stored, and downloads that no client reads.
 //!
 //! nginx, lighttpd and h2o are tuned for them; large.md names each setting.
 
@@ -15,8 +15,8 @@ use crate::server::{Needs, Service};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Until here ours keeps files in memory.
-const KEPT_MAX: u64 = 64 * KIB;
+/// From here on ours keeps no file in memory.
+const ABOVE_KEPT: u64 = 64 * KIB + 1;
 /// Clients at a time, as browsers and mirrors have a few, and of files that take seconds.
 const CLIENTS: u32 = 8;
 const CLIENTS_OF_LONG: u32 = 2;
@@ -82,9 +82,9 @@ pub(super) fn tables(is_quick: bool) -> Vec<Comparison> {
     let mut tables = Vec::new();
     for bytes in amounts.whole {
         let most = match *bytes {
-            ..=KEPT_MAX => 0.75,
-            ..MIB => 0.85,
-            _ => 1.0,
+            MIB.. => 1.0,
+            ABOVE_KEPT.. => 0.85,
+            _ => 0.75,
         };
         let load = whole(*bytes);
         let about = format!("whole file of {}, {} clients", length(*bytes), load.clients);
@@ -118,7 +118,7 @@ pub(super) fn tables(is_quick: bool) -> Vec<Comparison> {
             clients: 1,
             ..whole(*bytes)
         };
-        tables.push(asked(about, Service::Http, load).as_fast_as_nginx());
+        tables.push(as_fast_as_nginx(asked(about, Service::Http, load)));
     }
     let about = format!(
         "whole file of {} from the disk, one client",
@@ -129,17 +129,15 @@ pub(super) fn tables(is_quick: bool) -> Vec<Comparison> {
         cold: true,
         ..whole(amounts.cold)
     };
-    tables.push(asked(about, Service::Http, load).as_fast_as_nginx());
+    tables.push(as_fast_as_nginx(asked(about, Service::Http, load)));
     tables.push(stored(amounts.put_mib));
     tables.extend(amounts.unread.iter().map(|clients| unread(*clients)));
     tables
 }
 
-impl Comparison {
-    fn as_fast_as_nginx(self) -> Self {
-        let nginx = beside(Kind::NginxLarge);
-        self.wants(OURS, MIB_PER_SECOND, &nginx, AtLeast(1.0))
-    }
+fn as_fast_as_nginx(table: Comparison) -> Comparison {
+    let nginx = beside(Kind::NginxLarge);
+    table.wants(OURS, MIB_PER_SECOND, &nginx, AtLeast(1.0))
 }
 
 fn asked(about: String, service: Service, load: Large) -> Comparison {

@@ -6,9 +6,7 @@
 //! | scenario | what is measured                                        | others                 |
 //! |----------|---------------------------------------------------------|------------------------|
 //! | stream   | CPU time of the relay per GiB of one large stream       | Python, socat, haproxy |
-//! | match    | CPU time from the handshakes of a pair to its `ok`      | Python                 |
-//! |          | the same with two accepts and two ends                  | Python                 |
-//! | rate     | the same while the relay is always busy                 | Python, a bare server  |
+//! | rate     | CPU time of a pair while the relay is always busy       | Python, a bare server  |
 //! | wait     | memory of the relay for each client that waits          | Python                 |
 
 use flatpath_bench_common::report::Wanted::{AtLeast, AtMost};
@@ -17,7 +15,7 @@ use flatpath_bench_common::servers::Metric;
 use crate::comparison::{Beside, Comparison, Row, beside};
 use crate::kind::Kind;
 use crate::loads::ingest::{BOTH, CPU, FLOWS, MESSAGE_BYTES, Messages, RATE};
-use crate::loads::relay::{BYTES, MICROS, Relayed, SECONDS, Span};
+use crate::loads::relay::{BYTES, MICROS, Relayed, SECONDS};
 use crate::server::{Needs, Service};
 
 const OURS: [Kind; 2] = [Kind::FlatpathUring, Kind::FlatpathEpoll];
@@ -66,21 +64,16 @@ pub(super) fn stream(gibibytes: usize) -> Comparison {
     table
 }
 
-/// This many pairs: from the handshakes to their `ok`, and from connecting to leaving.
-pub(super) fn pairs(pairs: usize) -> [Comparison; 2] {
-    let others = [Kind::Python];
-    let about = format!("{pairs} pairs, from the handshakes to their ok");
-    let matches = relay(about, &others, Relayed::Pairs(pairs, Span::Match), MICROS);
-    let about = format!("{pairs} pairs, with two accepts and two ends");
-    let visits = relay(about, &others, Relayed::Pairs(pairs, Span::Visit), MICROS);
-    [a_tenth(matches), visits]
-}
-
 /// This many pairs while the relay is always busy.
 pub(super) fn busy(pairs: usize) -> Comparison {
     let about = format!("{pairs} pairs come and go, the relay always busy");
     let others = [Kind::Python, Kind::Bare];
-    a_tenth(relay(about, &others, Relayed::Busy(pairs), MICROS))
+    relay(about, &others, Relayed::Busy(pairs), MICROS).wants(
+        OURS,
+        MICROS,
+        &beside(Kind::Python),
+        AtMost(0.1),
+    )
 }
 
 /// This many clients wait.
@@ -104,8 +97,4 @@ fn relay(about: String, others: &[Kind], load: Relayed, shown: Metric) -> Compar
     Comparison::new("relay", about, rows, load)
         .runs(3)
         .ratios(OURS[0], &[shown])
-}
-
-fn a_tenth(table: Comparison) -> Comparison {
-    table.wants(OURS, MICROS, &beside(Kind::Python), AtMost(0.1))
 }

@@ -46,7 +46,7 @@ pub(crate) fn wanted(options: &Options, machine: Machine) -> Vec<Comparison> {
 
 fn tables(scenario: Scenario, options: &Options, machine: Machine) -> Vec<Comparison> {
     let clients = options.clients();
-    let pairs = options.sized(2000, 200);
+    let pairs = options.sized(10_000, 1000);
     let waiting = options.sized(100_000, 1000);
     let waiting = machine
         .descriptors
@@ -63,9 +63,7 @@ fn tables(scenario: Scenario, options: &Options, machine: Machine) -> Vec<Compar
         Scenario::Sleepers => vec![connections::sleepers()],
         Scenario::Busy => requests::busy(machine.cores),
         Scenario::Operate => vec![connections::operate(clients)],
-        Scenario::Put => vec![connections::put(options.sized(1024, 32))],
         Scenario::Idle => vec![connections::idle(clients)],
-        Scenario::Burst => vec![connections::burst(clients)],
         // A quick run shows that it works.
         Scenario::App => app::tables(
             options.sized(&[None, Some(FEW_WORKERS)][..], &[None]),
@@ -85,8 +83,7 @@ fn tables(scenario: Scenario, options: &Options, machine: Machine) -> Vec<Compar
         Scenario::NfsSweep => nfs::sweep(&workloads(options), &options.workers),
         Scenario::Ingest => vec![messages::ingest(options.sized(1024, 64))],
         Scenario::RelayStream => vec![messages::stream(2)],
-        Scenario::RelayMatch => messages::pairs(pairs).into(),
-        Scenario::RelayRate => vec![messages::busy(5 * pairs)],
+        Scenario::RelayRate => vec![messages::busy(pairs)],
         Scenario::RelayWait => vec![messages::wait(waiting as usize)],
     }
 }
@@ -138,8 +135,8 @@ mod tests {
     /// All that is measured without another build.
     const NAMED: [&str; 2] = [
         "--only",
-        "files,alone,hello,pooled,rest,websocket,sleepers,busy,operate,put,idle,burst,app,sse,\
-         https,http2,large,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-match,relay-rate,\
+        "files,alone,hello,pooled,rest,websocket,sleepers,busy,operate,idle,app,sse,\
+         https,http2,large,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-rate,\
          relay-wait",
     ];
 
@@ -168,7 +165,7 @@ mod tests {
     fn only_what_is_needed_must_be_installed() {
         use tools::{GANESHA, NGINX, RPCBIND, STRACE, VALGRIND, WRK};
         let tools = |arguments: &[&str]| tools(&of(arguments));
-        assert_eq!(tools(&[]), [WRK, STRACE, NGINX]);
+        assert_eq!(tools(&[]), [WRK, NGINX]);
         assert_eq!(tools(&["--only", "sleepers"]), []);
         assert_eq!(tools(&["--only", "idle"]), [NGINX]);
         assert_eq!(tools(&["--only", "nfs"]), [GANESHA, RPCBIND]);

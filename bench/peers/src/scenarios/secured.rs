@@ -27,8 +27,7 @@ const CALM: u32 = 50;
 const MEMORY_MIB: u32 = 256;
 const CONNECTIONS_PER_MIB: u32 = 8;
 
-const OURS: [Kind; 2] = [Kind::HttpsUring, Kind::HttpsEpoll];
-const OURS_PLAIN: [Kind; 2] = [Kind::FlatpathUring, Kind::FlatpathEpoll];
+const OURS: [Kind; 2] = [Kind::FlatpathUring, Kind::FlatpathEpoll];
 
 /// HTTP/1.1 over TLS, with this many connections that wait, and newcomers at once.
 pub(super) fn https(clients: u32, newcomers: u32) -> Vec<Comparison> {
@@ -59,7 +58,7 @@ pub(super) fn https(clients: u32, newcomers: u32) -> Vec<Comparison> {
     tables.push(
         https_of("https-idle", about, clients + clients / 8, idle)
             .crowd(clients)
-            .ratios(Kind::HttpsNginx, &[IDLE])
+            .ratios(Kind::Nginx, &[IDLE])
             .ratios(Kind::HttpsHyper, &[IDLE])
             .wants(OURS, IDLE, &Beside::Nothing, AtMost(2048.0)),
     );
@@ -71,7 +70,7 @@ pub(super) fn https(clients: u32, newcomers: u32) -> Vec<Comparison> {
     // Those of a thousand that are gone may still be closing when the next ones come.
     tables.push(
         https_of("https-storm", about, CALM + 4 * newcomers, storms)
-            .ratios(Kind::HttpsNginx, &[BESIDE, HANDSHAKES])
+            .ratios(Kind::Nginx, &[BESIDE, HANDSHAKES])
             .wants(OURS, BESIDE, &Beside::Own(ALONE), AtMost(2.0)),
     );
     tables
@@ -83,30 +82,27 @@ fn https_of(
     connections: u32,
     load: impl Load + 'static,
 ) -> Comparison {
-    let kinds = [Kind::HttpsNginx, Kind::HttpsHyper, OURS[0], OURS[1]];
+    let kinds = [Kind::Nginx, Kind::HttpsHyper, OURS[0], OURS[1]];
     let rows = Row::of(&kinds, &Needs::of(Service::Https, connections));
     Comparison::new(bench, about, rows, load)
 }
 
 fn beside_nginx(table: Comparison, most: f64) -> Comparison {
-    table.ratios(Kind::HttpsNginx, &[CPU, RATE]).wants(
-        OURS,
-        CPU,
-        &beside(Kind::HttpsNginx),
-        AtMost(most),
-    )
+    table
+        .ratios(Kind::Nginx, &[CPU, RATE])
+        .wants(OURS, CPU, &beside(Kind::Nginx), AtMost(most))
 }
 
 /// HTTP/2, with this many connections that wait.
 pub(super) fn http2(clients: u32) -> Vec<Comparison> {
     let secured = [Kind::Http2Nginx, Kind::HttpsHyper, OURS[0], OURS[1]];
-    let plain = [Kind::Http2Nginx, OURS_PLAIN[0], OURS_PLAIN[1]];
+    let plain = [Kind::Http2Nginx, OURS[0], OURS[1]];
     let mut tables = http2_by("HTTP/2 over TLS", Service::Https, &secured, OURS, clients);
     tables.extend(http2_by(
         "HTTP/2 without TLS",
         Service::Http,
         &plain,
-        OURS_PLAIN,
+        OURS,
         clients,
     ));
     tables

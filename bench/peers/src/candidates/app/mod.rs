@@ -6,17 +6,20 @@
 //! and in what their authors had to write.
 
 mod axum;
-pub(super) mod ours;
-pub(super) mod twin;
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use flatpath_example_bookmarks::database::Database;
-use flatpath_example_bookmarks::hash;
+use flatpath_example_bookmarks::{hash, service};
+use flatpath_http::Http;
+use tokio::net::TcpListener;
 
-use super::serve::Serve;
+use super::hyper::runtime;
+use super::ours::run_with;
+use super::serve::{Serve, announce};
 
 /// Who may sign in.
 pub(crate) const USER: &str = "ada";
@@ -42,6 +45,35 @@ impl App {
         let public = serve.public.clone();
         Ok(Self { database, public })
     }
+}
+
+/// Runs the example as it is until the process is ended.
+///
+/// # Errors
+/// If the database cannot be made, what the engine reports, or a driver that is none.
+pub(super) fn ours(serve: &Serve) -> io::Result<()> {
+    let App { database, public } = App::open(serve)?;
+    let service =
+        service(database, SECRET, &public).map_err(|error| io::Error::other(error.to_string()))?;
+    run_with(serve, Http::service(service))
+}
+
+/// Runs the twin, on the runtime of `#[tokio::main]` or on one with few threads.
+///
+/// # Errors
+/// If the database, the runtime or the listener cannot be made.
+pub(super) fn twin(serve: &Serve) -> io::Result<()> {
+    let App { database, public } = App::open(serve)?;
+    runtime(serve.workers)?.block_on(async move {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        announce("http", listener.local_addr()?)?;
+        let twin = axum::App::new(database, SECRET);
+        let served = match twin {
+            Ok(twin) => twin.serve(listener, &public).await,
+            Err(error) => Err(error),
+        };
+        served.map_err(|error| io::Error::other(error.to_string()))
+    })
 }
 
 #[cfg(test)]
