@@ -104,10 +104,105 @@ impl Uring {
             let listener = &self.shared_accepts[index as usize].listener;
             self.counters.system_calls += 1;
             match accept_with(&*listener.descriptor, SocketFlags::CLOEXEC) {
-                Ok(socket) => return Ok(self.open(socket)),
+                Ok(socket) => return self.adopt(socket),
                 // The connection is gone already: on to the next one.
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use crate::completion::{Completion, Outcome};
+    use crate::config::DriverConfig;
+    use crate::driver::{AfterSend, Driver, OperationMode};
+    use crate::segment::SendList;
+    use crate::socket::{Listener, Predecessor, Socket};
+    use crate::uring::Uring;
+
+    const ROUNDS: usize = 30;
+    const ACCEPT: u64 = 1;
+    const SEND: u64 = 2;
+    const RECEIVE: u64 = 3;
+
+    fn wait(uring: &mut Uring, is_it: impl Fn(&Completion) -> bool) -> Vec<Completion> {
+        let mut completions = vec![];
+        while !completions.iter().any(&is_it) {
+            let timeout_ns = Some(30_000_000_000);
+            let before = completions.len();
+            let waited = uring.wait(timeout_ns, &|| false, &mut completions);
+            waited.expect("the driver works");
+            assert!(completions.len() > before, "nothing comes");
+        }
+        completions
+    }
+
+    fn accepted(completion: &Completion) -> Option<Socket> {
+        match completion.outcome {
+            Outcome::Accepted(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
+    /// The kernel has closed a connection behind its last send, and the number is the next one's,
+    /// before that send is heard of.
+    #[test]
+    fn a_number_that_the_kernel_gives_out_before_its_last_send_is_heard_of_is_the_next_ones() {
+        let Ok(mut uring) = Uring::new(&DriverConfig::default()) else {
+            eprintln!("not run: no io_uring");
+            return;
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let listener = Listener::new(OwnedFd::from(listener));
+        let listener = listener.taken_over_from(Predecessor::new());
+        uring.accept(&listener, ACCEPT, OperationMode::Multishot);
+        let connect = || {
+            let client = TcpStream::connect(address).expect("it listens");
+            let patience = Some(Duration::from_secs(30));
+            client.set_read_timeout(patience).expect("a deadline");
+            client
+        };
+        let (mut client, mut gone) = (connect(), Vec::new());
+        let came = wait(&mut uring, |it| accepted(it).is_some());
+        let mut socket = came.iter().find_map(accepted).expect("it came");
+        for _ in 0..ROUNDS {
+            // The poll is armed with the send: it finds the next client, and completes before it.
+            let next = connect();
+            let mut list = SendList::new();
+            let last = Bytes::from_static(b"last");
+            list.push(last.into()).expect("room");
+            uring.send(socket, SEND, &mut list, AfterSend::Close);
+            let is_sent = |it: &Completion| it.user_data == SEND;
+            let mut came = wait(&mut uring, is_sent);
+            if !came.iter().any(|it| accepted(it).is_some()) {
+                came = wait(&mut uring, |it| accepted(it).is_some());
+            }
+            socket = came.iter().find_map(accepted).expect("it came");
+            let mut heard = Vec::new();
+            client.read_to_end(&mut heard).expect("the end");
+            assert_eq!(heard, b"last");
+            // It stays open, so that the lowest free number is that of its connection.
+            gone.push(std::mem::replace(&mut client, next));
+            // The next one is a connection as any other.
+            client.write_all(b"hello").expect("sent");
+            uring.receive(socket, RECEIVE, OperationMode::Single, 0);
+            let came = wait(&mut uring, |it| it.user_data == RECEIVE);
+            for completion in came {
+                let Outcome::Received(piece) = completion.outcome else {
+                    panic!("{:?}", completion.outcome);
+                };
+                assert_eq!(uring.bytes(&piece), b"hello");
+                uring.recycle(piece);
             }
         }
     }

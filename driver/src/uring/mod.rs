@@ -41,11 +41,12 @@ mod teardown;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use flatpath_structures::pool::Buffer;
 use io_uring::{IoUring, cqueue};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::SocketFlags;
 
 use self::buffers::BufferRing;
@@ -188,11 +189,23 @@ impl Uring {
         self.task_run
     }
 
-    /// Owns a connection from now on.
-    fn open(&mut self, descriptor: OwnedFd) -> Socket {
+    /// Owns a connection from now on, which came by a call of this thread. Where its number is
+    /// still that of a send whose end has not been heard of (K2), it gets another one: three
+    /// calls, and rarely more.
+    ///
+    /// # Errors
+    /// There is no other descriptor; the connection is closed.
+    fn adopt(&mut self, descriptor: OwnedFd) -> Result<Socket, Errno> {
+        let mut taken = Vec::new();
+        let mut descriptor = descriptor;
+        while self.sockets.has(descriptor.as_raw_fd()) {
+            self.counters.system_calls += 2;
+            let other = fcntl_dupfd_cloexec(&descriptor, 0)?;
+            taken.push(std::mem::replace(&mut descriptor, other));
+        }
         let socket = Socket::new(Handle::Descriptor(descriptor.into_raw_fd()));
         self.sockets.open(socket);
-        socket
+        Ok(socket)
     }
 
     /// Takes back the pages that no fragment refers to any more.
@@ -291,7 +304,7 @@ impl Driver for Uring {
     fn register(&mut self, descriptor: OwnedFd) -> io::Result<Socket> {
         self.counters.system_calls += 2;
         set_mode(&descriptor, Mode::Blocking)?;
-        Ok(self.open(descriptor))
+        Ok(self.adopt(descriptor)?)
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
@@ -301,7 +314,7 @@ impl Driver for Uring {
     fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket> {
         self.counters.system_calls += 1;
         let socket = listener.accept_waiting(SocketFlags::CLOEXEC)?;
-        Some(self.open(socket))
+        self.adopt(socket).ok()
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

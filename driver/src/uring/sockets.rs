@@ -6,6 +6,11 @@
 //! Invariants
 //! - K1: a socket is open from its accept (or adoption) to its close, as the caller sees it; the
 //!   kernel closes later, when the entry is submitted. It cannot give the number out again before.
+//! - K2: of a close behind a send (`send`, P3) the caller hears with the send. The kernel has done
+//!   it by then, and may have given the number out again. A connection that an operation of the
+//!   ring brings is heard of after that send, in the order of completions; a descriptor that comes
+//!   by a call of this thread may come before it, so it gets a number that is closed here, too
+//!   ([`SocketTable::has`], `Uring::adopt`).
 
 use std::os::fd::RawFd;
 
@@ -63,6 +68,13 @@ impl SocketTable {
     /// The send outstanding on a socket.
     pub(super) fn sending(&mut self, socket: Socket) -> Option<u32> {
         Some(*self.state(socket)).filter(|index| *index < IDLE)
+    }
+
+    /// Whether the number is one of an open socket.
+    pub(super) fn has(&self, descriptor: RawFd) -> bool {
+        let index = usize::try_from(descriptor).unwrap_or(usize::MAX);
+        let state = self.descriptors.get(index);
+        state.is_some_and(|state| *state != CLOSED)
     }
 
     pub(super) fn is_open(&mut self, socket: Socket) -> bool {
