@@ -240,6 +240,7 @@ impl Admin {
         let shown = self.0.shown.get();
         Reading {
             is_attached: shown.is_some(),
+            has_no_reason: said(&self.0.reasons).is_empty(),
             figures: shown.map(Handle::figures).unwrap_or_default(),
             slow: shown.map_or(Vec::new(), |shown| shown.handlers(slow_after)),
             slow_after,

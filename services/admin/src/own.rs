@@ -13,6 +13,8 @@ use crate::process::{self, Process};
 pub(crate) struct Reading {
     /// There is a server to show.
     pub(crate) is_attached: bool,
+    /// The program has no reason against new clients.
+    pub(crate) has_no_reason: bool,
     pub(crate) figures: Figures,
     /// The handlers that have run for longer than `slow_after`.
     pub(crate) slow: Vec<RunningHandler>,
@@ -28,6 +30,11 @@ impl Reading {
             true => word(self.figures.state),
             false => "starting",
         }
+    }
+
+    /// Whether new clients should be sent here.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_attached && self.figures.state == ServerState::Running && self.has_no_reason
     }
 
     /// The metrics of the server and the process.
@@ -61,11 +68,8 @@ const METRICS: &[Metric<Reading>] = &[
             }
         }),
     Metric::gauge("flatpath_ready",
-        "1 while new clients should be sent to this server, 0 from the moment a drain begins.", &[],
-        |it, out| {
-            let is_running = it.figures.state == ServerState::Running;
-            out.put(&[], it.is_attached && is_running);
-        }),
+        "1 while new clients should be sent to this server, as /readyz says.", &[],
+        |it, out| out.put(&[], it.is_ready())),
     Metric::gauge("flatpath_slow_handlers",
         "Handlers that run now and have for longer than --slow, in workers or inline.",
         &["listener", "address"],

@@ -78,6 +78,16 @@ fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
     let running = server.start().expect("started");
     admin.attach(running.handle());
     assert!(get(address, "/readyz").starts_with("HTTP/1.1 200 "));
+    assert!(value(&get(address, "/metrics"), "flatpath_ready") > 0.5);
+    let is_lost = Arc::new(AtomicBool::new(true));
+    let lost = Arc::clone(&is_lost);
+    let reasons = move || Vec::from_iter(lost.load(Ordering::Relaxed).then(|| "lost".to_owned()));
+    admin.ready_unless(reasons);
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 503 "));
+    assert!(value(&get(address, "/metrics"), "flatpath_ready") < 0.5);
+    is_lost.store(false, Ordering::Relaxed);
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 200 "));
+    assert!(value(&get(address, "/metrics"), "flatpath_ready") > 0.5);
     let mut client = TcpStream::connect(running.addresses()[0].address).expect("connected");
     client.write_all(b"x").expect("written");
     let age = "flatpath_turn_age_seconds{thread=\"0\"}";
