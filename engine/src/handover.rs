@@ -21,6 +21,7 @@
 //! |                      | the old one's; it is refused after five minutes, or for a later one   |
 //! | the old one          | the new one serves ([`Predecessor`]),                                 |
 //! |                      | and takes the rest when the old one has ended                         |
+//! | one before the old   | the same, whether the old one has ended or not                        |
 //!
 //! Each side accepts the other only if it is of the same user, or root's: who sends a socket
 //! decides what clients talk to, and who receives one reads what they send. The path's directory
@@ -32,10 +33,15 @@
 //! |------|----------------------------------|----------------------------------------------------|
 //! | new  | `flatpath-handover 1`            | the version; another one is refused                |
 //! | old  | `socket N SERVER PROTOCOL ASKED` | a socket, with the descriptor                      |
-//! | old  | `path DEVICE INODE`              | the socket at the path itself, with the descriptor |
+//! | old  | `path DEVICE INODE`              | the socket at the path itself, with the descriptor;|
+//! |      |                                  | then `N DEVICE INODE` for the file of each Unix    |
+//! |      |                                  | socket, by its place among the sockets from 0:     |
+//! |      |                                  | another process may have put its own there         |
 //! | old  | `end CONNECTIONS`                | that was all; the connections that it may have     |
 //! | new  | `ready`                          | its servers accept, and nothing can fail any more  |
-//! | old  | `draining`                       | the old ones are about to drain                    |
+//! | old  | `draining`                       | the old ones are about to drain; again, with its   |
+//! |      |                                  | descriptor, for each conversation that the old one |
+//! |      |                                  | waits in for the end of a server before it         |
 //! | old  | `released`                       | the last of their sockets is closed                |
 //! | old  | `refused WHY`                    | no handover                                        |
 //!
@@ -163,7 +169,13 @@ impl Takeover {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match (word, socket) {
             ("socket", Some(socket)) => self.add(rest, socket)?,
-            ("path", Some(listener)) => self.place = Some(PassedPlace::new(listener, rest)),
+            ("path", Some(listener)) => {
+                let (place, files) = PassedPlace::new(listener, rest);
+                self.place = Some(place);
+                for (number, identity) in files {
+                    self.sockets.made_by_server(number, identity);
+                }
+            }
             ("socket" | "path", None) => {
                 let cause = "a socket did not come with its line: has this process a descriptor \
                              left for it?";

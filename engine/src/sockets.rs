@@ -13,6 +13,7 @@
 //! Whoever has a passed socket beside this process keeps the connections that wait in it, so no
 //! option of it is changed but that it does not block, sends at once, and waits for first bytes.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -58,6 +59,11 @@ impl ListenAddress {
             ListenAddress::Internet(address) => Some(*address),
             ListenAddress::Unix(_) | ListenAddress::Passed(_) => None,
         }
+    }
+
+    /// Whether it is a Unix socket's at this path.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        matches!(self, ListenAddress::Unix(own) if own == path)
     }
 
     /// Where a socket listens. One without a name is `unix:`.
@@ -107,6 +113,8 @@ pub struct PassedSockets {
     later: Arc<Lock<Vec<Later>>>,
     /// The server that passed some of them, until it has handed over.
     before: Arc<Lock<Option<Before>>>,
+    /// The files of Unix sockets that a server passed, by their paths, as it has made them.
+    files: Arc<Lock<HashMap<PathBuf, FileIdentity>>>,
 }
 
 /// The server that hands over.
@@ -193,6 +201,26 @@ impl PassedSockets {
         self.list().push(socket);
     }
 
+    /// The file of the Unix socket that a server passed as the one with this number, from 0: what
+    /// is at its path by now may be another process's.
+    pub(crate) fn made_by_server(&self, number: u32, identity: FileIdentity) {
+        let list = self.list();
+        let named = usize::try_from(number).ok().and_then(|it| list.get(it));
+        if let Some(ListenAddress::Unix(path)) = named.map(|one| &one.address) {
+            self.files.lock().insert(path.clone(), identity);
+        }
+    }
+
+    /// The file of a Unix socket that a server passed: as that server has said, or the one that is
+    /// at its path now.
+    fn file_at(&self, path: &Path) -> io::Result<SocketFile> {
+        let known = self.files.lock().get(path).copied();
+        known.map_or_else(
+            || SocketFile::at(path),
+            |it| Ok(SocketFile::known(path, it)),
+        )
+    }
+
     fn postponed(&self) -> Guard<'_, Vec<Later>> {
         self.later.lock()
     }
@@ -241,6 +269,8 @@ impl PassedSockets {
         self.list().extend(sockets);
         let postponed = std::mem::take(&mut *others.postponed());
         self.postponed().extend(postponed);
+        let files = std::mem::take(&mut *others.files.lock());
+        self.files.lock().extend(files);
         if let Some(before) = others.before() {
             self.come_from(before);
         }
@@ -303,7 +333,7 @@ impl PassedSockets {
         let queued = |one: &PassedSocket| flatpath_sys::tcp::queued(&one.socket).unwrap_or(0);
         let closed = left.iter().map(|one| {
             if let ListenAddress::Unix(path) = &one.address {
-                drop(SocketFile::at(path));
+                drop(self.file_at(path));
             }
             (one.in_words(), queued(one))
         });
@@ -456,12 +486,17 @@ pub(crate) struct SocketFile {
 impl SocketFile {
     /// The file that is there now.
     pub(crate) fn at(path: &Path) -> io::Result<SocketFile> {
-        Ok(SocketFile {
+        Ok(SocketFile::known(path, identity_at(path)?))
+    }
+
+    /// This file, whatever is there now.
+    fn known(path: &Path, identity: FileIdentity) -> SocketFile {
+        SocketFile {
             path: path.to_owned(),
-            identity: identity_at(path)?,
+            identity,
             is_done: AtomicBool::new(false),
             watch: OnceLock::new(),
-        })
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -494,7 +529,7 @@ impl SocketFile {
 
     /// The same for a file whose server has not handed over yet.
     pub(crate) fn of_another(path: &Path, passed: &PassedSockets) -> io::Result<Arc<SocketFile>> {
-        let file = Arc::new(SocketFile::at(path)?);
+        let file = Arc::new(passed.file_at(path)?);
         file.keep();
         passed.postpone(Later::Own(Arc::clone(&file)));
         Ok(file)

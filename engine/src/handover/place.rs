@@ -5,6 +5,7 @@
 //! listens at the path anew if it is not. A directory that is no longer safe is not used.
 
 use std::io;
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ const KIND: SocketType = SocketType::SEQPACKET;
 /// For its owner alone.
 const MODE: u32 = 0o600;
 
+/// Files of sockets that are named, each with three numbers of up to twenty digits.
+const FILES_MAX: usize = 60;
+
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -29,18 +33,29 @@ pub(super) struct PassedPlace {
 }
 
 impl PassedPlace {
-    /// From the words behind `path`.
-    pub(super) fn new(listener: OwnedFd, words: &str) -> PassedPlace {
-        let mut numbers = words.split(' ').map(|word| word.parse().ok());
-        let mut next = || numbers.next().flatten();
-        let identity = next().zip(next());
-        PassedPlace { listener, identity }
+    /// From the words behind `path`; and the files of sockets, with their numbers.
+    pub(super) fn new(listener: OwnedFd, words: &str) -> (PassedPlace, Vec<(u32, FileIdentity)>) {
+        let mut numbers = words.split(' ').map_while(|word| word.parse::<u64>().ok());
+        let identity = numbers.next().zip(numbers.next());
+        let files = iter::from_fn(|| {
+            let number = u32::try_from(numbers.next()?).ok()?;
+            Some((number, numbers.next().zip(numbers.next())?))
+        });
+        let files = files.collect();
+        (PassedPlace { listener, identity }, files)
     }
 
-    /// The words behind `path`.
-    pub(super) fn words(place: &Place) -> String {
+    /// The words behind `path`, with as many of the files of sockets as a line has room for.
+    pub(super) fn words(
+        place: &Place,
+        files: impl IntoIterator<Item = (u32, FileIdentity)>,
+    ) -> String {
         let (device, inode) = place.file.identity();
-        format!("{device} {inode}")
+        let mut words = format!("{device} {inode}");
+        for (number, (device, inode)) in files.into_iter().take(FILES_MAX) {
+            words += &format!(" {number} {device} {inode}");
+        }
+        words
     }
 
     /// Its file, if that is at the path.

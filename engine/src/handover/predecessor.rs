@@ -1,5 +1,10 @@
 //! The new process's side of a conversation once it is ready: the server before it lets go.
+//!
+//! That one may wait for its own, which hangs with an accept armed, and end before it. So with its
+//! last words it passes on the conversations that it has not heard the end of; the end of those,
+//! which is the end of a process, is then waited for here.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -11,7 +16,8 @@ use super::peer::Peer;
 
 /// The server before this one, until it accepts no more.
 pub(super) struct Releasing {
-    pub(super) peer: Peer,
+    /// The conversation with it, and behind that those that it has passed on. None is empty.
+    peers: VecDeque<Peer>,
     passed: PassedSockets,
     /// Where the outcome is waited for.
     reports: Sender<io::Result<()>>,
@@ -54,7 +60,7 @@ impl Releasing {
         reports: Sender<io::Result<()>>,
     ) -> Releasing {
         Releasing {
-            peer,
+            peers: VecDeque::from([peer]),
             passed,
             reports,
             is_draining: false,
@@ -65,7 +71,17 @@ impl Releasing {
     /// The servers here accept, and nothing is left that could fail.
     pub(super) fn tell_ready(&self) {
         // Where it has ended, the next line says so.
-        let _ = self.peer.tell("ready", None);
+        let _ = self.peer().tell("ready", None);
+    }
+
+    /// The conversation whose next line is waited for.
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peers[0]
+    }
+
+    /// All whose end is waited for, to pass them on.
+    pub(super) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter()
     }
 
     /// Whether processes that connect at the path are this one's to answer.
@@ -94,16 +110,25 @@ impl Releasing {
         matches!(self.next(), Said::Nothing | Said::Draining)
     }
 
-    fn next(&self) -> Said {
-        match self.peer.hear(Duration::ZERO) {
-            Ok(Some((line, _))) => match line.as_str() {
-                "draining" => Said::Draining,
+    fn next(&mut self) -> Said {
+        match self.peer().hear(Duration::ZERO) {
+            Ok(Some((line, passed_on))) => match line.as_str() {
+                "draining" => {
+                    self.peers
+                        .extend(passed_on.and_then(|it| Peer::of(it).ok()));
+                    Said::Draining
+                }
                 "released" => Said::Released,
                 _ => Said::Refused(line),
             },
             Err(cause) if cause.kind() == io::ErrorKind::TimedOut => Said::Nothing,
             // The process has ended, and its sockets are closed.
-            Ok(None) | Err(_) => Said::Released,
+            Ok(None) | Err(_) if self.peers.len() == 1 => Said::Released,
+            Ok(None) | Err(_) => {
+                self.peers.pop_front();
+                log::warn!("a server that hangs is before the one before this, which has ended");
+                Said::Nothing
+            }
         }
     }
 

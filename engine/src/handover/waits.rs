@@ -113,7 +113,7 @@ impl Waits {
     /// Sleeps until something can be read, a time is over, or the path is to be looked at.
     fn wait(&self, silent: &[Peer], successor: Option<&Successor>) -> io::Result<Readable> {
         let listener = self.has_path().then(|| self.place.listener.as_fd());
-        let before = self.before.as_ref().map(|it| it.peer.0.as_fd());
+        let before = self.before.as_ref().map(|it| it.peer().0.as_fd());
         let sockets = [Some(self.stop.as_fd()), listener, before];
         let sockets = sockets.into_iter().flatten();
         let sockets = sockets.chain(successor.map(|it| it.peer.0.as_fd()));
@@ -257,6 +257,7 @@ impl Waits {
 
     /// Sends all sockets that are open.
     fn offer(&self, peer: &Peer) -> io::Result<()> {
+        let (mut files, mut count) = (Vec::new(), 0);
         for (number, server) in (0_u32..).zip(&self.servers) {
             for open in &server.0.open_sockets {
                 let Some(socket) = open.socket.upgrade() else {
@@ -266,9 +267,13 @@ impl Waits {
                 let (name, protocol, asked) = (server.0.name, open.protocol, &open.asked);
                 let line = format!("socket {listener} {name} {protocol} {asked}");
                 peer.tell(&line, Some(socket.as_fd()))?;
+                let is_its = |file: &&Arc<SocketFile>| asked.is_at(file.path());
+                let file = server.0.socket_files.iter().find(is_its);
+                files.extend(file.map(|file| (count, file.identity())));
+                count += 1;
             }
         }
-        let path = format!("path {}", PassedPlace::words(&self.place));
+        let path = format!("path {}", PassedPlace::words(&self.place, files));
         peer.tell(&path, Some(self.place.listener.as_fd()))?;
         let connections = self.servers.iter().map(|server| server.0.connections_max);
         peer.tell(&format!("end {}", connections.max().unwrap_or(0)), None)
@@ -279,6 +284,9 @@ impl Waits {
         let (servers, mut before) = (self.servers, self.before);
         // From now on the new process may have gone; the way back is closed.
         let _ = peer.tell("draining", None);
+        for waited in before.iter().flat_map(Releasing::peers) {
+            let _ = peer.tell("draining", Some(waited.0.as_fd()));
+        }
         drop(self.place);
         handed_over();
         for server in &servers {
