@@ -114,6 +114,8 @@ pub mod probe;
 mod probe;
 pub mod idle;
 mod select;
+#[cfg(test)]
+mod testing;
 
 pub use clock::{monotonic_coarse_ns, monotonic_ns};
 pub use completion::{Completion, Datagram, Errno, Outcome, Piece};

@@ -371,7 +371,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::{self, ThreadId};
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    use flatpath_testkit::patience;
 
     /// Tells where it is dropped, and stays there until it may go on.
     struct Slow(Sender<ThreadId>, Option<Receiver<()>>);
@@ -380,7 +380,7 @@ mod tests {
         fn drop(&mut self) {
             let _ = self.0.send(thread::current().id());
             if let Some(gate) = &self.1 {
-                let _ = gate.recv_timeout(PATIENCE);
+                let _ = gate.recv_timeout(patience());
             }
         }
     }
@@ -497,7 +497,7 @@ mod tests {
             thread::spawn(move || bin.empty_one(number, || ()))
         });
         for _ in 0..2 {
-            dropped.recv_timeout(PATIENCE).expect("one is at it");
+            dropped.recv_timeout(patience()).expect("one is at it");
         }
         assert!(!bin.has_work() && !bin.empty_one(9, || ()), "B5");
         let mut left = bin.left_behind();

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    use flatpath_testkit::patience;
 
     /// A task that tells why it runs.
     fn told(keeper: &Arc<Keeper>, next: Next) -> (Task, Receiver<Cause>) {
@@ -307,10 +307,10 @@ mod tests {
     fn a_task_runs_at_once_and_whenever_it_is_woken() {
         let keeper = Keeper::new().expect("a descriptor");
         let (task, causes) = told(&keeper, Next::WhenWoken);
-        assert_eq!(causes.recv_timeout(PATIENCE), Ok(Cause::Time));
+        assert_eq!(causes.recv_timeout(patience()), Ok(Cause::Time));
         for _ in 0..3 {
             task.wake();
-            assert_eq!(causes.recv_timeout(PATIENCE), Ok(Cause::Woken));
+            assert_eq!(causes.recv_timeout(patience()), Ok(Cause::Woken));
         }
     }
 
@@ -319,7 +319,7 @@ mod tests {
         let keeper = Keeper::new().expect("a descriptor");
         let (_task, causes) = told(&keeper, Next::After(Duration::from_millis(1)));
         for _ in 0..3 {
-            assert_eq!(causes.recv_timeout(PATIENCE), Ok(Cause::Time));
+            assert_eq!(causes.recv_timeout(patience()), Ok(Cause::Time));
         }
     }
 
@@ -340,9 +340,9 @@ mod tests {
         let _task = Arc::clone(&keeper)
             .begin("test", watched, Box::new(act))
             .expect("a thread");
-        assert_eq!(causes.recv_timeout(PATIENCE), Ok(Cause::Time));
+        assert_eq!(causes.recv_timeout(patience()), Ok(Cause::Time));
         rustix::io::write(&writer, b"x").expect("written");
-        assert_eq!(causes.recv_timeout(PATIENCE), Ok(Cause::Descriptor));
+        assert_eq!(causes.recv_timeout(patience()), Ok(Cause::Descriptor));
     }
 
     #[test]
@@ -351,15 +351,15 @@ mod tests {
         for _ in 0..3 {
             let (first, causes) = told(&keeper, Next::WhenWoken);
             let (second, others) = told(&keeper, Next::Ended);
-            assert_eq!(others.recv_timeout(PATIENCE), Ok(Cause::Time));
+            assert_eq!(others.recv_timeout(patience()), Ok(Cause::Time));
             assert!(
-                others.recv_timeout(PATIENCE).is_err(),
+                others.recv_timeout(patience()).is_err(),
                 "it has ended and is dropped"
             );
             assert!(keeper.newcomers.lock().has_thread);
             drop(second);
             drop(first);
-            while causes.recv_timeout(PATIENCE).is_ok() {}
+            while causes.recv_timeout(patience()).is_ok() {}
         }
     }
 
@@ -371,8 +371,8 @@ mod tests {
             .begin("broken", None, broken)
             .expect("a thread");
         let (task, causes) = told(&keeper, Next::WhenWoken);
-        assert_eq!(causes.recv_timeout(PATIENCE), Ok(Cause::Time));
+        assert_eq!(causes.recv_timeout(patience()), Ok(Cause::Time));
         task.wake();
-        assert_eq!(causes.recv_timeout(PATIENCE), Ok(Cause::Woken));
+        assert_eq!(causes.recv_timeout(patience()), Ok(Cause::Woken));
     }
 }

@@ -484,7 +484,7 @@ mod tests {
     /// As a network thread that has nothing to do: it ends when the server drains. False: it does
     /// not drain.
     fn until_drained(shared: &Shared) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + flatpath_testkit::patience();
         while shared.server_state() == ServerState::Running && Instant::now() < deadline {
             std::thread::yield_now();
         }

@@ -437,7 +437,7 @@ fn live() -> MutexGuard<'static, Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PATIENCE;
+    use crate::patience;
 
     fn sleeper() -> Child {
         Child::start(command("sleep", &[]).arg("60")).expect("sleep starts")
@@ -480,7 +480,7 @@ mod tests {
         let script = "trap '' TERM; echo ready; exec sleep 60";
         let mut group = shell(script);
         let id = group.id();
-        assert_eq!(group.line(PATIENCE).expect("the trap is set"), "ready");
+        assert_eq!(group.line(patience()).expect("the trap is set"), "ready");
         drop(group);
         assert!(!exists(id));
     }
@@ -498,7 +498,9 @@ mod tests {
     fn a_command_runs_on_the_cores_it_was_given() {
         let mut pinned = command("sh", &[0]);
         pinned.args(["-c", "taskset --cpu-list --pid $$"]);
-        let output = Child::start(&mut pinned).expect("started").finish(PATIENCE);
+        let output = Child::start(&mut pinned)
+            .expect("started")
+            .finish(patience());
         let output = output.expect("success");
         assert!(output.ends_with(": 0"), "{output}");
     }
@@ -544,13 +546,13 @@ mod tests {
     fn a_process_answers_and_ends() {
         let mut process = shell("read word; echo $word back; echo log >&2; read word");
         process.tell("there").expect("it reads");
-        assert_eq!(process.line(PATIENCE).expect("answered"), "there back");
+        assert_eq!(process.line(patience()).expect("answered"), "there back");
         drop(process.child.stdin.take());
-        assert!(process.wait(PATIENCE).is_ok());
+        assert!(process.wait(patience()).is_ok());
         assert_eq!(process.whole_log(), "log\n");
-        let output = shell("echo a; echo b").finish(PATIENCE);
+        let output = shell("echo a; echo b").finish(patience());
         assert_eq!(output.expect("success"), "a\nb");
-        let failed = shell("echo a; echo b >&2; exit 3").finish(PATIENCE);
+        let failed = shell("echo a; echo b >&2; exit 3").finish(patience());
         let failed = failed.expect_err("not a success").to_string();
         assert!(
             failed.contains('3') && failed.ends_with(": a: b"),

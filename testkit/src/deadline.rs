@@ -1,13 +1,40 @@
 //! Waiting with an end: every wait of a test names what it waits for and fails by itself.
+//!
+//! On a machine that is slower than any (an emulated one: `cargo xtask kernels`), all of them
+//! stretch by the factor that `FLATPATH_DEADLINES_FACTOR` has; [`stretched`] is the one place that
+//! reads it. The driver's tests, which build nothing else of the kit, include this file.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// How much slower than a busy machine this one is, a whole number; without it, not slower.
+const FACTOR: &str = "FLATPATH_DEADLINES_FACTOR";
+
+/// How long something that takes `time` at most on a busy machine may take on this one.
+///
+/// # Panics
+/// The factor is no whole number from 1 on.
+pub fn stretched(time: Duration) -> Duration {
+    static READ: OnceLock<u32> = OnceLock::new();
+    time * *READ.get_or_init(|| factor(std::env::var(FACTOR).ok().as_deref()))
+}
+
+fn factor(given: Option<&str>) -> u32 {
+    let factor = given.map_or(Ok(1), str::parse);
+    let factor = factor.ok().filter(|factor| *factor > 0);
+    factor.unwrap_or_else(|| panic!("{FACTOR} is no whole number from 1 on: {given:?}"))
+}
+
 /// How long anything may take before a test gives up. Generous: machines that run tests are busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub fn patience() -> Duration {
+    stretched(Duration::from_secs(60))
+}
 
 /// How long something with thousands of parts may take.
-pub const LONG_PATIENCE: Duration = Duration::from_secs(240);
+pub fn long_patience() -> Duration {
+    stretched(Duration::from_secs(240))
+}
 
 /// Between two looks at something that cannot wake us.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -18,14 +45,19 @@ pub struct Deadline(Instant);
 
 impl Default for Deadline {
     fn default() -> Self {
-        Self::after(PATIENCE)
+        Self::after(patience())
     }
 }
 
 impl Deadline {
-    /// `time` from now.
+    /// `time` from now: [`patience`], or another one that is [`stretched`].
     pub fn after(time: Duration) -> Self {
         Self(Instant::now() + time)
+    }
+
+    /// Of something with thousands of parts.
+    pub fn long() -> Self {
+        Self::after(long_patience())
     }
 
     /// What is left, at least a millisecond: a socket's time-out of zero means for ever.
@@ -75,7 +107,7 @@ impl Over {
     }
 }
 
-/// Looks again and again until `look` gives something, for at most [`PATIENCE`].
+/// Looks again and again until `look` gives something, for at most [`patience`].
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::default();
     loop {
@@ -87,7 +119,7 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Looks again and again until `holds`, for at most [`PATIENCE`].
+/// Looks again and again until `holds`, for at most [`patience`].
 pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }
@@ -95,6 +127,14 @@ pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_factor_is_one_unless_it_is_given_and_never_zero() {
+        assert_eq!((factor(None), factor(Some("10"))), (1, 10));
+        for wrong in ["0", "ten", "", "-1"] {
+            assert!(std::panic::catch_unwind(|| factor(Some(wrong))).is_err());
+        }
+    }
 
     #[test]
     fn a_deadline_in_the_past_is_over_and_still_usable_as_a_time_out() {

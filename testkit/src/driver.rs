@@ -1,6 +1,6 @@
 //! Which driver a test runs on, and the macro that makes two tests of one function.
 
-use crate::skipped::cannot_run;
+use crate::skipped::{cannot_run, not_on_this_kernel};
 use std::sync::OnceLock;
 
 /// A driver that a server is started with.
@@ -24,21 +24,31 @@ impl Driver {
     /// Whether this machine has it. Says so once when it has not: the kernel is asked directly, so
     /// that a server which wrongly gives up on io_uring fails its tests instead of skipping them.
     pub fn is_here(self) -> bool {
-        static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
-        let refusal = REFUSAL.get_or_init(|| {
-            const ENTRIES: u32 = 8;
-            io_uring::IoUring::new(ENTRIES)
-                .err()
-                .map(|error| error.to_string())
+        const ENTRIES: u32 = 8;
+        static RING: OnceLock<Ring> = OnceLock::new();
+        let ring = RING.get_or_init(|| match io_uring::IoUring::new(ENTRIES) {
+            // The last of what the driver cannot do without that a ring reports.
+            Ok(ring) if ring.params().is_feature_linked_file() => Ring::Sufficient,
+            Ok(_) => Ring::Old,
+            Err(error) => Ring::Refused(error.to_string()),
         });
-        match refusal {
-            Some(why) if self == Self::Uring => {
+        match (self, ring) {
+            (Self::Epoll, _) | (Self::Uring, Ring::Sufficient) => return true,
+            (Self::Uring, Ring::Old) => not_on_this_kernel("io_uring of Linux 6.0"),
+            (Self::Uring, Ring::Refused(why)) => {
                 cannot_run(&format!("io_uring is refused: {why}"));
-                false
             }
-            _ => true,
         }
+        false
     }
+}
+
+/// What this machine's rings offer.
+enum Ring {
+    Sufficient,
+    /// Less than the driver needs.
+    Old,
+    Refused(String),
 }
 
 /// Makes two tests, `NAME::holds_on_uring` and `NAME::holds_on_epoll`, of each named function,

@@ -50,7 +50,7 @@ pub use authority::{Authority, Issued};
 pub use cgroup::MemoryGroup;
 pub use child::Child;
 pub use client::Client;
-pub use deadline::{Deadline, Over, PATIENCE, until, until_true};
+pub use deadline::{Deadline, Over, patience, until, until_true};
 pub use driver::Driver;
 pub use flatpath_test_client::{Reply, reply};
 pub use freeze::Frozen;

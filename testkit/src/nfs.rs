@@ -7,6 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use crate::patience;
+
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 const MNT: u32 = 1;
@@ -324,7 +326,7 @@ impl Datagrams {
         };
         let socket = UdpSocket::bind(from).expect("a free port");
         socket.connect(address).expect("an address of this machine");
-        let patience = Some(Duration::from_secs(20));
+        let patience = Some(patience());
         socket.set_read_timeout(patience).expect("a time");
         Self(socket)
     }
@@ -373,7 +375,7 @@ impl Connection {
     /// The same where the server may be between its end and its start.
     pub fn try_open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_read_timeout(Some(patience()))?;
         stream.set_nodelay(true)?;
         Ok(Self::of(stream))
     }

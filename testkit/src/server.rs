@@ -12,7 +12,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::process::Signal;
 
-use crate::deadline::{PATIENCE, until};
+use crate::deadline::{patience, until};
 use crate::{Child, Client, Driver, MemoryGroup, Process, binary};
 
 /// A command line being put together.
@@ -325,14 +325,14 @@ impl Server {
 
 /// Waits for the end of a server.
 fn ended(child: &mut Child) -> ExitStatus {
-    let status = child.wait(PATIENCE);
+    let status = child.wait(patience());
     status.unwrap_or_else(|error| panic!("{error}; the server's log:\n{}", child.log()))
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.child.signal(Signal::KILL);
-        let _ = self.child.wait(PATIENCE);
+        let _ = self.child.wait(patience());
         let log = self.child.whole_log();
         if std::thread::panicking() {
             eprintln!("--- the server's log:\n{log}---");

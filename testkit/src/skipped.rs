@@ -1,8 +1,9 @@
 //! What a test leaves out because this machine lacks it: told at once, and once more at the end of
-//! `cargo test`.
+//! `cargo test`. `cargo xtask kernels` counts the same lines.
 //!
 //! The test runner keeps what a passing test prints, so this writes past it. Each line goes into a
 //! file beside the test programs as well; the last of them, that of `xtask`, prints and removes it.
+//! The driver's tests, which build nothing else of the kit, include this file.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,8 +26,26 @@ pub fn not_run(why: &str) {
 
 /// The same for what depends on the machine, which also CI's may lack.
 pub fn cannot_run(why: &str) {
+    tell("not run", why);
+}
+
+/// The same for a feature of Linux that the running kernel does not have: which.
+pub fn not_on_this_kernel(feature: &str) {
+    tell("not on this kernel", feature);
+}
+
+/// What the lines begin with that a test prints in a process of its own and its parent passes on.
+pub(crate) const BEGINS: [&str; 2] = ["not run: ", "not on this kernel: "];
+
+fn tell(what: &str, why: &str) {
     let thread = std::thread::current();
-    let line = format!("not run: {}: {why}\n", thread.name().unwrap_or("a test"));
+    // In a process of its own, a test runs on the first thread.
+    let alone = std::env::var("FLATPATH_TEST_ALONE").ok();
+    let alone = alone.as_deref().and_then(|path| path.split_once("::"));
+    let name = alone.map(|(_, within)| within).or(thread.name());
+    // A reason is one line.
+    let why = why.replace('\n', " ");
+    let line = format!("{what}: {}: {why}\n", name.unwrap_or("a test"));
     let _ = io::stderr().write_all(line.as_bytes());
     if let Some(path) = file() {
         append(&path, &line);

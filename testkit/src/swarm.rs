@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clients::{Clients, Connection};
-use crate::deadline::{Deadline, LONG_PATIENCE};
+use crate::deadline::Deadline;
 use crate::process::raise_descriptor_limit;
 
 /// Descriptors this process needs for itself.
@@ -38,7 +38,7 @@ impl Swarm {
     /// Starts `count` connections, `CONNECTING_MAX` at a time.
     pub fn start(address: SocketAddr, count: usize) -> Self {
         let mut clients = Clients::new().expect("epoll can be made");
-        let deadline = Deadline::after(LONG_PATIENCE);
+        let deadline = Deadline::long();
         for index in 0..count {
             if let Some(oldest) = index.checked_sub(CONNECTING_MAX)
                 && let Some(connection) = clients.get(oldest)
@@ -91,7 +91,7 @@ impl Swarm {
         request: impl Fn(usize) -> Vec<u8>,
         is_done: impl Fn(usize, &Connection) -> bool,
     ) {
-        let deadline = Deadline::after(LONG_PATIENCE);
+        let deadline = Deadline::long();
         // A socket that was writable before has no new edge: each is looked at once.
         let mut ready: Vec<usize> = (0..self.len()).collect();
         for &index in &ready {

@@ -189,7 +189,7 @@ fn read_all(stream: Option<impl Read>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deadline::PATIENCE;
+    use crate::deadline::patience;
 
     #[test]
     fn a_file_that_cannot_run_is_not_a_program() {
@@ -205,12 +205,12 @@ mod tests {
         // What it says last it says when its input has ended.
         shell.args(["-c", "read a; echo $a; read b; echo $a $b; cat; echo end"]);
         let is_enough = |said: &[u8]| said.ends_with(b"one two\n");
-        let output = converse(&mut shell, b"one\ntwo\n", is_enough, PATIENCE);
+        let output = converse(&mut shell, b"one\ntwo\n", is_enough, patience());
         assert_eq!(output.stdout, b"one\none two\nend\n");
         assert!(output.status.success());
         let mut shell = Command::new("sh");
         shell.args(["-c", "exit 3"]);
-        let output = converse(&mut shell, b"", |_| false, PATIENCE);
+        let output = converse(&mut shell, b"", |_| false, patience());
         assert_eq!((output.status.code(), output.stdout), (Some(3), vec![]));
     }
 

@@ -263,6 +263,7 @@ mod tests {
     use rustix::thread::UnshareFlags;
 
     use super::*;
+    use crate::testing::cannot_run;
 
     #[test]
     fn every_feature_is_tried_and_the_report_is_json() {
@@ -305,7 +306,7 @@ mod tests {
         });
         match alone.join().expect("it does not panic") {
             Ok(alone) => assert_eq!(alone.is_sufficient(), here.is_sufficient(), "{alone:?}"),
-            Err(errno) => eprintln!("not run: a network namespace of its own: {errno}"),
+            Err(errno) => cannot_run(&format!("a network namespace of its own: {errno}")),
         }
     }
 

@@ -120,16 +120,16 @@ impl Uring {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
     use crate::config::DriverConfig;
     use crate::driver::Driver;
+    use crate::testing::{given, patience};
 
     #[test]
     fn a_watch_that_cannot_be_read_fails_although_its_poll_stays_armed() {
-        let Ok(mut uring) = Uring::new(&DriverConfig::default()) else {
-            eprintln!("not run: no io_uring");
+        let Some(mut uring) = given(Uring::new(&DriverConfig::default())) else {
             return;
         };
         // Readable for a poll as soon as a connection waits, and never for a read.
@@ -138,7 +138,7 @@ mod tests {
         let event = Arc::new(Eventfd::of(listener.into()));
         uring.poll_eventfd(event, 5);
         let _client = TcpStream::connect(address).expect("listening");
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + patience();
         let mut completions = vec![];
         while completions.is_empty() {
             assert!(Instant::now() < deadline, "a deaf watch");
@@ -148,10 +148,9 @@ mod tests {
         let Some(Completion { more, outcome, .. }) = completions.pop() else {
             unreachable!("one has come")
         };
-        assert!(
-            !more && matches!(outcome, Outcome::Failed(Errno::NOTCONN)),
-            "{outcome:?}"
-        );
+        // OPNOTSUPP: on older kernels (6.1) nothing reads a socket without waiting.
+        let refused = matches!(outcome, Outcome::Failed(Errno::NOTCONN | Errno::OPNOTSUPP));
+        assert!(!more && refused, "{outcome:?}");
         assert_eq!(uring.outstanding, 0);
     }
 }

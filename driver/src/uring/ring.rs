@@ -242,13 +242,14 @@ mod tests {
     use io_uring::opcode;
 
     use super::*;
+    use crate::refusal::Refusal;
+    use crate::testing::given;
 
     /// A ring that takes no entry until it is enabled, as one whose kernel has no memory.
     fn disabled() -> Option<Ring> {
         let ring = IoUring::builder().setup_r_disabled().build(4);
-        ring.map(Ring::new)
-            .inspect_err(|error| eprintln!("not run: {error}"))
-            .ok()
+        let ring = ring.map_err(|error| Refusal::of_error("a ring that is disabled", &error));
+        given(ring).map(Ring::new)
     }
 
     fn nop(number: u64) -> squeue::Entry {

@@ -261,15 +261,15 @@ mod tests {
     use super::*;
     use crate::config::DriverConfig;
     use crate::driver::Driver;
+    use crate::testing::{given, not_on_this_kernel};
 
     #[test]
     fn a_silent_send_has_not_ended_before_the_kernel_has_taken_it() {
-        let Ok(mut uring) = Uring::new(&DriverConfig::default()) else {
-            eprintln!("not run: no io_uring");
+        let Some(mut uring) = given(Uring::new(&DriverConfig::default())) else {
             return;
         };
         if !uring.silence {
-            eprintln!("not run: no sends that complete in silence");
+            not_on_this_kernel("sends that complete in silence");
             return;
         }
         // Nothing of before is left to submit.

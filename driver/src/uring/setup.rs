@@ -157,12 +157,14 @@ pub(crate) fn require(ring: &IoUring) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::given;
 
     /// Not a file can be opened with the ring of a driver.
     #[test]
     fn a_ring_refuses_what_the_driver_does_not_use() {
-        let Ok((mut ring, _)) = set_up(4, 8) else {
-            eprintln!("not run: io_uring is refused");
+        // Kernels that lack more than the buffer rings (5.10) refuse the restriction as well.
+        let ring = set_up(4, 8).and_then(|(ring, _)| require(&ring).map(|()| ring));
+        let Some(mut ring) = given(ring) else {
             return;
         };
         let open = opcode::OpenAt::new(io_uring::types::Fd(libc::AT_FDCWD), c"/".as_ptr());

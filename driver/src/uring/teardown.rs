@@ -121,6 +121,7 @@ mod tests {
     use crate::driver::{AfterSend, Driver, OperationMode};
     use crate::segment::SendList;
     use crate::socket::Listener;
+    use crate::testing::{given, patience};
 
     #[test]
     fn a_busy_ring_is_emptied() {
@@ -129,8 +130,7 @@ mod tests {
                 completion_entries,
                 ..DriverConfig::default()
             };
-            let Ok(mut uring) = Uring::new(&config) else {
-                eprintln!("not run: no io_uring");
+            let Some(mut uring) = given(Uring::new(&config)) else {
                 return;
             };
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -161,8 +161,7 @@ mod tests {
     /// Where the kernel may still know a buffer ring, its memory is leaked (B2).
     #[test]
     fn memory_that_the_kernel_does_not_give_up_stays_mapped() {
-        let Ok(uring) = Uring::new(&DriverConfig::default()) else {
-            eprintln!("not run: no io_uring");
+        let Some(uring) = given(Uring::new(&DriverConfig::default())) else {
             return;
         };
         let region = uring.buffers[0].region();
@@ -188,24 +187,23 @@ mod tests {
 
     #[test]
     fn what_is_open_is_closed_with_the_driver() {
-        let Ok(mut uring) = Uring::new(&DriverConfig::default()) else {
-            eprintln!("not run: no io_uring");
+        let Some(mut uring) = given(Uring::new(&DriverConfig::default())) else {
             return;
         };
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         uring.register(ours.into()).expect("a socket");
         drop(uring);
-        let patience = Duration::from_secs(30);
-        theirs.set_read_timeout(Some(patience)).expect("settable");
+        theirs.set_read_timeout(Some(patience())).expect("settable");
         theirs.read_to_end(&mut vec![]).expect("the end");
     }
 
     #[test]
     fn a_close_that_the_kernel_has_not_taken_is_submitted_before_the_ring_goes() {
         // Such a ring submits nothing after an entry that the kernel refuses, in the same call.
-        let Ok(mut uring) = Uring::with_task_run(&DriverConfig::default(), TaskRun::Interrupting)
-        else {
-            eprintln!("not run: no io_uring");
+        let Some(mut uring) = given(Uring::with_task_run(
+            &DriverConfig::default(),
+            TaskRun::Interrupting,
+        )) else {
             return;
         };
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
@@ -216,8 +214,7 @@ mod tests {
         unsafe { uring.ring.push(refused, None) };
         uring.close(socket);
         drop(uring);
-        let patience = Duration::from_secs(30);
-        theirs.set_read_timeout(Some(patience)).expect("settable");
+        theirs.set_read_timeout(Some(patience())).expect("settable");
         // Unlike `read`, it continues when a signal of the ring interrupts it.
         theirs.read_to_end(&mut vec![]).expect("the end");
     }

@@ -30,7 +30,7 @@ mod cases {
         USER_DATA_MAX,
     };
 
-    use crate::rig::{Make, PATIENCE, Rig, pattern, read_exactly, read_to_end, small, write};
+    use crate::rig::{Make, Rig, patience, pattern, read_exactly, read_to_end, small, write};
 
     pub(crate) fn accepting_once_takes_one_connection<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
@@ -383,7 +383,7 @@ mod cases {
         };
         let pause = Duration::from_millis(200);
         rig.driver.await_pages(0);
-        assert!(wait(&mut rig, PATIENCE) < PATIENCE, "there is one");
+        assert!(wait(&mut rig, patience()) < patience(), "there is one");
         assert!(wait(&mut rig, pause) >= pause, "none is awaited any more");
     }
 

@@ -41,7 +41,7 @@ mod cases {
         Operation, OperationMode, Outcome, RegionConfig,
     };
 
-    use crate::rig::{Make, PATIENCE, Rig, small};
+    use crate::rig::{Make, Rig, patience, small};
 
     /// The region that datagrams are received into, and how much of one it has room for.
     const REGION: u16 = 1;
@@ -70,7 +70,7 @@ mod cases {
 
     fn client() -> (UdpSocket, SocketAddr) {
         let client = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        client.set_read_timeout(Some(patience())).expect("a socket");
         let address = client.local_addr().expect("bound");
         (client, address)
     }

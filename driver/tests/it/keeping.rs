@@ -29,7 +29,7 @@ mod cases {
     };
     use flatpath_structures::tokens::{PageToken, TakeError};
 
-    use crate::rig::{Make, Rig, pattern, small, write};
+    use crate::rig::{Make, Rig, patience, pattern, small, write};
 
     /// Counts its rings.
     #[derive(Default)]
@@ -150,8 +150,9 @@ mod cases {
     }
 
     /// How long a page may take to end a wait, and a time-out that is not mistaken for it.
-    const RETURN: Duration = Duration::from_secs(15);
-    const TIMEOUT_NS: u64 = 60_000_000_000;
+    fn return_and_timeout() -> (Duration, Option<u64>) {
+        (patience(), Some(4 * patience().as_nanos() as u64))
+    }
 
     /// A driver whose region 1 has no page left: all sixteen are kept.
     struct Starved<D: Driver> {
@@ -200,10 +201,11 @@ mod cases {
 
         /// Waits once, awaiting a page. The time-out is far beyond what the return of one may take.
         fn await_page(&mut self, ready: &dyn Fn() -> bool) {
-            let deadline = Instant::now() + RETURN;
+            let (returned, timeout_ns) = return_and_timeout();
+            let deadline = Instant::now() + returned;
             let (driver, arrived) = (&mut self.rig.driver, &mut self.rig.arrived);
             driver.await_pages(1);
-            let waited = driver.wait(Some(TIMEOUT_NS), ready, arrived);
+            let waited = driver.wait(timeout_ns, ready, arrived);
             waited.expect("the driver works");
             assert!(Instant::now() < deadline, "a page's return ended no wait");
         }

@@ -21,7 +21,7 @@ on_every_driver! {
 }
 
 mod cases {
-    use std::io::{Read, Write};
+    use std::io::{ErrorKind, Read, Write};
     use std::net::{Shutdown, TcpStream};
     use std::os::fd::AsRawFd;
     use std::sync::Arc;
@@ -37,7 +37,7 @@ mod cases {
 
     use crate::rig::echo::Echo;
     use crate::rig::{
-        Make, PATIENCE, Rig, connect, in_child, listen, pattern, read_to_end, small, write,
+        Make, Rig, connect, in_child, listen, patience, pattern, read_to_end, small, write,
     };
 
     /// Serves `clients` with an echo server; every one of them checks its bytes.
@@ -60,7 +60,7 @@ mod cases {
             }
         });
         let mut echo = Echo::new(listener, mode, mode);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while echo.ended < clients {
             echo.turn(&mut driver, 50_000_000);
             assert!(
@@ -201,6 +201,9 @@ mod cases {
             let Some(mut rig) = Rig::new::<M>(&config) else {
                 return;
             };
+            // Little is on the way, so no send ends, and little is left to read.
+            let listener = rig.listener.descriptor().expect("a real one");
+            rustix::net::sockopt::set_socket_send_buffer_size(listener, 65_536).expect("a socket");
             let mut clients = vec![];
             for user_data in 0..20_u64 {
                 let (client, socket) = rig.pair();
@@ -209,7 +212,7 @@ mod cases {
                 rig.send(
                     socket,
                     100 + user_data,
-                    &pattern(5 << 20),
+                    &pattern(2 << 20),
                     AfterSend::KeepOpen,
                 );
                 clients.push(client);
@@ -235,7 +238,9 @@ mod cases {
             for mut client in clients {
                 let mut rest = vec![];
                 // What was sent arrives, then an end or a reset.
-                let _ = client.read_to_end(&mut rest);
+                let ended = client.read_to_end(&mut rest);
+                let kind = ended.map_err(|error| error.kind());
+                assert_ne!(kind, Err(ErrorKind::WouldBlock), "no end came");
             }
             let address = std::net::SocketAddr::try_from(address).expect("an internet address");
             assert!(
@@ -344,13 +349,16 @@ mod cases {
         let mut taken = 0;
         while taken < 3 * EACH {
             // As good as no time-out: a lost wake-up hangs here, and is named.
-            let watchdog = Some(PATIENCE.as_nanos() as u64);
+            let watchdog = Some(patience().as_nanos() as u64);
             let before = Instant::now();
             let ready = || queued.load(Ordering::Acquire) > 0;
             rig.driver
                 .wait(watchdog, &ready, &mut rig.arrived)
                 .expect("the driver works");
-            assert!(before.elapsed() < PATIENCE, "a wake-up was lost at {taken}");
+            assert!(
+                before.elapsed() < patience(),
+                "a wake-up was lost at {taken}"
+            );
             taken += queued.swap(0, Ordering::AcqRel);
             for completion in std::mem::take(&mut rig.arrived) {
                 let number = completion.user_data;
@@ -399,7 +407,7 @@ mod cases {
             }
         });
         let mut echo = Echo::new(listener, OperationMode::Multishot, OperationMode::Multishot);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while !clients.is_finished() || echo.accepted < 400 {
             echo.turn(&mut driver, 10_000_000);
             assert!(Instant::now() < deadline, "{} accepted", echo.accepted);
@@ -450,7 +458,7 @@ mod cases {
         // And what was started meanwhile is submitted all the same.
         let (mut client, socket) = rig.pair();
         rig.send(socket, 1, b"sent", AfterSend::Close);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while rig.arrived.is_empty() || rig.driver.statistics().sockets > 0 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)
@@ -483,7 +491,7 @@ mod cases {
             }
             client
         });
-        let (deadline, mut received) = (Instant::now() + PATIENCE, 0);
+        let (deadline, mut received) = (Instant::now() + patience(), 0);
         while received < 100 {
             rig.driver
                 .wait(None, &|| true, &mut rig.arrived)

@@ -20,7 +20,7 @@ mod cases {
 
     use flatpath_driver::{AfterSend, Driver, DriverConfig, Errno, OperationMode, Outcome};
 
-    use crate::rig::{Make, PATIENCE, Rig, pattern, read_exactly, small};
+    use crate::rig::{Make, Rig, patience, pattern, read_exactly, small};
 
     fn wait<D: Driver>(rig: &mut Rig<D>, most: Duration) {
         let most_ns = most.as_nanos() as u64;
@@ -57,7 +57,7 @@ mod cases {
             client.write_all(b"again").expect("sent");
             (reply, client)
         });
-        wait(&mut rig, PATIENCE);
+        wait(&mut rig, patience());
         let mut numbers: Vec<u64> = rig.arrived.iter().map(|it| it.user_data).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [4, 5]);
@@ -77,8 +77,8 @@ mod cases {
             let began = Instant::now();
             rig.send(socket, number, b"reply", AfterSend::Rest);
             rig.driver.hurry();
-            wait(&mut rig, PATIENCE);
-            assert!(began.elapsed() < PATIENCE, "it ended for the completion");
+            wait(&mut rig, patience());
+            assert!(began.elapsed() < patience(), "it ended for the completion");
             assert_eq!(rig.sent(number), (5, false));
         }
     }
@@ -96,7 +96,7 @@ mod cases {
             reply.extend_from_slice(&sent);
             rig.send(socket, number, &sent, AfterSend::Rest);
             rig.driver.hurry();
-            wait(&mut rig, PATIENCE);
+            wait(&mut rig, patience());
             match rig.arrived.pop() {
                 Some(all) if !all.more => assert_eq!(sent_bytes(&all.outcome), sent.len()),
                 part => break (number, part),
@@ -129,13 +129,13 @@ mod cases {
         for number in 0..1000 {
             rig.send(socket, number, b"anyone?", AfterSend::Rest);
             rig.driver.hurry();
-            wait(&mut rig, PATIENCE);
+            wait(&mut rig, patience());
             let completion = rig.next(number);
             if matches!(completion.outcome, Outcome::Failed(_)) {
-                assert!(began.elapsed() < PATIENCE);
+                assert!(began.elapsed() < patience());
                 rig.send(socket, number, b"anyone?", AfterSend::Rest);
-                wait(&mut rig, PATIENCE);
-                assert!(began.elapsed() < PATIENCE, "without a hurry, too");
+                wait(&mut rig, patience());
+                assert!(began.elapsed() < patience(), "without a hurry, too");
                 assert!(matches!(rig.next(number).outcome, Outcome::Failed(_)));
                 rig.driver.close(socket);
                 return;
@@ -239,7 +239,7 @@ mod cases {
         }
         let began = Instant::now();
         drop(rig);
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < patience());
         drop(pairs);
     }
 }

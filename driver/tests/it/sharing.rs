@@ -24,7 +24,7 @@ mod cases {
     };
     use flatpath_structures::tokens::PageToken;
 
-    use crate::rig::{Make, Rig, small, write};
+    use crate::rig::{Make, Rig, patience, small, write};
 
     const PAGES: u32 = 64;
     const PAGE_BYTES: u32 = 4096;
@@ -271,10 +271,12 @@ mod cases {
         }
         assert!(rig.driver.free_sharing(1) > 0);
         rig.driver.await_sharing(1);
-        let deadline = Instant::now() + Duration::from_secs(15);
-        let waited = rig
-            .driver
-            .wait(Some(60_000_000_000), &|| false, &mut rig.arrived);
+        let deadline = Instant::now() + patience();
+        let waited = rig.driver.wait(
+            Some(4 * patience().as_nanos() as u64),
+            &|| false,
+            &mut rig.arrived,
+        );
         waited.expect("the driver works");
         assert!(Instant::now() < deadline, "a page to share ended no wait");
         let piece = receive(&mut rig, socket).expect("a part of a page");

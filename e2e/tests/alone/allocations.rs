@@ -57,7 +57,7 @@ fn exchange(stream: &mut TcpStream, request: &[u8], end: &[u8], buffer: &mut [u8
 fn allocations(running: &Running, path: &str, end: &[u8]) -> usize {
     let mut stream = TcpStream::connect(running.addresses()[0].address).expect("connected");
     stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(flatpath_testkit::patience()))
         .expect("a deadline");
     let request = request(path);
     let mut buffer = vec![0; 64 * 1024];

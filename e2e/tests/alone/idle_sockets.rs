@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use flatpath::{DriverChoice, Server};
 use flatpath_http::{Http, Request};
 use flatpath_testkit::process::raise_descriptor_limit;
-use flatpath_testkit::{Driver, PATIENCE};
+use flatpath_testkit::{Driver, patience};
 use flatpath_websocket::{Message, Socket, WebSocket};
 
 use crate::{ALLOCATOR, alone};
@@ -29,7 +29,7 @@ fn allocated_bytes() -> usize {
 /// Opens a socket, with an offer to compress, and says something over it.
 fn open(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("it listens");
-    client.set_read_timeout(Some(PATIENCE)).expect("settable");
+    client.set_read_timeout(Some(patience())).expect("settable");
     let head = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
         Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";

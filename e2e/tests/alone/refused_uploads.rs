@@ -5,7 +5,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
 
 use flatpath::{DriverChoice, Server};
 use flatpath_files::{Files, WriteOptions, Writing};
@@ -28,7 +27,7 @@ const TUS: &str = "POST /new HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0
 
 fn send(address: SocketAddr, request: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connected");
-    let patience = Some(Duration::from_secs(60));
+    let patience = Some(flatpath_testkit::patience());
     client.set_read_timeout(patience).expect("a deadline");
     client.write_all(request.as_bytes()).expect("sent");
     client

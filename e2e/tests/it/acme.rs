@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use flatpath_testkit::child::{Child, free_address};
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Driver, Issued, Launch, Site, binary, each_driver, tools, until_true};
 
 use crate::tls::output;
@@ -99,11 +99,11 @@ fn lego_gets_a_certificate_with_a_webroot(driver: Driver) {
         let mut command = Command::new(&curl);
         command.args(["-q", "-sS", "--cacert"]);
         command.arg(run_in.at("root")).arg(&url);
-        let output = tools::run(&mut command, PATIENCE);
+        let output = tools::run(&mut command, patience());
         output.status.success() && output.stdout == b"contents"
     });
     let left = fs::read_dir(site.at(".well-known/acme-challenge")).expect("lego made it");
     assert_eq!(left.count(), 0, "challenges are left behind");
-    pebble.stop(PATIENCE).expect("it ends");
+    pebble.stop(patience()).expect("it ends");
     server.end();
 }

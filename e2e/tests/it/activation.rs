@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 
 use flatpath_testkit::client::request_bytes;
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::{Client, Driver, Launch, Site, binary, child, each_driver, tools};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
@@ -38,7 +38,7 @@ fn a_directory_is_served_at_a_path(driver: Driver) {
     let mut server = launch().start();
     for _ in 0..3 {
         let mut stream = UnixStream::connect(&path).expect("connected");
-        let patience = Some(LONG_PATIENCE);
+        let patience = Some(long_patience());
         stream.set_read_timeout(patience).expect("a deadline");
         let request = request_bytes("GET", "/file", &[("Connection", "close")]);
         stream.write_all(&request).expect("sent");
@@ -164,7 +164,7 @@ fn the_manager_is_told(driver: Driver) {
     let run = Site::new();
     let manager = UnixDatagram::bind(run.at("notify")).expect("a free path");
     manager
-        .set_read_timeout(Some(LONG_PATIENCE))
+        .set_read_timeout(Some(long_patience()))
         .expect("a deadline");
     let told = || {
         let mut bytes = [0; 1_000];

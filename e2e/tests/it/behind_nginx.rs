@@ -86,7 +86,7 @@ fn its_stream_names_the_client(driver: Driver) {
         let mut command = std::process::Command::new(curl);
         command.args(["--silent", "--show-error", "--unix-socket"]);
         command.arg(&local).arg("http://localhost/file");
-        let output = tools::run(&mut command, flatpath_testkit::deadline::PATIENCE);
+        let output = tools::run(&mut command, flatpath_testkit::deadline::patience());
         assert_eq!(String::from_utf8_lossy(&output.stdout), "contents");
         expected.push("127.0.0.1".into());
     }

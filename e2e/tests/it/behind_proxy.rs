@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use flatpath_testkit::child::{self, Child};
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools, until_true};
 
 each_driver!(
@@ -105,7 +105,7 @@ fn curl_names_the_client(driver: Driver) {
     let url = format!("http://{}/file", server.address("http"));
     let mut command = std::process::Command::new(curl);
     command.args(["--silent", "--show-error", "--haproxy-protocol", &url]);
-    let output = tools::run(&mut command, Duration::from_secs(60));
+    let output = tools::run(&mut command, flatpath_testkit::patience());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "contents");
 }
 
@@ -126,7 +126,7 @@ fn who_may_open_a_unix_socket_may_send_the_header(driver: Driver) {
         .directory(site.path())
         .start();
     let mut plain = UnixStream::connect(&http).expect("connected");
-    let patience = Some(LONG_PATIENCE);
+    let patience = Some(long_patience());
     plain.set_read_timeout(patience).expect("a deadline");
     plain
         .write_all(b"GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -143,7 +143,7 @@ fn who_may_open_a_unix_socket_may_send_the_header(driver: Driver) {
             "--unix-socket",
         ]);
         command.arg(&http).arg("http://localhost/file");
-        let output = tools::run(&mut command, Duration::from_secs(60));
+        let output = tools::run(&mut command, flatpath_testkit::patience());
         assert_eq!(String::from_utf8_lossy(&output.stdout), "contents");
     }
     for option in ["send-proxy", "send-proxy-v2"] {

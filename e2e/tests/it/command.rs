@@ -7,7 +7,7 @@ use std::process::Command;
 use expect_test::expect_file;
 use flatpath_consumer::Consumer;
 use flatpath_testkit::skipped::cannot_run;
-use flatpath_testkit::{Child, Client, Driver, Launch, PATIENCE, Site, binary, tools};
+use flatpath_testkit::{Child, Client, Driver, Launch, Site, binary, patience, tools};
 use regex::Regex;
 
 /// A port of this machine that is free.
@@ -28,7 +28,7 @@ pub(crate) fn flatpath(arguments: &[&str]) -> Ended {
 
 /// Runs a prepared command to its end.
 pub(crate) fn run(command: &mut Command) -> Ended {
-    let output = tools::run(command, PATIENCE);
+    let output = tools::run(command, patience());
     let text = |bytes| String::from_utf8(bytes).expect("text");
     Ended {
         code: output.status.code(),
@@ -370,10 +370,10 @@ fn listeners_and_what_clients_may_change_are_announced() {
     for launch in [launch.clone(), launch.with(["--writable"])] {
         let mut child = Child::start(&mut launch.command()).expect("it starts");
         while !text.ends_with("ready\n") {
-            text += &child.line(PATIENCE).expect("a line");
+            text += &child.line(patience()).expect("a line");
             text += "\n";
         }
-        text += &child.stop(PATIENCE).expect("its log");
+        text += &child.stop(patience()).expect("its log");
     }
     let state = state.path().display().to_string();
     expect_file!["command/start.txt"].assert_eq(&plain(&text, &[(&state, "STATE")]));

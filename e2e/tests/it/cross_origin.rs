@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::reply::Reply;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, tools, until_true};
 use rustix::process::Signal;
@@ -35,7 +35,7 @@ fn browse(page: &str, server: &str, protocol: &str) -> Option<()> {
     let mut command = Command::new(node);
     command.arg(program).arg(chromium);
     command.args([page, server, protocol]).arg(folder.path());
-    let output = tools::run(command.args(tus), PATIENCE);
+    let output = tools::run(command.args(tus), patience());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{protocol}: {said}");
     Some(())

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use flatpath_testkit::client::{Ending, request_bytes};
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::{Client, Deadline, Driver, Launch, Server, Site, each_driver, until};
 
 each_driver!(
@@ -162,7 +162,7 @@ fn a_client_that_reads_slowly_is_not(driver: Driver) {
     const STEP: usize = 128 * 1024;
     let (server, _site) = serve(driver, &["--write-timeout", "2"]);
     let mut client = Client::connect_with_window(server.address("http"), 4096);
-    client = client.patient(LONG_PATIENCE);
+    client = client.patient(long_patience());
     client.request("GET", "/large", &[("Connection", "close")]);
     let mut received = 0;
     while received + STEP < LARGE {

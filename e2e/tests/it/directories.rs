@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::site::files_below;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, noise, tools, until};
 
@@ -29,7 +29,7 @@ fn serve(driver: Driver, site: &Site, options: &[&str]) -> Server {
 fn run(program: PathBuf, arguments: &[&str], directory: &Path) {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory);
-    let output = tools::run(&mut command, PATIENCE);
+    let output = tools::run(&mut command, patience());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {errors}");
 }

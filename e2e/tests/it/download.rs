@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::noise;
 use flatpath_testkit::site::files_below;
 use flatpath_testkit::{Driver, Launch, Site, each_driver, tools};
@@ -78,7 +78,7 @@ fn curl_downloads_a_large_tree(driver: Driver) {
     command
         .args(["--parallel-max", "16", "--config"])
         .arg(into.at("list"));
-    let output = tools::run(&mut command, LONG_PATIENCE);
+    let output = tools::run(&mut command, long_patience());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "curl: {}: {errors}", output.status);
     std::fs::remove_file(into.at("list")).expect("the list is there");
@@ -117,7 +117,7 @@ fn curl_resumes_a_broken_download(driver: Driver) {
     command
         .arg(into.at("file.bin"))
         .arg(format!("http://{}/file.bin", server.address("http")));
-    let output = tools::run(&mut command, LONG_PATIENCE);
+    let output = tools::run(&mut command, long_patience());
     assert!(
         output.status.success(),
         "curl: {}",
@@ -138,7 +138,7 @@ fn a_file_of_many_gib_streams_with_bounded_memory(driver: Driver) {
         .expect("it is open");
     let server = Launch::serve(driver).directory(site.path()).start();
 
-    let mut client = server.client().patient(LONG_PATIENCE);
+    let mut client = server.client().patient(long_patience());
     let tail = client.ask("/huge", &[("Range", "bytes=-7")]);
     assert_eq!((tail.status, tail.text()), (206, "the end"));
     let before = server.process().memory_bytes();

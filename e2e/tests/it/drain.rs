@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use flatpath_testkit::client::{Ending, request_bytes};
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, until};
 use rustix::process::Signal;
@@ -79,7 +79,7 @@ fn a_download_in_flight_is_finished(driver: Driver) {
     const LENGTH: usize = 24 << 20;
     let site = Site::new().with("file", vec![b'f'; LENGTH]);
     let mut server = Launch::serve(driver).directory(site.path()).start();
-    let mut client = server.client().patient(LONG_PATIENCE);
+    let mut client = server.client().patient(long_patience());
     client.request("GET", "/file", &[]);
     until("the download to begin", || {
         (!client.is_quiet()).then_some(())
@@ -122,7 +122,7 @@ fn new_connections_are_refused_while_others_finish(driver: Driver) {
     let mut clients = in_flight(&server, 1, "/sleep/3000");
     server.terminate();
     until("new connections to be refused", || {
-        std::net::TcpStream::connect_timeout(&address, Duration::from_secs(10)).err()
+        std::net::TcpStream::connect_timeout(&address, flatpath_testkit::patience()).err()
     });
     assert_eq!(
         clients[0].reply().text(),

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools};
 
 use crate::behind_nginx::{free, nginx};
@@ -218,7 +218,7 @@ fn without_a_place_clients_of_tls_get_an_alert(driver: Driver) {
     drop(silent);
     let certificate = authority.at("site.crt");
     if let Some(mut curl) = curl(&certificate) {
-        let output = tools::run(curl.arg(url(&server, "/file")), PATIENCE);
+        let output = tools::run(curl.arg(url(&server, "/file")), patience());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("alert internal error"), "{said}");
     }
@@ -233,6 +233,6 @@ fn openssl(server: &Server, certificate: &Path) -> Option<String> {
     let mut command = Command::new(tools::find("openssl")?);
     let address = server.address("https").to_string();
     command.args(["s_client", "-connect", &address, "-CAfile"]);
-    let output = tools::run(command.arg(certificate), PATIENCE);
+    let output = tools::run(command.arg(certificate), patience());
     Some(String::from_utf8_lossy(&output.stderr).into_owned())
 }

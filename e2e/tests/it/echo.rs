@@ -1,7 +1,7 @@
 //! Echo: whatever comes in goes out, in order, up to the last byte before the end.
 
 use flatpath_testkit::client::Ending;
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
@@ -54,7 +54,7 @@ fn a_large_transfer_arrives_whole_and_in_order(driver: Driver) {
     const LENGTH: usize = 48 << 20;
     let (server, _site) = serve(driver);
     let bytes = noise(9, LENGTH);
-    let mut receiver = server.echo_client().patient(LONG_PATIENCE);
+    let mut receiver = server.echo_client().patient(long_patience());
     let mut sender = receiver.twin();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -74,7 +74,7 @@ fn a_client_that_only_sends_is_held_back(driver: Driver) {
     let (server, _site) = serve(driver);
     let before = server.process().memory_bytes();
     let bytes = noise(4, LENGTH);
-    let mut receiver = server.echo_client().patient(LONG_PATIENCE);
+    let mut receiver = server.echo_client().patient(long_patience());
     let mut sender = receiver.twin();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flatpath_testkit::client::request_bytes;
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::noise;
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::{Client, Driver, Launch, Server, each_driver, until};
@@ -144,7 +144,7 @@ fn inline_and_pooled_replies_keep_the_order_of_requests(driver: Driver) {
         "/number/8",
     ];
     let texts = ["slept 20", "hello", "slept 1", "7", "pooled", "hello", "8"];
-    let mut client = server.client().patient(LONG_PATIENCE);
+    let mut client = server.client().patient(long_patience());
     let requests: Vec<u8> = targets
         .iter()
         .flat_map(|target| request_bytes("GET", target, &[]))
@@ -200,7 +200,7 @@ fn a_streamed_body_waits_for_a_slow_client(driver: Driver) {
     let server = serve(driver, &[]);
     assert_eq!(server.client().get("/stream/1000000").body.len(), 1_000_000);
     let before = server.process().memory_bytes();
-    let mut client = server.client().patient(LONG_PATIENCE);
+    let mut client = server.client().patient(long_patience());
     client.request("GET", &format!("/zeros/{LENGTH}"), &[]);
     until("the stream to begin", || (!client.is_quiet()).then_some(()));
     let mut most = 0;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use flatpath_testkit::client::request_bytes;
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::handovers;
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::skipped::not_run;
@@ -65,7 +65,7 @@ fn go_on(client: &mut Client, reply: &Reply, connect: impl Fn() -> Client) {
 /// Asks on kept connections: each is told with a reply when it is the last.
 fn ask_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     const KEPT: usize = 100;
-    let connect = || Client::connect(address).patient(LONG_PATIENCE);
+    let connect = || Client::connect(address).patient(long_patience());
     let mut clients: Vec<Client> = (0..KEPT).map(|_| connect()).collect();
     while !is_over.is_set() {
         for client in &mut clients {
@@ -79,7 +79,7 @@ fn ask_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsiz
 
 fn ask_anew(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     while !is_over.is_set() {
-        let mut client = Client::connect(address).patient(LONG_PATIENCE);
+        let mut client = Client::connect(address).patient(long_patience());
         let reply = client.ask("/file", &[("Connection", "close")]);
         assert_eq!(reply.text(), "contents");
         asked.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn ask_anew(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) 
 /// Downloads that a handover comes into the middle of, on connections that are kept.
 fn download_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     // So narrow that a download takes a while.
-    let connect = || Client::connect_with_window(address, 4_096).patient(LONG_PATIENCE);
+    let connect = || Client::connect_with_window(address, 4_096).patient(long_patience());
     let mut client = connect();
     while !is_over.is_set() {
         let reply = client.get("/large");
@@ -103,7 +103,7 @@ fn download_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &Atomi
 fn upload_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     const PIECE: &[u8] = &[b'u'; 20_000];
     const PIECES: usize = 10;
-    let connect = || Client::connect(address).patient(LONG_PATIENCE);
+    let connect = || Client::connect(address).patient(long_patience());
     let mut client = connect();
     let length = (PIECES * PIECE.len()).to_string();
     while !is_over.is_set() {
@@ -123,7 +123,7 @@ fn upload_on_kept(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicU
 fn upload_in_parts(address: std::net::SocketAddr, is_over: &Over, asked: &AtomicUsize) {
     const PART: &[u8] = &[b'p'; 5_000];
     const PARTS: usize = 8;
-    let connect = || Client::connect(address).patient(LONG_PATIENCE);
+    let connect = || Client::connect(address).patient(long_patience());
     let mut client = connect();
     let mut ask = |method: &str, target: &str, more: &[(&str, &str)], body: &[u8]| {
         let length = body.len().to_string();
@@ -222,7 +222,7 @@ pub(crate) fn begin_as_new(path: &Path) -> OwnedFd {
     let socket = packet_socket();
     let socket = socket.expect("a socket");
     let patience = sockopt::Timeout::Recv;
-    sockopt::set_socket_timeout(&socket, patience, Some(LONG_PATIENCE)).expect("a deadline");
+    sockopt::set_socket_timeout(&socket, patience, Some(long_patience())).expect("a deadline");
     let address = SocketAddrUnix::new(path).expect("short");
     rustix::net::connect(&socket, &address).expect("a server waits there");
     socket
@@ -241,7 +241,7 @@ fn what_a_dying_server_has_handed_over_is_served(driver: Driver) {
     let at = SocketAddrUnix::new(&path).expect("short");
     rustix::net::bind(&waiting, &at).expect("free");
     rustix::net::listen(&waiting, 1).expect("it listens");
-    let mut client = Client::connect(address).patient(LONG_PATIENCE);
+    let mut client = Client::connect(address).patient(long_patience());
     client.send(request_bytes("GET", "/file", &[]));
     let old = std::thread::spawn(move || {
         let peer = rustix::net::accept_with(&waiting, SocketFlags::CLOEXEC).expect("a new server");
@@ -333,7 +333,7 @@ fn pairs_of_the_relay_stay_and_one_that_waits_is_told(driver: Driver) {
     let first = start();
     let relay = first.address("relay");
     let ask = |token: char, side: u8| {
-        let mut client = Client::connect(relay).patient(LONG_PATIENCE);
+        let mut client = Client::connect(relay).patient(long_patience());
         let token = String::from(token).repeat(64);
         client.send(format!("please relay {token} for side {side:016}\n").as_bytes());
         client
@@ -392,7 +392,7 @@ fn a_new_server_with_more_threads_that_fails_loses_no_connection(driver: Driver)
     let next = next.start();
     ended_well(server);
     for _ in 0..20 {
-        let mut client = Client::connect(address).patient(LONG_PATIENCE);
+        let mut client = Client::connect(address).patient(long_patience());
         assert_eq!(client.get("/file").text(), "contents");
     }
     drop(next);

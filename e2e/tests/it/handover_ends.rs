@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::{
     Client, Driver, Frozen, Launch, Server, Site, binary, each_driver, until_true,
 };
@@ -35,7 +35,7 @@ fn hear(socket: &OwnedFd) -> String {
 }
 
 fn expect_served(server: &Server) {
-    let mut client = server.client().patient(LONG_PATIENCE);
+    let mut client = server.client().patient(long_patience());
     assert_eq!(client.get("/file").text(), "contents");
 }
 
@@ -113,7 +113,7 @@ fn a_server_that_was_told_to_stop_leaves_its_ports_to_the_next(driver: Driver) {
         launch.directory(site.path()).start()
     };
     let old = start();
-    let mut slow = Client::connect_with_window(old.address("http"), 4_096).patient(LONG_PATIENCE);
+    let mut slow = Client::connect_with_window(old.address("http"), 4_096).patient(long_patience());
     assert_eq!(slow.get("/file").text(), "contents");
     slow.request("GET", "/large", &[]);
     old.terminate();

@@ -12,7 +12,7 @@ use flatpath::sockets::PassedSockets;
 use flatpath::{Handle, Limits, Server};
 use flatpath_http::sse::{Broadcast, Event};
 use flatpath_http::{Http, IntoResponse, Request};
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::websocket::{CLOSE, TEXT, frame, next_frame, open};
 use flatpath_testkit::{Client, Driver, Over, Site, each_driver, handovers, until_true};
 use flatpath_websocket::{Message, Socket, WebSocket};
@@ -72,7 +72,7 @@ impl Relieving {
 }
 
 fn open_socket(address: SocketAddr) -> Client {
-    let mut client = Client::connect(address).patient(LONG_PATIENCE);
+    let mut client = Client::connect(address).patient(long_patience());
     open(&mut client, "/socket");
     client
 }
@@ -146,7 +146,7 @@ fn rest(address: SocketAddr, is_over: &Over, seen: &Seen) {
 /// Listens until the stream ends, as a whole body does.
 fn listen(address: SocketAddr, is_over: &Over, seen: &Seen) {
     while !is_over.is_set() {
-        let mut client = Client::connect(address).patient(LONG_PATIENCE);
+        let mut client = Client::connect(address).patient(long_patience());
         client.request("GET", "/events", &[]);
         // Whole, as a body ends. The connection would take one more request.
         let reply = client.reply();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::tls::rustls::{ClientConfig, HandshakeKind, StreamOwned};
 use flatpath_testkit::tls::{VERSIONS, client_config, client_of};
 use flatpath_testkit::{
@@ -45,7 +45,7 @@ fn upload(
     bytes: usize,
 ) -> Result<bool, String> {
     let stream = TcpStream::connect(address).map_err(|error| format!("connect: {error}"))?;
-    let patience = Some(LONG_PATIENCE);
+    let patience = Some(long_patience());
     stream.set_read_timeout(patience).expect("a deadline");
     stream.set_write_timeout(patience).expect("a deadline");
     let mut connection = client_of(config);

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{
     Client, Driver, Launch, Server, Site, binary, each_driver, tools, until_true,
 };
@@ -18,7 +18,7 @@ each_driver!(
 
 fn health(arguments: &[&str]) -> Output {
     let mut command = Command::new(binary::flatpath());
-    tools::run(command.arg("health").args(arguments), PATIENCE)
+    tools::run(command.arg("health").args(arguments), patience())
 }
 
 /// Exit code, standard output, standard error.
@@ -134,7 +134,7 @@ fn monitors_read_times_that_stand_still_and_gzip(driver: Driver) {
     };
     site.write("metrics.gz", &coded.body);
     let mut command = Command::new(gzip);
-    let output = tools::run(command.arg("-dc").arg(site.at("metrics.gz")), PATIENCE);
+    let output = tools::run(command.arg("-dc").arg(site.at("metrics.gz")), patience());
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.contains("\nflatpath_ready 1\n"), "{text}");
     assert!(coded.body.len() < text.len() / 2);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Client, Driver, Server, Site, each_driver, tools, until_true};
 
 use crate::tls::{content, curl, localhost, output, text, url};
@@ -147,7 +147,7 @@ fn what_was_agreed_on_is_spoken(driver: Driver) {
         let port = server.address("https").port();
         command.args(["-connect", &format!("127.0.0.1:{port}"), "-CAfile"]);
         command.arg(authority.at("site.crt"));
-        let output = tools::run(&mut command, PATIENCE).stdout;
+        let output = tools::run(&mut command, patience()).stdout;
         let said = String::from_utf8_lossy(&output);
         match heard {
             Some(words) => assert!(said.contains(words), "{agreed}: {said}"),

@@ -81,7 +81,7 @@ fn sender(address: SocketAddr, which: u64, stop: &Arc<AtomicBool>) -> JoinHandle
 /// Ends the stream and waits until the server has taken everything, which is when it closes: what
 /// is unread at a drain would be lost.
 fn await_taken(stream: &mut TcpStream) {
-    let patience = Some(Duration::from_secs(60));
+    let patience = Some(flatpath_testkit::patience());
     stream.shutdown(Shutdown::Write).expect("half-closed");
     stream.set_read_timeout(patience).expect("a time-out");
     assert_eq!(stream.read(&mut [0]).expect("a clean end"), 0);
@@ -287,7 +287,7 @@ fn a_consumer_in_python_gets_the_messages_of_its_token_only(driver: Driver) {
         stream.write_all(&naming).expect("sent");
         stream.write_all(&framed(b"for seven")).expect("sent");
         stream.write_all(&framed(b"again")).expect("sent");
-        let patience = Duration::from_secs(60);
+        let patience = flatpath_testkit::patience();
         let got = others.receive_timeout(patience).expect("attached");
         assert_eq!(got.expect("a message").to_vec(), b"for any");
     });
@@ -355,12 +355,12 @@ fn a_killed_server_is_an_error_and_one_that_stops_an_end(driver: Driver) {
     let server = start(driver, directory.path());
     let mut consumer = Consumer::attach(&socket).expect("attached");
     drop(server);
-    let seen = consumer.receive_timeout(Duration::from_secs(30));
+    let seen = consumer.receive_timeout(flatpath_testkit::patience());
     assert_eq!(seen.expect_err("it was killed"), Error::Lost);
     let mut server = start(driver, directory.path());
     let mut consumer = Consumer::attach(&socket).expect("attached");
     server.terminate();
-    let seen = consumer.receive_timeout(Duration::from_secs(30));
+    let seen = consumer.receive_timeout(flatpath_testkit::patience());
     assert!(seen.expect("it stopped in order").is_none());
     assert!(server.exit_status().success());
 }
@@ -376,7 +376,7 @@ fn the_tests_of_the_python_package_pass() {
             "-B", "-W", "error", "-m", "unittest", "discover", "-s", "tests", "-t", ".",
         ])
         .current_dir(PYTHON);
-    let output = tools::run(&mut command, Duration::from_secs(60));
+    let output = tools::run(&mut command, flatpath_testkit::patience());
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}");
     assert!(!words.contains("Ran 0 tests"), "{words}");

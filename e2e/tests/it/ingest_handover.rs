@@ -12,7 +12,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use flatpath_consumer::{Consumer, Error};
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::ingest::{launch, message, told};
 use flatpath_testkit::{Driver, Launch, Over, Server, each_driver, tools, until_true};
 use rustix::net::{
@@ -63,7 +63,7 @@ fn ended_well(mut server: Server) {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("a server accepts");
-    let patience = Some(LONG_PATIENCE);
+    let patience = Some(long_patience());
     stream.set_read_timeout(patience).expect("a time-out");
     stream
 }
@@ -167,7 +167,7 @@ fn producers_and_consumers_come_along_under_load(driver: Driver) {
 }
 
 fn next_text(consumer: &mut Consumer) -> Vec<u8> {
-    let message = consumer.receive_timeout(LONG_PATIENCE);
+    let message = consumer.receive_timeout(long_patience());
     message.expect("a server").expect("a message").to_vec()
 }
 
@@ -286,7 +286,7 @@ fn a_killed_old_server_is_an_error_once_and_the_next_is_followed(driver: Driver)
     assert_eq!(next_text(&mut consumer), b"two");
     first.process().signal(Signal::KILL);
     first.exit_status();
-    let lost = consumer.receive_timeout(LONG_PATIENCE);
+    let lost = consumer.receive_timeout(long_patience());
     assert_eq!(lost.expect_err("it was killed"), Error::Lost);
     new.write_all(&framed(b"three")).expect("sent");
     assert_eq!(next_text(&mut consumer), b"three");

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, tools};
 
 each_driver!(
@@ -44,7 +44,7 @@ fn a_browser_filters_stores_and_makes_directories_with_its_script_and_without(dr
     let mut command = Command::new(node);
     command.arg(program).arg(chromium);
     command.arg(format!("http://{}", server.address("http")));
-    let output = tools::run(command.arg(folder.path()), PATIENCE);
+    let output = tools::run(command.arg(folder.path()), patience());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     for (name, content) in [
@@ -77,7 +77,7 @@ fn curl(server: &Server, target: &str, arguments: &[&str]) -> Option<String> {
     ]);
     command.args(arguments);
     command.arg(format!("http://{}{target}", server.address("http")));
-    let output = tools::run(&mut command, PATIENCE);
+    let output = tools::run(&mut command, patience());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let host = format!("http://{}", server.address("http"));
     Some(said.replace(&host, ""))

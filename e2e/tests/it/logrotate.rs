@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatpath_testkit::deadline::{LONG_PATIENCE, PATIENCE};
+use flatpath_testkit::deadline::{long_patience, patience};
 use flatpath_testkit::{
     Client, Driver, Launch, Over, Server, Site, each_driver, tools, until_true,
 };
@@ -38,7 +38,7 @@ fn rotate(run: &Site) {
     };
     let mut command = Command::new(logrotate);
     command.args(["--force", "--state"]).arg(run.at("state"));
-    let output = tools::run(command.arg(run.at("logrotate")), PATIENCE);
+    let output = tools::run(command.arg(run.at("logrotate")), patience());
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.is_empty(), "{told}");
 }
@@ -46,7 +46,7 @@ fn rotate(run: &Site) {
 /// The lines of a file of the log, compressed or not.
 fn lines(run: &Site, name: &str) -> usize {
     let mut command = Command::new("zcat");
-    let output = tools::run(command.arg("--force").arg(run.at(name)), PATIENCE);
+    let output = tools::run(command.arg("--force").arg(run.at(name)), patience());
     assert!(output.status.success(), "{name}: {output:?}");
     output.stdout.iter().filter(|byte| **byte == b'\n').count()
 }
@@ -72,7 +72,7 @@ fn no_line_is_lost_when_logrotate_rotates(driver: Driver) {
         let _ends = is_over.at_end();
         for _ in 0..2 {
             scope.spawn(|| {
-                let mut client = Client::connect(address).patient(LONG_PATIENCE);
+                let mut client = Client::connect(address).patient(long_patience());
                 while !is_over.is_set() {
                     assert_eq!(client.get("/file").text(), "contents");
                     asked.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Many requests on one connection without waiting: answered in order, with bounded memory.
 
 use flatpath_testkit::client::{Ending, request_bytes};
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::reply::{self, Asked, Progress};
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver};
 
@@ -39,7 +39,7 @@ fn requests_in_one_write_are_answered_in_order(driver: Driver) {
     let requests: Vec<u8> = (0..REQUESTS)
         .flat_map(|i| request_bytes("GET", &format!("/{}", number(i)), &[]))
         .collect();
-    let mut receiver = server.client().patient(LONG_PATIENCE);
+    let mut receiver = server.client().patient(long_patience());
     let mut sender = receiver.twin();
     std::thread::scope(|scope| {
         scope.spawn(|| sender.send(&requests));
@@ -60,7 +60,7 @@ fn requests_cut_anywhere_are_answered_in_order(driver: Driver) {
     let (server, _site) = serve(driver);
     let one = request_bytes("GET", "/1", &[]);
     let requests = [one.as_slice(), &request_bytes("GET", "/2", &[])].concat();
-    let mut client = server.client().patient(LONG_PATIENCE);
+    let mut client = server.client().patient(long_patience());
     for cut in 0..=requests.len() {
         client.send(&requests[..cut]);
         if cut >= one.len() {
@@ -127,7 +127,7 @@ fn requests_without_reading_take_bounded_memory(driver: Driver) {
     let (server, _site) = serve(driver);
     assert_eq!(server.client().get("/0").text(), "0:");
     let before = server.process().memory_bytes();
-    let mut receiver = server.client().patient(LONG_PATIENCE);
+    let mut receiver = server.client().patient(long_patience());
     let mut sender = receiver.twin();
     let chunk = request_bytes("GET", "/0", &[]).repeat(CHUNK);
     std::thread::scope(|scope| {

@@ -63,17 +63,16 @@ fn who_insists_on_io_uring_is_told_the_cause_and_the_cure() {
 
 #[test]
 fn the_doctor_says_what_will_be_used_and_why() {
-    use std::time::Duration;
-    const PATIENCE: Duration = Duration::from_secs(60);
+    use flatpath_testkit::patience;
     for (error, number) in ERRORS {
         let doctor = Launch::new(binary::flatpath().to_path_buf()).refused_uring(error);
         // Asked for, it is a mismatch.
         let asked = doctor.clone().with(["doctor", "--driver", "uring"]);
-        let output = tools::run(&mut asked.command(), PATIENCE);
+        let output = tools::run(&mut asked.command(), patience());
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(3), "{text}");
         assert!(text.contains("driver uring is asked for: "), "{text}");
-        let output = tools::run(&mut doctor.clone().with(["doctor"]).command(), PATIENCE);
+        let output = tools::run(&mut doctor.clone().with(["doctor"]).command(), patience());
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{error}: {text}");
         let reason = format!("os error {number}");
@@ -82,7 +81,7 @@ fn the_doctor_says_what_will_be_used_and_why() {
             "{error}: {text}"
         );
 
-        let output = tools::run(&mut doctor.with(["doctor", "--json"]).command(), PATIENCE);
+        let output = tools::run(&mut doctor.with(["doctor", "--json"]).command(), patience());
         let report: serde_json::Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{error}: {why}"));
         assert!(report.is_object(), "{error}: {report}");

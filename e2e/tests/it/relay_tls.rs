@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Driver, Issued, Launch, Server, Site, binary, each_driver, noise, tools};
 
 each_driver!(
@@ -65,7 +65,7 @@ impl Place {
         one.said.write_all(self.line().as_bytes()).expect("open");
         one.said.flush().expect("open");
         let mut other = TcpStream::connect(self.address(false)).expect("connected");
-        let patience = Some(PATIENCE);
+        let patience = Some(patience());
         other.set_read_timeout(patience).expect("a deadline");
         other.set_write_timeout(patience).expect("a deadline");
         other.write_all(self.line().as_bytes()).expect("written");

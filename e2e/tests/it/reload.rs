@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::{
     Client, Driver, Frozen, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
 };
@@ -88,7 +88,7 @@ fn clients_notice_nothing_of_a_reload(driver: Driver) {
         let _ends = is_over.at_end();
         let anew = scope.spawn(|| {
             while !is_over.is_set() {
-                let mut client = Client::connect(address).patient(LONG_PATIENCE);
+                let mut client = Client::connect(address).patient(long_patience());
                 let reply = client.ask("/file", &[("Connection", "close")]);
                 assert_eq!(reply.text(), "contents");
             }
@@ -236,7 +236,7 @@ fn a_file_with_a_mistake_changes_nothing(driver: Driver) {
 fn the_manager_is_told_of_a_reload(driver: Driver) {
     let configured = Configured::new("");
     let manager = UnixDatagram::bind(configured.run.at("notify")).expect("a free path");
-    let patience = Some(LONG_PATIENCE);
+    let patience = Some(long_patience());
     manager.set_read_timeout(patience).expect("a deadline");
     let told = || {
         let mut bytes = [0; 1_000];
@@ -271,12 +271,12 @@ fn the_manager_hears_of_each_network_thread_that_turns(driver: Driver) {
     let launch = launch.variable("NOTIFY_SOCKET", configured.run.at("notify"));
     let server = launch.variable("WATCHDOG_USEC", "300000").start();
     assert!(
-        told(LONG_PATIENCE)
+        told(long_patience())
             .expect("it serves")
             .starts_with("READY=1\n")
     );
     for _ in 0..3 {
-        assert_eq!(told(LONG_PATIENCE).as_deref(), Some("WATCHDOG=1\n"));
+        assert_eq!(told(long_patience()).as_deref(), Some("WATCHDOG=1\n"));
     }
     let Some(frozen) = Frozen::thread(server.process(), "flatpath-net-1") else {
         return;
@@ -285,7 +285,7 @@ fn the_manager_hears_of_each_network_thread_that_turns(driver: Driver) {
     while told(Duration::from_millis(150)).is_some() {}
     assert_eq!(told(Duration::from_secs(1)), None, "a thread is stuck");
     drop(frozen);
-    assert_eq!(told(LONG_PATIENCE).as_deref(), Some("WATCHDOG=1\n"));
+    assert_eq!(told(long_patience()).as_deref(), Some("WATCHDOG=1\n"));
     ends_well(server);
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
 
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::reply::Reply;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, until_true};
 use rustix::process::Signal;
@@ -379,7 +379,7 @@ impl Reloaded {
             .with("users", ADA);
         run.settle();
         let manager = UnixDatagram::bind(run.at("notify")).expect("a free path");
-        let patience = Some(LONG_PATIENCE);
+        let patience = Some(long_patience());
         manager.set_read_timeout(patience).expect("a deadline");
         Self { run, manager }
     }

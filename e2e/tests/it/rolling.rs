@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use flatpath_testkit::child::{self, Child};
 use flatpath_testkit::client::request_bytes;
-use flatpath_testkit::deadline::{LONG_PATIENCE, PATIENCE};
+use flatpath_testkit::deadline::{long_patience, patience};
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::{
     Client, Driver, Launch, Over, Server, Site, binary, each_driver, tools, until_true,
@@ -115,7 +115,9 @@ impl Balancer {
     /// These columns of `show stat` for each server, once per front.
     fn figures<const N: usize>(&self, columns: [&str; N]) -> Vec<[String; N]> {
         let mut socket = UnixStream::connect(&self.socket).expect("it listens");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        socket
+            .set_read_timeout(Some(patience()))
+            .expect("a deadline");
         socket.write_all(b"show stat\n").expect("sent");
         let mut text = String::new();
         socket.read_to_string(&mut text).expect("figures");
@@ -172,7 +174,7 @@ fn ask(
 ) -> Result<(), String> {
     let open = || {
         let since = Instant::now();
-        (Client::connect(address).patient(LONG_PATIENCE), since)
+        (Client::connect(address).patient(long_patience()), since)
     };
     let mut kept: Option<(Client, Instant)> = None;
     while !is_over.is_set() {

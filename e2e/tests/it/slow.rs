@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flatpath_testkit::client::{Ending, request_bytes};
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until};
 
@@ -80,7 +80,7 @@ fn a_client_that_reads_slowly_gets_the_whole_file(driver: Driver) {
     let large = std::fs::read(site.at("large")).expect("the file is there");
     let address = server.address("http");
     let mut client = flatpath_testkit::Client::connect_with_window(address, WINDOW);
-    client = client.patient(LONG_PATIENCE);
+    client = client.patient(long_patience());
     client.request("GET", "/large", &[("Connection", "close")]);
     let mut received = Vec::new();
     while received.len() < LARGE {

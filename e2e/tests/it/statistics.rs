@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
 
 use flatpath_consumer::{Consumer, Message};
 use flatpath_testkit::ingest::{Counts, launch, message, told};
@@ -16,7 +15,7 @@ each_driver!(
 
 fn next(consumer: &mut Consumer) -> Message {
     consumer
-        .receive_timeout(Duration::from_secs(20))
+        .receive_timeout(flatpath_testkit::patience())
         .expect("attached")
         .expect("a message")
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{
     Client, Driver, Launch, Server, Site, binary, each_driver, tools, until_true,
 };
@@ -108,7 +108,7 @@ pub(crate) fn output(command: &mut Command) -> Vec<u8> {
         status,
         stdout,
         stderr,
-    } = tools::run(command, PATIENCE);
+    } = tools::run(command, patience());
     let errors = String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{command:?}: {status}: {errors}");
     stdout
@@ -155,7 +155,7 @@ fn curl_gets_files(driver: Driver) {
             .args(version)
             .args(["-w", "%{stderr}%{num_connects} "])
             .args(files);
-        let Output { stdout, stderr, .. } = tools::run(&mut command, PATIENCE);
+        let Output { stdout, stderr, .. } = tools::run(&mut command, patience());
         assert!(
             stdout == [&small[..], &large, &small].concat(),
             "{version:?}"
@@ -210,7 +210,7 @@ fn openssl(server: &Server, certificate: &Path, options: &[&str]) -> Option<(boo
         "-CAfile",
     ]);
     command.arg(certificate).args(options);
-    let Output { status, stdout, .. } = tools::run(&mut command, PATIENCE);
+    let Output { status, stdout, .. } = tools::run(&mut command, patience());
     let text = String::from_utf8_lossy(&stdout).into_owned();
     Some((status.success(), text))
 }
@@ -318,7 +318,7 @@ fn gnutls_is_served(driver: Driver) {
         // It ends with its input, which stays open until the reply has come.
         let request = b"GET /file HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let is_whole = |said: &[u8]| said.ends_with(b"contents of it");
-        let output = tools::converse(&mut command, request, is_whole, PATIENCE);
+        let output = tools::converse(&mut command, request, is_whole, patience());
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{priority}: {said}");
         assert!(said.contains("contents of it"), "{priority}: {said}");
@@ -334,7 +334,7 @@ fn status_of(server: &Server, host: &str, certificate: &Path) -> Option<String> 
     curl.args(["-o", "/dev/null", "-w", "%{http_code}", "--resolve"]);
     curl.arg(format!("{host}:{port}:127.0.0.1"));
     curl.arg(format!("https://{host}:{port}/file"));
-    let output = tools::run(&mut curl, PATIENCE);
+    let output = tools::run(&mut curl, patience());
     let is_good = output.status.success();
     is_good.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -520,7 +520,7 @@ fn tables_of_the_file_have_their_own(driver: Driver) {
         command.args(["s_client", "-quiet", "-no_ign_eof", "-connect"]);
         command.arg(server.address("echo").to_string());
         let (words, is_whole) = (b"hello there\n", |said: &[u8]| said.ends_with(b"\n"));
-        let echoed = tools::converse(&mut command, words, is_whole, PATIENCE).stdout;
+        let echoed = tools::converse(&mut command, words, is_whole, patience()).stdout;
         assert!(echoed.starts_with(b"hello there\n"), "{echoed:?}");
     }
     server.end();
@@ -556,14 +556,17 @@ fn what_is_wrong_is_named(driver: Driver) {
     drop(server);
     let mut doctor = Command::new(binary::flatpath());
     let doctor = doctor.arg("doctor");
-    let output = tools::run(doctor.args(authority.options(&["mixed", "site"])), PATIENCE);
+    let output = tools::run(
+        doctor.args(authority.options(&["mixed", "site"])),
+        patience(),
+    );
     assert_eq!(output.status.code(), Some(3), "one does not fit");
     let said = String::from_utf8_lossy(&output.stdout);
     for (name, code) in [("old", 3), ("site", 0)] {
         let mut doctor = Command::new(binary::flatpath());
         let doctor = doctor.arg("doctor").args(authority.options(&[name]));
         assert_eq!(
-            tools::run(doctor, PATIENCE).status.code(),
+            tools::run(doctor, patience()).status.code(),
             Some(code),
             "{name}"
         );

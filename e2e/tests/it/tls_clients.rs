@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{
     Authority, Driver, Issued, Launch, Server, Site, binary, each_driver, tools, until_true,
 };
@@ -90,7 +90,7 @@ impl Office {
         let port = server.address("https").port();
         curl.args(options)
             .arg(format!("https://localhost:{port}/file"));
-        let output = tools::run(&mut curl, PATIENCE);
+        let output = tools::run(&mut curl, patience());
         let is_good = output.status.success();
         is_good.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -159,7 +159,7 @@ fn openssl_is_asked_for_a_certificate(driver: Driver) {
                 command.arg("-cert").arg(office.at(&format!("{name}.crt")));
                 command.arg("-key").arg(office.at(&format!("{name}.key")));
             }
-            let output = tools::run(&mut command, PATIENCE).stdout;
+            let output = tools::run(&mut command, patience()).stdout;
             String::from_utf8_lossy(&output).into_owned()
         };
         let said = asks(Some("good"));
@@ -229,7 +229,7 @@ fn a_table_has_its_own_clients(driver: Driver) {
     let file = office.at("flatpath.toml");
     let run = |arguments: &[PathBuf]| {
         let mut command = Command::new(binary::flatpath());
-        let output = tools::run(command.args(arguments), PATIENCE);
+        let output = tools::run(command.args(arguments), patience());
         let said = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&said).into_owned()
     };
@@ -261,7 +261,7 @@ fn a_table_has_its_own_clients(driver: Driver) {
             command.arg("-cert").arg(office.at(&format!("{name}.crt")));
             command.arg("-key").arg(office.at(&format!("{name}.key")));
             let (words, is_whole) = (b"hello there\n", |said: &[u8]| said.ends_with(b"\n"));
-            let echoed = tools::converse(&mut command, words, is_whole, PATIENCE).stdout;
+            let echoed = tools::converse(&mut command, words, is_whole, patience()).stdout;
             assert_eq!(echoed.starts_with(b"hello there\n"), is_taken, "{name}");
         }
     }

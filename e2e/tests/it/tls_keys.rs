@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Driver, Issued, Launch, Server, Site, each_driver, tools, until_true};
 use rustix::process::Signal;
 
@@ -23,7 +23,7 @@ fn make_rsa(run: &Site) -> Option<()> {
     ]);
     command.arg("-keyout").arg(run.at("rsa.key"));
     command.arg("-out").arg(run.at("rsa.crt"));
-    let output = tools::run(&mut command, PATIENCE);
+    let output = tools::run(&mut command, patience());
     assert!(output.status.success(), "{output:?}");
     Some(())
 }
@@ -36,7 +36,7 @@ fn signed_by(server: &Server, version: &str, signatures: &str) -> Option<String>
     command.args(["-c", script]).arg(tools::find("openssl")?);
     command.arg(server.address("https").to_string());
     command.args([version, signatures]);
-    let output = tools::run(&mut command, PATIENCE);
+    let output = tools::run(&mut command, patience());
     let said = String::from_utf8_lossy(&output.stdout);
     let kind = said
         .lines()

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::reply::Asked;
 use flatpath_testkit::{Driver, Launch, Over, Server, Site, each_driver, tools};
 
@@ -115,7 +115,7 @@ fn asked_by_curl(server: &Server, inside: &[(&str, &str)]) -> Vec<String> {
         let mut command = Command::new(&curl);
         command.args(["-sS", "--path-as-is", "--http2-prior-knowledge"]);
         command.arg(format!("http://{}{target}", server.address("http")));
-        let output = tools::run(&mut command, PATIENCE);
+        let output = tools::run(&mut command, patience());
         let body = String::from_utf8_lossy(&output.stdout);
         assert_eq!(body, contents, "{target}: {output:?}");
         target.to_owned()
@@ -199,7 +199,7 @@ fn rclone_copies_a_name_with_a_colon(driver: Driver) {
     let mut command = Command::new(rclone);
     command.args(["--config", "/dev/null", "--http-url"]);
     command.arg(format!("http://{}/", server.address("http")));
-    let output = tools::run(command.args(["copy", ":http:"]).arg(to.path()), PATIENCE);
+    let output = tools::run(command.args(["copy", ":http:"]).arg(to.path()), patience());
     assert!(output.status.success(), "{output:?}");
     for (name, contents) in [("log 12:30.txt", "one"), ("plain", "two")] {
         let copied = std::fs::read_to_string(to.at(name)).expect(name);

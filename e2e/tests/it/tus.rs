@@ -8,7 +8,6 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use flatpath_testkit::noise;
 use flatpath_testkit::{Client, Driver, Launch, Reply, Server, Site, each_driver, tools, until};
@@ -290,7 +289,7 @@ fn run_client(driver: Driver, command: &mut Command) {
     let server = serve(driver, &site);
     let url = format!("http://{}/", server.address("http"));
     command.arg(url).arg(source.at("source"));
-    let output = tools::run(command, Duration::from_secs(120));
+    let output = tools::run(command, flatpath_testkit::deadline::long_patience());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (told, errors) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{told}\n{errors}");

@@ -55,7 +55,7 @@ fn read(site: &Site, name: &str) -> Vec<u8> {
 
 /// Names in the directory, once `settled` accepts them.
 fn names_when(site: &Site, settled: impl Fn(&[String]) -> bool) -> Vec<String> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + flatpath_testkit::patience();
     loop {
         let entries = std::fs::read_dir(site.path()).expect("readable");
         let names = entries.map(|entry| entry.expect("an entry").file_name());
@@ -371,7 +371,7 @@ fn a_client_that_goes_away_leaves_nothing(driver: Driver) {
     assert_eq!(client.reply().status, 400);
     drop(client);
     assert!(names_when(&site, <[String]>::is_empty).is_empty());
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + flatpath_testkit::patience();
     while server.settled_descriptors() > before + 1 {
         assert!(Instant::now() < deadline, "descriptors stay open");
     }

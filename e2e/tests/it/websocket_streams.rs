@@ -9,7 +9,7 @@ use flatpath::access_log::LogFormat;
 use flatpath::tls::TlsConfig;
 use flatpath::{Bytes, Server};
 use flatpath_http::{Http, Request, Router};
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Driver, Issued, each_driver};
 use flatpath_websocket::{Message, Socket, WebSocket};
 use h2::client::SendRequest;
@@ -172,7 +172,7 @@ fn sockets_and_a_page_share_a_connection(driver: Driver) {
         .expect("a runtime");
     let talked = talk(address, issued.certificate);
     runtime
-        .block_on(async { tokio::time::timeout(PATIENCE, talked).await })
+        .block_on(async { tokio::time::timeout(patience(), talked).await })
         .expect("it comes to its end");
     drop(runtime);
     running.handle().drain();

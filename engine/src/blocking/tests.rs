@@ -303,7 +303,7 @@ fn jobs_that_wait_for_a_stuck_limit_are_sent_back() {
         }
     };
     // By the housekeeper.
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + flatpath_testkit::patience();
     let (number, entry) = loop {
         assert!(Instant::now() < deadline, "no one sends it back");
         match bench.run() {

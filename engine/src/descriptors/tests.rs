@@ -159,7 +159,7 @@ fn caches_give_back_what_connections_and_files_come_near_to() {
     assert!(budget.caches_give_way());
     let hold = budget.hold(6).expect("caches give way");
     assert_eq!((budget.excess(), budget.caches_block()), (12, true));
-    let wished = budget.await_excess(Duration::from_secs(60));
+    let wished = budget.await_excess(flatpath_testkit::patience());
     assert_eq!(wished, 24, "and as much again as is left free");
     drop(cached.split_off(60 - wished / 2));
     budget.gave_back(wished);
@@ -178,7 +178,7 @@ fn what_the_kernel_misses_is_given_back_once() {
     let _cached = budget.cache(100);
     budget.ran_out();
     assert_eq!(budget.excess(), 12);
-    assert_eq!(budget.await_excess(Duration::from_secs(60)), 24);
+    assert_eq!(budget.await_excess(flatpath_testkit::patience()), 24);
     assert_eq!(budget.await_excess(Duration::ZERO), 0);
 }
 
@@ -188,7 +188,7 @@ fn a_hold_waits_for_caches_and_not_for_ever() {
     let cached = budget.cache(200);
     let owner = budget.clone();
     let closer = std::thread::spawn(move || {
-        while owner.await_excess(Duration::from_secs(60)) == 0 {}
+        while owner.await_excess(flatpath_testkit::patience()) == 0 {}
         drop(cached);
     });
     assert!(budget.hold(2).is_some());

@@ -82,7 +82,7 @@ impl Proof {
 impl Proof {
     /// Waits for the end of the look, and says how long it is to have taken.
     pub(super) fn ends_after(&self, took_ns: u64) {
-        let deadline = Instant::now() + std::time::Duration::from_secs(60);
+        let deadline = Instant::now() + flatpath_testkit::patience();
         while self.took.lock().load(Ordering::Relaxed) == 0 {
             assert!(Instant::now() < deadline, "no look ended");
             std::thread::yield_now();

@@ -74,7 +74,7 @@ mod tests {
     }
 
     fn await_activity(thread: u32, wanted: Activity) {
-        let deadline = Instant::now() + std::time::Duration::from_secs(60);
+        let deadline = Instant::now() + flatpath_testkit::patience();
         while activity_of(&[thread]) != Some(wanted) {
             let seen = activity_of(&[thread]);
             assert!(Instant::now() < deadline, "{seen:?}, not {wanted:?}");

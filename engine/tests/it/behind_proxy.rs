@@ -9,8 +9,7 @@ use crate::headers::{Herald, binary_for, line, local};
 use flatpath::{DriverChoice, Limits, ListenerOptions, Protocol, Received, Server};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 /// Like the herald, and its connections are accepted with their first bytes.
 struct Deferring;
@@ -47,7 +46,7 @@ fn connect_from(from: [u8; 4], server: SocketAddr) -> TcpStream {
     bind(&client, &SocketAddr::from((from, 0))).expect("a loopback address");
     connect(&client, &server).expect("the server listens");
     let client = TcpStream::from(client);
-    client.set_read_timeout(Some(PATIENCE)).expect("settable");
+    client.set_read_timeout(Some(patience())).expect("settable");
     client.set_nodelay(true).expect("settable");
     client
 }

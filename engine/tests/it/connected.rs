@@ -13,8 +13,7 @@ use flatpath::{Context, DriverChoice, Protocol, Received, Server};
 use flatpath_driver::simulation::{Client, ClientState};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 const WELCOME: [u8; 4] = [127, 0, 0, 1];
 const REFUSED: [u8; 4] = [127, 0, 0, 2];
@@ -68,7 +67,7 @@ fn read_all(from: [u8; 4], server: SocketAddr) -> Result<String, ErrorKind> {
     bind(&client, &SocketAddr::from((from, 0))).expect("a loopback address");
     connect(&client, &server).expect("the server listens");
     let mut client = TcpStream::from(client);
-    client.set_read_timeout(Some(PATIENCE)).expect("settable");
+    client.set_read_timeout(Some(patience())).expect("settable");
     // A reset is told once: the client may see it here, and a plain end when it reads.
     let was_reset = client.write_all(b"?").is_err();
     let mut text = String::new();

@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 const CROWD: usize = 500;
 /// New connections that the engine lets in during one turn.
 const TURN_ACCEPTS_MAX: usize = 64;
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 /// Connections let in since the process began; a session is made when one is.
 static LET_IN: AtomicUsize = AtomicUsize::new(0);
@@ -57,7 +57,7 @@ impl Protocol for Door {
         if input == b"hold\n" {
             self.held.send(()).expect("the test waits");
             let go_on = self.go_on.lock().expect("one network thread");
-            go_on.recv_timeout(PATIENCE).expect("the test lets it");
+            go_on.recv_timeout(patience()).expect("the test lets it");
         }
         let count = LET_IN.load(Ordering::Relaxed);
         let answer = format!("{count}\n");
@@ -68,7 +68,7 @@ impl Protocol for Door {
 
 fn client(address: SocketAddr) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(address).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(patience())).expect("set");
     BufReader::new(stream)
 }
 
@@ -77,7 +77,7 @@ fn client_from(from: Ipv4Addr, to: SocketAddr) -> BufReader<TcpStream> {
     bind(&socket, &SocketAddrV4::new(from, 0)).expect("all of 127.0.0.0/8 is here");
     connect(&socket, &to).expect("connected");
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(patience())).expect("set");
     BufReader::new(stream)
 }
 
@@ -109,7 +109,7 @@ fn holds(choice: DriverChoice) {
     let (mut kept, mut holder) = (client(address), client(address));
     let before = ask(&mut kept).max(ask(&mut holder));
     holder.get_mut().write_all(b"hold\n").expect("written");
-    is_held.recv_timeout(PATIENCE).expect("it is held");
+    is_held.recv_timeout(patience()).expect("it is held");
     let crowd: Vec<_> = (0..CROWD).map(|_| client(address)).collect();
     kept.get_mut().write_all(b"count\n").expect("written");
     go_on.send(()).expect("it is held");
@@ -135,7 +135,7 @@ fn lets_in_one_from_elsewhere(
     address: SocketAddr,
 ) {
     holder.get_mut().write_all(b"hold\n").expect("written");
-    is_held.recv_timeout(PATIENCE).expect("it is held");
+    is_held.recv_timeout(patience()).expect("it is held");
     let before = LET_IN.load(Ordering::Relaxed);
     let _crowd: Vec<_> = (0..CROWD).map(|_| client(address)).collect();
     // Two addresses share a queue in one run of 1,024; not all three with the crowd's.

@@ -15,7 +15,7 @@ use flatpath_testkit::{Over, until_true};
 
 use crate::lines::{Lines, on_both};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 /// What a test asks for, by the first word of a datagram: see `answer`.
 pub(crate) struct Talk;
@@ -71,7 +71,7 @@ pub(crate) fn client() -> UdpSocket {
 
 fn client_at(address: [u8; 4]) -> UdpSocket {
     let client = UdpSocket::bind(SocketAddr::from((address, 0))).expect("a free port");
-    client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    client.set_read_timeout(Some(patience())).expect("a socket");
     client
 }
 
@@ -112,7 +112,7 @@ fn a_reply_leaves_from_the_address_that_was_asked_on_every_driver_and_thread() {
             assert_eq!((reply, from), (request.into_bytes(), to));
         }
         let six = UdpSocket::bind("[::1]:0").expect("a free port");
-        six.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        six.set_read_timeout(Some(patience())).expect("a socket");
         assert_eq!(ask(&six, second, b"six"), (b"six".to_vec(), second));
         let handle = running.handle();
         end(running);
@@ -136,7 +136,7 @@ fn a_long_reply_goes_only_to_an_address_with_a_connection_on_real_sockets() {
             assert_eq!(ask(&client, to, request.as_bytes()).0, b"no room");
         }
         let mut stream = TcpStream::connect(running.addresses()[0].address).expect("open");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(patience())).expect("a socket");
         stream.write_all(b"ping\n").expect("open");
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).expect("open");
@@ -145,7 +145,7 @@ fn a_long_reply_goes_only_to_an_address_with_a_connection_on_real_sockets() {
             assert_eq!(ask(&client, to, request.as_bytes()).0.len(), 8192);
         }
         drop(stream);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while running.handle().statistics().connections() > 0 {
             assert!(Instant::now() < deadline, "it is closed");
             std::thread::yield_now();
@@ -157,7 +157,7 @@ fn a_long_reply_goes_only_to_an_address_with_a_connection_on_real_sockets() {
 
 /// Waits until the test lets it go on, or its patience ends.
 fn await_set(go: &Over) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     while !go.is_set() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -221,7 +221,7 @@ fn a_datagram_waits_for_its_limit_without_a_worker_and_is_answered_once() {
     on_both(|choice| {
         let waits = WaitLimits {
             waiting_max: 8,
-            stuck_after: PATIENCE,
+            stuck_after: patience(),
         };
         let limit = BlockingLimit::at_most(1, "one at a time", waits);
         let go = Arc::new(Over::default());
@@ -286,7 +286,7 @@ fn datagrams_leave_a_worker_to_connections() {
             });
         }
         let mut stream = TcpStream::connect(running.addresses()[0].address).expect("open");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(patience())).expect("a socket");
         let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
         for number in 0..20 {
             stream
@@ -330,7 +330,7 @@ fn a_flood_ends_neither_datagrams_nor_connections() {
             for _ in 0..50 {
                 let address = running.addresses()[0].address;
                 let mut stream = TcpStream::connect(address).expect("open");
-                stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+                stream.set_read_timeout(Some(patience())).expect("a socket");
                 stream.write_all(b"ping\n").expect("open");
                 let mut line = String::new();
                 BufReader::new(&stream).read_line(&mut line).expect("open");

@@ -16,7 +16,7 @@ use flatpath::{
     Successor, WorkerScope, discard, guarded, on_network_thread,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use flatpath_testkit::patience;
 
 struct Bomb;
 
@@ -86,7 +86,7 @@ impl Protocol for Speaker {
 /// Sends a word on a connection of its own: the beginning of what comes back.
 pub(crate) fn ask(address: SocketAddr, word: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut client = TcpStream::connect(address)?;
-    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_read_timeout(Some(patience()))?;
     client.write_all(word)?;
     let mut answer = vec![0; 16];
     let count = client.read(&mut answer)?;
@@ -209,7 +209,7 @@ impl Gate {
     }
 
     fn await_begun(&self, count: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while self.began.load(Ordering::Relaxed) < count {
             assert!(Instant::now() < deadline, "no worker drops it");
             std::thread::sleep(Duration::from_millis(2));
@@ -231,7 +231,7 @@ impl Drop for Slow {
         let wait = self
             .0
             .opened
-            .wait_timeout_while(open, PATIENCE, |open| !*open);
+            .wait_timeout_while(open, patience(), |open| !*open);
         drop(wait.expect("sound"));
         self.0.ended.fetch_add(1, Ordering::Relaxed);
     }
@@ -309,7 +309,7 @@ fn drops_stop_no_one(choice: DriverChoice) {
     let address = address_of(&running);
     assert_eq!(ask(address, b"d").expect("a reply"), b"d");
     let mut client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.set_read_timeout(Some(patience())).expect("set");
     client.write_all(b"b").expect("sent");
     client.read_exact(&mut [0; BODY_BYTES]).expect("the body");
     gate.await_begun(2);
@@ -382,7 +382,7 @@ fn bin_is_bounded(choice: DriverChoice) {
     let (running, gate) = discarding(choice, limits, 2);
     let address = address_of(&running);
     let mut client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.set_read_timeout(Some(patience())).expect("set");
     client.write_all(&[b'd'; FULL]).expect("sent");
     client.read_exact(&mut [0; FULL]).expect("a reply to each");
     gate.await_begun(1);

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::gate::{Gate, Gated, Opener, PATIENCE, client};
+use crate::gate::{Gate, Gated, Opener, client, patience};
 use crate::lines::on_both;
 use flatpath::{DriverChoice, Error, Limits, Running, Server};
 
@@ -27,7 +27,7 @@ fn wait(running: Running) -> Receiver<Result<(), Error>> {
 }
 
 fn ended(told: &Receiver<Result<(), Error>>) -> Result<(), Error> {
-    told.recv_timeout(PATIENCE)
+    told.recv_timeout(patience())
         .expect("the server ends in time")
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::gate::PATIENCE;
+use crate::gate::patience;
 use crate::hoard::Hoard;
 use crate::lines::on_both;
 use flatpath::{Limits, Server};
@@ -15,7 +15,7 @@ const BUFFERS: usize = 7 * 256;
 
 fn client(address: SocketAddr, words: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.set_read_timeout(Some(patience())).expect("set");
     client.write_all(words.as_bytes()).expect("written");
     client
 }
@@ -47,7 +47,7 @@ fn a_listener_with_its_share_waits_and_the_others_do_not() {
         // More than three quarters, over all network threads.
         let mut holders: Vec<TcpStream> = Vec::new();
         let handle = running.handle();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while handle.statistics().listener_share_stalls == 0 {
             assert!(
                 Instant::now() < deadline,

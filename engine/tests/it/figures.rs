@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::gate::{Gate, Gated, Opener, PATIENCE, client};
+use crate::gate::{Gate, Gated, Opener, client, patience};
 use crate::lines::{Lines, on_both};
 use flatpath::figures::Figures;
 use flatpath::{DriverChoice, Handle, Running, Server, ServerState};
@@ -22,7 +22,7 @@ fn site(choice: DriverChoice, gate: &Gate, threads: usize) -> Running {
 
 /// The figures once they are as wanted.
 fn await_figures(handle: &Handle, what: &str, wanted: impl Fn(&Figures) -> bool) -> Figures {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     loop {
         let figures = handle.figures();
         if wanted(&figures) {
@@ -127,7 +127,7 @@ fn requests_that_run_and_that_wait_are_shown_with_their_age_and_listener() {
         let task = format!("/proc/self/task/{}/comm", pooled[0].thread);
         let name = std::fs::read_to_string(task).expect("a thread of this process");
         assert_eq!(name, "flatpath-worker\n");
-        assert!(handle.handlers(PATIENCE).is_empty());
+        assert!(handle.handlers(patience()).is_empty());
         drop(opener);
         let mut answer = [0; 7];
         waits.read_exact(&mut answer).expect("an answer");

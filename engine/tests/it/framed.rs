@@ -340,7 +340,7 @@ fn both_drivers_answer_messages_inline_and_pooled() {
         let talk = |listener: usize, said: &[u8]| {
             let address = running.addresses()[listener].address;
             let mut stream = TcpStream::connect(address).expect("connect");
-            let patience = Some(Duration::from_secs(60));
+            let patience = Some(flatpath_testkit::patience());
             stream.set_read_timeout(patience).expect("settable");
             stream.write_all(said).expect("write");
             stream.shutdown(Shutdown::Write).expect("half-closed");

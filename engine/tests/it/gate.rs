@@ -7,8 +7,7 @@ use std::time::Duration;
 use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
 use socket2::{Domain, Socket, Type};
 
-/// Far beyond what anything takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use flatpath_testkit::patience;
 
 /// A gate that handlers wait at until the test opens it.
 #[derive(Clone, Default)]
@@ -35,7 +34,7 @@ impl Gate {
     pub(crate) fn await_waiting(&self, count: usize) {
         let doors = self.0.0.lock().expect("not poisoned");
         let too_few = |doors: &mut Doors| doors.waiting < count;
-        let waited = self.0.1.wait_timeout_while(doors, PATIENCE, too_few);
+        let waited = self.0.1.wait_timeout_while(doors, patience(), too_few);
         let waiting = waited.expect("not poisoned").0.waiting;
         assert!(waiting >= count, "{waiting} handlers run, not {count}");
     }
@@ -122,7 +121,7 @@ impl Protocol for Gated {
 /// A client whose reads have a deadline.
 pub(crate) fn client(address: SocketAddr) -> TcpStream {
     let client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.set_read_timeout(Some(patience())).expect("set");
     client
 }
 
@@ -133,6 +132,6 @@ pub(crate) fn client_from(host: u8, address: SocketAddr) -> TcpStream {
     socket.bind(&own.into()).expect("bound");
     socket.connect(&address.into()).expect("connected");
     let client = TcpStream::from(socket);
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.set_read_timeout(Some(patience())).expect("set");
     client
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::gate::{Gate, Opener, PATIENCE, client};
+use crate::gate::{Gate, Opener, client, patience};
 use crate::lines::on_both;
 use flatpath::{
     Context, DriverChoice, Job, Phase, Protocol, Received, Running, Server, Stall, WorkerScope,
@@ -32,7 +32,7 @@ impl AtOnce {
     }
 
     fn await_now(&self, count: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while self.now.load(Ordering::Relaxed) < count {
             let now = self.now.load(Ordering::Relaxed);
             assert!(Instant::now() < deadline, "{now} handlers run, not {count}");
@@ -233,7 +233,7 @@ fn what_sleeping_handlers_had_of_workers_computing_ones_do_not_keep() {
         site.client.read_exact(&mut replies).expect("all replies");
         site.asked -= MANY;
         // They take over what is there for a moment.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             // ORDER: Relaxed: no handler runs.
             site.at_once.most.store(0, Ordering::Relaxed);

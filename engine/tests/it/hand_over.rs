@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use crate::speakers::{Speaker, heard_after, troupe};
 use flatpath::{DriverChoice, Running, Server};
 
-/// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 const DRIVERS: [DriverChoice; 2] = [DriverChoice::Uring, DriverChoice::Epoll];
 
@@ -20,7 +19,7 @@ fn start(choice: DriverChoice, speaker: Speaker) -> Running {
 
 fn connect(running: &Running) -> TcpStream {
     let client = TcpStream::connect(running.addresses()[0].address).expect("it listens");
-    client.set_read_timeout(Some(PATIENCE)).expect("settable");
+    client.set_read_timeout(Some(patience())).expect("settable");
     client
 }
 
@@ -98,7 +97,7 @@ fn a_successor_learns_that_the_server_drains() {
         let mut heard = [0; 17];
         client.read_exact(&mut heard).expect("both say something");
         running.handle().drain();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while troupe.drains_told.load(Relaxed) < 1 {
             assert!(Instant::now() < deadline, "{choice:?}: the speaker is told");
             std::thread::yield_now();

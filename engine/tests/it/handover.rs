@@ -13,7 +13,7 @@ use flatpath::handover::{Handover, Takeover};
 use flatpath::sockets::{ListenAddress, PassedSockets};
 use flatpath::watch::{EventWatch, Eventfd};
 use flatpath::{DriverChoice, Limits, Running, Server};
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::until_true;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -77,7 +77,7 @@ struct Voice(OwnedFd);
 
 impl Voice {
     fn of(socket: OwnedFd) -> Voice {
-        let patience = Some(PATIENCE);
+        let patience = Some(patience());
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, patience).expect("a deadline");
         Voice(socket)
     }
@@ -302,7 +302,7 @@ fn a_server_whose_predecessor_is_silent_serves_and_ends_if_that_refuses_it_after
         scope.spawn(move || {
             let peer = hand_over_as_old(waiting);
             is_served
-                .recv_timeout(PATIENCE)
+                .recv_timeout(patience())
                 .expect("the new one serves");
             peer.say("refused another process takes over");
             // It has ended when the conversation has.
@@ -401,7 +401,7 @@ fn hang(running: &Running) -> (EventWatch, Sender<()>) {
     });
     watch.start().expect("the server runs");
     watch.eventfd().write(1).expect("written");
-    hangs.recv_timeout(PATIENCE).expect("it hangs");
+    hangs.recv_timeout(patience()).expect("it hangs");
     (watch, end)
 }
 

@@ -21,7 +21,7 @@ use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Fault, Faults, Random, each_seed,
 };
 use flatpath_testkit::skipped::cannot_run;
-use flatpath_testkit::{PATIENCE, until_true};
+use flatpath_testkit::{patience, until_true};
 
 use crate::lines::on_both;
 
@@ -183,9 +183,11 @@ struct Client(TcpStream);
 impl Client {
     fn connect(running: &Running) -> Client {
         let stream = TcpStream::connect(running.addresses()[0].address).expect("listening");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         stream
-            .set_write_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(patience()))
+            .expect("a time-out");
+        stream
+            .set_write_timeout(Some(patience()))
             .expect("a time-out");
         Client(stream)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::lines::on_both;
 use flatpath::{Context, Job, Protocol, Received, Server, WorkerScope};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 /// `k` puts a job by for whichever connection says `d` next; it is answered when it is done.
 struct Lends;
@@ -52,7 +52,7 @@ fn a_job_comes_back_to_the_connection_that_dispatched_it() {
         let mut clients = [(); 2].map(|()| {
             let address = running.addresses()[0].address;
             let client = TcpStream::connect(address).expect("connected");
-            client.set_read_timeout(Some(PATIENCE)).expect("set");
+            client.set_read_timeout(Some(patience())).expect("set");
             client
         });
         for _ in 0..3 {

@@ -9,7 +9,7 @@ use crate::lines::on_both;
 use flatpath::blocking::{BlockingFigures, BlockingLimit, Entry, WaitLimits};
 use flatpath::{Context, DriverChoice, Job, Protocol, Received, Server, WorkerScope};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use flatpath_testkit::patience;
 
 /// `h` stays inside until the gate is open, anything else asks twice.
 struct Asking {
@@ -43,7 +43,7 @@ impl Protocol for Asking {
             let (open, opened) = &*self.gate;
             let open = open.lock().expect("sound");
             let (open, _) = opened
-                .wait_timeout_while(open, PATIENCE, |open| !*open)
+                .wait_timeout_while(open, patience(), |open| !*open)
                 .expect("sound");
             assert!(*open, "the gate was never opened");
             return;
@@ -59,7 +59,7 @@ impl Protocol for Asking {
 }
 
 fn await_figures(limit: &BlockingLimit, what: &str, reached: impl Fn(BlockingFigures) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     while !reached(limit.figures()) {
         assert!(Instant::now() < deadline, "{what}: {:?}", limit.figures());
         std::thread::sleep(Duration::from_millis(2));
@@ -89,7 +89,7 @@ fn gets_its_reply(choice: DriverChoice) {
     await_figures(&limit, "the other waits", |it| it.waiting > 0);
     *gate.0.lock().expect("sound") = true;
     gate.1.notify_all();
-    asking.set_read_timeout(Some(PATIENCE)).expect("set");
+    asking.set_read_timeout(Some(patience())).expect("set");
     let mut reply = [0];
     asking.read_exact(&mut reply).expect("a reply");
     await_figures(&limit, "no job is there", |it| {

@@ -12,7 +12,7 @@ use flatpath::{
     Bytes, Context, DriverChoice, Job, Limits, Protocol, Received, Server, Stall, WorkerScope,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use flatpath_testkit::patience;
 
 /// Where the command `!` makes the protocol panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +248,7 @@ fn survives(choice: DriverChoice, place: Where) {
     let running = server.start().expect("started");
     let address = running.addresses()[0].address;
     let mut kept = TcpStream::connect(address).expect("connected");
-    kept.set_read_timeout(Some(PATIENCE)).expect("set");
+    kept.set_read_timeout(Some(patience())).expect("set");
     let mut answer = [0];
     // More often than there are workers and places for jobs.
     for round in 0..5 {

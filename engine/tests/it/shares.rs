@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-use crate::gate::{Gate, Gated, Opener, PATIENCE, client};
+use crate::gate::{Gate, Gated, Opener, client, patience};
 use crate::lines::{Lines, on_both};
 use flatpath::{DriverChoice, Limits, Running, Server};
 
@@ -31,7 +31,7 @@ fn ask_the_other(running: &Running) {
 
 fn await_share_waits(running: &Running, count: u64) {
     let handle = running.handle();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     while handle.statistics().held_back_share < count {
         assert!(Instant::now() < deadline, "no job waits for its share");
         std::thread::yield_now();

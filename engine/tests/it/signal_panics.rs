@@ -9,7 +9,7 @@ use flatpath::{Context, Protocol, Received, Server, SignalWatch};
 use flatpath_testkit::in_child;
 use rustix::process::{Signal, getpid, kill_process};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use flatpath_testkit::patience;
 
 struct Silent;
 
@@ -56,12 +56,12 @@ fn a_function_for_a_signal_may_panic() {
     let raise = |signal| kill_process(getpid(), signal).expect("sent");
     for _ in 0..2 {
         raise(Signal::USR1);
-        assert_eq!(called.recv_timeout(PATIENCE), Ok("report"));
+        assert_eq!(called.recv_timeout(patience()), Ok("report"));
     }
     raise(Signal::TERM);
-    assert_eq!(called.recv_timeout(PATIENCE), Ok("stopping"));
+    assert_eq!(called.recv_timeout(patience()), Ok("stopping"));
     assert_eq!(
-        end.recv_timeout(PATIENCE),
+        end.recv_timeout(patience()),
         Ok(true),
         "the server has drained"
     );

@@ -12,7 +12,7 @@ use flatpath::sockets::ListenAddress;
 use flatpath::{DriverChoice, Error, Running, Server};
 use flatpath_testkit::Over;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 fn start(server: Server, choice: DriverChoice) -> Running {
     server.driver(choice).start().expect("the server starts")
@@ -33,7 +33,7 @@ fn ask(mut stream: impl std::io::Read + Write) -> std::io::Result<String> {
 
 fn ask_at(address: SocketAddr) -> std::io::Result<String> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience()))?;
     ask(stream)
 }
 
@@ -146,7 +146,9 @@ fn a_unix_socket_is_served_and_gone_at_the_end() {
         assert!(running.addresses().is_empty());
         for _ in 0..16 {
             let stream = UnixStream::connect(&path).expect("connected");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+            stream
+                .set_read_timeout(Some(patience()))
+                .expect("a deadline");
             assert_eq!(ask(stream).expect("an answer"), "pong\n");
         }
         let taken = server().driver(choice).start().map(drop);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::knots::Knots;
 use crate::lines::on_both;
 use flatpath::{DriverChoice, Limits, Running, Server};
-use flatpath_testkit::{PATIENCE, until_true};
+use flatpath_testkit::{patience, until_true};
 
 fn start(choice: DriverChoice, limits: Limits) -> (Running, SocketAddr) {
     let server = Server::new()
@@ -36,9 +36,11 @@ fn cut(running: Running) {
 
 fn client(address: SocketAddr, words: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     stream
-        .set_write_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(patience()))
+        .expect("a deadline");
+    stream
+        .set_write_timeout(Some(patience()))
         .expect("a deadline");
     stream.write_all(words).expect("written");
     stream

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use flatpath::tls::rustls::version::TLS13;
 use flatpath::{DriverChoice, Limits, Running, Server};
-use flatpath_testkit::{PATIENCE, until_true};
+use flatpath_testkit::{patience, until_true};
 
 use crate::knots::Knots;
 use crate::lines::on_both;
@@ -57,9 +57,11 @@ impl Site {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     stream
-        .set_write_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(patience()))
+        .expect("a deadline");
+    stream
+        .set_write_timeout(Some(patience()))
         .expect("a deadline");
     stream
 }
@@ -125,7 +127,7 @@ impl Secured {
     fn until(&mut self, mut is_so: impl FnMut(&mut Secured) -> bool) {
         let begin = Instant::now();
         while !is_so(self) {
-            assert!(begin.elapsed() < PATIENCE, "in vain");
+            assert!(begin.elapsed() < patience(), "in vain");
             if !self.step() {
                 thread::sleep(Duration::from_millis(1));
             }

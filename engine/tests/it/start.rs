@@ -12,8 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::lines::{Lines, on_both};
 
-/// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 /// Panics on the second network thread that makes a lane.
 #[derive(Default)]
@@ -55,8 +54,10 @@ fn fails(server: Server) -> Error {
     std::thread::spawn(move || {
         let _ = tell.send(server.start().map(drop));
     });
-    let started = told.recv_timeout(PATIENCE).expect("the start ends in time");
-    let deadline = Instant::now() + PATIENCE;
+    let started = told
+        .recv_timeout(patience())
+        .expect("the start ends in time");
+    let deadline = Instant::now() + patience();
     while !threads().is_empty() {
         assert!(Instant::now() < deadline, "left behind: {:?}", threads());
         std::thread::yield_now();

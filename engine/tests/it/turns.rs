@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::lines::on_both;
 use flatpath::{Context, Phase, Protocol, Received, Server};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 const REQUESTS: u64 = 300;
 
 /// Answers every byte with one.
@@ -38,7 +38,7 @@ fn a_request_after_another_costs_one_turn() {
         let server = Server::new().driver(choice).listen("127.0.0.1:0", Answers);
         let running = server.start().expect("started");
         let mut client = TcpStream::connect(running.addresses()[0].address).expect("connected");
-        client.set_read_timeout(Some(PATIENCE)).expect("set");
+        client.set_read_timeout(Some(patience())).expect("set");
         client.set_nodelay(true).expect("set");
         let mut ask = || {
             client.write_all(b"?").expect("sent");

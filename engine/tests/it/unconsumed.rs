@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use crate::gate::{PATIENCE, client};
+use crate::gate::{client, patience};
 use crate::lines::on_both;
 use flatpath::{Context, Job, Protocol, Received, Server, WorkerScope};
 
@@ -38,7 +38,7 @@ fn a_connection_whose_input_is_never_consumed_is_cut() {
         let server = server.listen("127.0.0.1:0", Insatiable);
         let running = server.start().expect("started");
         let mut client = client(running.addresses()[0].address);
-        client.set_write_timeout(Some(PATIENCE)).expect("set");
+        client.set_write_timeout(Some(patience())).expect("set");
         // More than the sockets' buffers take.
         let written = client.write_all(&vec![0; 64 << 20]);
         let ended = written.and_then(|()| client.read(&mut [0]));

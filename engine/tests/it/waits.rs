@@ -15,8 +15,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::lines::{Lines, on_both};
 
-/// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 /// Names the part that a child of this process has to play.
 const PART: &str = "FLATPATH_TEST_PART";
@@ -29,7 +28,7 @@ fn server(choice: DriverChoice) -> Server {
 /// A client that was answered, and waits for the reply to what takes a worker's time.
 fn busy_client(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("it listens");
-    client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    client.set_read_timeout(Some(patience())).expect("a socket");
     client.write_all(b"ping\n").expect("written");
     let mut pong = [0; 5];
     client.read_exact(&mut pong).expect("answered");
@@ -43,7 +42,7 @@ fn drained_by(signal: Signal, running: Running) -> bool {
     let mut client = busy_client(address);
     let (tell, told) = channel();
     let waiting = std::thread::spawn(move || tell.send(running.wait().is_ok()));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     while !is_caught(signal) {
         assert!(Instant::now() < deadline, "the signal is not watched");
         std::thread::yield_now();
@@ -56,7 +55,7 @@ fn drained_by(signal: Signal, running: Running) -> bool {
     }
     let mut rest = Vec::new();
     let is_closed = client.read_to_end(&mut rest).is_ok();
-    let is_over = told.recv_timeout(PATIENCE) == Ok(true);
+    let is_over = told.recv_timeout(patience()) == Ok(true);
     waiting.join().expect("no panic").expect("it is awaited");
     is_closed && is_over
 }
@@ -76,7 +75,7 @@ fn signal_of_child(part: &str) -> Option<i32> {
         .args(["--exact", "waits::a_child_plays_its_part"])
         .env(PART, part);
     let mut child = child.spawn().expect("run");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     loop {
         if let Some(status) = child.try_wait().expect("a child") {
             return status.signal();
@@ -100,7 +99,7 @@ fn play(part: &str) {
         }
         other => panic!("no such part: {other}"),
     }
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(patience());
 }
 
 /// Plays the part of a child, where this process is one.

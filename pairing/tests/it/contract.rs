@@ -12,7 +12,7 @@ use flatpath_pairing::{
     Callback, Endpoint, EventSource, Intake, Item, Pairings, Refused, RegisterError, Sender, Sink,
     Source, Token,
 };
-use flatpath_testkit::{PATIENCE, until_true};
+use flatpath_testkit::{patience, until_true};
 
 const TOKEN: Token = Token(3);
 
@@ -271,7 +271,7 @@ fn ending_a_pair_waits_for_a_call_under_way() {
     let over = Arc::clone(&is_over);
     let callback = Callback::new(move |_| {
         entered.send(()).expect("the test listens");
-        let waited = may_leave.lock().expect("whole").recv_timeout(PATIENCE);
+        let waited = may_leave.lock().expect("whole").recv_timeout(patience());
         waited.expect("in time");
         over.store(true, Ordering::Release);
     });
@@ -281,7 +281,7 @@ fn ending_a_pair_waits_for_a_call_under_way() {
     let _produced = pairings.produce(TOKEN, &feed).expect("free");
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(feed.send(Item::Signal(1))));
-        is_in.recv_timeout(PATIENCE).expect("the call begins");
+        is_in.recv_timeout(patience()).expect("the call begins");
         let ender = scope.spawn(|| {
             drop(consumed);
             assert!(is_over.load(Ordering::Acquire), "the call had not ended");

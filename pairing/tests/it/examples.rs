@@ -17,7 +17,7 @@ use self::interrupts::{Count, Teller};
 use self::rendezvous::Rendezvous;
 use flatpath::{DriverChoice, Protocol, Running, Server};
 use flatpath_pairing::{Endpoint, Item, Pairings, Sender, Token};
-use flatpath_testkit::{PATIENCE, until_true};
+use flatpath_testkit::{patience, until_true};
 
 fn start(choice: DriverChoice, protocol: impl Protocol) -> (Running, SocketAddr) {
     let server = Server::new().driver(choice);
@@ -29,7 +29,9 @@ fn start(choice: DriverChoice, protocol: impl Protocol) -> (Running, SocketAddr)
 
 fn say(address: SocketAddr, words: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("connected");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    stream
+        .set_read_timeout(Some(patience()))
+        .expect("a deadline");
     stream.write_all(words).expect("written");
     stream
 }

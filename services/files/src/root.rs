@@ -293,7 +293,6 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
-    use std::time::Duration;
     use tempfile::TempDir;
 
     const BOTH: [Resolution; 2] = [Resolution::Kernel, Resolution::Walk];
@@ -506,7 +505,7 @@ mod tests {
         });
         for _ in 0..2 * BOTH.len() {
             let outcome = receiver
-                .recv_timeout(Duration::from_secs(20))
+                .recv_timeout(flatpath_testkit::patience())
                 .expect("opening hangs");
             assert_eq!(outcome, Err(FilesError::NotFound));
         }

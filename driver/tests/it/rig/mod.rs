@@ -4,24 +4,29 @@
 #[path = "../../../../testkit/src/alone.rs"]
 #[expect(unreachable_pub, reason = "it is public in the kit")]
 mod alone;
+#[path = "../../../../testkit/src/deadline.rs"]
+#[expect(unreachable_pub, dead_code, reason = "it is public in the kit")]
+mod deadline;
+#[path = "../../../../testkit/src/skipped.rs"]
+#[expect(unreachable_pub, dead_code, reason = "it is public in the kit")]
+mod skipped;
 pub(crate) mod echo;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) use alone::in_child;
 use bytes::Bytes;
+pub(crate) use deadline::patience;
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
-    AfterSend, Completion, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
+    AfterSend, Cause, Completion, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
     SendList, Socket,
 };
-
-/// Longer than anything here takes on a busy machine: what is not there by then is lost.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use skipped::{cannot_run, not_on_this_kernel};
 
 /// Runs each case of the module `cases` on every kind of driver, and tells it the name of its test.
 /// A case that is missing in the list is an unused function, and refused by the lints.
@@ -64,14 +69,16 @@ pub(crate) struct OnUringSingle;
 pub(crate) struct OnEpoll;
 
 fn uring(made: Result<Uring, Refusal>) -> Option<Uring> {
-    match made {
-        Ok(uring) => Some(uring),
-        Err(refusal) if refusal.cause.is_resource() => panic!("{refusal}"),
-        Err(refusal) => {
-            eprintln!("not run: {refusal}");
-            None
-        }
+    let refusal = match made {
+        Ok(uring) => return Some(uring),
+        Err(refusal) => refusal,
+    };
+    match refusal.cause {
+        cause if cause.is_resource() => panic!("{refusal}"),
+        Cause::Unsupported => not_on_this_kernel(refusal.step),
+        _ => cannot_run(&refusal.to_string()),
     }
+    None
 }
 
 impl Make for OnUring {
@@ -160,7 +167,7 @@ impl<D: Driver> Rig<D> {
         what: &str,
         fits: impl Fn(&Completion) -> bool,
     ) -> Completion {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             if let Some(index) = self.arrived.iter().position(&fits) {
                 return self.arrived.remove(index);
@@ -182,7 +189,7 @@ impl<D: Driver> Rig<D> {
 
     /// Turns until the condition holds.
     pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Rig<D>) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while !holds(self) {
             assert!(Instant::now() < deadline, "never came: {what}");
             self.turn();
@@ -308,9 +315,11 @@ pub(crate) fn listen() -> (Listener, SocketAddr) {
 
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let client = TcpStream::connect(address).expect("the listener is there");
-    client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     client
-        .set_write_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(patience()))
+        .expect("a time-out");
+    client
+        .set_write_timeout(Some(patience()))
         .expect("a time-out");
     client
 }
@@ -333,7 +342,9 @@ pub(crate) fn connect_narrow(address: SocketAddr) -> TcpStream {
     sockopt::set_socket_recv_buffer_size(&client, 4096).expect("a socket");
     rustix::net::connect(&client, &address).expect("the listener is there");
     let client = TcpStream::from(client);
-    client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    client
+        .set_read_timeout(Some(patience()))
+        .expect("a time-out");
     client
 }
 

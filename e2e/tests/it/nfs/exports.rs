@@ -4,7 +4,6 @@
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use flatpath_testkit::nfs::{
     Connection, Reply, create, getattr, lookup, mount, read, rename, write,
@@ -101,7 +100,7 @@ fn connect(server: &Server, from: [u8; 4]) -> Connection {
         .connect(&server.address("nfs").into())
         .expect("the server listens");
     let stream = TcpStream::from(socket);
-    let patience = Some(Duration::from_secs(20));
+    let patience = Some(flatpath_testkit::patience());
     stream.set_read_timeout(patience).expect("a socket has it");
     Connection::of(stream)
 }

@@ -104,7 +104,7 @@ fn connect() -> Connection {
     until("an answer at the floating address", || {
         let stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
         stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
+            .set_read_timeout(Some(flatpath_testkit::patience()))
             .ok()?;
         let mut connection = Connection::of(stream);
         connection.stream.write_all(&null().record(1)).ok()?;

@@ -10,7 +10,7 @@ use flatpath::memory::PoolHandle;
 use flatpath::{DriverChoice, Server};
 use flatpath_rpc::xdr::Writer;
 use flatpath_rpc::{Arguments, Call, CallOutcome, Programs, Reply, Route, Rpc};
-use flatpath_testkit::deadline::{LONG_PATIENCE, until};
+use flatpath_testkit::deadline::{long_patience, until};
 use flatpath_testkit::nfs::{self, Connection, Words};
 use flatpath_testkit::{Driver, each_driver};
 
@@ -42,7 +42,7 @@ impl Gate {
         let open = self.open.lock().expect("no panic");
         let wait = self
             .opened
-            .wait_timeout_while(open, LONG_PATIENCE, |open| !open.contains(&number));
+            .wait_timeout_while(open, long_patience(), |open| !open.contains(&number));
         !wait.expect("no panic").1.timed_out()
     }
 }

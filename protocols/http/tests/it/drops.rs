@@ -11,7 +11,7 @@ use flatpath::memory::Payload;
 use flatpath::{Bytes, DriverChoice, Server, WorkerScope, on_network_thread};
 use flatpath_http::{Body, Http, IntoResponse, Response, Router, SendError, Sink, Upload, routing};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use flatpath_testkit::patience;
 const LARGE: usize = 1 << 20;
 
 /// Opened once, for all drops.
@@ -26,7 +26,7 @@ impl Gate {
 
     fn pass(&self) {
         let open = self.0.0.lock().expect("sound");
-        let waited = self.0.1.wait_timeout_while(open, PATIENCE, |open| !*open);
+        let waited = self.0.1.wait_timeout_while(open, patience(), |open| !*open);
         drop(waited.expect("sound"));
     }
 }
@@ -143,7 +143,7 @@ fn router(told: &Told) -> Router {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.set_read_timeout(Some(patience())).expect("set");
     client
 }
 
@@ -170,7 +170,7 @@ fn stops_no_one(choice: DriverChoice, act: impl Fn(SocketAddr, &mut TcpStream)) 
     act(address, &mut client);
     drop(client);
     assert_eq!(
-        drops.recv_timeout(PATIENCE),
+        drops.recv_timeout(patience()),
         Ok(false),
         "not on a network thread"
     );

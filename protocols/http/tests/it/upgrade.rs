@@ -2,14 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
 
 use flatpath::{Context, DriverChoice, Protocol, Received, Server, Successor};
 use flatpath_http::{Body, Head, Http, Request, Response, Route, http::StatusCode, upgrade};
 use flatpath_test::{Conditions, TestServer, each_seed};
 
-/// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use flatpath_testkit::patience;
 
 /// Says where it was asked for, then sends back what it gets in capitals.
 struct Shout;
@@ -200,7 +198,7 @@ fn the_next_protocol_takes_over_on_both_drivers() {
         let running = server.start().expect("start");
         for (sent, codes, rest) in exchanges() {
             let mut client = TcpStream::connect(running.addresses()[0].address).expect("open");
-            client.set_read_timeout(Some(PATIENCE)).expect("settable");
+            client.set_read_timeout(Some(patience())).expect("settable");
             client.write_all(sent.as_bytes()).expect("it reads");
             let mut reply = Vec::new();
             while outline(&reply)

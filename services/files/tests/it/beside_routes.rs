@@ -157,7 +157,7 @@ fn sim_a_name_that_nothing_has_is_answered_by_a_page_or_an_application() {
         }
         // Conditions are of the application's page, and never of a page for what is not there.
         // A file that has only just changed has no validators.
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + flatpath_testkit::patience();
         let tag = loop {
             let reply = reply_to(&mut server, "GET /app/b HTTP/1.1", "");
             let tag = reply.lines().find_map(|line| line.strip_prefix("ETag: "));

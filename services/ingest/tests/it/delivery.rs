@@ -354,7 +354,7 @@ fn a_drain_takes_a_message_that_has_begun_to_its_end() {
         drop(rig.control);
         assert!(
             consumer
-                .receive_timeout(crate::rig::PATIENCE)
+                .receive_timeout(crate::rig::patience())
                 .expect("an end")
                 .is_none()
         );

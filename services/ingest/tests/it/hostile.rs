@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::rig::{PATIENCE, Rig, check, message, next, on_every_driver};
+use crate::rig::{Rig, check, message, next, on_every_driver, patience};
 use flatpath_consumer::{Attached, Consumer, attach};
 use flatpath_driver::simulation::Random;
 use flatpath_ingest::Settings;
@@ -333,7 +333,7 @@ fn clients_that_say_nothing_or_nonsense_are_sent_away() {
                 None,
             )
             .expect("a socket");
-            let patience = Some(PATIENCE);
+            let patience = Some(patience());
             rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Recv, patience)
                 .expect("a deadline");
             let address = SocketAddrUnix::new(path).expect("a name");
@@ -455,7 +455,7 @@ fn producers_that_wait_for_one_that_dies_go_to_the_next() {
             stream.shutdown(Shutdown::Both).expect("shut down");
             sender.join().expect("no panic");
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while rig.ingest.figures().producers > 0 {
             assert!(Instant::now() < deadline, "read to the end");
             let soon = Duration::from_millis(5);
@@ -496,7 +496,7 @@ impl Senders {
     /// Receives what is on its way, and says how many messages were sent.
     fn end(self, rig: &Rig, last: &mut Consumer, seen: &mut HashSet<(u32, u32)>) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             assert!(Instant::now() < deadline, "the producers do not end");
             let all_sent = self.threads.iter().all(JoinHandle::is_finished);
@@ -569,7 +569,7 @@ fn what_the_doorbell_announces_is_what_was_delivered() {
         rig.wait("all are delivered", |figures| figures.messages == 50);
         let mut count = 0;
         let mut bytes = [0; 4096];
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while count < 50 {
             assert!(Instant::now() < deadline, "the doorbell announced {count}");
             if let Ok(read) = rustix::io::read(&hostile.attached.descriptor_doorbell, &mut bytes) {

@@ -6,7 +6,7 @@ mod paired;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use crate::rig::{PATIENCE, Rig, next, nothing, on_every_driver};
+use crate::rig::{Rig, next, nothing, on_every_driver, patience};
 use flatpath_consumer::{Consumer, Error};
 use flatpath_ingest::Settings;
 use flatpath_messages::framing::naming;
@@ -20,7 +20,9 @@ fn consume(rig: &Rig, token: u64) -> Consumer {
 }
 
 fn is_cut_off(mut stream: TcpStream) -> bool {
-    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    stream
+        .set_read_timeout(Some(patience()))
+        .expect("a deadline");
     match stream.read(&mut [0]) {
         Ok(count) => count == 0,
         Err(error) => error.kind() == ErrorKind::ConnectionReset,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_ingest::{ControlThread, Figures, Ingest, Settings};
-pub(crate) use flatpath_testkit::PATIENCE;
+pub(crate) use flatpath_testkit::patience;
 
 /// See the module. Drop order: the engine first, then the control.
 pub(crate) struct Rig {
@@ -74,14 +74,16 @@ impl Rig {
 
     pub(crate) fn producer(&self) -> Producer {
         let stream = TcpStream::connect(self.address).expect("connect");
-        stream.set_write_timeout(Some(PATIENCE)).expect("time-out");
+        stream
+            .set_write_timeout(Some(patience()))
+            .expect("time-out");
         stream.set_nodelay(true).expect("no delay");
         Producer { stream }
     }
 
     /// Waits until the figures are as they should be.
     pub(crate) fn wait(&self, what: &str, is_so: impl Fn(Figures) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while !is_so(self.ingest.figures()) {
             assert!(
                 Instant::now() < deadline,
@@ -139,7 +141,7 @@ impl Producer {
 
 /// The next message; a test waits no longer than its patience.
 pub(crate) fn next(consumer: &mut Consumer) -> Message {
-    let message = consumer.receive_timeout(PATIENCE).expect("in time");
+    let message = consumer.receive_timeout(patience()).expect("in time");
     message.expect("the server is there")
 }
 

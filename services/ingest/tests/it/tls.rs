@@ -11,7 +11,7 @@ use flatpath_ingest::Settings;
 use flatpath_testkit::tls::rustls::{ClientConnection, StreamOwned};
 use flatpath_testkit::{Issued, tls};
 
-use crate::rig::{PATIENCE, Rig, check, message, next, nothing, small};
+use crate::rig::{Rig, check, message, next, nothing, patience, small};
 
 fn identity() -> &'static Issued {
     static IDENTITY: OnceLock<Issued> = OnceLock::new();
@@ -36,9 +36,11 @@ impl Secured {
         let config = tls::client_config(&identity().certificate, None, &tls::VERSIONS);
         let stream = TcpStream::connect(rig.address).expect("connected");
         stream
-            .set_write_timeout(Some(PATIENCE))
+            .set_write_timeout(Some(patience()))
             .expect("a deadline");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream
+            .set_read_timeout(Some(patience()))
+            .expect("a deadline");
         stream.set_nodelay(true).expect("no delay");
         let stream = tls::handshake(&Arc::new(config), stream).expect("a handshake");
         Secured(stream)

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flatpath_testkit::{PATIENCE, fuse};
+use flatpath_testkit::{fuse, patience};
 
 use crate::limits::GRANT_AGE_MIN;
 use crate::status::Status;
@@ -154,7 +154,7 @@ fn a_mount_below_is_listed_by_its_name_alone_and_not_asked() {
             let statuses = [13, 12].map(|procedure| fixture.nfs(procedure, &removed).status());
             sender.send((entries, statuses)).expect("waited for");
         });
-        let done = receiver.recv_timeout(PATIENCE);
+        let done = receiver.recv_timeout(patience());
         fuse.resume();
         let (entries, statuses) = done.expect("the mount hangs, and nobody asks it");
         let handles = entries

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use flatpath::{DriverChoice, Limits, Running, Server};
 use flatpath_relay::{Relay, Snapshot, Statistics};
-use flatpath_testkit::PATIENCE;
+use flatpath_testkit::patience;
 
 const SIDE_A: &str = " for side aaaaaaaaaaaaaaaa";
 const SIDE_B: &str = " for side bbbbbbbbbbbbbbbb";
@@ -38,9 +38,11 @@ impl Site {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("connected");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
         stream
-            .set_write_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(patience()))
+            .expect("a deadline");
+        stream
+            .set_write_timeout(Some(patience()))
             .expect("a deadline");
         stream
     }
@@ -59,7 +61,9 @@ impl Site {
         socket.bind(&own.into()).expect("bound");
         socket.connect(&self.address.into()).expect("connected");
         let mut stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream
+            .set_read_timeout(Some(patience()))
+            .expect("a deadline");
         stream.write_all(words.as_bytes()).expect("written");
         stream
     }
@@ -77,7 +81,7 @@ impl Site {
     }
 
     fn until(&self, what: &str, holds: impl Fn(&Snapshot) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while !holds(&self.now()) {
             assert!(
                 Instant::now() < deadline,

@@ -1,0 +1,31 @@
+//! What the driver's own tests share of the kit, which they do not build: deadlines, and the lines
+//! of what a machine or its kernel does not have.
+
+#![allow(unreachable_pub, dead_code, reason = "they are public in the kit")]
+
+#[path = "../../testkit/src/deadline.rs"]
+mod deadline;
+#[path = "../../testkit/src/skipped.rs"]
+mod skipped;
+
+pub(crate) use deadline::patience;
+pub(crate) use skipped::{cannot_run, not_on_this_kernel};
+
+use crate::refusal::{Cause, Refusal};
+
+/// What the kernel gave; nothing where it refused, which is told.
+///
+/// # Panics
+/// It had not enough of something.
+pub(crate) fn given<T>(made: Result<T, Refusal>) -> Option<T> {
+    let refusal = match made {
+        Ok(made) => return Some(made),
+        Err(refusal) => refusal,
+    };
+    match refusal.cause {
+        cause if cause.is_resource() => panic!("{refusal}"),
+        Cause::Unsupported => not_on_this_kernel(refusal.step),
+        _ => cannot_run(&refusal.to_string()),
+    }
+    None
+}
