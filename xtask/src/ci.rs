@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::{dist, face, loom, process, semver};
+use crate::{dist, face, kernels, loom, process, semver};
 
 mod changed;
 mod features;
@@ -63,6 +63,8 @@ pub(crate) enum Step {
     Semver,
     Test,
     Loom,
+    /// The tests pass on Debian's kernels, old and new. Needs QEMU, and 45 minutes.
+    Kernels,
     /// The Debian package, the units, the static build and the container's image do their work.
     Dist,
 }
@@ -186,6 +188,7 @@ fn run_step(step: Step) -> Result<()> {
         Step::Semver => return semver::run(),
         Step::Test => process::cargo(&["test"]),
         Step::Dist => return dist::check(),
+        Step::Kernels => return kernels::check(),
         Step::Loom => return loom::run("loom", &["loom_"], &[]),
     };
     process::run(&mut command)

@@ -14,6 +14,7 @@ mod dist;
 mod drill;
 mod face;
 mod fuzz;
+mod kernels;
 mod loom;
 mod metrics;
 mod miri;
@@ -53,6 +54,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the tests on Debian's kernels, old and new, in virtual machines (QEMU)
+    Kernels(kernels::Options),
     /// Print the functions and files of one GET of a hot file, from a trace (valgrind)
     Path,
     /// Model-check the structures with loom
@@ -90,6 +93,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Style => style::run(),
         Command::Metrics => metrics::run(),
         Command::Refused { arguments } => refused::run(&arguments),
+        Command::Kernels(options) => kernels::run(&options),
         Command::Path => path::run(),
         Command::Loom { filters } => loom::run("loom", &["loom_"], &filters),
         Command::Shuttle { filters } => loom::run("shuttle", &["loom_", "shuttle_"], &filters),

@@ -1,0 +1,215 @@
+//! `cargo xtask kernels [--only 6.1] [TEST...]`: the tests on the kernels that people run, each in
+//! a virtual machine.
+//!
+//! Debian's kernels are fetched with apt, from where this machine fetches its packages
+//! (`fetch.rs`), and booted in QEMU without KVM, so that any machine can do it (`machine.rs`). What
+//! runs there are the test programs of this build, on this machine's files, below a layer in memory
+//! (`image.rs`). One table has what passed on which kernel, and what did not with its reason
+//! (`results.rs`).
+//!
+//! A processor that is emulated is about ten times slower. So the deadlines of tests stretch by
+//! [`FACTOR`], and `left-out.toml` names the tests that take too long, each with its reason.
+//!
+//! What it sees: what is right and what is wrong on a kernel, and the kernel's own NFS client. Not:
+//! times and rates, which mean nothing there.
+
+mod fetch;
+mod image;
+mod left_out;
+mod machine;
+mod programs;
+mod results;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use fetch::Kernel;
+use left_out::LeftOut;
+use programs::Program;
+use results::Results;
+
+use crate::process::Show;
+
+/// By what the deadlines of tests stretch: `flatpath_testkit::deadline` reads it.
+const FACTOR: (&str, &str) = ("FLATPATH_DEADLINES_FACTOR", "10");
+
+/// The suites of Debian whose newest kernels are tested, and what each is at least.
+const SUITES: &[(&str, &str)] = &[
+    ("bullseye", "5.10"),
+    ("bookworm", "6.1"),
+    ("trixie", "6.12"),
+    ("sid", "newest"),
+];
+
+/// The packages whose tests run, all or those whose names begin so.
+const PACKAGES: &[(&str, &str)] = &[
+    ("flatpath-sys", ""),
+    ("flatpath-driver", ""),
+    ("flatpath", ""),
+    ("flatpath-admin", ""),
+    ("flatpath-echo", ""),
+    ("flatpath-files", ""),
+    ("flatpath-ingest", ""),
+    ("flatpath-nfs", ""),
+    ("flatpath-relay", ""),
+    ("flatpath-e2e", "nfs::mounted::"),
+];
+
+/// What of Debian must be installed, by a program of each package.
+const NEEDS: &[(&str, &str)] = &[
+    ("apt-get", "apt"),
+    ("busybox", "busybox-static"),
+    ("cpio", "cpio"),
+    ("dpkg-deb", "dpkg"),
+    ("depmod", "kmod"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("xz", "xz-utils"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only this kernel: 5.10, 6.1, 6.12 or newest; can be given several times
+    #[arg(long, value_name = "VERSION")]
+    only: Vec<String>,
+    /// Fetch the kernels anew, for what Debian has mended meanwhile
+    #[arg(long)]
+    fetch: bool,
+    /// Show what the programs print
+    #[arg(long)]
+    show: bool,
+    /// How long one program may run on one kernel
+    #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
+    seconds: u64,
+    /// Packages, and parts of names of tests
+    tests: Vec<String>,
+}
+
+/// All kernels and tests, with the kernels of today.
+pub(crate) fn check() -> Result<()> {
+    run(&Options {
+        only: Vec::new(),
+        fetch: true,
+        show: false,
+        seconds: 1200,
+        tests: Vec::new(),
+    })
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let missing = missing();
+    if !missing.is_empty() {
+        println!(
+            "kernels: not run: programs are missing; to get them:\napt-get install {}",
+            missing.join(" ")
+        );
+        return Ok(());
+    }
+    ensure!(
+        is_root(),
+        "the files of this machine are shown to the kernels as they are: run it as root"
+    );
+    let suites = suites(&options.only)?;
+    let left_out = LeftOut::read()?;
+    let (names, filters): (Vec<&str>, Vec<&str>) = options
+        .tests
+        .iter()
+        .map(String::as_str)
+        .partition(|word| PACKAGES.iter().any(|(name, _)| name == word));
+    let mut programs = match names.is_empty() {
+        true => programs::build(PACKAGES, &["--workspace"])?,
+        false => {
+            let is_wanted = |(name, _): &&(&str, &str)| names.contains(name);
+            let packages: Vec<_> = PACKAGES.iter().filter(is_wanted).copied().collect();
+            let flags = names.iter().flat_map(|name| ["--package", name]);
+            programs::build(&packages, &flags.collect::<Vec<_>>())?
+        }
+    };
+    left_out.check(&programs)?;
+    programs.iter_mut().for_each(|it| it.select(&filters));
+    programs.retain(|program| !program.tests.is_empty());
+    ensure!(!programs.is_empty(), "no test is named {:?}", options.tests);
+    let mut all = Vec::new();
+    for (suite, version) in suites {
+        let kernel = fetch::kernel(suite, version, options.fetch)?;
+        all.push(on(&kernel, &programs, &left_out, options)?);
+    }
+    print!("{}", results::report(&all));
+    let failed: usize = all.iter().map(Results::failed).sum();
+    ensure!(failed == 0, "{failed} tests fail on these kernels");
+    Ok(())
+}
+
+/// Runs what is not left out on one kernel.
+fn on(
+    kernel: &Kernel,
+    programs: &[Program],
+    left_out: &LeftOut,
+    options: &Options,
+) -> Result<Results> {
+    let began = Instant::now();
+    let mut results = Results::new(&kernel.version, &kernel.release);
+    let mut wanted = Vec::new();
+    for program in programs {
+        let (runs, out) = left_out.divide(program, &kernel.version);
+        results.leave_out(program, out);
+        if !runs.is_empty() {
+            wanted.push((program, runs));
+        }
+    }
+    println!("kernels: {} boots", kernel.release);
+    let show = match options.show {
+        true => Show::Lines,
+        false => Show::Nothing,
+    };
+    let time_max = Duration::from_secs(options.seconds);
+    let lines = machine::run(kernel, &wanted, time_max, show)?;
+    results.read(&wanted, &lines);
+    results.took = began.elapsed();
+    print!("{results}");
+    Ok(results)
+}
+
+fn suites(only: &[String]) -> Result<Vec<(&'static str, &'static str)>> {
+    let known = || SUITES.iter().map(|(_, version)| *version);
+    if let Some(unknown) = only.iter().find(|only| !known().any(|it| it == *only)) {
+        let known: Vec<_> = known().collect();
+        bail!(
+            "there is no kernel {unknown}; there are {}",
+            known.join(", ")
+        );
+    }
+    let wanted = SUITES
+        .iter()
+        .filter(|(_, version)| only.is_empty() || only.iter().any(|it| it == version));
+    Ok(wanted.copied().collect())
+}
+
+/// The packages that must be installed first.
+fn missing() -> Vec<&'static str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<_> = std::env::split_paths(&path).collect();
+    places.extend(["/usr/sbin", "/sbin"].map(Into::into));
+    let is_there = |program: &str| places.iter().any(|place| place.join(program).is_file());
+    let missing = NEEDS.iter().filter(|(program, _)| !is_there(program));
+    missing.map(|(_, package)| *package).collect()
+}
+
+fn is_root() -> bool {
+    crate::process::output(std::process::Command::new("id").arg("-u")).as_deref() == Some("0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_is_not_there_is_refused_with_those_that_are() {
+        let only = |version: &str| suites(&[version.to_owned()]);
+        assert_eq!(only("6.1").unwrap(), [("bookworm", "6.1")]);
+        assert_eq!(suites(&[]).unwrap().len(), SUITES.len());
+        let error = only("6.2").unwrap_err().to_string();
+        assert!(error.contains("5.10, 6.1, 6.12, newest"), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! One kernel in QEMU: boots, runs test programs, and gives back their lines.
+//!
+//! The programs' output comes on a port of its own, so that no message of the kernel stands in a
+//! line of theirs; the kernel's go to a file beside it, and are shown when it does not come up.
+
+use std::fmt::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::FACTOR;
+use super::fetch::Kernel;
+use super::image::{PORT, SCRIPT};
+use super::programs::Program;
+use crate::process::{self, Show};
+
+/// What stands before our own lines.
+pub(super) const BEGIN: &str = "kernels: begin ";
+pub(super) const END: &str = "kernels: end ";
+
+/// How long it takes to boot, and to end.
+const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
+
+/// Runs these tests of these programs, each program for at most `time_max`.
+pub(super) fn run(
+    kernel: &Kernel,
+    programs: &[(&Program, Vec<&str>)],
+    time_max: Duration,
+    show: Show,
+) -> Result<Vec<String>> {
+    let place = tempfile::Builder::new()
+        .prefix("flatpath-kernels-")
+        .tempdir_in("/var/tmp")?;
+    let (script, console) = (place.path().join("script"), place.path().join("console"));
+    std::fs::write(&script, commands(programs, time_max))?;
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(["-smp", "2", "-m", "4096", "-nic", "none"])
+        .args(["-display", "none", "-monitor", "none", "-no-reboot"])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(&kernel.initial)
+        .arg("-append")
+        .arg(format!(
+            "console=ttyS0 panic=-1 mitigations=off {SCRIPT}={}",
+            script.display()
+        ))
+        .arg("-serial")
+        .arg(format!("file:{}", console.display()))
+        .args([
+            "-device",
+            "virtio-serial",
+            "-chardev",
+            "file,id=lines,path=/dev/stdout",
+        ])
+        .args([
+            "-device",
+            &format!("virtserialport,chardev=lines,name={PORT}"),
+        ])
+        .arg("-virtfs")
+        .arg("local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap");
+    let programs_max = u32::try_from(programs.len()).unwrap_or(u32::MAX);
+    let time_max = BOOT_TIME_MAX + time_max.saturating_mul(programs_max);
+    let report = process::watch(&command, time_max, show)?;
+    let began = report.lines.iter().any(|line| line.starts_with(BEGIN));
+    if !began {
+        let said = std::fs::read_to_string(&console).unwrap_or_default();
+        let last: Vec<&str> = said.lines().rev().take(30).collect();
+        for line in report
+            .lines
+            .iter()
+            .map(String::as_str)
+            .chain(last.into_iter().rev())
+        {
+            println!("{line}");
+        }
+    }
+    ensure!(began, "{} does not run our script", kernel.release);
+    Ok(report.lines)
+}
+
+/// What runs there, as root in this machine's files.
+fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
+    let (name, factor) = FACTOR;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let server = std::env::var("FLATPATH").map_or_else(
+        |_| {
+            crate::workspace::root()
+                .join("target/debug/flatpath")
+                .display()
+                .to_string()
+        },
+        |given| given,
+    );
+    let mut script = format!(
+        "export HOME=/root TMPDIR=/tmp RUST_TEST_THREADS=4 {name}={factor}\n\
+         export PATH='{path}:/usr/sbin:/sbin' FLATPATH='{server}' RUST_BACKTRACE=0\n\
+         hostname localhost; ulimit -n 65536\n\
+         truncate -s 900M /srv/tmp; mkfs.ext4 -q /srv/tmp; mount -o loop /srv/tmp /tmp\n\
+         chmod 1777 /tmp; ln -sf /proc/self/fd /dev/fd\n"
+    );
+    for (number, (program, tests)) in programs.iter().enumerate() {
+        let directory = program.directory.display();
+        let file = program.file.display();
+        // Their names are many, and of letters, digits, `_` and `:` alone.
+        let tests = tests.join(" ");
+        let seconds = time_max.as_secs();
+        let _ = write!(
+            script,
+            "echo '{BEGIN}{number}'; cd '{directory}'\n\
+             CARGO_MANIFEST_DIR='{directory}' timeout -k 5 {seconds} '{file}' --exact {tests}\n\
+             echo \"\n{END}$?\"\n"
+        );
+    }
+    script
+}

@@ -1,0 +1,134 @@
+//! The test programs of this build, and the tests in each.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::process;
+
+/// The package whose tests start `flatpath serve`.
+const TESTS_THE_SERVER: &str = "flatpath-e2e";
+
+/// A test program.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) package: String,
+    /// The package and the program.
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+    /// The package's: where cargo runs it.
+    pub(super) directory: PathBuf,
+    /// The names of its tests, sorted.
+    pub(super) tests: Vec<String>,
+}
+
+impl Program {
+    /// Leaves the tests that have one of these in their names; all, if there is none.
+    pub(super) fn select(&mut self, filters: &[&str]) {
+        let wanted = |test: &String| filters.iter().any(|filter| test.contains(filter));
+        self.tests.retain(|test| filters.is_empty() || wanted(test));
+    }
+}
+
+/// Builds the test programs as these flags of cargo select them, and the server that tests start.
+/// Of each package only the tests whose names begin as told.
+pub(super) fn build(packages: &[(&str, &str)], flags: &[&str]) -> Result<Vec<Program>> {
+    if packages
+        .iter()
+        .any(|(package, _)| *package == TESTS_THE_SERVER)
+    {
+        let build = ["build", "--workspace", "--bin", "flatpath"];
+        process::run(&mut process::cargo(&build))?;
+    }
+    let mut command = process::cargo(&["test", "--no-run"]);
+    command
+        .args(["--message-format=json-render-diagnostics"])
+        .args(flags);
+    let lines = process::output(&mut command).context("the tests do not build")?;
+    let mut programs = Vec::new();
+    for line in lines.lines() {
+        programs.extend(program(line, packages)?);
+    }
+    for (package, begin) in packages {
+        let mut of_it = programs
+            .iter()
+            .filter(|program| program.package == *package);
+        ensure!(
+            of_it.next().is_some(),
+            "no test program of {package} {begin}"
+        );
+    }
+    programs.sort_by_key(|program| {
+        let place = packages
+            .iter()
+            .position(|(name, _)| *name == program.package);
+        (place, program.name.clone())
+    });
+    Ok(programs)
+}
+
+/// The program in a line of cargo's, if it is one with tests that are wanted.
+fn program(line: &str, packages: &[(&str, &str)]) -> Result<Option<Program>> {
+    let message: Value = serde_json::from_str(line)?;
+    if message["profile"]["test"] != true {
+        return Ok(None);
+    }
+    let (Some(file), Some(manifest)) = (
+        message["executable"].as_str(),
+        message["manifest_path"].as_str(),
+    ) else {
+        return Ok(None);
+    };
+    let identity = message["package_id"].as_str().context("a package")?;
+    let Some(&(package, begin)) = packages.iter().find(|(it, _)| *it == name_in(identity)) else {
+        return Ok(None);
+    };
+    let target = message["target"]["name"].as_str().context("a target")?;
+    let listed = process::output(Command::new(file).args(["--list", "--format=terse"]));
+    let listed = listed.with_context(|| format!("{file} lists no tests"))?;
+    let names = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"));
+    let mut tests: Vec<String> = names
+        .filter(|name| name.starts_with(begin))
+        .map(String::from)
+        .collect();
+    tests.sort();
+    let kind = match message["target"]["kind"][0].as_str() {
+        Some("lib") => "(lib)",
+        _ => target,
+    };
+    Ok((!tests.is_empty()).then(|| Program {
+        package: package.to_owned(),
+        name: format!("{package} {kind}"),
+        file: file.into(),
+        directory: PathBuf::from(manifest).with_file_name(""),
+        tests,
+    }))
+}
+
+/// The package in what cargo calls it: `path+file:///DIRECTORY#NAME@VERSION`, or
+/// `...NAME#VERSION`, where the directory is named as the package.
+fn name_in(identity: &str) -> &str {
+    let (place, rest) = identity.rsplit_once('#').unwrap_or(("", identity));
+    match rest.split_once('@') {
+        Some((name, _)) => name,
+        None => place.rsplit('/').next().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_is_read_from_both_forms() {
+        assert_eq!(
+            name_in("path+file:///a/driver#flatpath-driver@0.1.0"),
+            "flatpath-driver"
+        );
+        assert_eq!(name_in("path+file:///a/xtask#0.1.0"), "xtask");
+    }
+}
