@@ -246,6 +246,12 @@ pub trait Driver {
     /// read; the file is told before ([`SentFile::broke_off`](crate::SentFile::broke_off)).
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend);
 
+    /// Bounds what the kernel takes of a connection's output before it sends it, in bytes
+    /// (`TCP_NOTSENT_LOWAT`). Nothing for sockets other than TCP's. One system call, in this call.
+    fn set_unsent_max(&mut self, socket: Socket, bytes: u32) {
+        socket.set_unsent_max(bytes);
+    }
+
     /// Whether this range may be sent: no call for it waits for a disk. What is not at hand is not
     /// to be put in a list, as all other connections would wait with it. System calls as
     /// [`SentFile::is_at_hand`](crate::SentFile::is_at_hand) has them.

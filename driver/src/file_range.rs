@@ -140,10 +140,7 @@ impl FileRange {
 }
 
 fn became_shorter() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        "the file has become shorter",
-    )
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file has become shorter")
 }
 
 /// What a failed call says of the socket; everything else it says of the file.

@@ -84,6 +84,16 @@ impl Socket {
         // SAFETY: as for `peer`.
         flatpath_sys::tcp::delivery(unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
+
+    /// See [`Driver::set_unsent_max`](crate::Driver::set_unsent_max).
+    pub(crate) fn set_unsent_max(self, bytes: u32) {
+        if let Some(descriptor) = self.descriptor() {
+            // SAFETY: as for `peer`.
+            let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            // A socket that is not TCP's has no such bound.
+            let _ = flatpath_sys::tcp::set_unsent_max(socket, bytes);
+        }
+    }
 }
 
 /// A socket that connections are accepted from. The caller owns it. Several drivers, of this

@@ -120,6 +120,13 @@ impl ConnectionDescriptors<'_> {
     pub fn hold(&self, count: usize) -> Option<DescriptorHold> {
         self.budget.hold_for(self.place, count)
     }
+
+    /// Counts `count` descriptors for a cache: see [`DescriptorBudget::cache`]. `None` while caches
+    /// are to close what they have.
+    #[must_use]
+    pub fn cache(&self, count: usize) -> Option<DescriptorHold> {
+        (self.budget.excess() == 0).then(|| self.budget.cache(count))
+    }
 }
 
 /// As for a connection without an address.

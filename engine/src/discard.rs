@@ -52,6 +52,9 @@
 //!   are reported ([`LeftBehind`](crate::LeftBehind)), and what was not begun stays undropped until
 //!   the last handle of the server is gone.
 //!
+//! - B8: what the server itself leaves to a worker, reading a file ahead (`network/ahead.rs`), is a
+//!   call in the same bin, of which each network thread has a few at a time.
+//!
 //! In a simulation the values are dropped after each turn of all network threads, in order.
 //!
 //! Ordering: a lock for the values. DE1: values are added and counted (`waiting`), then a worker is
@@ -72,7 +75,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use flatpath_driver::monotonic_coarse_ns;
 use flatpath_structures::lock::{Guard, Lock};
-use flatpath_structures::panics::drop_contained;
+use flatpath_structures::panics::{contain, drop_contained};
 
 use crate::episode::Episode;
 use crate::error::LeftBehind;
@@ -84,11 +87,26 @@ const WORKERS_DIVISOR: u32 = 2;
 /// A bin is not full with fewer values: a turn brings as many where many sockets are sent to.
 const ITEMS_MIN: usize = 1024;
 
-/// Something to drop.
-#[expect(dead_code, reason = "what is inside is only dropped")]
+/// Something to drop, or to call.
 enum Item {
+    #[expect(dead_code, reason = "what is inside is only dropped")]
     Bytes(Bytes),
+    #[expect(dead_code, reason = "what is inside is only dropped")]
     Other(Box<dyn Any + Send>),
+    /// Of the server itself.
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+impl Item {
+    /// Drops it, or calls it. A panic ends here.
+    fn end(self) {
+        match self {
+            Item::Call(call) => {
+                contain(call);
+            }
+            item => drop_contained(item),
+        }
+    }
 }
 
 thread_local! {
@@ -137,6 +155,17 @@ pub fn discard_bytes(bytes: Bytes) {
         return drop_contained(bytes);
     }
     gather(Item::Bytes(bytes));
+}
+
+/// Has a worker call this, which may block, after the turn; on a thread other than a network thread
+/// it is called at once. It is dropped without a call when the server ends before. For the few
+/// things that the server itself cannot do on a network thread (B8): their caller bounds them.
+pub(crate) fn call_later(call: impl FnOnce() + Send + 'static) {
+    if !on_network_thread() {
+        contain(call);
+        return;
+    }
+    gather(Item::Call(Box::new(call)));
 }
 
 /// Discards what a reference is the last to, and drops any other reference at once.
@@ -302,7 +331,7 @@ impl Bin {
             return false;
         };
         took();
-        drop_contained(item);
+        item.end();
         self.dropped(thread);
         true
     }

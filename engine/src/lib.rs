@@ -153,6 +153,7 @@
 //! | [`blocking`]    | calls that may block for long, and how many of them may at a time    |
 //! | [`datagrams`]   | UDP: services that answer datagrams                                 |
 //! | [`descriptors`] | descriptors that a service keeps open                               |
+//! | [`files`]       | files whose content is sent by the kernel                           |
 //! | [`framing`]     | messages in a stream, and protocols made of a function for each      |
 //! | [`limits`]      | what the code is built around, and what an operator may set         |
 //! | [`memory`]      | received bytes, buffers, and bodies made of both                    |
@@ -187,6 +188,7 @@ mod datagram_share;
 pub mod datagrams;
 pub mod descriptors;
 pub mod figures;
+pub mod files;
 pub mod framing;
 pub mod limits;
 pub mod memory;

@@ -4,6 +4,10 @@
 //! the first byte is written and leaves with the send, so a connection with nothing to say holds
 //! none.
 //!
+//! Of a file a range is queued, and goes out window by window: each is taken up by a send of its own
+//! once it is known that its pages are at hand ([`Taken`]). A range that waits takes no memory, but
+//! it counts as output: nothing more is read from a client that has so much to come.
+//!
 //! Invariants
 //! - `queued_bytes` is the sum over `segments`, `tail` and what is in flight.
 //! - The tail is younger than every segment; whatever is pushed seals the tail first.
@@ -14,11 +18,11 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytes::Bytes;
-use flatpath_driver::{SEGMENTS_MAX, Segment, SendList};
+use flatpath_driver::{FileRange, SEGMENTS_MAX, Segment, SendList};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::error::NoRoom;
-use crate::limits::SHARED_COPY_BYTES_MAX;
+use crate::limits::{FILE_WINDOW_BYTES, SHARED_COPY_BYTES_MAX};
 
 /// See the module.
 #[derive(Default)]
@@ -29,6 +33,35 @@ pub(crate) struct Output {
     in_flight_bytes: usize,
     /// See `sent_bytes`; below 0 for as long as the first record is on its way.
     sent_bytes: u64,
+    window: Window,
+    /// The kernel takes more of it before it sends than of others: see `send.rs`.
+    is_wide: bool,
+}
+
+/// What is known of the next window of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Window {
+    /// Nothing.
+    #[default]
+    Unasked,
+    /// A worker reads so many bytes.
+    Reading(u32),
+    /// So many bytes are at hand.
+    AtHand(u32),
+}
+
+/// The outcome of [`Output::take`].
+#[derive(Debug)]
+#[must_use = "what is to be asked for is not in the list"]
+pub(crate) enum Taken {
+    /// The list has the next send, which begins with the first window of a file or has it after
+    /// what is in memory, if it has one.
+    Next { has_file: bool },
+    /// Nothing was taken: it is to be known first whether this, which comes next, is at hand
+    /// ([`Output::is_at_hand`]). After it comes the other.
+    Asks(FileRange, FileRange),
+    /// Nothing was taken: a worker reads what comes next.
+    Reading,
 }
 
 impl Output {
@@ -192,8 +225,9 @@ impl Output {
         }
     }
 
-    /// Adds the next send to an empty list: as many segments as one send carries.
-    pub(crate) fn take(&mut self, list: &mut SendList) {
+    /// Adds the next send to an empty list: as many segments as one send carries, and of a file one
+    /// window, with what is in memory before it.
+    pub(crate) fn take(&mut self, list: &mut SendList) -> Taken {
         if self.segments.is_empty() {
             // The common case: one reply in one buffer, no queue.
             if let Some(buffer) = self.tail.take() {
@@ -201,18 +235,76 @@ impl Output {
                 let pushed = list.push(whole(buffer));
                 debug_assert!(pushed.is_ok(), "an empty list has room");
             }
-            return;
+            return Taken::Next { has_file: false };
         }
         self.seal();
+        let mut first = self.segments.iter().take(SEGMENTS_MAX);
+        let file = first.find_map(|segment| match segment {
+            Segment::File(range) => Some(range),
+            _ => None,
+        });
+        let has_file = file.is_some();
+        let mut at_hand = match (file, self.window) {
+            (None, _) => 0,
+            (Some(_), Window::AtHand(bytes)) => u64::from(bytes),
+            (Some(_), Window::Reading(_)) => return Taken::Reading,
+            (Some(range), Window::Unasked) => {
+                let (window, mut next) = (range.front(FILE_WINDOW_BYTES), range.clone());
+                next.advance(window.bytes());
+                return Taken::Asks(window, next.front(FILE_WINDOW_BYTES));
+            }
+        };
         while let Some(segment) = self.segments.pop_front() {
-            let bytes = segment.len();
-            if let Err(back) = list.push(segment) {
+            let (taken, left) = match segment {
+                Segment::File(range) if range.bytes() > at_hand => {
+                    let (window, mut left) = (range.front(at_hand), range);
+                    left.advance(at_hand);
+                    (Segment::File(window), Some(Segment::File(left)))
+                }
+                segment => (segment, None),
+            };
+            if let Segment::File(range) = &taken {
+                at_hand -= range.bytes();
+            }
+            let (bytes, is_cut) = (taken.len(), left.is_some());
+            if let Err(back) = list.push(taken) {
+                debug_assert!(!is_cut, "what is at hand is within the first segments");
                 self.segments.push_front(back);
                 break;
             }
             self.waiting_bytes -= bytes;
             self.in_flight_bytes += bytes;
+            if let Some(left) = left {
+                self.segments.push_front(left);
+                break;
+            }
         }
+        self.window = Window::Unasked;
+        Taken::Next { has_file }
+    }
+
+    /// Whether the kernel takes more of it at a time from now on; true: that is new.
+    pub(crate) fn widen(&mut self, is_wide: bool) -> bool {
+        std::mem::replace(&mut self.is_wide, is_wide) != is_wide
+    }
+
+    /// So many bytes of the first file are at hand, no more than a window.
+    pub(crate) fn is_at_hand(&mut self, bytes: u64) {
+        self.window = Window::AtHand(small_window(bytes));
+    }
+
+    /// A worker reads so many bytes of the first file.
+    pub(crate) fn is_reading(&mut self, bytes: u64) {
+        self.window = Window::Reading(small_window(bytes));
+    }
+
+    /// It has read them; false: nothing was awaited.
+    pub(crate) fn has_read(&mut self) -> bool {
+        match self.window {
+            Window::Reading(bytes) => self.window = Window::AtHand(bytes),
+            Window::Unasked | Window::AtHand(_) => return false,
+        }
+        true
     }
 
     /// Has `take` make what it will of the first queued bytes, `bytes_max` or as many as lie in so
@@ -220,7 +312,7 @@ impl Output {
     /// first. How many bytes it was; [`Output::is_sealed`] follows.
     ///
     /// # Errors
-    /// A pipe cannot be read.
+    /// A pipe cannot be read; a file never is: none is queued for such connections.
     pub(crate) fn take_front(
         &mut self,
         bytes_max: usize,
@@ -230,6 +322,9 @@ impl Output {
         let (mut content, mut bytes) = ([&[][..]; SEGMENTS_MAX], 0);
         for segment in self.segments.iter_mut().take(SEGMENTS_MAX) {
             segment.empty_pipe()?;
+            if matches!(segment, Segment::File(_)) {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
         }
         for (place, segment) in content.iter_mut().zip(&self.segments) {
             let memory = segment.memory().unwrap_or_default();
@@ -270,6 +365,7 @@ impl Output {
         self.segments.clear();
         self.tail = None;
         self.waiting_bytes = 0;
+        self.window = Window::Unasked;
     }
 
     /// The kernel has taken `bytes` of what was in flight.
@@ -304,6 +400,11 @@ impl Output {
 pub(crate) struct Mark {
     segments: usize,
     tail_bytes: usize,
+}
+
+fn small_window(bytes: u64) -> u32 {
+    debug_assert!(bytes <= FILE_WINDOW_BYTES, "one window at a time");
+    bytes.min(FILE_WINDOW_BYTES) as u32
 }
 
 fn small(bytes: usize) -> u32 {

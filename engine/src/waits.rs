@@ -35,9 +35,11 @@ pub(crate) enum Wait {
     Introduction,
     /// The FIN of its peer to be passed on: see `splice.rs`.
     Fin,
+    /// A part of a file to be read ahead: see `ahead.rs`.
+    Disk,
 }
 
-const KINDS: usize = Wait::Fin as usize + 1;
+const KINDS: usize = Wait::Disk as usize + 1;
 
 /// Some of the queues: those in which a connection is (Q1), say.
 #[derive(Clone, Copy, Debug, Default)]

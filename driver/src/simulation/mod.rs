@@ -265,9 +265,10 @@ impl Driver for Simulation {
         self.start(user_data, kind, OperationMode::Single);
     }
 
+    fn set_unsent_max(&mut self, _: Socket, _: u32) {}
+
     fn is_at_hand(&mut self, range: &FileRange) -> bool {
-        !self.network.world().strikes(Fault::NotAtHand)
-            && range.file().is_at_hand(range.range())
+        !self.network.world().strikes(Fault::NotAtHand) && range.file().is_at_hand(range.range())
     }
 
     fn delivery(&self, socket: Socket) -> Option<Delivery> {

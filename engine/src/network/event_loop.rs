@@ -73,6 +73,7 @@ impl<D: Driver> Network<D> {
             let has_news = self.thread.common.mailbox().take_news();
             self.collect_jobs();
             self.take_returns();
+            self.take_reads();
             if has_news {
                 self.take_watches();
                 self.take_limits();

@@ -10,6 +10,7 @@
 //! | event_loop.rs | the turn, whole: wait, completions, everything else that is due  |
 //! |               | **steps of a turn**                                              |
 //! | jobs.rs       | what comes back from workers, and what waits for room            |
+//! | ahead.rs      | windows of files that workers read before they are sent          |
 //! | deferred.rs   | the end of the turn: long input, long output, crowds             |
 //! | starve.rs     | receives that found no page                                      |
 //! | relieve.rs    | does what `crate::holders` says while connections wait for memory |
@@ -46,6 +47,7 @@
 
 mod accept;
 mod admission;
+mod ahead;
 mod conclude;
 mod datagrams;
 mod defer;

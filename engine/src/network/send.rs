@@ -8,10 +8,16 @@
 //! A send is a copy to the socket, made before the next turn: a thousand long ones take tens of
 //! milliseconds. So in one turn long ones are started up to [`LONG_SENDS_BYTES`]; the others wait
 //! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
+//!
+//! Of a file one send carries one window, so a long one has its turn for each. What is not in the
+//! kernel's cache is read by a worker first (`ahead.rs`).
 
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
-use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX};
+use crate::limits::{
+    FILE_UNSENT_BYTES_MAX, LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX, UNSENT_BYTES_MAX,
+};
+use crate::output::Taken;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
@@ -45,10 +51,31 @@ impl<D: Driver> Event<'_, D> {
     }
 
     pub(super) fn send_now(&mut self) {
-        let output = self.connection.output_mut();
-        let bytes = output.queued_bytes();
-        output.take(&mut self.thread.list);
-        self.send_list(bytes);
+        let list = &mut self.thread.list;
+        match self.connection.output_mut().take(list) {
+            Taken::Next { has_file } => {
+                let bytes = list.bytes();
+                if bytes > SHORT_SEND_BYTES_MAX {
+                    self.fit_socket(has_file && bytes > UNSENT_BYTES_MAX as usize);
+                }
+                self.send_list(bytes);
+            }
+            Taken::Asks(window, next) => self.ask_for(window, next),
+            Taken::Reading => {}
+        }
+    }
+
+    /// Has the kernel take as much at a time as suits what is sent: pages of a file are not copied,
+    /// and each time that there is room again costs a turn.
+    fn fit_socket(&mut self, is_wide: bool) {
+        if self.connection.output_mut().widen(is_wide) {
+            let bytes = match is_wide {
+                true => FILE_UNSENT_BYTES_MAX,
+                false => UNSENT_BYTES_MAX,
+            };
+            let socket = self.connection.socket();
+            self.thread.driver.set_unsent_max(socket, bytes);
+        }
     }
 
     /// Sends what is in the list. The last send of a connection closes the socket in the same

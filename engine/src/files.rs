@@ -1,0 +1,144 @@
+//! Files whose content a connection sends: ranges of them are queued as output
+//! ([`Io::write_file`](crate::Io::write_file)), and the kernel sends from its cache.
+//!
+//! An [`OpenFile`] is shared by all that send it, and closed by the last. Nothing of it waits on a
+//! network thread: whether a range is at hand is for its [`FileSystem`] to say, workers read what is
+//! not, and they close what may take long to close. So a file is to be on a file system that never
+//! hangs ([`FileSystem::is_local`]): what others hold back would have to be read by workers that
+//! are counted ([`blocking`](crate::blocking)).
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{Advice, fadvise, sendfile};
+use rustix::io::Errno;
+
+use crate::descriptors::DescriptorHold;
+use crate::discard::{discard, on_network_thread};
+use crate::prompt::FileSystem;
+
+pub use flatpath_driver::{FileRange, SentFile};
+
+/// Bytes that are read at a time where there is no `/dev/null`.
+const READ_BYTES: usize = 64 * 1024;
+
+/// A file that is open for as long as something of it is sent.
+pub struct OpenFile {
+    /// `None` only while it is dropped.
+    file: Option<File>,
+    /// Given back after the file is closed.
+    hold: Option<DescriptorHold>,
+    system: Arc<FileSystem>,
+    /// In the log.
+    name: Box<[u8]>,
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = String::from_utf8_lossy(&self.name);
+        write!(formatter, "OpenFile({name})")
+    }
+}
+
+impl OpenFile {
+    /// A regular file on this file system; the log calls it by this name. Of one that is not local
+    /// no range is for a network thread. `hold`
+    /// counts its descriptor until it is closed.
+    pub fn new(
+        file: File,
+        system: Arc<FileSystem>,
+        name: impl Into<Box<[u8]>>,
+        hold: Option<DescriptorHold>,
+    ) -> OpenFile {
+        OpenFile {
+            file: Some(file),
+            hold,
+            system,
+            name: name.into(),
+        }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        match &self.file {
+            Some(file) => file,
+            None => unreachable!("it is there until the drop"),
+        }
+    }
+}
+
+impl SentFile for OpenFile {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file().as_fd()
+    }
+
+    fn is_at_hand(&self, bytes: Range<u64>) -> bool {
+        self.system.has_at_hand(self.descriptor(), bytes)
+    }
+
+    fn read_ahead(&self, bytes: Range<u64>, next: Range<u64>) {
+        let file = self.file();
+        // Advice: the disk may begin with all of it.
+        for range in [&bytes, &next] {
+            let length = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
+            if length.is_some() && !self.system.is_in_memory() {
+                let _ = fadvise(file, range.start, length, Advice::WillNeed);
+            }
+        }
+        read_to_nowhere(file, bytes);
+    }
+
+    fn broke_off(&self, cause: &io::Error) {
+        log_broken_off(&self.name, cause);
+    }
+}
+
+/// Logs why an answer is broken off: its client can get no reason any more.
+pub fn log_broken_off(name: &[u8], cause: &io::Error) {
+    let name = String::from_utf8_lossy(name);
+    log::warn!("/{name}: the file cannot be read, the answer is broken off: {cause}");
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let held = (self.file.take(), self.hold.take());
+        // The last to close a file that has no name any more frees its pages, which takes as long
+        // as it has pages.
+        let is_named = |file: &File| rustix::fs::fstat(file).is_ok_and(|found| found.st_nlink > 0);
+        if on_network_thread() && !held.0.as_ref().is_some_and(is_named) {
+            discard(held);
+        }
+    }
+}
+
+/// Waits until these bytes are in the kernel's cache, as far as the file has them, without a copy of
+/// them. What fails is left to whoever sends them.
+fn read_to_nowhere(file: &File, bytes: Range<u64>) {
+    static NOWHERE: OnceLock<Option<File>> = OnceLock::new();
+    let nowhere = NOWHERE.get_or_init(|| File::options().write(true).open("/dev/null").ok());
+    let mut offset = bytes.start;
+    if let Some(nowhere) = nowhere {
+        while offset < bytes.end {
+            let left = usize::try_from(bytes.end - offset).unwrap_or(usize::MAX);
+            match sendfile(nowhere, file, Some(&mut offset), left) {
+                Ok(0) => return,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+    }
+    let mut room = vec![0; READ_BYTES];
+    while offset < bytes.end {
+        match file.read_at(&mut room, offset) {
+            Ok(0) => return,
+            Ok(count) => offset += count as u64,
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Read ahead: what is sent of a file is in the kernel's cache by then, so that no send waits for a
+//! disk.
+//!
+//! Before each window of a file it is asked whether it is at hand. One that is not is read by a
+//! worker, which also has the disk begin with the next one, so that it is read while this one is
+//! sent. Then it is sent without asking again: a file system that never tells would be asked for
+//! ever. What is dropped from the cache in that moment is waited for here; the kernel drops what
+//! was used last at last.
+//!
+//! Invariants
+//! - A1: a connection has one window with workers at most, and waits for it without a deadline of
+//!   its own: the time is the disk's, not the client's.
+//! - A2: a network thread has [`READS_AHEAD_MAX`] with workers; the others wait in [`Wait::Disk`],
+//!   oldest first.
+
+use std::sync::Arc;
+
+use flatpath_driver::{Driver, FileRange};
+
+use crate::discard::call_later;
+use crate::limits::READS_AHEAD_MAX;
+use crate::waits::Wait;
+
+use super::thread::{Event, Network};
+
+impl<D: Driver> Event<'_, D> {
+    /// Sends a window of a file if it is at hand, or has it read first.
+    #[cold]
+    pub(super) fn ask_for(&mut self, window: FileRange, next: FileRange) {
+        let bytes = window.bytes();
+        if self.thread.driver.is_at_hand(&window) {
+            self.connection.output_mut().is_at_hand(bytes);
+            return self.send_now();
+        }
+        let wakes = &self.thread.common.wakes;
+        if wakes.reading() >= READS_AHEAD_MAX {
+            return self.wait(Wait::Disk);
+        }
+        self.connection.output_mut().is_reading(bytes);
+        // Also if that panics.
+        let reading = wakes.reads(self.key);
+        call_later(move || {
+            window.file().read_ahead(window.range(), next.range());
+            // The file first: the connection may be gone, and then this is the last that has it.
+            drop((window, next));
+            drop(reading);
+        });
+    }
+}
+
+impl<D: Driver> Network<D> {
+    /// Sends what has been read ahead, and has others read in its place.
+    pub(super) fn take_reads(&mut self) {
+        let wakes = Arc::clone(&self.thread.common.wakes);
+        for index in wakes.read.indices() {
+            self.on(wakes.read.take(index), |event| {
+                if event.connection.output_mut().has_read() && event.connection.may_send() {
+                    event.send_now();
+                }
+            });
+        }
+        for _ in 0..self.thread.waits.len(Wait::Disk) {
+            if wakes.reading() >= READS_AHEAD_MAX {
+                return;
+            }
+            let Some(key) = self.next_waiting(Wait::Disk) else {
+                return;
+            };
+            self.on(key, |event| {
+                if event.connection.may_send() && event.connection.output().has_waiting() {
+                    event.send_now();
+                }
+            });
+        }
+    }
+}
