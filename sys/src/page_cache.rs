@@ -80,7 +80,10 @@ mod tests {
         assert_eq!(whole, 40_000_u64.div_ceil(page));
         assert_eq!(cached_pages(file.as_fd(), 1..2).expect("told"), 1);
         assert_eq!(cached_pages(file.as_fd(), 5..5).expect("told"), 0);
-        assert_eq!(cached_pages(file.as_fd(), 1 << 43..1 << 44).expect("told"), 0);
+        assert_eq!(
+            cached_pages(file.as_fd(), 1 << 43..1 << 44).expect("told"),
+            0
+        );
         file.sync_all().expect("on disk");
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
         let left = cached_pages(file.as_fd(), 0..40_000).expect("told");

@@ -38,7 +38,7 @@ use crate::service::{Service, log_panic};
 use crate::sink::{Begun, UploadDecision};
 use crate::terms::JobTerms;
 use crate::tunnel::TunnelWork;
-use crate::upgrade;
+use crate::{upgrade, write};
 
 /// What the next run of an exchange is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +80,8 @@ pub struct Exchange {
     /// On which workers get it, and since when it counts, in the time of `Turn::now`.
     pub(crate) terms: JobTerms,
     pub(crate) arrived: Duration,
+    /// Its connection sends files as they are.
+    pub(crate) sends_files: bool,
     /// Its connection takes it back if no worker has begun with it in time: see `defer`.
     pub(crate) is_awaited: bool,
 }
@@ -122,6 +124,7 @@ impl Exchange {
         self.state = State::Fresh;
         self.terms = JobTerms::default();
         self.is_awaited = false;
+        self.sends_files = false;
     }
 
     /// Makes this the request that is in the builder, whose body is to come.
@@ -353,7 +356,7 @@ impl Exchange {
                 reply.discard_body();
                 State::Answered
             }
-            Body::Reader(_) => State::Streaming,
+            body if write::is_read(body, self.sends_files) => State::Streaming,
             _ => State::Answered,
         };
         self.reply = Some(reply);

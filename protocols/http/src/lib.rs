@@ -247,6 +247,7 @@ mod event;
 mod broadcast;
 mod history;
 mod feed;
+mod file_body;
 mod push;
 pub mod sse;
 #[cfg(feature = "http2")]
@@ -332,6 +333,7 @@ pub use fault::Fault;
 pub use feed::Receiver;
 #[cfg(feature = "json")]
 pub use fields::FieldError;
+pub use file_body::FileBody;
 pub use flatpath;
 pub use flatpath::memory::{Payload, RegionConfig};
 pub use flatpath::{Turn, WorkerScope};

@@ -10,6 +10,7 @@ use flatpath::memory::{Buffer, Part, Payload};
 
 use crate::channel::{self, Kind, Sender};
 use crate::feed::Receiver;
+use crate::file_body::FileBody;
 
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;
@@ -36,7 +37,7 @@ pub enum Body {
     /// Bytes of a request in several places: see [`Body::payload`].
     Payload(Payload),
     /// Bytes still to be read, of a response: workers read it chunk by chunk while it is sent, so
-    /// that it may be of any size, and block.
+    /// that it may be of any size, and block. A [file](Body::file) is sent by the kernel.
     Reader(Reader),
     /// Bytes that any thread feeds while the response is sent: see [`Body::channel`], and
     /// [`sse`](crate::sse).
@@ -45,9 +46,25 @@ pub enum Body {
 
 /// A body that is read while it is sent.
 pub struct Reader {
-    pub(crate) source: Box<dyn Read + Send>,
+    pub(crate) source: Source,
     pub(crate) length: Option<u64>,
     pub(crate) share: Option<BlockingLimit>,
+}
+
+/// Where a reader's bytes come from.
+pub(crate) enum Source {
+    Any(Box<dyn Read + Send>),
+    /// As they are, where the connection sends files.
+    File(FileBody),
+}
+
+impl Read for Source {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Any(source) => source.read(room),
+            Self::File(body) => body.read(room),
+        }
+    }
 }
 
 impl Reader {
@@ -55,10 +72,15 @@ impl Reader {
     /// response is chunked, or ends with the connection for a client that speaks HTTP/1.0.
     pub fn new(source: Box<dyn Read + Send>, length: Option<u64>) -> Self {
         Self {
-            source,
+            source: Source::Any(source),
             length,
             share: None,
         }
+    }
+
+    /// Whether it can be output as it is.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.source, Source::File(_)) && self.share.is_none()
     }
 
     /// The same, read only by workers that are inside this limit: for a source that may block.
@@ -86,7 +108,7 @@ impl Reader {
     pub fn wrap<R: Read + Send + 'static>(mut self, around: impl FnOnce(Self) -> R) -> Self {
         let share = self.share.take();
         Self {
-            source: Box::new(around(self)),
+            source: Source::Any(Box::new(around(self))),
             length: None,
             share,
         }

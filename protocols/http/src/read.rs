@@ -562,6 +562,7 @@ fn dispatch<S: Service>(
     (request, terms): (RequestMeta, JobTerms),
 ) {
     job.begin(connection.session.take_number(), request, Some(buffer));
+    job.sends_files = connection.sends_files();
     job.agree(terms, connection.turn());
     if connection.session.is_logged() {
         log(connection).numbered();

@@ -15,7 +15,8 @@ use flatpath::prompt::PromptRight;
 use http::{HeaderMap, StatusCode};
 
 use crate::deferred::Pending;
-use crate::encode::{self, Sink};
+use crate::encode::{self, ReplyFraming, Sink};
+use crate::file_body::FileBody;
 use crate::head::RequestMeta;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Response};
@@ -149,6 +150,18 @@ impl<'a> Reply<'a> {
             self.reply.body = Body::Bytes(body.clone());
         }
         Disposition::Answered
+    }
+
+    /// The same with a body that is a file, which is sent as [`FileBody`] says.
+    pub fn prebuilt_file(&mut self, head: &[u8], body: FileBody) -> Disposition<'static> {
+        let answered = self.prebuilt(head, &Bytes::new());
+        if !self.reply.request.is_head && body.length() > 0 {
+            self.reply.framing = ReplyFraming::Length(body.length());
+            self.reply.body = body.into();
+            // The head is queued once it is known which way the body goes.
+            self.out.leave_output();
+        }
+        answered
     }
 
     /// Answers with a response of the http crate. A body that has to be read is left to workers.

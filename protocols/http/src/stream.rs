@@ -81,7 +81,7 @@ impl Exchange {
         if is_chunked {
             buffer.append(CHUNK_PREFIX);
         }
-        match read_some(source.as_mut(), buffer.spare_up_to(data_bytes_max)) {
+        match read_some(source, buffer.spare_up_to(data_bytes_max)) {
             Ok(0) if length.is_none() => {
                 buffer.clear();
                 if is_chunked {

@@ -10,12 +10,12 @@ use flatpath::{Io, Job, NoRoom};
 use crate::encode::{self, Bounded, FAILURE, HALF_CLOSED, REFUSAL, ReplyFraming};
 use crate::exchange::State;
 use crate::limits::{GATHER_BYTES_MAX, SCRATCH_KEPT_MAX};
-use crate::message::{Body, Reader};
+use crate::message::{Body, Reader, Source};
 use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, QueuedReply, Stage, log};
 use crate::upgrade::{Next, Upgrade};
-use crate::{defer, push};
+use crate::{defer, file_body, push};
 
 /// A reply is queued completely.
 pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_alive: bool) {
@@ -70,11 +70,12 @@ pub(crate) fn send_inline<S: Service>(
             return;
         };
         job.begin_deferred(number, reply.request, pending);
+        job.sends_files = connection.sends_files();
         return defer::wait(connection, job);
     }
     if charge(&mut connection.io, &mut reply).is_err() {
         wait_for_room(connection, reply);
-    } else if !matches!(reply.body, Body::Reader(_)) {
+    } else if !is_read(&reply.body, connection.sends_files()) {
         send(connection, reply);
     } else if let Some(mut job) = connection.job() {
         // Workers take over; the head waits for the first chunk.
@@ -87,6 +88,13 @@ pub(crate) fn send_inline<S: Service>(
         // The handler has run and cannot run again: the client has to retry.
         send_words(connection, REFUSAL);
     }
+}
+
+/// Whether workers have to read a body: the one place where it is decided which way a file goes,
+/// here for a reply that was made here, and by the same rule for what a worker has made
+/// ([`Exchange::reply_with`](crate::exchange::Exchange::reply_with)).
+pub(crate) fn is_read(body: &Body, sends_files: bool) -> bool {
+    matches!(body, Body::Reader(reader) if !(sends_files && reader.is_file()))
 }
 
 /// A reply that found no memory waits for that, and so does the input after its request. A long one
@@ -220,8 +228,31 @@ pub(crate) fn send<S: Service>(connection: &mut Connection<'_, S>, mut reply: Ou
     if matches!(reply.body, Body::Channel(_)) {
         return push::begin(connection, reply);
     }
+    if matches!(reply.body, Body::Reader(_)) && !queue_file(connection, &mut reply) {
+        return false;
+    }
     reply_done(connection, reply.request.keep_alive);
     true
+}
+
+/// Queues a body that is a file, after its head. False: it is none that this connection sends, and
+/// the reply breaks off.
+fn queue_file<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outgoing) -> bool {
+    let queued = match std::mem::take(&mut reply.body) {
+        Body::Reader(Reader {
+            source: Source::File(body),
+            ..
+        }) => file_body::queue(&mut connection.io, body).is_ok(),
+        body => {
+            discard_body(body);
+            false
+        }
+    };
+    debug_assert!(queued, "who has to read a body streams it");
+    if !queued {
+        break_off(connection, reply.framing);
+    }
+    queued
 }
 
 /// Queues constant words as the reply that is due, and the last one.

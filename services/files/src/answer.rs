@@ -7,16 +7,16 @@
 //! while it is sent. `encoded` does the same with what is compressed meanwhile, and `directory`
 //! shows directories.
 
-use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flatpath::JobConnection;
 use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
+use flatpath::files::{FileRange, SentFile};
 use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::header_values::{AcceptEncoding, ContentCoding};
-use flatpath_http::{Body, Mount, Reader, Request, Response};
+use flatpath_http::{Body, FileBody, Mount, Reader, Request, Response};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
@@ -25,11 +25,12 @@ use crate::asker::{Asker, Finder};
 use crate::cache::{NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Validators, Verdict};
-use crate::content::{self, Multipart, Span, Stability};
+use crate::content::{self, Stability};
 use crate::error::FilesError;
 use crate::fallback;
 use crate::freshness::{FreshnessCheck, Lookup, LookupStart, Observation};
 use crate::headers::Headers;
+use crate::kept::Content;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::Listing;
 use crate::media;
@@ -181,9 +182,16 @@ impl Answerer<'_> {
         }
     }
 
-    /// A body that workers read within the limit of its file.
-    fn reader(&self, source: impl Read + Send + 'static, length: u64) -> Body {
-        Body::Reader(self.within_limit(Reader::new(Box::new(source), Some(length))))
+    /// A body that the kernel sends, or that workers read within the limit of its file: the one
+    /// place where that is decided.
+    fn sent(&self, locality: Locality, body: FileBody) -> Body {
+        match locality {
+            Locality::Local => body.into(),
+            Locality::Remote => {
+                let length = body.length();
+                Body::Reader(self.within_limit(Reader::new(Box::new(body), Some(length))))
+            }
+        }
     }
 
     fn within_limit(&self, reader: Reader) -> Reader {
@@ -374,25 +382,37 @@ impl Answerer<'_> {
             return Err(FilesError::NotAtHand);
         }
         if ranges != Ranges::Whole {
-            return Ok(Some(self.partial(chosen, headers, ranges)));
+            return Ok(Some(self.partial(
+                asked,
+                (chosen, validators),
+                headers,
+                ranges,
+            )));
         }
         // Without a body to send, reads the file for the cache, where that is possible.
         let reads = is_sent || !self.is_at_hand() || self.root.file_system().tells_data();
         let Some(mut buffer) = reads.then(|| self.buffer_for(size)).flatten() else {
-            let body = match is_sent.then(|| self.hold()) {
-                None => Body::Empty,
-                Some(None) if self.is_at_hand() => return Err(FilesError::NotAtHand),
-                Some(None) => return Ok(Some(busy())),
-                Some(Some(hold)) => {
-                    let whole = Part {
-                        start: 0,
-                        end: size,
-                    };
-                    let file = chosen.opened.into_source(&chosen.path, hold);
-                    self.reader(Span::new(file, whole), size)
-                }
+            if is_sent && self.is_at_hand() {
+                return Err(FilesError::NotAtHand);
+            }
+            if !is_sent {
+                return Ok(Some(finish(verdict, headers, size, Body::Empty)));
+            }
+            let locality = chosen.opened.locality;
+            let Some((file, entry)) = self.open_to_send(asked, (chosen, validators), &headers)
+            else {
+                return Ok(Some(busy()));
             };
-            return Ok(Some(finish(verdict, headers, size, body)));
+            let whole = Part {
+                start: 0,
+                end: size,
+            };
+            let body = self.sent(locality, content::part_of(&file, whole).into());
+            let mut response = finish(verdict, headers, size, body);
+            if let Some(entry) = entry {
+                response.extensions_mut().insert(entry);
+            }
+            return Ok(Some(response));
         };
         let length = usize::try_from(size).expect("a buffer was taken for it");
         let room = &mut buffer.overwrite_mut()[..length];
@@ -434,29 +454,66 @@ impl Answerer<'_> {
             .filter(|buffer| buffer.room() >= length)
     }
 
-    /// 206 with one part or several, or 416.
-    fn partial(&self, chosen: Chosen, mut headers: HeaderMap, ranges: Ranges) -> Response {
+    /// A file that is sent while it is open, and the cache's part of the answer, where it is kept
+    /// open. `None`: there is no descriptor for it.
+    fn open_to_send(
+        &self,
+        asked: &Asked<'_>,
+        (mut chosen, validators): (Chosen, Validators),
+        headers: &HeaderMap,
+    ) -> Option<(Arc<dyn SentFile>, Option<NewEntry>)> {
+        let descriptors = self.descriptors?;
         let size = chosen.opened.identity.size;
-        let Some(hold) = self.hold() else {
+        // What is small is kept in memory, when it is next asked for as a whole. What is asked for
+        // in part is not compressed, and as a whole it may be.
+        let may_be_kept = chosen.opened.locality == Locality::Local
+            && size > CACHE_FILE_BYTES_MAX as u64
+            && (self.compressor.is_none() || asked.compressor.is_some());
+        let checked = match may_be_kept {
+            true => self.checks(asked, &mut chosen, &validators),
+            false => None,
+        };
+        // Until it is closed by the cache, and whoever sends it.
+        let cached = checked.and_then(|it| Some((it, descriptors.cache(DOWNLOAD_DESCRIPTORS)?)));
+        let Some((checked, hold)) = cached else {
+            let hold = self.hold()?;
+            let file = chosen.opened.into_sent(self.root, &chosen.path, hold);
+            return Some((file, None));
+        };
+        let file = chosen.opened.into_sent(self.root, &chosen.path, hold);
+        let content = Content::File(FileRange::new(Arc::clone(&file), 0..size));
+        let entry = self.new_entry(asked, (content, validators), checked, headers);
+        Some((file, Some(entry)))
+    }
+
+    /// 206 with one part or several, or 416.
+    fn partial(
+        &self,
+        asked: &Asked<'_>,
+        (chosen, validators): (Chosen, Validators),
+        mut headers: HeaderMap,
+        ranges: Ranges,
+    ) -> Response {
+        let size = chosen.opened.identity.size;
+        let (locality, media) = (chosen.opened.locality, chosen.media.clone());
+        let Some((file, entry)) = self.open_to_send(asked, (chosen, validators), &headers) else {
             return busy();
         };
-        let file = chosen.opened.into_source(&chosen.path, hold);
         let body = match ranges {
             Ranges::Single(part) => {
                 let range = visible(part.content_range(size));
                 headers.insert(header::CONTENT_RANGE, range);
-                self.reader(Span::new(file, part), part.length())
+                self.sent(locality, content::part_of(&file, part).into())
             }
             Ranges::Several(parts) => {
                 let boundary = content::fresh_boundary();
-                let media = headers.get(header::CONTENT_TYPE).unwrap_or(&chosen.media);
+                let media = headers.get(header::CONTENT_TYPE).unwrap_or(&media);
                 // Of visible ASCII, whoever set it.
                 let media = media.to_str().unwrap_or(media::UNKNOWN);
-                let multipart = Multipart::new(file, &parts, size, media, &boundary);
+                let multipart = content::multipart(&file, &parts, size, media, &boundary);
                 let media = visible(format!("multipart/byteranges; boundary={boundary}"));
                 headers.insert(header::CONTENT_TYPE, media);
-                let length = multipart.length();
-                self.reader(multipart, length)
+                self.sent(locality, multipart)
             }
             Ranges::Whole | Ranges::Unsatisfiable => {
                 let response = status_text(StatusCode::RANGE_NOT_SATISFIABLE);
@@ -474,6 +531,9 @@ impl Answerer<'_> {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         *response.headers_mut() = headers;
+        if let Some(entry) = entry {
+            response.extensions_mut().insert(entry);
+        }
         response
     }
 
@@ -481,11 +541,23 @@ impl Answerer<'_> {
     fn entry(
         &self,
         asked: &Asked<'_>,
-        chosen: Chosen,
+        mut chosen: Chosen,
         validators: Validators,
         headers: &HeaderMap,
         content: &[u8],
     ) -> Option<NewEntry> {
+        let checked = self.checks(asked, &mut chosen, &validators)?;
+        let content = Content::Bytes(Bytes::copy_from_slice(content));
+        Some(self.new_entry(asked, (content, validators), checked, headers))
+    }
+
+    /// What has to hold for an answer that is kept, and where it lies; `None`: it is not kept.
+    fn checks(
+        &self,
+        asked: &Asked<'_>,
+        chosen: &mut Chosen,
+        validators: &Validators,
+    ) -> Option<(Box<[FreshnessCheck]>, Locality)> {
         if !validators.are_final() {
             return None;
         }
@@ -493,8 +565,9 @@ impl Answerer<'_> {
         if !visit.is_checkable || self.asker.was_asked() {
             return None;
         }
-        let mut observations = chosen.observations;
-        observations.push(Observation::File(chosen.path, chosen.opened.identity));
+        let mut observations = std::mem::take(&mut chosen.observations);
+        let file = Observation::File(chosen.path.clone(), chosen.opened.identity);
+        observations.push(file);
         observations.extend_from_slice(&visit.observations);
         // Where nothing was found may be another mount, which a network thread must not ask.
         let is_near = visit.observations.is_empty() || self.root.stays_on_mount(self.reach);
@@ -507,13 +580,24 @@ impl Answerer<'_> {
             true => FreshnessCheck::of_direct(self.root, &observations)?,
             false => FreshnessCheck::of_observations(self.root, &observations)?,
         };
-        Some(NewEntry {
+        Some((checks, locality))
+    }
+
+    fn new_entry(
+        &self,
+        asked: &Asked<'_>,
+        (content, validators): (Content, Validators),
+        (checks, locality): (Box<[FreshnessCheck]>, Locality),
+        headers: &HeaderMap,
+    ) -> NewEntry {
+        NewEntry {
             target: asked.visit.request.uri().path().as_bytes().into(),
             preference: asked.preference,
             answer: Prebuilt {
-                found: prebuilt(StatusCode::OK, headers.iter(), Some(content.len())),
+                found: prebuilt(StatusCode::OK, headers.iter(), Some(content.bytes())),
                 not_modified: prebuilt(StatusCode::NOT_MODIFIED, kept_headers(headers), None),
-                body: Bytes::copy_from_slice(content),
+                content,
+                has_parts: true,
                 validators,
                 checks,
             },
@@ -521,7 +605,7 @@ impl Answerer<'_> {
                 began: self.began,
                 locality,
             },
-        })
+        }
     }
 }
 

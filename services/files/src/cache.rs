@@ -1,6 +1,7 @@
-//! Cache of one network thread: small files answered without a worker, and never out of date.
+//! Cache of one network thread: files answered without a worker, and never out of date: small ones
+//! from memory, larger ones from an open file ([`crate::kept`]).
 //!
-//! An entry is the whole answer to a GET: its head up to `Date`, its body, the head of its 304, and
+//! An entry is the whole answer to a GET: its head up to `Date`, its content, the head of its 304, and
 //! how it is checked ([`crate::freshness`]).
 //!
 //! The key is the path as the client spelled it, and the codings that the client accepts. Other
@@ -9,12 +10,13 @@
 //! All entries are of one version of the service's home ([`crate::homes`]): with another one the
 //! cache is emptied, before anything is found in it.
 //!
-//! Never cached: files larger than `CACHE_FILE_BYTES_MAX` (compressed for their answer:
-//! `CACHE_COMPRESSED_BYTES_MAX`), files changed a moment ago (a second
+//! Never cached: what is compressed for its answer and larger than `CACHE_COMPRESSED_BYTES_MAX`,
+//! files larger than `CACHE_FILE_BYTES_MAX` that are not local, files changed a moment ago (a second
 //! change may leave no trace: see [`crate::identity`]), what a link led to, listings, redirects,
 //! refusals, parts.
 //!
-//! `quick_cache` evicts (S3-FIFO), by weight: an entry weighs the bytes it takes, and at least such
+//! `quick_cache` evicts (S3-FIFO), by weight: an entry weighs the bytes it takes, a file as much as
+//! the largest in memory (so a cache of 16 MiB has at most 256 open), and at least such
 //! a part of `bytes_max` that there are never more than `entries_max`. Its hash function is fast
 //! and seeded, not cryptographic: keys made to collide cost at most `entries_max` comparisons.
 //!
@@ -24,13 +26,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use bytes::Bytes;
 use flatpath_http::header_values::AcceptEncoding;
 use http::HeaderValue;
 use quick_cache::{Equivalent, Weighter, unsync};
 
 use crate::conditional::Validators;
 use crate::freshness::{FreshnessCheck, Lookup, Moment, Use, Validity};
+use crate::kept::Content;
 use crate::limits::{CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS};
 use crate::root::Root;
 
@@ -50,7 +52,9 @@ pub(crate) struct Prebuilt {
     pub(crate) found: Box<[u8]>,
     /// The head of the 304.
     pub(crate) not_modified: Box<[u8]>,
-    pub(crate) body: Bytes,
+    pub(crate) content: Content,
+    /// Parts of it may be asked for: not of what was compressed for its answer.
+    pub(crate) has_parts: bool,
     pub(crate) validators: Validators,
     pub(crate) checks: Box<[FreshnessCheck]>,
 }
@@ -119,7 +123,7 @@ impl Weighter<Key, Rc<Entry>> for ByBytes {
         let paths: usize = answer.checks.iter().map(FreshnessCheck::path_bytes).sum();
         let tag = answer.validators.tag.as_ref().map_or(0, HeaderValue::len);
         let heads = answer.found.len() + answer.not_modified.len();
-        let lists = heads + answer.body.len() + tag + paths;
+        let lists = heads + answer.content.weight() + tag + paths;
         let fixed = size_of::<Entry>() + size_of::<(Key, Rc<Entry>)>();
         let bytes = fixed + size_of_val(&*answer.checks) + key.target.len() + lists;
         self.bytes_min.max(bytes as u64)
@@ -206,6 +210,7 @@ mod tests {
     use crate::limits::STAT_AGE_REFRESH_DIVISOR;
     use crate::siblings::Forms;
     use crate::stat::Locality;
+    use bytes::Bytes;
     use std::collections::HashMap;
     use std::fs;
     use std::time::Instant;
@@ -254,7 +259,8 @@ mod tests {
                 answer: Prebuilt {
                     found: (*b"head").into(),
                     not_modified: (*b"not modified").into(),
-                    body: Bytes::copy_from_slice(body.as_bytes()),
+                    content: Content::Bytes(Bytes::copy_from_slice(body.as_bytes())),
+                    has_parts: true,
                     validators: Validators {
                         tag: None,
                         modified: Modified::Unknown,
@@ -288,7 +294,10 @@ mod tests {
             let target = target.as_bytes();
             let root = || Some(&self.root);
             let entry = self.cache.find(root, moment, target, AcceptEncoding::PLAIN);
-            let body = entry.map(|entry| entry.answer.body.clone());
+            let body = entry.and_then(|entry| match &entry.answer.content {
+                Content::Bytes(bytes) => Some(bytes.clone()),
+                Content::File(_) => None,
+            });
             self.assert_sound();
             body
         }

@@ -1,22 +1,22 @@
 //! The bytes of a file on their way out: whole small files, spans of large ones, several parts.
 //!
 //! The length of an answer is promised in its head, so what follows must have that length. A file
-//! that has become shorter ends the reader with an error, and with it the connection: the
-//! client sees that something is missing, and no byte is made up. What a file grows by while it is
-//! sent is left out.
+//! that has become shorter ends the connection: the client sees that something is missing, and no
+//! byte is made up. What a file grows by while it is sent is left out.
 //!
-//! Cost: one `pread` per chunk, as large as the caller's room. Memory: none but the part heads.
+//! A file that is local is sent by the kernel where its connection allows that ([`FileBody`]); of
+//! another one workers read each chunk, within the limit of its mount.
 
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read};
+use std::io::IoSliceMut;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
+use flatpath::files::{FileRange, SentFile};
 use flatpath::prompt::FileSystem;
+use flatpath_http::FileBody;
 use rustix::io::Errno;
 
-use crate::deferred_close::Source;
 use crate::error::FilesError;
 use crate::identity::Identity;
 use crate::range::Part;
@@ -68,116 +68,31 @@ pub(crate) fn read_whole(
     })
 }
 
-#[derive(Debug)]
-pub(crate) struct Span {
-    file: Source,
-    part: Part,
+/// One part of a file. It may be empty.
+pub(crate) fn part_of(file: &Arc<dyn SentFile>, part: Part) -> FileRange {
+    FileRange::new(Arc::clone(file), part.start..part.end)
 }
 
-impl Span {
-    /// `part` of `file`. It may be empty.
-    pub(crate) fn new(file: impl Into<Source>, part: Part) -> Self {
-        let file = file.into();
-        Self { file, part }
+/// The parts of a file of `size` bytes and of type `media`, as `multipart/byteranges` (RFC 9110,
+/// 14.6).
+pub(crate) fn multipart(
+    file: &Arc<dyn SentFile>,
+    parts: &[Part],
+    size: u64,
+    media: &str,
+    boundary: &str,
+) -> FileBody {
+    let mut body = FileBody::default();
+    let mut line_end = "";
+    for part in parts {
+        let mut head = format!("{line_end}--{boundary}\r\nContent-Type: {media}\r\n");
+        head += &format!("Content-Range: {}\r\n\r\n", part.content_range(size));
+        body.push_words(head.into());
+        body.push_range(part_of(file, *part));
+        line_end = "\r\n";
     }
-}
-
-impl Read for Span {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        read_part(&self.file, &mut self.part, room)
-    }
-}
-
-/// Reads what fits of `part` and takes it away from its front.
-fn read_part(file: &Source, part: &mut Part, room: &mut [u8]) -> io::Result<usize> {
-    let left = usize::try_from(part.length()).unwrap_or(usize::MAX);
-    let length = room.len().min(left);
-    if length == 0 {
-        return Ok(0);
-    }
-    let read = match file.read_at(&mut room[..length], part.start) {
-        Ok(0) => Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the file has become shorter",
-        )),
-        read => read,
-    };
-    match read {
-        Ok(read) => part.start += read as u64,
-        Err(ref cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-        Err(ref cause) => file.complain(cause),
-    }
-    read
-}
-
-/// Reads several parts of a file as `multipart/byteranges` (RFC 9110, 14.6).
-#[derive(Debug)]
-pub(crate) struct Multipart {
-    file: Source,
-    left: VecDeque<Piece>,
-}
-
-#[derive(Debug)]
-enum Piece {
-    Text(Bytes),
-    Part(Part),
-}
-
-impl Multipart {
-    /// The parts of a file of `size` bytes and of type `media`.
-    pub(crate) fn new(
-        file: impl Into<Source>,
-        parts: &[Part],
-        size: u64,
-        media: &str,
-        boundary: &str,
-    ) -> Self {
-        let file = file.into();
-        let mut left = VecDeque::with_capacity(2 * parts.len() + 1);
-        let mut line_end = "";
-        for part in parts {
-            let mut head = format!("{line_end}--{boundary}\r\nContent-Type: {media}\r\n");
-            head += &format!("Content-Range: {}\r\n\r\n", part.content_range(size));
-            left.push_back(Piece::Text(head.into()));
-            left.push_back(Piece::Part(*part));
-            line_end = "\r\n";
-        }
-        left.push_back(Piece::Text(format!("\r\n--{boundary}--\r\n").into()));
-        Self { file, left }
-    }
-
-    pub(crate) fn length(&self) -> u64 {
-        let length = |piece: &Piece| match piece {
-            Piece::Text(text) => text.len() as u64,
-            Piece::Part(part) => part.length(),
-        };
-        self.left.iter().map(length).sum()
-    }
-}
-
-impl Read for Multipart {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
-        while filled < room.len() {
-            let Some(piece) = self.left.front_mut() else {
-                break;
-            };
-            let more = match piece {
-                Piece::Text(text) => {
-                    let length = text.len().min(room.len() - filled);
-                    room[filled..filled + length].copy_from_slice(&text.split_to(length));
-                    length
-                }
-                Piece::Part(part) => read_part(&self.file, part, &mut room[filled..])?,
-            };
-            // A piece brings nothing only when it is used up: there is room left.
-            if more == 0 {
-                self.left.pop_front();
-            }
-            filled += more;
-        }
-        Ok(filled)
-    }
+    body.push_words(format!("\r\n--{boundary}--\r\n").into());
+    body
 }
 
 /// A boundary that cannot be in a file already.
@@ -191,7 +106,18 @@ pub(crate) fn fresh_boundary() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use crate::deferred_close::Source;
+    use crate::stat::Locality;
+    use std::io::{self, Read, Write};
+
+    /// The same file, as it is sent.
+    fn sent(file: File) -> Arc<dyn SentFile> {
+        Arc::new(Source::new(file, Locality::Local, b"", None))
+    }
+
+    fn span_of(file: File, part: Part) -> FileBody {
+        part_of(&sent(file), part).into()
+    }
 
     fn file_of(content: &[u8]) -> File {
         let mut file = tempfile::tempfile().expect("tempfile");
@@ -207,7 +133,7 @@ mod tests {
     #[test]
     fn a_span_brings_its_bytes_and_nothing_else() {
         let content: Vec<u8> = (0..=255).collect();
-        let span = Span::new(
+        let span = span_of(
             file_of(&content),
             Part {
                 start: 10,
@@ -215,7 +141,7 @@ mod tests {
             },
         );
         assert_eq!(read_all(span).expect("read"), content[10..200]);
-        let none = Span::new(file_of(&content), Part { start: 10, end: 10 });
+        let none = span_of(file_of(&content), Part { start: 10, end: 10 });
         assert!(read_all(none).expect("read").is_empty());
     }
 
@@ -223,7 +149,7 @@ mod tests {
     fn a_file_that_shrinks_ends_its_span_with_an_error() {
         let file = file_of(&[7; 1_000]);
         let handle = file.try_clone().expect("clone");
-        let mut span = Span::new(
+        let mut span = span_of(
             file,
             Part {
                 start: 0,
@@ -242,7 +168,7 @@ mod tests {
     fn a_file_that_grows_is_sent_as_long_as_it_was() {
         let file = file_of(&[7; 100]);
         let mut handle = file.try_clone().expect("clone");
-        let span = Span::new(file, Part { start: 0, end: 100 });
+        let span = span_of(file, Part { start: 0, end: 100 });
         handle.write_all(&[8; 100]).expect("write");
         assert_eq!(read_all(span).expect("read"), [7; 100]);
     }
@@ -251,12 +177,12 @@ mod tests {
     fn several_parts_are_framed_as_the_rfc_shows() {
         let file = file_of(b"0123456789");
         let parts = [Part { start: 7, end: 9 }, Part { start: 0, end: 1 }];
-        let multipart = Multipart::new(file, &parts, 10, "text/plain", "B");
-        let length = multipart.length();
+        let body = multipart(&sent(file), &parts, 10, "text/plain", "B");
+        let length = body.length();
         let expected = "--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 7-8/10\r\n\r\n78\
             \r\n--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-0/10\r\n\r\n0\
             \r\n--B--\r\n";
-        let all = read_all(multipart).expect("read");
+        let all = read_all(body).expect("read");
         assert_eq!(String::from_utf8(all).expect("ASCII"), expected);
         assert_eq!(length, expected.len() as u64);
     }
@@ -264,12 +190,13 @@ mod tests {
     #[test]
     fn parts_may_be_read_one_byte_at_a_time() {
         let parts = [Part { start: 7, end: 9 }, Part { start: 0, end: 1 }];
-        let make = || Multipart::new(file_of(b"0123456789"), &parts, 10, "text/plain", "B");
+        let file = sent(file_of(b"0123456789"));
+        let make = || multipart(&file, &parts, 10, "text/plain", "B");
         let whole = read_all(make()).expect("read");
-        let mut multipart = make();
+        let mut body = make();
         let mut bytes = Vec::new();
         let mut room = [0];
-        while multipart.read(&mut room).expect("read") == 1 {
+        while body.read(&mut room).expect("read") == 1 {
             bytes.push(room[0]);
         }
         assert_eq!(bytes, whole);
@@ -286,9 +213,9 @@ mod tests {
                 end: 1_000,
             },
         ];
-        let multipart = Multipart::new(file, &parts, 1_000, "text/plain", "B");
+        let body = multipart(&sent(file), &parts, 1_000, "text/plain", "B");
         handle.set_len(500).expect("truncate");
-        assert!(read_all(multipart).is_err());
+        assert!(read_all(body).is_err());
     }
 
     fn identity_of(file: &File) -> Identity {

@@ -11,12 +11,14 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use flatpath::descriptors::DescriptorHold;
+use flatpath::files::{SentFile, log_broken_off};
 use rustix::fs::AtFlags;
 
 use crate::stat::Locality;
@@ -143,18 +145,32 @@ impl Source {
         }
     }
 
-    /// Logs why an answer is broken off: its client can get no reason any more.
-    pub(crate) fn complain(&self, cause: &io::Error) {
-        let name = String::from_utf8_lossy(&self.name);
-        log::warn!("/{name}: the file cannot be read, the answer is broken off: {cause}");
-    }
-
     /// One read at a place of the file.
     pub(crate) fn read_at(&self, room: &mut [u8], offset: u64) -> io::Result<usize> {
         match &self.file {
             Some(file) => file.read_at(room, offset),
             None => Ok(0),
         }
+    }
+}
+
+/// For workers to read it: a network thread sends nothing of it.
+impl SentFile for Source {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.file {
+            Some(file) => file.as_fd(),
+            None => unreachable!("it is there until the drop"),
+        }
+    }
+
+    fn is_at_hand(&self, _: Range<u64>) -> bool {
+        false
+    }
+
+    fn read_ahead(&self, _: Range<u64>, _: Range<u64>) {}
+
+    fn broke_off(&self, cause: &io::Error) {
+        log_broken_off(&self.name, cause);
     }
 }
 

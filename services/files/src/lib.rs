@@ -69,6 +69,7 @@ mod error_pages;
 mod references;
 mod fallback;
 mod writing;
+mod kept;
 mod keyed;
 mod publish;
 mod form;

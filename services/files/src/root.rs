@@ -23,9 +23,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[cfg(test)]
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use flatpath::descriptors::DescriptorHold;
+use flatpath::files::{OpenFile, SentFile};
 use flatpath::prompt::FileSystem;
 use rustix::fs::{AtFlags, FileType, Mode, ResolveFlags, Statx};
 use rustix::io::Errno;
@@ -50,7 +52,7 @@ pub(crate) struct Root {
     mount: Option<u64>,
     /// The kind of the mount's file system.
     locality: Locality,
-    file_system: FileSystem,
+    file_system: Arc<FileSystem>,
 }
 
 /// Turns paths into files.
@@ -105,9 +107,20 @@ impl Resolution {
 }
 
 impl Opened {
-    /// The file, for a body that is read while it is sent; `path` is where it lies.
-    pub(crate) fn into_source(self, path: &[u8], hold: DescriptorHold) -> Source {
-        Source::new(self.file, self.locality, path, Some(hold))
+    /// The file, for a body that is sent piece by piece; `path` is where it lies beneath the root.
+    pub(crate) fn into_sent(
+        self,
+        root: &Root,
+        path: &[u8],
+        hold: DescriptorHold,
+    ) -> Arc<dyn SentFile> {
+        match self.locality {
+            Locality::Local => {
+                let system = Arc::clone(&root.file_system);
+                Arc::new(OpenFile::new(self.file, system, path, Some(hold)))
+            }
+            Locality::Remote => Arc::new(Source::new(self.file, self.locality, path, Some(hold))),
+        }
     }
 }
 
@@ -127,7 +140,7 @@ impl Root {
                 true => Locality::Local,
                 false => Locality::Remote,
             },
-            file_system,
+            file_system: Arc::new(file_system),
             directory,
             resolution,
             mount,

@@ -20,11 +20,12 @@ use http::{Extensions, StatusCode};
 use crate::answer::Answerer;
 use crate::archive::Archives;
 use crate::asker::Asker;
-use crate::cache::{self, Cache, CacheLimits, NewEntry, Prebuilt};
+use crate::cache::{self, Cache, CacheLimits, NewEntry};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
 use crate::freshness::{LookupStart, Moment};
 use crate::homes::{Home, Homes, Stay};
+use crate::kept::asks_part;
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::listing::Listing;
 use crate::mount_limits::MountLimits;
@@ -187,7 +188,8 @@ impl Files {
         rules.explain(target, self.hidden)
     }
 
-    /// Sets how much each network thread keeps of small files; zero of either keeps none.
+    /// Sets how much each network thread keeps of small files, and how many larger ones it keeps
+    /// open, each of which counts as 64 KiB; zero of either keeps none.
     #[must_use]
     pub fn cache(self, entries_max: usize, bytes_max: usize) -> Self {
         Self {
@@ -412,16 +414,22 @@ impl Service for Files {
         let FilesState { cache, home, .. } = thread;
         let root = || home.as_ref().map(|home| &*home.root);
         let found = cache.find(root, moment, target, preference);
+        let is_part = asks_part(head);
         let Some(cache::Entry { answer, .. }) = found.as_deref() else {
-            return self.tried_if_told(home.as_deref(), head);
+            return match is_part {
+                true => Disposition::Pooled,
+                false => self.tried_if_told(home.as_deref(), head),
+            };
         };
         let verdict = match is_conditional(head) {
             true => answer.validators.evaluate(head),
             false => Verdict::Proceed,
         };
         match verdict {
-            Verdict::Proceed => reply.prebuilt(&answer.found, &answer.body),
+            Verdict::Proceed if is_part => answer.send_part(head, reply),
+            Verdict::Proceed => answer.send(reply),
             Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
+            Verdict::PreconditionFailed if is_part => Disposition::Pooled,
             Verdict::PreconditionFailed => self.tried_if_told(home.as_deref(), head),
         }
     }
@@ -454,16 +462,10 @@ impl Service for Files {
         let Some(entry) = response.extensions_mut().remove::<NewEntry>() else {
             return reply.response(response);
         };
-        let Prebuilt {
-            found,
-            not_modified,
-            body,
-            ..
-        } = &entry.answer;
         // The same bytes as the response's, which need not be put together again.
         let answered = match response.status() {
-            StatusCode::OK => reply.prebuilt(found, body),
-            _ => reply.prebuilt(not_modified, &bytes::Bytes::new()),
+            StatusCode::OK => entry.answer.send(reply),
+            _ => reply.prebuilt(&entry.answer.not_modified, &bytes::Bytes::new()),
         };
         thread.cache.insert(entry, turn.now().as_nanos() as u64);
         answered
@@ -501,13 +503,10 @@ fn reads(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS")
 }
 
-/// Whether the whole of a file may be the answer.
+/// Whether a file, or a part of one, may be the answer.
 fn is_for_cache(head: &Head<'_>) -> bool {
-    let is_get = head.is_get();
-    let is_plain = head.form() == TargetForm::Origin && (is_get || head.is_head());
-    // Ranges are for GET alone; of HEAD they are ignored (RFC 9110, 14.2).
-    let is_part = is_get && head.known(KnownHeader::Range).is_some();
-    is_plain && !is_part && head.path().len() <= CACHE_TARGET_BYTES_MAX
+    let is_plain = head.form() == TargetForm::Origin && (head.is_get() || head.is_head());
+    is_plain && head.path().len() <= CACHE_TARGET_BYTES_MAX
 }
 
 /// Whether any of the headers that [`evaluate`](crate::conditional::Validators::evaluate) looks at

@@ -18,7 +18,7 @@
 
 use flatpath::memory::ShareHold;
 use flatpath_http::header_values::ContentCoding;
-use flatpath_http::{Body, Reader, Response};
+use flatpath_http::{Body, FileBody, Reader, Response};
 use http::header::{self, HeaderMap};
 use http::{Method, StatusCode};
 
@@ -26,7 +26,7 @@ use super::{Answerer, Asked, Chosen, file_headers, finish, not_acceptable, preco
 use crate::cache::NewEntry;
 use crate::compress::Encoding;
 use crate::conditional::{Validators, Verdict};
-use crate::content::{self, Span, Stability};
+use crate::content::{self, Stability};
 use crate::error::FilesError;
 use crate::limits::{CACHE_COMPRESSED_BYTES_MAX, CHANGE_TRIES_MAX, COMPRESS_WHOLE_BYTES_MAX};
 use crate::range::Part;
@@ -118,8 +118,9 @@ impl Answerer<'_> {
             start: 0,
             end: identity.size,
         };
-        let file = chosen.opened.into_source(&chosen.path, hold);
-        let source = Reader::new(Box::new(Span::new(file, part)), Some(identity.size));
+        let file = chosen.opened.into_sent(self.root, &chosen.path, hold);
+        let source = FileBody::from(content::part_of(&file, part));
+        let source = Reader::new(Box::new(source), Some(identity.size));
         let body = Body::Reader(encoding.reader(self.within_limit(source)));
         Ok(Encoded::Answer(Some(streamed(verdict, headers, body))))
     }
@@ -167,6 +168,10 @@ impl Answerer<'_> {
         let entry = is_kept
             .then(|| self.entry(asked, chosen, validators, &headers, &encoded))
             .flatten();
+        let entry = entry.map(|mut entry| {
+            entry.answer.has_parts = false;
+            entry
+        });
         let length = encoded.len() as u64;
         let mut response = finish(verdict, headers, length, Body::from(encoded));
         if let Some(entry) = entry {

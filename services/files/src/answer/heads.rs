@@ -71,7 +71,7 @@ fn without_content(headers: &HeaderMap) -> HeaderMap {
 pub(super) fn prebuilt<'a>(
     status: StatusCode,
     headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
-    length: Option<usize>,
+    length: Option<u64>,
 ) -> Box<[u8]> {
     // A string that is kept in the cache is cut to its length.
     let mut head = Vec::with_capacity(HEAD_BYTES);

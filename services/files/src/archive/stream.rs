@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use flatpath::descriptors::DescriptorHold;
+use flatpath::files::SentFile;
 use flatpath::memory::Turn;
 
 use super::plan::Plan;
@@ -195,7 +196,7 @@ impl Archive {
         match read {
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
             Err(cause) => {
-                open.source.complain(&cause);
+                open.source.broke_off(&cause);
                 return Err(cause);
             }
             Ok(0) if open.left > 0 && self.frame.states_length_first() => open.is_short = true,

@@ -183,19 +183,89 @@ fn a_hot_file_moved_out_and_linked_to_is_gone() {
     assert_eq!(site.get("/sub/a.txt").status(), "404");
 }
 
+/// The content of a file that is kept open, and no two bytes in a row alike.
+fn long(salt: u8) -> Vec<u8> {
+    let bytes = CACHE_FILE_BYTES_MAX + 1;
+    (0..bytes).map(|at| (at % 251) as u8 ^ salt).collect()
+}
+
 #[test]
-fn large_files_are_streamed_and_not_kept() {
+fn a_larger_file_is_kept_open_and_sent_in_whole_or_in_part_without_a_worker() {
     let mut site = Site::new();
-    let largest_kept = vec![1; CACHE_FILE_BYTES_MAX];
-    let smallest_streamed = vec![2; CACHE_FILE_BYTES_MAX + 1];
-    site.write("kept", &largest_kept);
-    site.write("streamed", &smallest_streamed);
+    let largest_in_memory = vec![1; CACHE_FILE_BYTES_MAX];
+    site.write("memory", &largest_in_memory);
+    site.write("open", long(0));
     wait_until_stable();
-    assert_eq!(site.get_hot("/kept", "").body, largest_kept);
-    for _ in 0..2 {
-        let answer = site.get("/streamed");
-        assert_eq!((answer.by, &answer.body), (By::Worker, &smallest_streamed));
+    assert_eq!(site.get_hot("/memory", "").body, largest_in_memory);
+    let whole = site.get_hot("/open", "");
+    assert!(whole.body == long(0));
+    for path in ["/memory", "/open"] {
+        let all = site.get_hot(path, "").body;
+        let answer = site.ask("GET", path, "Range: bytes=1000-60000\r\n");
+        assert_eq!((answer.by, answer.status()), (By::Network, "206"), "{path}");
+        assert!(answer.body == all[1000..=60_000], "{path}");
+        let range = format!("bytes 1000-60000/{}", all.len());
+        assert_eq!(answer.header("content-range"), Some(&*range));
+        assert_eq!(answer.header("content-length"), Some("59001"));
+        assert_eq!(answer.header("etag"), site.get(path).header("etag"));
+        // What is more than one part, or none, is for a worker.
+        let several = site.ask("GET", path, "Range: bytes=0-9,100-109\r\n");
+        assert_eq!(
+            (several.by, several.status()),
+            (By::Worker, "206"),
+            "{path}"
+        );
+        let none = site.ask("GET", path, "Range: bytes=99999999-\r\n");
+        assert_eq!((none.by, none.status()), (By::Worker, "416"), "{path}");
+        // Ignored.
+        for range in [
+            "bytes=x",
+            "bytes=0-9\r\nRange: bytes=0-9",
+            "bytes=0-9\r\nIf-Range: \"x\"",
+        ] {
+            let ignored = site.ask("GET", path, &format!("Range: {range}\r\n"));
+            assert_eq!(
+                (ignored.by, ignored.status()),
+                (By::Network, "200"),
+                "{path} {range}"
+            );
+            assert!(ignored.body == all, "{path} {range}");
+        }
     }
+}
+
+#[test]
+fn a_part_of_a_larger_file_has_it_kept_open() {
+    let mut site = Site::new();
+    site.write("open", long(0));
+    wait_until_stable();
+    let first = site.ask("GET", "/open", "Range: bytes=5-9\r\n");
+    assert_eq!((first.by, first.status()), (By::Worker, "206"));
+    let again = site.ask("GET", "/open", "Range: bytes=5-9\r\n");
+    assert_eq!((again.by, &again.body[..]), (By::Network, &long(0)[5..10]));
+    assert!(site.get("/open").body == long(0));
+}
+
+#[test]
+fn a_file_that_is_kept_open_is_never_sent_for_another_one() {
+    let mut site = Site::new();
+    site.write("open", long(0));
+    wait_until_stable();
+    assert!(site.get_hot("/open", "").body == long(0));
+    site.write("other", long(1));
+    fs::rename(site.path("other"), site.path("open")).expect("rename");
+    assert!(site.get("/open").body == long(1), "replaced");
+    wait_until_stable();
+    assert!(site.get_hot("/open", "").body == long(1));
+    site.write("open", [long(2), long(3)].concat());
+    assert!(
+        site.get("/open").body == [long(2), long(3)].concat(),
+        "written anew, and grown"
+    );
+    wait_until_stable();
+    site.get_hot("/open", "");
+    fs::remove_file(site.path("open")).expect("remove");
+    assert_eq!(site.get("/open").status(), "404");
 }
 
 #[test]
