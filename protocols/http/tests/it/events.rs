@@ -144,7 +144,7 @@ fn sim_a_listener_that_rests_gets_comments_and_none_while_events_come() {
 
 #[test]
 fn a_listener_that_waits_is_less_than_two_hundred_bytes() {
-    const LISTENERS: usize = 64;
+    const LISTENERS: usize = 16;
     let news = Broadcast::new();
     let mut server = site(Conditions::calm(1), &news);
     let mut measured = |rounds: usize| {

@@ -259,7 +259,7 @@ fn sim_a_stream_that_finds_no_memory_for_long_is_cut_off() {
 
 #[test]
 fn a_stream_that_waits_is_a_few_hundred_bytes() {
-    const STREAMS: usize = 64;
+    const STREAMS: usize = 16;
     const BYTES_MAX_EACH: i64 = 256;
     let (http, taken) = pushing(Route::Inline);
     let mut server = TestServer::new(Conditions::calm(1), http);
