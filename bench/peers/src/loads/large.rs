@@ -255,11 +255,12 @@ impl Load for Large {
     fn start<'a>(&'a self, ground: &'a Ground, row: &'a Row) -> io::Result<Turn<'a>> {
         let asked = Asked::of(ground, self.bytes, self.part)?;
         let server = row.start(ground)?;
+        let address = server.address;
         let is_secured = row.needs.service == Service::Https;
         let client = is_secured.then(|| Client::new(&ground.issued, &[]));
         let client = client.transpose()?;
-        let connect = || -> io::Result<Box<dyn Peer>> {
-            let socket = http::connect(server.address)?;
+        let connect = move || -> io::Result<Box<dyn Peer>> {
+            let socket = http::connect(address)?;
             Ok(match &client {
                 None => Box::new(socket),
                 Some(client) => Box::new(client.secure(socket)?),
@@ -270,11 +271,12 @@ impl Load for Large {
             Over::Http1 => None,
             Over::Http2 => Some(H2load::prepare()?),
         };
-        let clients = 0..self.clients;
-        let mut peers = clients.map(|_| connect()).collect::<io::Result<Vec<_>>>()?;
-        // Connected, and caches filled.
-        self.drive(&asked, &mut peers, Duration::ZERO)?;
         Ok(Box::new(move || {
+            // In each run anew: servers close connections that wait for their next turn.
+            let clients = 0..self.clients;
+            let mut peers = clients.map(|_| connect()).collect::<io::Result<Vec<_>>>()?;
+            // Hands are shaken, and caches filled.
+            self.drive(&asked, &mut peers, Duration::ZERO)?;
             let time = in_time(ground, ground.time());
             let read = server.read_bytes()?;
             let (Done { replies, time }, used) = server.watch(|| match &h2load {
@@ -333,14 +335,14 @@ impl Load for Unread {
             let served = crowd.iter().filter(begun).count() as f64;
             thread::sleep(in_time(ground, SETTLE));
             let after = (server.memory()?, server.descriptors()?);
-            let clients = f64::from(self.clients);
+            let each = served.max(1.0);
             let kib = after.0.anonymous_kib.saturating_sub(before.0.anonymous_kib);
             let descriptors = after.1.saturating_sub(before.1);
             Ok(vec![
                 (SERVED, served),
-                (LOST, clients - served),
-                (MEMORY, (kib * 1024) as f64 / clients),
-                (DESCRIPTORS, descriptors as f64 / clients),
+                (LOST, f64::from(self.clients) - served),
+                (MEMORY, (kib * 1024) as f64 / each),
+                (DESCRIPTORS, descriptors as f64 / each),
                 (PEAK_MIB, after.0.peak_kib as f64 / 1024.0),
             ])
         }))
